@@ -1,0 +1,1 @@
+"""The destinations that otel-rl ships with, one module for each."""

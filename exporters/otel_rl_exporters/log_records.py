@@ -1,0 +1,134 @@
+"""The destinations as OpenTelemetry log exporters, for a plain OTel pipeline.
+
+`OTEL_LOGS_EXPORTER=otel_rl_wandb` is enough: the event `rl.step.metrics` carries a whole row, and
+`rl.run.config` the parameters. Every other record is passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, ClassVar
+
+from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
+
+from otel_rl.export import Params, Row, RunInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from opentelemetry.sdk._logs import ReadableLogRecord
+
+    from otel_rl.export import Exporter
+
+_logger = logging.getLogger(__name__)
+
+
+class RowLogRecordExporter(LogRecordExporter):
+    """Hands the rows in log records to a destination, one for each run, made at the run's first row.
+
+    A run is what the resource says: `rl.run.id`, `rl.run.project` and `rl.run.name`, or
+    `service.name`. Its directory is `OTEL_RL_DIR` (`runs`), the project and the id.
+    """
+
+    destination: ClassVar[str]
+    """Where the class of the destination is: `module:name`."""
+
+    def __init__(self) -> None:
+        self._exporters: dict[str, Exporter] = {}
+        self._lock = threading.Lock()  # a SimpleLogRecordProcessor calls from every thread that logs
+
+    def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
+        """Deliver the rows and the parameters in `batch`, in its order."""
+        try:
+            with self._lock:
+                for run, items in _by_run(batch):
+                    self._deliver(run, items)
+        except Exception:
+            _logger.exception("%s did not take a batch of log records", self.destination)
+            return LogRecordExportResult.FAILURE
+        return LogRecordExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Do nothing: what `export` has taken is delivered."""
+        return True
+
+    def shutdown(self) -> None:
+        """Shut every destination down."""
+        with self._lock:
+            exporters = list(self._exporters.values())
+            self._exporters.clear()
+            for exporter in exporters:
+                try:
+                    exporter.shutdown()
+                except Exception:
+                    _logger.exception("%s did not shut down", self.destination)
+
+    def _deliver(self, run: RunInfo, items: list[Row | Params]) -> None:
+        if run.directory not in self._exporters:
+            Path(run.directory).mkdir(parents=True, exist_ok=True)
+            self._exporters[run.directory] = resolve_name(self.destination)(run)
+        exporter = self._exporters[run.directory]
+        size = getattr(exporter, "batch_size", 1)
+        for start in range(0, len(items), size):
+            exporter.export(items[start : start + size])
+
+
+class ConsoleLogRecords(RowLogRecordExporter):
+    """`OTEL_LOGS_EXPORTER=otel_rl_console`."""
+
+    destination = "otel_rl_exporters.console:ConsoleExporter"
+
+
+class JsonlLogRecords(RowLogRecordExporter):
+    """`OTEL_LOGS_EXPORTER=otel_rl_jsonl`."""
+
+    destination = "otel_rl_exporters.jsonl:JsonlExporter"
+
+
+class TensorBoardLogRecords(RowLogRecordExporter):
+    """`OTEL_LOGS_EXPORTER=otel_rl_tensorboard`."""
+
+    destination = "otel_rl_exporters.tensorboard:TensorBoardExporter"
+
+
+class WandbLogRecords(RowLogRecordExporter):
+    """`OTEL_LOGS_EXPORTER=otel_rl_wandb`."""
+
+    destination = "otel_rl_exporters.wandb:WandbExporter"
+
+
+def _by_run(batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[Row | Params]]]:
+    runs: dict[str, tuple[RunInfo, list[Row | Params]]] = {}
+    for record in batch:
+        if item := _item(record):
+            run = _run(record.resource.attributes)
+            runs.setdefault(run.directory, (run, []))[1].append(item)
+    return list(runs.values())
+
+
+def _item(record: ReadableLogRecord) -> Row | Params | None:
+    log = record.log_record
+    attributes: Mapping[str, Any] = log.attributes or {}
+    time = log.timestamp or log.observed_timestamp or 0
+    if log.event_name == "rl.step.metrics":
+        values = dict(attributes["rl.step.values"])
+        return Row(attributes["rl.loop.iteration"], time, values, attempt=attributes.get("rl.run.attempt", 0))
+    if log.event_name == "rl.run.config":
+        return Params(time, dict(attributes["rl.run.config.values"]))
+    return None
+
+
+def _run(resource: Mapping[str, Any]) -> RunInfo:
+    service = resource.get("service.name", "unknown_service")
+    id_, project = resource.get("rl.run.id", service), resource.get("rl.run.project", service)
+    directory = Path(os.environ.get("OTEL_RL_DIR", "runs")).absolute() / _file_name(project) / _file_name(id_)
+    return RunInfo(id_, project, resource.get("rl.run.name", id_), str(directory), dict(resource))
+
+
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-") or "run"

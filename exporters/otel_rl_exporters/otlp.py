@@ -1,0 +1,175 @@
+"""OTLP: spans, and one log event per step, to any OpenTelemetry collector; metrics by a periodic reader.
+
+Endpoints, headers, protocol, compression and certificates come from the standard `OTEL_EXPORTER_OTLP_*`
+variables. Without `OTEL_EXPORTER_OTLP_PROTOCOL` it is HTTP.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk._logs.export import LogRecordExportResult
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event as SdkEvent
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+
+from otel_rl import semconv
+from otel_rl.export import Event, Params, Row, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.export import Item, RunInfo
+
+_TIMEOUT_S = 3.0  # the exporter's own retries end then; ours go on, from the outbox
+_SCOPE = InstrumentationScope("otel_rl", schema_url=None)
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_MODULES = {
+    ("grpc", "TRACES"): ("opentelemetry.exporter.otlp.proto.grpc.trace_exporter", "OTLPSpanExporter"),
+    ("grpc", "LOGS"): ("opentelemetry.exporter.otlp.proto.grpc._log_exporter", "OTLPLogExporter"),
+    ("grpc", "METRICS"): ("opentelemetry.exporter.otlp.proto.grpc.metric_exporter", "OTLPMetricExporter"),
+    ("http/protobuf", "TRACES"): ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "OTLPSpanExporter"),
+    ("http/protobuf", "LOGS"): ("opentelemetry.exporter.otlp.proto.http._log_exporter", "OTLPLogExporter"),
+    ("http/protobuf", "METRICS"): ("opentelemetry.exporter.otlp.proto.http.metric_exporter", "OTLPMetricExporter"),
+}
+
+
+class OtlpTraces:
+    """Sends spans."""
+
+    batch_size = 512
+
+    def __init__(self, run: RunInfo) -> None:
+        self._resource = Resource.create(dict(run.resource))
+        self._exporter = _signal("TRACES")
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Send the spans among `items`."""
+        spans = [_readable_span(item, self._resource) for item in items if isinstance(item, Span)]
+        if spans and self._exporter.export(spans) is not SpanExportResult.SUCCESS:
+            raise ConnectionError("the collector did not take the spans")
+
+    def shutdown(self) -> None:
+        """Close the connection."""
+        self._exporter.shutdown()
+
+
+class OtlpLogs:
+    """Sends rows, parameters and events as log events.
+
+    A row is the event `rl.step.metrics` with all its values in one map, so that a collector has every
+    step exactly, whatever its export interval.
+    """
+
+    batch_size = 512
+
+    def __init__(self, run: RunInfo) -> None:
+        self._resource = Resource.create(dict(run.resource))
+        self._exporter = _signal("LOGS")
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Send what is no span among `items`."""
+        records = [
+            ReadableLogRecord(log_record(item), self._resource, _SCOPE) for item in items if not isinstance(item, Span)
+        ]
+        if records and self._exporter.export(records) is not LogRecordExportResult.SUCCESS:
+            raise ConnectionError("the collector did not take the step events")
+
+    def shutdown(self) -> None:
+        """Close the connection."""
+        self._exporter.shutdown()
+
+
+class OtlpReader:
+    """Pushes metrics every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60 s if not set)."""
+
+    address: str | None = None
+
+    def __init__(self, run: RunInfo) -> None:
+        self.reader = PeriodicExportingMetricReader(_signal("METRICS"))
+
+    def shutdown(self) -> None:
+        """Do nothing: the SDK shuts the reader down."""
+
+
+def _signal(signal: str) -> Any:
+    variables = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = next((os.environ[name] for name in variables if os.environ.get(name)), "http/protobuf")
+    if (protocol, signal) not in _MODULES:
+        known = sorted({name for name, _ in _MODULES})
+        raise ValueError(f"{variables[1]}={protocol!r}: there are {', '.join(known)}")
+    module, name = _MODULES[protocol, signal]
+    return getattr(importlib.import_module(module), name)(timeout=_TIMEOUT_S)
+
+
+def _readable_span(span: Span, resource: Resource) -> ReadableSpan:
+    return ReadableSpan(
+        name=span.name,
+        context=_context(span.trace_id, span.span_id),
+        parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
+        resource=resource,
+        attributes=span.attributes,
+        events=[SdkEvent(e.name, e.attributes, e.time_unix_nano) for e in span.events],
+        links=[Link(_context(link.trace_id, link.span_id), link.attributes) for link in span.links],
+        kind=SpanKind(span.kind),
+        status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
+        start_time=span.start_unix_nano,
+        end_time=span.end_unix_nano,
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def _context(trace_id: str, span_id: str) -> SpanContext:
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
+
+
+def log_record(item: Row | Params | Event) -> LogRecord:
+    """Return the log event that carries `item`; it points at the span that it belongs to, if there is one."""
+    name, attributes = _event(item)
+    context = None
+    if not isinstance(item, Params) and item.trace_id and item.span_id:
+        context = set_span_in_context(NonRecordingSpan(_context(item.trace_id, item.span_id)))
+    return LogRecord(
+        timestamp=item.time_unix_nano,
+        observed_timestamp=item.time_unix_nano,
+        context=context,
+        event_name=name,
+        severity_number=SeverityNumber.INFO,
+        attributes=attributes,
+    )
+
+
+def _event(item: Row | Params | Event) -> tuple[str, dict[str, Any]]:
+    if isinstance(item, Row):
+        optional = {
+            semconv.RUN_ATTEMPT: item.attempt,
+            semconv.MISSING_RANKS: list(item.missing_ranks),
+            semconv.STEP_LATE: item.late,
+        }
+        given = {name: value for name, value in optional.items() if value}
+        return semconv.EVENT_STEP_METRICS, {
+            semconv.LOOP_ITERATION: item.step,
+            semconv.STEP_VALUES: item.values,
+            **given,
+        }
+    if isinstance(item, Params):
+        return semconv.EVENT_RUN_CONFIG, {semconv.CONFIG_VALUES: item.values}
+    where = {semconv.LOOP_ITERATION: item.step, semconv.RANK: item.rank}
+    return item.name, {name: value for name, value in where.items() if value is not None} | item.attributes

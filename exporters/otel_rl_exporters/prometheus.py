@@ -1,0 +1,68 @@
+"""Prometheus: OTel's own pull reader behind prometheus_client's HTTP server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from prometheus_client import CollectorRegistry, start_http_server
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer as _Server
+
+    from otel_rl.export import RunInfo
+
+_PORTS = 100
+_LABELS = frozenset({"rl.run.id", "rl.run.name", "rl.run.project"})
+
+
+class PrometheusReader:
+    """Serves `/metrics` on the first free port from `port` on.
+
+    The run's identity is a label of every series; the rest of the resource is in `target_info`.
+
+    Attributes:
+        reader: The SDK's metric reader.
+        address: URL to scrape.
+
+    Raises:
+        OSError: None of the 100 ports is free, or the host is not of this machine.
+    """
+
+    requires = ("prometheus_client",)
+
+    def __init__(self, run: RunInfo, *, host: str = "127.0.0.1", port: int = 9464) -> None:
+        registry = CollectorRegistry()
+        self._server, actual = _serve(host, port, registry)
+        self.address: str | None = f"http://{_shown(host)}:{actual}/metrics"
+        self.reader = PrometheusMetricReader(
+            registry=registry,
+            scope_info_enabled=False,  # one scope; its labels on every series would say nothing
+            resource_attribute_filter=_LABELS.__contains__,
+        )
+
+    def shutdown(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _serve(host: str, port: int, registry: CollectorRegistry) -> tuple[_Server, int]:
+    last = min(port + _PORTS, 1 << 16) - 1
+    for candidate in range(port, last + 1):
+        try:
+            server, _ = start_http_server(candidate, host, registry)
+        except OSError as error:
+            if candidate == last:
+                raise OSError(
+                    f"no port from {port} to {last} is free on {host} ({error.strerror}); "
+                    "set OTEL_EXPORTER_PROMETHEUS_PORT, or OTEL_METRICS_EXPORTER=none to have no endpoint"
+                ) from error
+        else:
+            return server, server.server_port
+    raise ValueError(f"port {port} is no port")
+
+
+def _shown(host: str) -> str:
+    reachable = "127.0.0.1" if host in ("", "0.0.0.0") else host
+    return f"[{reachable}]" if ":" in reachable else reachable

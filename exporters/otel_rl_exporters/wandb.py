@@ -1,0 +1,114 @@
+"""Rows as the history of a W&B run, online or offline."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+from otel_rl.export import Params, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.export import Item, RunInfo
+
+_SETTINGS: dict[str, Any] = {
+    "console": "off",  # the output of this process is not the trainer's
+    "disable_code": True,  # nor is its program
+    "x_disable_stats": True,  # the agent samples the hardware
+    "silent": True,
+    "x_transaction_log_flush_interval": 1.0,  # seconds that a killed process loses; W&B's own choice is 15
+    "finish_timeout": 60.0,  # W&B's own choice is to wait for its server for ever; `wandb sync` sends the rest
+}
+
+
+class WandbExporter:
+    """Logs each row to a W&B run that has the identity of ours; a restarted run is resumed.
+
+    The files lie in `wandb/` of the run directory. The step is a value of its own that all others are
+    drawn over: W&B drops what is logged with `step=` behind its current step, and rows may come late.
+    A value that is named like the axis gives way to it; names that begin with `_` are W&B's own.
+
+    Args:
+        run: The run that is shown.
+        project: The W&B project; by default the run's.
+        name: The name in W&B; by default the run's.
+        entity: The user or team; by default W&B's choice.
+        mode: `"online"`, `"offline"`, …; by default what `WANDB_MODE` says.
+        group: What W&B groups runs by.
+        tags: Labels of the run.
+        notes: A description of the run.
+        axis: Name of the value that carries the step, as the framework calls it.
+        settings: More of `wandb.Settings`; they win over ours.
+    """
+
+    batch_size = 1
+    requires = ("wandb",)
+    extra = "wandb"
+
+    def __init__(
+        self,
+        run: RunInfo,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        entity: str | None = None,
+        mode: Literal["online", "offline", "disabled", "shared"] | None = None,
+        group: str | None = None,
+        tags: list[str] | None = None,
+        notes: str | None = None,
+        axis: str = "step",
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        # W&B reports on itself through OTel's exporters, which add the tokens in OTEL_EXPORTER_OTLP_HEADERS.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        if "wandb" not in sys.modules:
+            # From a trainer that uses W&B itself: that service dies with the trainer, and our last rows with it.
+            os.environ.pop("WANDB_SERVICE", None)
+        try:
+            import wandb
+        except ImportError as error:
+            raise ImportError("the wandb exporter needs: pip install 'otel-rl[wandb]'") from error
+
+        known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
+        self._axis = axis
+        self._run = wandb.init(
+            id=_run_id(run.id),
+            project=project or run.project,
+            name=name or run.name,
+            entity=entity,
+            mode=mode,
+            group=group,
+            tags=tags,
+            notes=notes,
+            dir=run.directory,
+            resume="allow",
+            reinit="create_new",  # in a process that has a W&B run of its own, that one stays `wandb.run`
+            settings=wandb.Settings(**{**known, **(settings or {})}),
+        )
+        self._run.define_metric(axis)
+        self._run.define_metric("*", step_metric=axis)
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Log the row, or update the config, that is in `items`."""
+        for item in items:
+            if isinstance(item, Row):
+                # W&B keeps a `_timestamp` that it is given, so rows that are replayed keep their time.
+                self._run.log({**item.values, self._axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
+            elif isinstance(item, Params):
+                self._run.config.update(item.values, allow_val_change=True)
+
+    def shutdown(self) -> None:
+        """Finish the W&B run: wait until its server has everything, within `finish_timeout`."""
+        self._run.finish()
+
+
+def _run_id(id_: str) -> str:
+    """Return the id that W&B accepts; ids that differ stay different."""
+    allowed = re.sub(r"[:;,#?/'\\%\s]", "-", id_)
+    if allowed == id_ and len(id_) <= 64:
+        return id_
+    return f"{allowed[:47]}-{hashlib.sha256(id_.encode()).hexdigest()[:16]}"

@@ -1,0 +1,89 @@
+"""Makes finished spans and events of the records of their beginnings and ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl import semconv
+from otel_rl.export import Event, Span, SpanEvent, SpanLink
+from otel_rl.memory import parse_snapshot
+from otel_rl.semconv import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_rl.export import AttributeValue
+    from otel_rl.ids import SpanIds
+    from otel_rl.records import Happened, SpanEnded, SpanStarted, Started
+
+
+def span(process: Started, begun: SpanStarted, ended: SpanEnded) -> Span:
+    """Return the span of a phase, or of a third party."""
+    attributes: dict[str, AttributeValue] = {semconv.RANK: process.rank}
+    if process.role:
+        attributes[semconv.ROLE] = process.role
+    if begun.step is not None:
+        attributes[semconv.LOOP_ITERATION] = begun.step
+    name = ended.name or begun.name
+    if begun.kind is None:
+        attributes[semconv.PHASE] = name
+        name = f"rl.{registry.stages()[name]}" if name in registry.stages() else name
+    for key, raw in ((semconv.MEMORY_START, begun.memory), (semconv.MEMORY_END, ended.memory)):
+        memory = parse_snapshot(raw, process.page_size)
+        if memory is not None:
+            attributes[key] = memory.resident
+    if ended.error is not None and ended.error[0]:
+        attributes[semconv.ERROR_TYPE] = ended.error[0]
+    return Span(
+        name=name,
+        trace_id=begun.trace_id.hex(),
+        span_id=f"{begun.span_id:016x}",
+        parent_id=f"{begun.parent_id:016x}" if begun.parent_id else "",
+        start_unix_nano=begun.time,
+        end_unix_nano=max(ended.time, begun.time),
+        attributes=attributes | (ended.attributes or {}),
+        error=None if ended.error is None else error_text(ended.error),
+        kind=begun.kind or 0,
+        events=tuple(SpanEvent(*moment) for moment in ended.events or ()),
+        links=tuple(SpanLink(trace_id.hex(), f"{span_id:016x}") for trace_id, span_id in ended.links or ()),
+    )
+
+
+def root(
+    ids: SpanIds,
+    attempt: int,
+    step: int,
+    begun: Mapping[str, int],
+    ended: Mapping[str, int],
+    attributes: Mapping[str, object],
+    error: str | None,
+) -> Span:
+    """Return the root span of a step: from its first rank's start to its last one's end."""
+    return Span(
+        name=semconv.SPAN_LOOP,
+        trace_id=f"{ids.trace_id:032x}",
+        span_id=f"{ids.span_id:016x}",
+        parent_id="",
+        start_unix_nano=min(begun.values()),
+        end_unix_nano=max(ended.values()),
+        attributes={semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: attempt, **attributes},  # type: ignore[dict-item]
+        error=error,
+    )
+
+
+def event(rank: int, record: Happened) -> Event:
+    """Return an event as it was told, with where it was told."""
+    return Event(
+        record.name,
+        record.time,
+        record.attributes,
+        record.step,
+        rank,
+        record.trace_id.hex(),
+        f"{record.span_id:016x}" if record.span_id else "",
+    )
+
+
+def error_text(error: tuple[str, str]) -> str:
+    """Return the type and the message of an exception in one line, as far as there are both."""
+    return ": ".join(part for part in error if part)

@@ -1,0 +1,146 @@
+"""One thread for each destination, with its own cursor in the outbox: none ever waits for another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl import plugins
+from otel_rl.agent.outbox import Batch, Place
+from otel_rl.directory import write_atomically
+from otel_rl.export import ENTRY_POINT_GROUP, Exporter, Refused
+from otel_rl.journal import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from otel_rl.agent.outbox import Outbox
+    from otel_rl.export import Item, RunInfo
+    from otel_rl.journal import Position
+
+logger = logging.getLogger(__name__)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
+
+
+class Destination(threading.Thread):
+    """Delivers the outbox to one exporter, from its cursor on.
+
+    The exporter is built, called and shut down here, in one thread. What it does not take is offered
+    again, after a pause that doubles from 0.25 s to 30 s; the cursor moves when it has taken it.
+
+    Attributes:
+        delivered: How far in the outbox everything was taken.
+        taken: How many items that were.
+        failures: How often it failed.
+        refused: How many items it will never take.
+        last_error: What it said last.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, object], run: RunInfo, outbox: Outbox, cursors: Path) -> None:
+        super().__init__(name=f"otel-rl-{name}", daemon=True)
+        self._options = options
+        self._run_info = run
+        self._outbox = outbox
+        self._cursor = cursors / f"{name.replace(':', '.')}.json"
+        self._place = _read_cursor(self._cursor)
+        self._closing = threading.Event()
+        self._stopped = threading.Event()
+        self._exporter: Exporter | None = None
+        self.label = name
+        self.delivered: Position = self._place.position
+        self.taken = self.failures = self.refused = self.lost_batches = 0
+        self.last_error = ""
+
+    def close_when_done(self) -> None:
+        """Shut the exporter down as soon as it has everything; nothing is appended to the outbox any more."""
+        self._closing.set()
+        with self._outbox.grown:
+            self._outbox.grown.notify_all()
+
+    def stop(self) -> None:
+        """Give up what is not delivered; it stays in the outbox."""
+        self._stopped.set()
+        self.close_when_done()
+
+    def run(self) -> None:
+        """Deliver until told to stop, or to close and everything is delivered."""
+        reader = Reader(self._outbox.path, Batch, self._place.position)
+        while not self._stopped.is_set():
+            batches = reader.read(1)
+            self.lost_batches = reader.lost_segments + reader.undecodable
+            if batches:
+                self._deliver(batches[0], reader.position)
+            elif self._closing.is_set() and reader.position >= self._outbox.end:
+                if self._exporter is None or self._persist("shut down", self._exporter.shutdown):
+                    self.delivered = reader.position
+                    return
+            else:
+                self.delivered = reader.position
+                with self._outbox.grown:
+                    self._outbox.grown.wait_for(lambda: self._outbox.end > reader.position or self._closing.is_set(), 1)
+
+    def _deliver(self, batch: Batch, following: Position) -> None:
+        items: list[Item] = list(batch.items)
+        while self._place.index < len(items):
+            if not self._persist("build", self._build):
+                return
+            exporter = self._exporter
+            size = getattr(exporter, "batch_size", 1)
+            part = items[self._place.index : self._place.index + size]
+            if not self._persist("export", lambda part=part: self._export(part)):
+                return
+            self._move(Place(self._place.position, self._place.index + len(part)), keep=size > 1)
+        self._move(Place(following, 0), keep=True)
+        if not (self._closing.is_set() and following >= self._outbox.end):  # the last word comes after `shutdown`
+            self.delivered = following
+
+    def _build(self) -> None:
+        if self._exporter is None:
+            factory = plugins.find(ENTRY_POINT_GROUP, self.label)
+            self._exporter = factory(self._run_info, **self._options)
+
+    def _export(self, items: list[Item]) -> None:
+        assert self._exporter is not None
+        try:
+            self._exporter.export(items)
+        except Refused as error:
+            self.refused += len(items)
+            self._note(f"refused {len(items)} item(s): {error}", self.refused)
+        else:
+            self.taken += len(items)
+
+    def _persist(self, what: str, call: Callable[[], None]) -> bool:
+        """Call until it does not raise; tell whether it came to that before being stopped."""
+        pause = _FIRST_PAUSE_S
+        while not self._stopped.is_set():
+            try:
+                call()
+            except Exception as error:
+                self.failures += 1
+                self._note(f"{what} failed: {type(error).__name__}: {error}", self.failures)
+                self._stopped.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            else:
+                return True
+        return False
+
+    def _note(self, text: str, count: int) -> None:
+        self.last_error = text
+        if str(count).strip("0") == "1":
+            logger.warning("%s: %s (%d so far)", self.label, text, count)
+
+    def _move(self, place: Place, *, keep: bool) -> None:
+        self._place = place
+        if keep or place.index % 100 == 0:
+            write_atomically(self._cursor, msgspec.json.encode(place))
+
+
+def _read_cursor(path: Path) -> Place:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Place)
+    except (OSError, msgspec.DecodeError):
+        return Place()

@@ -1,0 +1,194 @@
+"""The agent as a process: holds its lock, runs the loop, says how it is, and ends when all is done."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from otel_rl import launch, plugins
+from otel_rl.agent.delivery import Destination
+from otel_rl.agent.follow import Follower
+from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.outbox import Outbox
+from otel_rl.agent.reduce import Reducer
+from otel_rl.directory import Manifest, RunDirectory, write_atomically
+from otel_rl.export import READER_ENTRY_POINT_GROUP, RunInfo
+from otel_rl.launch import AgentStatus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.journal import Position
+
+logger = logging.getLogger(__name__)
+_POLL_S = 0.05
+_READ_AT_ONCE = 500
+_CLOSE_WITHIN_S = 30.0
+
+
+class Agent:
+    """Reads the journals of one run on this machine until there is nothing left to do.
+
+    Args:
+        directory: The run directory.
+        once: Deliver what is there and end, rather than wait for more.
+    """
+
+    def __init__(self, directory: RunDirectory, manifest: Manifest, *, once: bool = False) -> None:
+        self.stopped = threading.Event()
+        self._directory = directory
+        self._manifest = manifest
+        self._once = once
+        run = RunInfo(manifest.id, manifest.project, manifest.name, str(directory.path), dict(manifest.resource))
+        self._readers = self._open_readers(run)
+        self._instruments = Instruments(run, [reader.reader for reader in self._readers], manifest.dialect)
+        self._outbox = Outbox(directory.outbox, manifest.journal_limit)
+        checkpoint = self._outbox.checkpoint
+        self._follower = Follower(directory.journals, {} if checkpoint is None else checkpoint.positions)
+        state = None if checkpoint is None else checkpoint.state
+        self._reducer = Reducer(manifest.id, manifest.reduce, manifest.row_deadline, state)
+        self._finished: dict[str, Position] = {}
+        for name, journal in self._reducer.state.journals.items():
+            if journal.over:
+                self._follower.ignore(name)
+                self._finished[name] = self._outbox.end
+        self._destinations = [
+            Destination(name, options, run, self._outbox, directory.cursors) for name, options in manifest.exporters
+        ]
+        self._last_progress = time.monotonic()
+        self._progress: object = None
+        self._said = AgentStatus()
+
+    def run(self) -> bool:
+        """Work until done; return whether everything was delivered."""
+        for destination in self._destinations:
+            destination.start()
+        self._say("ready")
+        while True:
+            worked = self._work()
+            self._say("ready")
+            if not worked and self._may_end():
+                with launch.locked(self._directory.start_lock):  # nobody attaches between this look and the end
+                    if self.stopped.is_set() or self._once or not self._follower.look():
+                        return self._end()
+            if not worked:
+                self.stopped.wait(_POLL_S)
+
+    def _work(self) -> bool:
+        """Move what is new from the journals to the outbox; tell whether there was anything."""
+        now = time.time_ns()
+        self._follower.look()
+        found = self._follower.read(_READ_AT_ONCE, now)
+        items = self._reducer.feed(found)
+        if not found:
+            items += self._reducer.tick(now)
+        if items or any(self._is_news(name) for name in self._reducer.state.journals):
+            self._outbox.append(items, self._follower.positions, self._reducer.state)
+            self._instruments.show(items)
+        for name in self._reducer.state.journals:
+            if self._is_news(name):
+                self._finished[name] = self._outbox.end
+        self._instruments.show_phases(self._reducer.take_phases())
+        self._instruments.show_journals(self._reducer.state.journals.values())
+        self._show_delivery()
+        return bool(found or items)
+
+    def _is_news(self, name: str) -> bool:
+        over = self._reducer.state.journals[name].over
+        return over and name not in self._finished and not self._reducer.has_open(name)
+
+    def _show_delivery(self) -> None:
+        by_exporter = {d.label: d for d in self._destinations}
+        show = self._instruments.show_totals
+        show("rl.telemetry.delivered", "rl.exporter", {name: d.taken for name, d in by_exporter.items()})
+        show("rl.telemetry.failures", "rl.exporter", {name: d.failures for name, d in by_exporter.items()})
+        refused = sum(d.refused for d in self._destinations)
+        outbox = sum(d.lost_batches for d in self._destinations)
+        losses = self._follower.losses() | {"refused_by_exporter": refused, "outbox_retention": outbox}
+        show("rl.telemetry.dropped", "error.type", losses)
+
+    def _may_end(self) -> bool:
+        if self.stopped.is_set():
+            return True
+        delivered = all(d.delivered >= self._outbox.end for d in self._destinations)
+        progress = (delivered, self._follower.positions, sum(d.taken for d in self._destinations))
+        if progress != self._progress or (self._follower.alive and not self._once):
+            self._progress, self._last_progress = progress, time.monotonic()
+            return self._once and delivered and not self._follower.alive
+        journals = self._reducer.state.journals.values()
+        if delivered and (self._once or (journals and all(j.over and not j.lost for j in journals))):
+            return True
+        return time.monotonic() - self._last_progress > self._manifest.idle_timeout
+
+    def _end(self) -> bool:
+        for destination in self._destinations:
+            if destination.delivered >= self._outbox.end:
+                destination.close_when_done()
+            else:
+                destination.stop()
+        deadline = time.monotonic() + _CLOSE_WITHIN_S
+        for destination in self._destinations:
+            destination.join(max(0.0, deadline - time.monotonic()))
+        self._instruments.shutdown(timeout_s=5)
+        for reader in self._readers:
+            reader.shutdown()
+        self._outbox.close()
+        self._say("ended")
+        return all(d.delivered >= self._outbox.end and not d.is_alive() for d in self._destinations)
+
+    def _open_readers(self, run: RunInfo) -> list[Any]:
+        readers = []
+        for name, options in self._manifest.readers:
+            if self._once and name == "prometheus":
+                continue
+            readers.append(plugins.find(READER_ENTRY_POINT_GROUP, name)(run, **options))
+        return readers
+
+    def _say(self, state: str) -> None:
+        """Write the status file, if it would say something new."""
+        # The last process's own word waits for the destinations to be closed: some write only then.
+        tell_finished = state == "ended" or self._follower.alive
+        status = AgentStatus(
+            pid=os.getpid(),
+            state=state,
+            prometheus=next((reader.address for reader in self._readers if reader.address), None),
+            finished=dict(self._finished) if tell_finished else self._said.finished,
+            delivered={d.label: d.delivered for d in self._destinations},
+            failures={d.label: d.failures for d in self._destinations if d.failures},
+            last_error={d.label: d.last_error for d in self._destinations if d.last_error},
+        )
+        if status != self._said:
+            self._said = status
+            write_atomically(self._directory.status, msgspec.json.encode(status))
+
+
+def run_agent(path: Path, *, once: bool = False) -> bool:
+    """Run the agent of a run directory until it is done; return whether everything was delivered.
+
+    Raises:
+        FileNotFoundError: It is no run directory.
+        BlockingIOError: Another agent has it.
+    """
+    directory = RunDirectory(path.absolute())
+    manifest = msgspec.json.decode(directory.manifest.read_bytes(), type=Manifest)
+    lock_fd = os.open(directory.agent_lock, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            agent = Agent(directory, manifest, once=once)
+        except Exception as error:
+            failed = AgentStatus(pid=os.getpid(), state="failed", error=str(error))
+            write_atomically(directory.status, msgspec.json.encode(failed))
+            raise
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: agent.stopped.set())
+        return agent.run()
+    finally:
+        os.close(lock_fd)

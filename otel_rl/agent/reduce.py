@@ -1,0 +1,375 @@
+"""Turns the records of all ranks into items: one row and one trace for each step.
+
+A pure state machine: what comes out depends on the records and the times given, nothing else, and the
+whole state is data. So an agent that died goes on from the state that lies beside what it made.
+
+A step is closed, which makes its row and its spans, when every rank that takes part has moved on to a
+later step or is over; or when nothing more was heard of it for the deadline. What comes later is a row
+of its own, marked late.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl import semconv
+from otel_rl.agent import assemble
+from otel_rl.agent.follow import Lost
+from otel_rl.export import Event, Params, Row, Span
+from otel_rl.ids import step_ids
+from otel_rl.memory import parse_snapshot
+from otel_rl.records import (
+    Configured,
+    Finished,
+    Happened,
+    Logged,
+    Record,
+    Refusals,
+    SpanEnded,
+    SpanStarted,
+    Started,
+    StepEnded,
+    StepStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_rl.export import Item
+
+Number = int | float
+_NS = 1_000_000_000
+
+
+class Journal(msgspec.Struct):
+    """What is known of one process.
+
+    Attributes:
+        started: Its first record.
+        spans: Its open spans.
+        step: The step that it is in, -1 outside of any.
+        moved_on_to: Steps below this one are done with, as far as this process is concerned.
+        takes_part: Whether it ever began a step or logged.
+        uses_steps: Whether it marks steps, rather than only naming them in `log`.
+        over: Whether it finished or died.
+        lost: Whether it died.
+        last_time: Time of its last record.
+        step_ended_at: When it ended a step last.
+        resident: Its resident memory at the last boundary, in bytes.
+        virtual: Its virtual memory then.
+        refusals: What it could not serve, by reason.
+    """
+
+    started: Started
+    spans: dict[int, SpanStarted] = {}
+    step: int = -1
+    moved_on_to: int = -1
+    takes_part: bool = False
+    uses_steps: bool = False
+    over: bool = False
+    lost: bool = False
+    last_time: int = 0
+    step_ended_at: int = 0
+    resident: int = 0
+    virtual: int = 0
+    refusals: dict[str, int] = {}
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether it is an ordinary rank, rather than a process with a role of its own."""
+        return not self.started.role
+
+
+class OpenStep(msgspec.Struct):
+    """A step whose row has not left yet.
+
+    Attributes:
+        values: By name, then by journal.
+        seconds: Time in phases by name, then by journal.
+        begun: When each journal began the step.
+        ended: When each journal ended it.
+        spans: Finished spans of it.
+        attributes: Attributes for the root span.
+        error: What went wrong on some rank.
+        time: When the last value was recorded.
+        heard_at: When it was last heard of from a process that is not inside it; 0 if never.
+    """
+
+    values: dict[str, dict[str, Number]] = {}
+    seconds: dict[str, dict[str, float]] = {}
+    begun: dict[str, int] = {}
+    ended: dict[str, int] = {}
+    spans: list[Span] = []
+    attributes: dict[str, object] = {}
+    error: str | None = None
+    time: int = 0
+    heard_at: int = 0
+
+
+class State(msgspec.Struct):
+    """Everything that the reducer knows; `steps` and `closed` are by attempt."""
+
+    journals: dict[str, Journal] = {}
+    steps: dict[int, dict[int, OpenStep]] = {}
+    closed: dict[int, int] = {}
+
+
+class Reducer:
+    """Makes items of records.
+
+    Args:
+        run_id: Identity of the run.
+        reduce: Reducer by name pattern; the first that matches counts, and mean if none does.
+        deadline: Seconds after which a step is closed though ranks are missing.
+        state: Where to go on.
+    """
+
+    def __init__(self, run_id: str, reduce: Mapping[str, str], deadline: float, state: State | None = None) -> None:
+        self.state = State() if state is None else state
+        self._run_id = run_id
+        self._patterns = dict(reduce)
+        self._deadline = int(deadline * _NS)
+        self._items: list[Item] = []
+        self._phases: list[Span] = []
+
+    def take_phases(self) -> list[Span]:
+        """Return the phases that ended since the last call; their spans are items only when the step is closed."""
+        phases, self._phases = self._phases, []
+        return phases
+
+    def feed(self, records: Iterable[tuple[str, Record]]) -> list[Item]:
+        """Take records in; return what they complete."""
+        for name, record in records:
+            if isinstance(record, Started):
+                self.state.journals[name] = Journal(record, last_time=record.time)
+            elif name in self.state.journals:
+                self._take(name, self.state.journals[name], record)
+        for attempt in list(self.state.steps):
+            self._close_settled(attempt)
+        return self._taken_items()
+
+    def tick(self, now: int) -> list[Item]:
+        """Close what has waited for too long at `now`; to be called when all that there is was fed."""
+        for attempt, steps in list(self.state.steps.items()):
+            reached = max(journal.moved_on_to for journal in self._journals_of(attempt))
+            overdue = [n for n, step in steps.items() if n <= reached and self._is_overdue(step, now)]
+            if overdue:
+                self._close(attempt, max(overdue))
+        return self._taken_items()
+
+    def has_open(self, name: str) -> bool:
+        """Tell whether a step is open that the journal took part in."""
+        journal = self.state.journals.get(name)
+        steps = {} if journal is None else self.state.steps.get(journal.started.attempt, {})
+        return any(name in step.begun or any(name in by for by in step.values.values()) for step in steps.values())
+
+    def _taken_items(self) -> list[Item]:
+        items, self._items = self._items, []
+        return items
+
+    def _take(self, name: str, journal: Journal, record: Record) -> None:
+        journal.last_time = max(journal.last_time, getattr(record, "time", 0))
+        match record:
+            case Logged():
+                self._log(name, journal, record)
+            case SpanStarted():
+                self._remember_memory(journal, record.memory)
+                journal.spans[record.span_id] = record
+            case SpanEnded():
+                self._remember_memory(journal, record.memory)
+                if (begun := journal.spans.pop(record.span_id, None)) is not None:
+                    self._end_span(name, journal, begun, record)
+            case StepStarted():
+                self._remember_memory(journal, record.memory)
+                journal.step = journal.moved_on_to = record.step
+                journal.takes_part = journal.uses_steps = True
+                self._step(journal, record.step).begun[name] = record.time
+            case StepEnded():
+                self._remember_memory(journal, record.memory)
+                self._end_step(name, journal, record)
+            case Configured():
+                self._items.append(Params(record.time, record.values))
+            case Happened():
+                self._items.append(assemble.event(journal.started.rank, record))
+            case Refusals():
+                journal.refusals = record.counts
+            case Finished():
+                journal.over = True
+                self._abandon(name, journal, record.time, None)
+            case Lost():
+                self._lose(name, journal, record)
+
+    def _remember_memory(self, journal: Journal, raw: bytes) -> None:
+        memory = parse_snapshot(raw, journal.started.page_size)
+        if memory is not None:
+            journal.resident, journal.virtual = memory
+
+    def _step(self, journal: Journal, number: int) -> OpenStep:
+        return self.state.steps.setdefault(journal.started.attempt, {}).setdefault(number, OpenStep())
+
+    def _is_closed(self, journal: Journal, number: int) -> bool:
+        return number <= self.state.closed.get(journal.started.attempt, -1)
+
+    def _log(self, name: str, journal: Journal, record: Logged) -> None:
+        journal.takes_part = True
+        step = self._step(journal, record.step)
+        for metric, value in record.values.items():
+            step.values.setdefault(metric, {})[name] = value
+        step.time = max(step.time, record.time)
+        if journal.step != record.step:
+            step.heard_at = record.time
+        if not journal.uses_steps:
+            journal.moved_on_to = max(journal.moved_on_to, record.step)
+
+    def _end_span(self, name: str, journal: Journal, begun: SpanStarted, ended: SpanEnded) -> None:
+        span = assemble.span(journal.started, begun, ended)
+        if begun.kind is None:
+            self._phases.append(span)
+        if begun.step is None or self._is_closed(journal, begun.step):
+            self._items.append(span)
+            return
+        step = self._step(journal, begun.step)
+        step.spans.append(span)
+        if begun.kind is None:
+            of_phase = step.seconds.setdefault(begun.name, {})
+            of_phase[name] = of_phase.get(name, 0.0) + (ended.time - begun.time) / _NS
+
+    def _end_step(self, name: str, journal: Journal, record: StepEnded) -> None:
+        journal.step = -1
+        journal.step_ended_at = record.time
+        if self._is_closed(journal, record.step):
+            return
+        step = self._step(journal, record.step)
+        step.ended[name] = record.time
+        step.attributes |= record.attributes or {}
+        step.time = step.time or record.time
+        step.heard_at = step.heard_at or record.time
+        if record.error is not None:
+            step.error = assemble.error_text(record.error)
+
+    def _lose(self, name: str, journal: Journal, record: Lost) -> None:
+        journal.over = journal.lost = True
+        time = max(record.time, journal.last_time)
+        phases = [span.name for span in journal.spans.values() if span.kind is None]
+        attributes = {semconv.PHASE: phases[-1]} if phases else {}
+        inside = None if journal.step < 0 else journal.step
+        self._items.append(
+            Event(semconv.PROCESS_LOST, time, attributes, inside, journal.started.rank)  # type: ignore[arg-type]
+        )
+        self._abandon(name, journal, time, semconv.PROCESS_LOST)
+
+    def _abandon(self, name: str, journal: Journal, time: int, error: str | None) -> None:
+        """End what the process left open."""
+        for begun in list(journal.spans.values()):
+            ended = SpanEnded(begun.span_id, time, b"", error=None if error is None else (error, ""))
+            self._end_span(name, journal, begun, ended)
+        journal.spans = {}
+        if journal.step >= 0:
+            step = journal.step
+            self._end_step(name, journal, StepEnded(step, time, b"", error=None if error is None else (error, "")))
+
+    def _journals_of(self, attempt: int) -> list[Journal]:
+        return [journal for journal in self.state.journals.values() if journal.started.attempt == attempt]
+
+    def _is_overdue(self, step: OpenStep, now: int) -> bool:
+        return 0 < step.heard_at < now - self._deadline
+
+    def _close_settled(self, attempt: int) -> None:
+        steps = self.state.steps[attempt]
+        journals = self._journals_of(attempt)
+        if not steps or self._ranks_are_awaited(journals):
+            return
+        awaited = [journal for journal in journals if journal.takes_part and not journal.over]
+        for trait in ("uses_steps", "is_rank"):  # those who mark no steps, or are no ranks, hold up nobody
+            awaited = [journal for journal in awaited if getattr(journal, trait)] or awaited
+        done_below = min((journal.moved_on_to for journal in awaited), default=max(steps) + 1)
+        done = [number for number in steps if number < done_below]
+        if done:
+            self._close(attempt, max(done))
+
+    def _ranks_are_awaited(self, journals: Sequence[Journal]) -> bool:
+        """Tell whether ranks of this machine have not appeared yet, though the deadline has not passed."""
+        expected = max(journal.started.local_world_size for journal in journals)
+        if len(journals) >= expected or all(journal.over for journal in journals):
+            return False
+        first = min(journal.started.time for journal in journals)
+        return max(journal.last_time for journal in journals) - first <= self._deadline
+
+    def _close(self, attempt: int, last: int) -> None:
+        """Close the steps up to `last`, in order, as far as nobody is still inside the first of them."""
+        steps = self.state.steps[attempt]
+        inside = {journal.step for journal in self._journals_of(attempt)}
+        for number in sorted(n for n in steps if n <= last):
+            if number in inside and not steps[number].ended:
+                break
+            self._emit(attempt, number, steps.pop(number))
+            self.state.closed[attempt] = max(number, self.state.closed.get(attempt, -1))
+
+    def _emit(self, attempt: int, number: int, step: OpenStep) -> None:
+        ids = step_ids(self._run_id, attempt, number)
+        late = number <= self.state.closed.get(attempt, -1)
+        self._items.extend(step.spans)
+        if step.begun and step.ended and not late:
+            self._items.append(assemble.root(ids, attempt, number, step.begun, step.ended, step.attributes, step.error))
+        values = {name: _combine(self._reducer(name), by.values()) for name, by in step.values.items()}
+        for name, seconds in self._times(step).items():
+            values.setdefault(name, seconds)
+        if not values:
+            return
+        self._items.append(
+            Row(
+                step=number,
+                time_unix_nano=step.time,
+                values=values,
+                attempt=attempt,
+                missing_ranks=self._missing(attempt, step),
+                late=late,
+                trace_id=f"{ids.trace_id:032x}" if step.begun else "",
+                span_id=f"{ids.span_id:016x}" if step.begun else "",
+            )
+        )
+
+    def _times(self, step: OpenStep) -> dict[str, float]:
+        """Return the seconds of the step and of its phases, of the rank that took longest."""
+        whole = [(ended - step.begun[name]) / _NS for name, ended in step.ended.items() if name in step.begun]
+        times = {f"time/{phase}": max(by.values()) for phase, by in step.seconds.items()}
+        return times | ({"time/step": max(whole)} if whole else {})
+
+    def _missing(self, attempt: int, step: OpenStep) -> tuple[int, ...]:
+        reported = set(step.ended).union(*step.values.values())
+        return tuple(
+            sorted(
+                journal.started.rank
+                for name, journal in self.state.journals.items()
+                if journal.started.attempt == attempt
+                and journal.is_rank
+                and journal.takes_part
+                and (journal.lost or not journal.over)
+                and name not in reported
+            )
+        )
+
+    def _reducer(self, name: str) -> str:
+        return next((r for pattern, r in self._patterns.items() if fnmatch.fnmatchcase(name, pattern)), "mean")
+
+
+def _combine(reducer: str, values: Iterable[Number]) -> Number:
+    """Reduce the values of the ranks; those that are not finite count only where no other is there."""
+    given = list(values)
+    finite = [value for value in given if math.isfinite(value)] or given
+    if all(value == finite[0] for value in finite) and reducer != "sum":
+        return finite[0]
+    match reducer:
+        case "sum":
+            return sum(finite) if len(finite) > 1 else finite[0]
+        case "max":
+            return max(finite)
+        case "min":
+            return min(finite)
+        case "last":
+            return finite[-1]
+    return math.fsum(finite) / len(finite)

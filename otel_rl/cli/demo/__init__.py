@@ -1,0 +1,1 @@
+"""`otel-rl demo`: a small transformer learns arithmetic by GRPO, on the CPU, while otel-rl records it."""

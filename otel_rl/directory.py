@@ -1,0 +1,150 @@
+"""The run directory: what lies where, and which part of it belongs to this machine alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from otel_rl.settings import SettingsError
+
+if TYPE_CHECKING:
+    from otel_rl.settings import Settings
+
+_NETWORK_FILE_SYSTEMS = (
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "wekafs"),
+    *("fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "panfs", "pvfs2"),
+)
+
+
+class RunDirectory(NamedTuple):
+    """The places in a run directory.
+
+    `local/` holds the journals and the agent's state. Where the run directory is on a network file
+    system it is a link into the temporary directory: a network that hangs must not hang a trainer.
+    """
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        """What the agent has to know of the run."""
+        return self.path / "run.json"
+
+    @property
+    def journals(self) -> Path:
+        """One journal for each process and attempt."""
+        return self.path / "local" / "journals"
+
+    @property
+    def outbox(self) -> Path:
+        """The journal of what the destinations are to get."""
+        return self.path / "local" / "outbox"
+
+    @property
+    def cursors(self) -> Path:
+        """How far each destination has got in the outbox."""
+        return self.path / "local" / "cursors"
+
+    @property
+    def agent_lock(self) -> Path:
+        """Locked by the agent for as long as it runs."""
+        return self.path / "local" / "agent.lock"
+
+    @property
+    def start_lock(self) -> Path:
+        """Locked while an agent is being started, or decides to end."""
+        return self.path / "local" / "start.lock"
+
+    @property
+    def status(self) -> Path:
+        """What the agent says of itself."""
+        return self.path / "local" / "agent.json"
+
+    @property
+    def agent_log(self) -> Path:
+        """What the agent logs."""
+        return self.path / "agent.log"
+
+
+def create(settings: Settings) -> RunDirectory:
+    """Make the run directory, the same on every rank, or find it.
+
+    Raises:
+        SettingsError: It cannot be made or written.
+    """
+    label = settings.id if settings.name == settings.id else f"{settings.name}-{settings.id}"
+    directory = RunDirectory(Path(settings.dir).absolute() / _file_name(settings.project) / _file_name(label))
+    try:
+        directory.path.mkdir(parents=True, exist_ok=True)
+        _make_local(directory.path / "local", settings.id)
+        for place in (directory.journals, directory.outbox, directory.cursors):
+            place.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"dir={settings.dir!r}: the run directory {directory.path} cannot be written ({error.strerror}); "
+            "give init(dir=…) or OTEL_RL_DIR a directory that can"
+        ) from error
+    return directory
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the file in one step; a reader sees the old content or the new."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_bytes(content)
+    fresh.replace(path)
+
+
+def _make_local(place: Path, run_id: str) -> None:
+    if place.is_dir():
+        return
+    if _file_system(place.parent) not in _NETWORK_FILE_SYSTEMS:
+        place.mkdir(exist_ok=True)
+        return
+    import tempfile
+
+    target = Path(tempfile.gettempdir()) / f"otel-rl-{os.getuid()}" / run_id
+    target.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not place.is_symlink():
+        with contextlib.suppress(FileExistsError):  # another rank was quicker; the link is the same on every machine
+            place.symlink_to(target)
+
+
+def _file_system(path: Path) -> str:
+    """Return the type of the file system that holds `path`; empty where there is no /proc."""
+    best, kind = "", ""
+    try:
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    real = str(path.resolve())
+    for line in mounts:
+        _, mount, type_, *_ = line.split(" ")
+        mount = mount.replace("\\040", " ")
+        if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, kind = mount, type_
+    return kind
+
+
+def _file_name(text: str) -> str:
+    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-")
+    return kept[:100] or "run"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`run.json`: what the agent has to know of the run; no secret is ever in it."""
+
+    id: str
+    project: str
+    name: str
+    exporters: list[tuple[str, dict[str, object]]]
+    readers: list[tuple[str, dict[str, object]]]
+    resource: dict[str, str]
+    dialect: str
+    reduce: dict[str, str]
+    row_deadline: float
+    idle_timeout: float
+    journal_limit: int

@@ -1,0 +1,181 @@
+"""The contract between the agent and a destination.
+
+The agent hands a destination *items* — rows, parameters, events, finished spans — in the order of
+the run. A destination is one class with two methods, registered under the entry point group
+`otel_rl_exporter`; it ignores the kinds of item that it has no place for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ENTRY_POINT_GROUP = "otel_rl_exporter"
+READER_ENTRY_POINT_GROUP = "otel_rl_metric_reader"
+
+AttributeValue = bool | int | float | str | list[bool | int | float | str]
+"""What OpenTelemetry allows as the value of an attribute; a list holds values of one type."""
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """What a destination knows of the run that it shows.
+
+    Attributes:
+        id: Identity of the run (`rl.run.id`); the same in every attempt.
+        project: What trackers group runs by.
+        name: What people call the run.
+        directory: The run directory; a destination that writes files writes them there.
+        resource: OTel resource attributes, `service.name` and `rl.run.id` among them.
+    """
+
+    id: str
+    project: str
+    name: str
+    directory: str
+    resource: dict[str, AttributeValue] = {}
+
+
+class Row(msgspec.Struct, frozen=True, tag="row"):
+    """The values of one step, reduced over ranks, as a tracker shows them.
+
+    Attributes:
+        step: Iteration of the RL loop.
+        time_unix_nano: When the last of the values was recorded.
+        values: Value by name, in the framework's own spelling; NaN and infinities included.
+        attempt: Which start of the run recorded it; a resumed run may record a step again.
+        missing_ranks: Ranks that had not reported when the row was closed.
+        late: Whether the row holds values that came after the step's own row had left.
+        trace_id: Trace of the step, 32 hex digits.
+        span_id: Root span of the step, 16 hex digits.
+    """
+
+    step: int
+    time_unix_nano: int
+    values: dict[str, int | float]
+    attempt: int = 0
+    missing_ranks: tuple[int, ...] = ()
+    late: bool = False
+    trace_id: str = ""
+    span_id: str = ""
+
+
+class Params(msgspec.Struct, frozen=True, tag="params"):
+    """Hyper-parameters, flattened with `.`; secrets are redacted before they get here."""
+
+    time_unix_nano: int
+    values: dict[str, bool | int | float | str | None]
+
+
+class Event(msgspec.Struct, frozen=True, tag="event"):
+    """Something that happened once: a checkpoint, a lost process, what `run.event` was told."""
+
+    name: str
+    time_unix_nano: int
+    attributes: dict[str, AttributeValue] = {}
+    step: int | None = None
+    rank: int | None = None
+    trace_id: str = ""
+    span_id: str = ""
+
+
+class SpanEvent(msgspec.Struct, frozen=True):
+    """A moment inside a span."""
+
+    name: str
+    time_unix_nano: int
+    attributes: dict[str, AttributeValue] = {}
+
+
+class SpanLink(msgspec.Struct, frozen=True):
+    """A reference from a span to another one; ids as lower-case hex."""
+
+    trace_id: str
+    span_id: str
+    attributes: dict[str, AttributeValue] = {}
+
+
+class Span(msgspec.Struct, frozen=True, tag="span"):
+    """A finished span.
+
+    Attributes:
+        name: Its OTel name, low in cardinality.
+        trace_id: 32 hex digits.
+        span_id: 16 hex digits.
+        parent_id: 16 hex digits, or empty for a root.
+        start_unix_nano: When it began.
+        end_unix_nano: When it ended.
+        attributes: Its attributes.
+        error: `None`, or what went wrong: the span's status is then Error.
+        kind: OTel's `SpanKind` as its number in the API (0 is INTERNAL).
+        events: Moments inside it.
+        links: Other spans that it refers to.
+    """
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    start_unix_nano: int
+    end_unix_nano: int
+    attributes: dict[str, AttributeValue] = {}
+    error: str | None = None
+    kind: int = 0
+    events: tuple[SpanEvent, ...] = ()
+    links: tuple[SpanLink, ...] = ()
+
+
+Item = Row | Params | Event | Span
+"""One thing that a destination may show."""
+
+
+class Refused(Exception):
+    """Raised by a destination for items that it will never take.
+
+    The agent counts and logs them and goes on. Every other exception means "not now": the same
+    items are offered again after a pause.
+    """
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """A destination.
+
+    It is built as `factory(run, **options)`, and used, by one thread of its own: it may block and it
+    may raise, without delaying another destination. When `export` raises, the same items are
+    offered again; a destination that cannot take a batch as a whole or not at all leaves
+    `batch_size` at 1.
+
+    A class may say more about itself:
+
+    * `batch_size`: how many items `export` gets at most (1 if absent).
+    * `requires`: the modules that it imports when it is built (none if absent).
+    * `extra`: the extra of this distribution that installs them.
+    """
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Deliver `items`; they are durable at the destination when this returns."""
+
+    def shutdown(self) -> None:
+        """Release what the destination holds; nothing is exported afterwards."""
+
+
+class MetricsReader(Protocol):
+    """A way out for OTel instruments: a pull endpoint or a push exporter.
+
+    Registered under the entry point group `otel_rl_metric_reader`, built in the agent as
+    `factory(run, **options)`.
+
+    Attributes:
+        reader: An OpenTelemetry SDK `MetricReader`.
+        address: Where to look at it, if it can be looked at.
+    """
+
+    reader: Any
+    address: str | None
+
+    def shutdown(self) -> None:
+        """Close what `reader` does not close itself."""

@@ -1,0 +1,70 @@
+"""Trace and span ids: the same on every rank where they must be, random where they must not.
+
+Ids never come from `random`, NumPy or torch: a trainer that seeds them gives every rank the same
+ids, and drawing from them would change the training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import struct
+from collections import deque
+from typing import NamedTuple
+
+_POOL = 256
+_TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$")
+
+
+class SpanIds(NamedTuple):
+    """The identity of a span: 128 bits of trace id, 64 bits of span id."""
+
+    trace_id: int
+    span_id: int
+
+
+def step_ids(run_id: str, attempt: int, step: int) -> SpanIds:
+    """Return the ids of the root span of a step: a hash, so that all ranks agree without talking.
+
+    The attempt is in the hash, or a resumed run would write into the traces of the one before.
+    """
+    digest = hashlib.sha256(f"{run_id}/{attempt}/{step}".encode()).digest()
+    return SpanIds(int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:24], "big") or 1)
+
+
+class RandomIds:
+    """Ids from the operating system's randomness, drawn in blocks because each draw is a system call.
+
+    A forked child must make its own; it would otherwise repeat its parent's.
+    """
+
+    def __init__(self) -> None:
+        self._pool: deque[int] = deque()  # popping is atomic, so that threads need no lock here
+
+    def span_id(self) -> int:
+        """Return 64 random bits, never 0."""
+        try:
+            return self._pool.pop()
+        except IndexError:
+            drawn = struct.unpack(f"<{_POOL}Q", os.urandom(8 * _POOL))
+            self._pool.extend(bits or 1 for bits in drawn)
+            return self.span_id()
+
+    def trace_id(self) -> int:
+        """Return 128 random bits, never 0."""
+        return self.span_id() << 64 | self.span_id()
+
+
+def format_traceparent(ids: SpanIds) -> str:
+    """Return the W3C `traceparent` of a sampled span."""
+    return f"00-{ids.trace_id:032x}-{ids.span_id:016x}-01"
+
+
+def parse_traceparent(text: str) -> SpanIds | None:
+    """Return the ids in a W3C `traceparent`, or `None` if it is not a valid one."""
+    match = _TRACEPARENT.match(text.strip().lower())
+    if match is None:
+        return None
+    ids = SpanIds(int(match[1], 16), int(match[2], 16))
+    return ids if ids.trace_id and ids.span_id else None

@@ -1,0 +1,264 @@
+"""The journal: an append-only file of framed records, and its reader in another process.
+
+A frame is a header (magic, length, CRC-32 of the payload) and a MessagePack payload. Frames lie one
+after the other in segments of a fixed size, named `00000001.seg`, `00000002.seg`, …; the rest of a
+segment is zeros.
+
+A segment is reserved on disk and mapped into memory, and a record is one copy into that mapping:
+no system call, and the bytes belong to the kernel when `append` returns, so they outlive the process
+(not the machine: the kernel writes them to disk within seconds). A full disk is found out when a
+segment is reserved, never by a fault while writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import threading
+import zlib
+from collections import deque
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAGIC = b"\xf7RLj"
+_HEADER = struct.Struct("<4sII")
+_NOTHING_YET = bytes(_HEADER.size)
+_LARGEST_FRAME = 64 << 20
+_READ_BYTES = 1 << 20
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it yet
+
+T = TypeVar("T")
+
+
+class Position(NamedTuple):
+    """A place in a journal: segment number and offset in it; positions are ordered as the records are."""
+
+    segment: int
+    offset: int
+
+
+START = Position(0, 0)
+
+
+def _segment_path(directory: Path, number: int) -> Path:
+    return directory / f"{number:08d}.seg"
+
+
+def segment_numbers(directory: Path) -> list[int]:
+    """Return the numbers of the segments in `directory`, ascending."""
+    try:
+        names = [path.name for path in directory.iterdir()]
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdigit())
+
+
+class Writer:
+    """Appends records to the journal in `directory`; safe to use from several threads.
+
+    A journal of more than `limit_bytes` loses its oldest segments.
+
+    Raises:
+        OSError: No segment could be reserved: the directory cannot be written, or the disk is full.
+    """
+
+    def __init__(self, directory: Path, *, segment_bytes: int = 4 << 20, limit_bytes: int = 1 << 30) -> None:
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._limit_bytes = limit_bytes
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._lock = threading.Lock()
+        numbers = segment_numbers(directory)
+        self._kept = deque((n, _segment_path(directory, n).stat().st_size) for n in numbers)
+        self._number = numbers[-1] if numbers else 0
+        self._map: mmap.mmap | None = None
+        self._offset = self._size = 0
+        self._open_segment(0)
+
+    @property
+    def position(self) -> Position:
+        """Where the next record will be written."""
+        return Position(self._number, self._offset)
+
+    def append(self, record: msgspec.Struct) -> None:
+        """Write `record`; it survives the process once this returns.
+
+        Raises:
+            OSError: A new segment was needed and could not be reserved; the record is lost.
+            ValueError: The record is larger than 64 MiB, or the writer is closed.
+        """
+        payload = self._encode(record)
+        frame = _HEADER.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
+        with self._lock:
+            end = self._offset + len(frame)
+            if end > self._size:
+                self._roll(len(frame))
+                end = len(frame)
+            self._map[self._offset : end] = frame  # type: ignore[index] # _roll raises when there is no map
+            self._offset = end
+
+    def close(self) -> None:
+        """Give back the reserved rest of the last segment."""
+        with self._lock:
+            self._close_segment()
+            self._size = 0
+            self._segment_bytes = -1
+
+    def _roll(self, frame_bytes: int) -> None:
+        if self._segment_bytes < 0:
+            raise ValueError("the journal is closed")
+        if frame_bytes > _LARGEST_FRAME:
+            raise ValueError(f"a record of {frame_bytes} bytes is larger than {_LARGEST_FRAME}")
+        self._open_segment(frame_bytes)
+
+    def _open_segment(self, frame_bytes: int) -> None:
+        number, size = self._number + 1, max(self._segment_bytes, frame_bytes)
+        path = _segment_path(self._directory, number)
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+        try:
+            _reserve(fd, size)
+            mapped = mmap.mmap(fd, size)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(fd)
+        with contextlib.suppress(OSError, ValueError):  # a page fault in every second record costs more than the record
+            mapped.madvise(_MADV_POPULATE_WRITE)
+        self._close_segment()
+        self._number, self._map, self._offset, self._size = number, mapped, 0, size
+        self._kept.append((number, size))
+        while len(self._kept) > 1 and sum(kept for _, kept in self._kept) > self._limit_bytes:
+            _segment_path(self._directory, self._kept.popleft()[0]).unlink(missing_ok=True)
+
+    def _close_segment(self) -> None:
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+            os.truncate(_segment_path(self._directory, self._number), self._offset)
+
+
+def _reserve(fd: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+    else:  # macOS
+        os.write(fd, bytes(size))
+
+
+class Reader(Generic[T]):
+    """Reads the records of a journal that may still be written, from `position` on.
+
+    Attributes:
+        position: Behind the last record that was read.
+        skipped_bytes: Bytes that were no valid frame; reading went on behind them.
+        lost_segments: Segments that retention had removed before they were read.
+        undecodable: Frames that were intact but held no record of type `T`.
+    """
+
+    def __init__(self, directory: Path, type_: type[T], position: Position = START) -> None:
+        self.position = position
+        self.skipped_bytes = self.lost_segments = self.undecodable = 0
+        self._directory = directory
+        self._decode = msgspec.msgpack.Decoder(type_).decode
+        self._fd = -1
+
+    def read(self, limit: int = 1000, *, final: bool = False) -> list[T]:
+        """Return the next records, at most `limit`; an empty list when there are none yet.
+
+        Args:
+            limit: How many at most.
+            final: Nobody writes any more: a torn tail is no longer waited for but skipped.
+        """
+        records: list[T] = []
+        while len(records) < limit:
+            if self._read_segment(records, limit):
+                continue
+            following = self._following()
+            # Whoever opened the next segment had written this one to its end: what is left here is torn.
+            ended = final or following is not None
+            if self._read_segment(records, limit) or self._resync(to_end=ended):
+                continue
+            if following is None:
+                break
+            self._move_to(following)
+        return records
+
+    def close(self) -> None:
+        """Close the open segment; reading can go on afterwards."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _following(self) -> int | None:
+        return next((n for n in segment_numbers(self._directory) if n > self.position.segment), None)
+
+    def _move_to(self, number: int) -> None:
+        read_to_its_end = self._fd >= 0 or self.position == START
+        self.lost_segments += number - self.position.segment - (1 if read_to_its_end else 0)
+        self.close()
+        self.position = Position(number, 0)
+
+    def _is_open(self) -> bool:
+        if self._fd < 0 and self.position.segment:
+            with contextlib.suppress(FileNotFoundError):
+                self._fd = os.open(_segment_path(self._directory, self.position.segment), os.O_RDONLY)
+        return self._fd >= 0
+
+    def _read_segment(self, records: list[T], limit: int) -> bool:
+        """Append the intact frames from here on; tell whether there was one."""
+        found = False
+        while self._is_open() and len(records) < limit:
+            segment, offset = self.position
+            header = os.pread(self._fd, _HEADER.size, offset)
+            if len(header) < _HEADER.size or header == _NOTHING_YET:
+                break
+            _, length, _ = _HEADER.unpack(header)
+            block = os.pread(self._fd, max(_READ_BYTES, _HEADER.size + min(length, _LARGEST_FRAME)), offset)
+            at = 0
+            while len(records) < limit and (payload := _payload(block, at)) is not None:
+                try:
+                    records.append(self._decode(payload))
+                except msgspec.MsgspecError:
+                    self.undecodable += 1
+                at += _HEADER.size + len(payload)
+            if at == 0:
+                break
+            found = True
+            self.position = Position(segment, offset + at)
+        return found
+
+    def _resync(self, *, to_end: bool) -> bool:
+        """Skip what is no frame up to the next intact one, if need be to the end; tell whether one was found."""
+        if self._fd < 0:
+            return False
+        segment, offset = self.position
+        if not to_end and os.pread(self._fd, _HEADER.size, offset) in (b"", _NOTHING_YET):
+            return False
+        rest = os.pread(self._fd, os.fstat(self._fd).st_size - offset, offset)
+        at = rest.find(MAGIC, 1)
+        while at >= 0 and _payload(rest, at) is None:
+            at = rest.find(MAGIC, at + 1)
+        if at < 0 and not to_end:
+            return False
+        torn = rest if at < 0 else rest[:at]
+        self.skipped_bytes += len(torn.rstrip(b"\0"))
+        self.position = Position(segment, offset + len(torn))
+        return at >= 0
+
+
+def _payload(block: bytes, at: int) -> memoryview | None:
+    """Return the payload of the frame at `at`, or `None` if there is no intact frame."""
+    if len(block) - at < _HEADER.size:
+        return None
+    magic, length, checksum = _HEADER.unpack_from(block, at)
+    start = at + _HEADER.size
+    if magic != MAGIC or length > len(block) - start:
+        return None
+    payload = memoryview(block)[start : start + length]
+    return payload if zlib.crc32(payload) == checksum else None

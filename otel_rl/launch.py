@@ -1,0 +1,127 @@
+"""Starts the agent of this machine and waits for what it says: its address, and that all is delivered."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.journal import Position
+from otel_rl.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from otel_rl.directory import RunDirectory
+
+_POLL_S = 0.01
+_children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent is no resource warning
+
+
+class AgentStatus(msgspec.Struct, frozen=True):
+    """What the agent says of itself in its status file.
+
+    Attributes:
+        pid: Its process.
+        state: "starting", "ready", "failed" (see `error`) or "ended".
+        prometheus: Where it can be scraped.
+        error: Why it could not start.
+        finished: For each journal that was read to its end: where in the outbox its last item is.
+        delivered: For each destination: how far in the outbox it has got.
+        failures: For each destination: how often it failed.
+        last_error: For each destination: what it said last.
+    """
+
+    pid: int = 0
+    state: str = "starting"
+    prometheus: str | None = None
+    error: str = ""
+    finished: dict[str, Position] = {}
+    delivered: dict[str, Position] = {}
+    failures: dict[str, int] = {}
+    last_error: dict[str, str] = {}
+
+
+def read_status(directory: RunDirectory) -> AgentStatus:
+    """Return what the agent last said; an empty status if none ever did."""
+    try:
+        return msgspec.json.decode(directory.status.read_bytes(), type=AgentStatus)
+    except (OSError, msgspec.DecodeError):
+        return AgentStatus()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the file, waiting for it."""
+    fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def agent_is_alive(directory: RunDirectory) -> bool:
+    """Tell whether an agent holds its lock; the kernel releases it with the process, however that ends."""
+    try:
+        fd = os.open(directory.agent_lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float = 60.0) -> AgentStatus:
+    """Start the agent of this machine unless it runs; return what it says when it is ready.
+
+    Raises:
+        SettingsError: It could not start; the message is its own.
+    """
+    with locked(directory.start_lock):
+        if agent_is_alive(directory):
+            return read_status(directory)
+        directory.status.unlink(missing_ok=True)
+        with directory.agent_log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "otel_rl.agent", str(directory.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=None if show_output else log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must not take it along
+            )
+        _children.append(process)
+        deadline = time.monotonic() + timeout
+        while (status := read_status(directory)).state == "starting":
+            if process.poll() is not None and read_status(directory).state == "starting":
+                raise SettingsError(f"the agent ended with code {process.returncode}; see {directory.agent_log}")
+            if time.monotonic() > deadline:
+                raise SettingsError(f"the agent was not ready after {timeout:.0f} s; see {directory.agent_log}")
+            time.sleep(_POLL_S)
+    if status.state == "failed":
+        raise SettingsError(status.error)
+    return status
+
+
+def wait_until_delivered(directory: RunDirectory, journal: str, timeout: float) -> bool:
+    """Wait until every destination has what `journal` holds; tell whether that came true in time."""
+    deadline = time.monotonic() + timeout
+    while True:
+        status = read_status(directory)
+        last = status.finished.get(journal)
+        if last is not None and all(reached >= last for reached in status.delivered.values()):
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)

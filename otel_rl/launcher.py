@@ -1,0 +1,68 @@
+"""What the launcher's environment says of this process: its rank, its peers, the job's identity."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A process among its peers; `None` where the launcher does not say."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    local_world_size: int | None = None
+    id: str | None = None
+
+
+def find_place(environ: Mapping[str, str]) -> Place:
+    """Return what torchrun (and who speaks its variables), Slurm or MPI says; an empty place otherwise."""
+    if "RANK" in environ and "WORLD_SIZE" in environ:
+        return _place(environ, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", _torchrun_job(environ))
+    if "SLURM_STEP_ID" in environ and "SLURM_PROCID" in environ:  # a batch script's own shell is no step
+        job = f"slurm-{environ.get('SLURM_JOB_ID', '')}.{environ['SLURM_STEP_ID']}"
+        return _place(environ, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", job)
+    if "OMPI_COMM_WORLD_RANK" in environ:
+        names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+        mpi_job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid")
+        return _place(environ, *names, f"mpi-{_digest(mpi_job)}" if mpi_job else None)
+    return Place()
+
+
+def _place(environ: Mapping[str, str], rank: str, size: str, local_size: str, job: str | None) -> Place:
+    return Place(_number(environ, rank), _number(environ, size), _number(environ, local_size), job)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    digits = re.match(r"\d+", environ.get(name, ""))  # Slurm writes "4(x2)"
+    return int(digits[0]) if digits else None
+
+
+def _torchrun_job(environ: Mapping[str, str]) -> str | None:
+    job = environ.get("TORCHELASTIC_RUN_ID")
+    if job is None:
+        return None
+    if job == "none":  # torchrun without --rdzv-id: its ranks share a parent process, and nothing else that lasts
+        parent = os.getppid()
+        job = f"{socket.gethostname()}/{parent}/{_started(parent)}"
+    return f"torchrun-{_digest(job)}"
+
+
+def _started(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,61 @@
+"""Hyper-parameters as trackers take them: flat, plain, and without secrets."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Plain = bool | int | float | str | None
+
+REDACTED = "[redacted]"
+_LONGEST_TEXT = 2000
+_SECRET = re.compile(
+    r"(^|[^a-z])(api_?key|secret|password|passwd|credentials?|private_?key|access_?key|auth|"
+    r"(access|auth|api|hf|hub|refresh|bearer)_?token|token$(?<!_token$))",
+    re.IGNORECASE,
+)
+
+
+def flatten(config: object) -> dict[str, Plain]:
+    """Return `config` flat, nested names joined with `.`, list items by their index.
+
+    Mappings, dataclasses, structs and objects with `to_dict` are looked into; what is no plain value
+    becomes its text. A value whose name says that it is a secret is replaced by "[redacted]".
+    """
+    return dict(_flat("", config))
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, Plain]]:
+    if name and _SECRET.search(name.rpartition(".")[2]):
+        yield name, REDACTED
+        return
+    nested = _nested(value)
+    if nested is not None:
+        for key, item in nested.items():
+            yield from _flat(f"{name}.{key}" if name else str(key), item)
+    elif value is None or type(value) in (bool, int, float, str):
+        yield name, value[:_LONGEST_TEXT] if isinstance(value, str) else value  # type: ignore[misc]
+    else:
+        yield name, str(value)[:_LONGEST_TEXT]
+
+
+def _nested(value: object) -> Mapping[Any, object] | None:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return dict(msgspec.structs.asdict(value))
+    to_dict = getattr(value, "to_dict", None)
+    if callable(to_dict) and not isinstance(value, type):
+        found = to_dict()
+        return found if isinstance(found, dict) else None
+    return vars(value) if type(value).__name__ == "Namespace" else None

@@ -1,0 +1,63 @@
+"""Finds destinations and metric readers by name, and checks them before a run depends on them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Factory = Any
+"""A class or a function; called as `factory(run, **options)`."""
+
+
+def find(group: str, name: str) -> Factory:
+    """Return the factory registered as `name` in an entry point group, or importable as `module:qualname`.
+
+    Raises:
+        SettingsError: There is none; the message lists those that are known.
+    """
+    if ":" in name:
+        module, _, qualname = name.partition(":")
+        found: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+        return found
+    known = {point.name: point for point in importlib.metadata.entry_points(group=group)}
+    if name not in known:
+        raise SettingsError(f"there is no exporter {name!r}; known are: {', '.join(sorted(known))}")
+    return known[name].load()
+
+
+def check(group: str, name: str, options: Mapping[str, object]) -> None:
+    """Raise if the destination cannot be built here: unknown, its package missing, an option wrong.
+
+    Raises:
+        SettingsError: The message names the fix.
+    """
+    factory = find(group, name)
+    for module in getattr(factory, "requires", ()):
+        if importlib.util.find_spec(module) is None:
+            raise SettingsError(
+                f"the exporter {name!r} needs the package {module!r}, which is not installed; "
+                f"pip install 'otel-rl[{getattr(factory, 'extra', name)}]'"
+            )
+    _check_options(name, factory, options)
+
+
+def _check_options(name: str, factory: Callable[..., object], options: Mapping[str, object]) -> None:
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # a class written in C
+        return
+    try:
+        signature.bind(None, **options)
+    except TypeError as error:
+        accepted = ", ".join(list(signature.parameters)[1:]) or "none"
+        raise SettingsError(f"exporter {name!r}: {error}; its options are: {accepted}") from None

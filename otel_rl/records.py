@@ -1,0 +1,133 @@
+"""The vocabulary of the journal: every fact that a trainer process writes down.
+
+Records are positional (`array_like`) so that they are small and quick to encode. Fields are only
+ever added at the end, with a default: a journal outlives the version that wrote it.
+
+Times are nanoseconds since the Unix epoch. `memory` is a raw snapshot of `otel_rl.memory`, parsed
+by the reader: parsing would cost the trainer more than taking it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from otel_rl.export import AttributeValue
+
+
+class Record(msgspec.Struct, array_like=True, gc=False):
+    """One fact in the journal."""
+
+
+class Started(Record, tag=0):
+    """The process began to record; always the first record of a journal."""
+
+    run_id: str
+    attempt: int
+    rank: int
+    world_size: int
+    local_world_size: int
+    role: str
+    pid: int
+    host: str
+    page_size: int
+    time: int
+
+
+class StepStarted(Record, tag=1):
+    """The process entered a step of the RL loop."""
+
+    step: int
+    time: int
+    memory: bytes
+
+
+class StepEnded(Record, tag=2):
+    """The process left a step; `error` is the type and text of the exception that passed."""
+
+    step: int
+    time: int
+    memory: bytes
+    attributes: dict[str, AttributeValue] | None = None
+    error: tuple[str, str] | None = None
+    events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
+    links: list[tuple[bytes, int]] | None = None
+
+
+class SpanStarted(Record, tag=3):
+    """A span began.
+
+    Attributes:
+        span_id: Its id.
+        parent_id: Id of its parent, 0 for a root.
+        trace_id: 16 bytes.
+        step: The step that was open; `None` outside of any.
+        name: A phase's name, or a third party's span name.
+        time: When.
+        memory: Snapshot at the start of a phase, else empty.
+        kind: OTel's `SpanKind` of a third party's span; `None` for a phase.
+    """
+
+    span_id: int
+    parent_id: int
+    trace_id: bytes
+    step: int | None
+    name: str
+    time: int
+    memory: bytes
+    kind: int | None = None
+
+
+class SpanEnded(Record, tag=4):
+    """A span ended."""
+
+    span_id: int
+    time: int
+    memory: bytes
+    attributes: dict[str, AttributeValue] | None = None
+    error: tuple[str, str] | None = None
+    events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
+    links: list[tuple[bytes, int]] | None = None
+    name: str | None = None
+
+
+class Logged(Record, tag=5):
+    """Values of metrics at a step, in the framework's own names."""
+
+    step: int
+    time: int
+    values: dict[str, int | float]
+
+
+class Configured(Record, tag=6):
+    """Hyper-parameters, flat and redacted."""
+
+    time: int
+    values: dict[str, bool | int | float | str | None]
+
+
+class Happened(Record, tag=7):
+    """Something that happened once."""
+
+    name: str
+    time: int
+    attributes: dict[str, AttributeValue]
+    step: int | None = None
+    trace_id: bytes = b""
+    span_id: int = 0
+
+
+class Refusals(Record, tag=8):
+    """How often each kind of call was refused so far."""
+
+    counts: dict[str, int]
+
+
+class Finished(Record, tag=9):
+    """The process will record nothing more."""
+
+    time: int
+
+
+AnyRecord = (
+    Started | StepStarted | StepEnded | SpanStarted | SpanEnded | Logged | Configured | Happened | Refusals | Finished
+)

@@ -1,0 +1,317 @@
+"""A run as the trainer sees it: `init` and `Run`.
+
+Every call writes a record into the journal of this process and returns; the agent does the rest.
+After `init`, nothing here raises into the trainer: what cannot be served is counted and logged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import operator
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from opentelemetry import trace
+
+from otel_rl import params, settings
+from otel_rl.ids import RandomIds, step_ids
+from otel_rl.memory import MemoryReader
+from otel_rl.otel_environment import sdk_is_disabled
+from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals
+from otel_rl.sink import CLOSED, SILENCE, ClosedError, Sink
+from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, Phase, StepSpan, clean_attributes
+from otel_rl.tracing import RunTracerProvider
+from otel_rl.values import is_plain, to_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from otel_rl.session import Session
+
+logger = logging.getLogger("otel_rl")
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class Run:
+    """A run that is being recorded; made by `init`.
+
+    Attributes:
+        id: Identity of the run, the same on all ranks and in all attempts.
+        attempt: How often this rank of the run was started before.
+        dir: The run directory.
+        prometheus: URL that Prometheus can scrape, `None` if there is none.
+    """
+
+    def __init__(self, session: Session, *, spans: bool, provider_is_global: bool) -> None:
+        self.id = session.settings.id
+        self.attempt = session.attempt
+        self.dir: Path = session.directory.path
+        self.prometheus = session.prometheus
+        self.ids = RandomIds()
+        self.memory = MemoryReader()
+        self._session = session
+        self._journal: Sink = session.journal
+        self._spans = spans
+        self._step: StepSpan | None = None
+        self._last_begun = -1
+        self._last_step: int | None = None
+        self._refusals: dict[str, int] = {}
+        self._delivered: bool | None = None
+        self.tracer_provider: trace.TracerProvider = RunTracerProvider(self) if spans else trace.NoOpTracerProvider()
+        if provider_is_global:
+            trace.set_tracer_provider(self.tracer_provider)
+
+    def step(self, number: int, **attributes: object) -> StepSpan | NoSpan:
+        """Return a context manager for one iteration of the RL loop.
+
+        Steps count up; one that is negative, repeated, or inside another is refused: it is counted and
+        logged, and what is logged inside belongs to the step before.
+        """
+        try:
+            number = operator.index(number)
+        except TypeError:
+            self.refuse("step", f"step {number!r} is no integer")
+            return NO_SPAN
+        if self._step is not None:
+            self.refuse("step", f"step {number} inside step {self._step.number}")
+        elif number <= self._last_begun:
+            self.refuse("step", f"step {number} after step {self._last_begun}; steps count up from 0")
+        else:
+            self._step = StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
+            self._last_begun = self._last_step = number
+            return self._step
+        return NO_SPAN
+
+    def phase(self, name: str, **attributes: object) -> Phase | NoSpan:
+        """Return a context manager for a named stretch of a step; the attributes go to its span."""
+        return Phase(self, name, attributes) if self._spans else NO_SPAN
+
+    def log(self, values: Mapping[str, object], *, step: int | None = None) -> None:
+        """Record the values of metrics; they are durable when this returns.
+
+        They belong to `step`, else to the step that is open, else to the last one. Values are floats,
+        ints, and NumPy or CPU torch scalars; others are refused, one by one.
+        """
+        try:
+            number = self._last_step if step is None else operator.index(step)
+            if number is None or number < 0:
+                self.refuse("step", f"log() at step {number}; use `with run.step(n)`, or pass step=n")
+                return
+            if not is_plain(values):
+                values = to_numbers(values, self.refuse)
+                if not values:
+                    return
+            if step is not None and self._step is None:
+                self._last_step = number
+            self._journal.append(Logged(number, time.time_ns(), values))  # type: ignore[arg-type] # is_plain, or made so
+        except OverflowError:
+            self.log(to_numbers(values, self.refuse), step=step)
+        except Exception as error:
+            self.refuse_error("log", error)
+
+    def params(self, values: object) -> None:
+        """Record hyper-parameters: a mapping or an object with fields, flattened with `.`, secrets redacted."""
+        try:
+            self.write(Configured(time.time_ns(), params.flatten(values)))
+        except Exception as error:
+            self.refuse_error("params", error)
+
+    def event(self, name: str, **attributes: object) -> None:
+        """Record something that happened once, at the step and in the span that are open."""
+        span = trace.get_current_span()
+        here = span if isinstance(span, JournaledSpan) else None
+        self.write(
+            Happened(
+                str(name),
+                time.time_ns(),
+                clean_attributes(attributes),
+                self._last_step if self._step is None else self._step.number,
+                b"" if here is None else here.trace_id.to_bytes(16, "big"),
+                0 if here is None else here.span_id,
+            )
+        )
+
+    def finish(self, timeout: float = 30.0) -> bool:
+        """End the run and wait for the destinations; return whether everything was delivered in time.
+
+        What was not is in the journal: the agent goes on, and the next one delivers the rest.
+        """
+        global _current
+        if self._delivered is not None or self._journal is SILENCE:
+            return bool(self._delivered)
+        if self._step is not None:
+            self._step.end()
+        self.write(Finished(time.time_ns()))
+        self._journal = CLOSED
+        self._session.close()
+        if _current is self:
+            _current = None
+        try:
+            self._delivered = self._session.wait_until_delivered(timeout)
+        except Exception:
+            logger.warning("could not wait for the agent; what was recorded is in %s", self.dir, exc_info=True)
+            self._delivered = False
+        return self._delivered
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        self.finish()
+
+    def write(self, record: Record) -> None:
+        """Append a record to the journal; a failure is counted and logged."""
+        try:
+            self._journal.append(record)
+        except Exception as error:
+            self.refuse_error("record", error)
+
+    def refuse(self, reason: str, text: str) -> None:
+        """Count a call, or a part of it, that cannot be served; log it the 1st, 10th, 100th … time."""
+        count = self._refusals[reason] = self._refusals.get(reason, 0) + 1
+        if str(count).strip("0") == "1":
+            logger.warning("%s (refused %d time%s)", text, count, "" if count == 1 else "s")
+        try:
+            self._journal.append(Refusals(dict(self._refusals)))
+        except Exception:
+            return  # the journal itself is what fails; the count is in the next record that gets through
+
+    def refuse_error(self, call: str, error: Exception) -> None:
+        """Count and log an error of ours, or of the journal's disk."""
+        self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {error}")
+
+    def open_step(self) -> StepSpan | None:
+        """Return the step that is open, if one is."""
+        return self._step
+
+    def close_step(self, step: StepSpan) -> None:
+        """Take note that the step has ended."""
+        if self._step is step:
+            self._step = None
+
+    def _go_silent(self) -> None:
+        """Record nothing from here on: this is a forked child, and its parent has the journal."""
+        self._journal = SILENCE
+        self.ids = RandomIds()
+
+
+_current: Run | None = None
+_keywords: dict[str, object] = {}
+
+
+def init(
+    *,
+    project: str | None = None,
+    name: str | None = None,
+    id: str | None = None,  # noqa: A002 - what W&B and MLflow users call it
+    config: object = None,
+    exporters: Sequence[object] | None = None,
+    dir: str | os.PathLike[str] | None = None,  # noqa: A002 - likewise
+    rank: int | None = None,
+    world_size: int | None = None,
+    local_world_size: int | None = None,
+    role: str | None = None,
+    dialect: str | None = None,
+    reduce: Mapping[str, str] | None = None,
+    agent: str | None = None,
+    set_global: bool | None = None,
+    quiet: bool | None = None,
+    row_deadline: float | None = None,
+    idle_timeout: float | None = None,
+    journal_limit: int | None = None,
+) -> Run:
+    """Begin to record this process as one rank of a run; `otel_rl.settings.Settings` tells what each keyword means.
+
+    `config` is what `Run.params` takes. A second call returns the run that is being recorded, if it
+    asks for the same or for nothing.
+
+    Raises:
+        SettingsError: A setting is wrong, a package missing, a directory not writable, another run is
+            being recorded; the message names the fix. Nothing raises after `init`.
+    """
+    global _current, _keywords
+    given = {key: value for key, value in locals().items() if value is not None}
+    if _current is not None:
+        if not given or _same(given, _keywords):
+            return _current
+        raise settings.SettingsError(f"run {_current.id} is being recorded in this process; finish() it first")
+    chosen = settings.load({key: value for key, value in given.items() if key != "config"})
+    spans = not sdk_is_disabled(os.environ)
+    from otel_rl.session import Session  # what only the start of a run needs
+
+    run = Run(Session(chosen), spans=spans, provider_is_global=chosen.set_global)
+    _current, _keywords = run, given
+    atexit.register(run.finish, 0)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
+        from multiprocessing import util
+
+        util.Finalize(None, run.finish, args=(0,), exitpriority=100)
+    if config is not None:
+        run.params(config)
+    if chosen.rank == 0 and not chosen.quiet:
+        shown = f"; metrics at {run.prometheus}" if run.prometheus else ""
+        print(f"otel-rl: recording into {run.dir}{shown}", file=sys.stderr)  # noqa: T201
+    return run
+
+
+def current() -> Run | None:
+    """Return the run of this process, if there is one."""
+    return _current
+
+
+def traced(name: str, **attributes: object) -> Callable[[F], F]:
+    """Return a decorator that makes each call a phase of the current run; without a run it does nothing.
+
+    Raises:
+        TypeError: The function is a generator, whose call does no work yet.
+    """
+    import inspect
+
+    def decorate(function: F) -> F:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__qualname__} is a generator; use `with run.phase({name!r})` inside it")
+
+        def phase() -> Phase | NoSpan:
+            return NO_SPAN if _current is None else _current.phase(name, **attributes)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with phase():
+                return function(*args, **kwargs)
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            with phase():
+                return await function(*args, **kwargs)
+
+        return cast("F", call_async if inspect.iscoroutinefunction(function) else call)
+
+    return decorate
+
+
+def _same(given: dict[str, object], before: dict[str, object]) -> bool:
+    try:
+        return bool(given == before)
+    except Exception:  # arrays in a config do not compare
+        return False
+
+
+def _silence_child() -> None:
+    global _current
+    if _current is not None:
+        _current._go_silent()
+        _current = None
+
+
+os.register_at_fork(after_in_child=_silence_child)

@@ -1,0 +1,28 @@
+"""The names that are emitted; `registry.yaml` describes each of them, and this module spells them once.
+
+`rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name.
+"""
+
+from __future__ import annotations
+
+RUN_ID = "rl.run.id"
+RUN_ATTEMPT = "rl.run.attempt"
+RANK = "rl.rank"
+ROLE = "rl.role"
+LOOP_ITERATION = "rl.loop.iteration"
+PHASE = "rl.phase"
+CLOCK = "rl.clock"
+MISSING_RANKS = "rl.step.missing_ranks"
+STEP_VALUES = "rl.step.values"
+STEP_LATE = "rl.step.late"
+CONFIG_VALUES = "rl.run.config.values"
+METRIC_NAME = "rl.metric.name"
+PROCESS_LOST = "rl.process.lost"
+MEMORY_START = "process.memory.usage.start"
+MEMORY_END = "process.memory.usage.end"
+ERROR_TYPE = "error.type"
+
+EVENT_STEP_METRICS = "rl.step.metrics"
+EVENT_RUN_CONFIG = "rl.run.config"
+
+SPAN_LOOP = "rl.loop"

@@ -1,0 +1,108 @@
+"""The recording of one process: its run directory, its journal, and the agent that reads it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl import directory as directories
+from otel_rl import export, launch, otel_environment, plugins
+from otel_rl.claim import claim_journal
+from otel_rl.directory import Manifest, RunDirectory
+from otel_rl.journal import Writer
+from otel_rl.memory import PAGE_SIZE
+from otel_rl.records import Started
+from otel_rl.settings import SettingsError
+
+if TYPE_CHECKING:
+    from otel_rl.settings import Settings
+
+
+class Session:
+    """What `init` opens and `finish` closes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        manifest = _manifest(settings)
+        self.directory: RunDirectory = directories.create(settings)
+        self._claim = claim_journal(self.directory.journals, settings.role or f"rank{settings.rank}")
+        self.attempt = self._claim.attempt
+        if settings.agent == "off" or not launch.agent_is_alive(self.directory):
+            directories.write_atomically(self.directory.manifest, msgspec.json.format(msgspec.json.encode(manifest)))
+        self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
+        self.journal.append(
+            Started(
+                run_id=settings.id,
+                attempt=self.attempt,
+                rank=settings.rank,
+                world_size=settings.world_size,
+                local_world_size=settings.local_world_size,
+                role=settings.role,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                page_size=PAGE_SIZE,
+                time=time.time_ns(),
+            )
+        )
+        self._show_output = any(spec.name == "console" for spec in settings.exporters)
+        try:
+            self.prometheus = self._ensure_agent()
+        except SettingsError:
+            self.close()
+            shutil.rmtree(self._claim.path, ignore_errors=True)
+            raise
+
+    def close(self) -> None:
+        """Close the journal; the agent then knows that this process has ended as it should."""
+        self.journal.close()
+        os.close(self._claim.lock_fd)
+
+    def wait_until_delivered(self, timeout: float) -> bool:
+        """Wait until every destination has everything, with a new agent if the old one is gone."""
+        if self.settings.agent == "off":
+            return False
+        deadline = time.monotonic() + timeout
+        if launch.wait_until_delivered(self.directory, self._claim.path.name, 0):
+            return True
+        if not launch.agent_is_alive(self.directory):
+            self._ensure_agent(timeout)
+        return launch.wait_until_delivered(self.directory, self._claim.path.name, deadline - time.monotonic())
+
+    def _ensure_agent(self, timeout: float = 60.0) -> str | None:
+        if self.settings.agent == "off":
+            return None
+        return launch.ensure_agent(self.directory, show_output=self._show_output, timeout=timeout).prometheus
+
+
+def _manifest(settings: Settings) -> Manifest:
+    exporters = [(spec.name, dict(spec.options)) for spec in settings.exporters]
+    exporters += [plugin for plugin in otel_environment.otlp_exporters(os.environ) if plugin not in exporters]
+    readers = otel_environment.metric_readers(os.environ)
+    for name, options in exporters:
+        plugins.check(export.ENTRY_POINT_GROUP, name, options)
+    for name, options in readers:
+        plugins.check(export.READER_ENTRY_POINT_GROUP, name, options)
+    resource = {
+        "service.name": settings.project,
+        "rl.run.id": settings.id,
+        "rl.run.name": settings.name,
+        "rl.run.project": settings.project,
+    }
+    return Manifest(
+        id=settings.id,
+        project=settings.project,
+        name=settings.name,
+        exporters=exporters,
+        readers=readers,
+        resource=resource | otel_environment.resource(os.environ),
+        dialect=settings.dialect,
+        reduce=settings.reduce,
+        row_deadline=settings.row_deadline,
+        idle_timeout=settings.idle_timeout,
+        journal_limit=settings.journal_limit,
+    )

@@ -1,0 +1,266 @@
+"""Phases and steps as OpenTelemetry spans whose start and end go to the journal.
+
+They implement the OTel API's `Span` and are attached to the OTel context, so that spans of third
+parties (HTTP clients, inference engines) become their children. No SDK is involved: the agent makes
+spans of the records.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import TYPE_CHECKING, Protocol
+
+from opentelemetry import context, trace
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from otel_rl.ids import RandomIds, SpanIds
+from otel_rl.records import SpanEnded, SpanStarted, StepEnded, StepStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextvars import Token
+    from types import TracebackType
+
+    from opentelemetry.context import Context
+    from opentelemetry.util import types
+    from typing_extensions import Self
+
+    from otel_rl.export import AttributeValue
+    from otel_rl.memory import MemoryReader
+    from otel_rl.records import Record
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_LONGEST_STACK = 8192
+_attach, _detach = context.attach, context.detach
+_current_span, _with_span = trace.get_current_span, trace.set_span_in_context
+
+
+class Recorder(Protocol):
+    """What a span needs of its run."""
+
+    ids: RandomIds
+    memory: MemoryReader
+
+    def write(self, record: Record) -> None:
+        """Append to the journal; never raises."""
+
+    def refuse(self, reason: str, text: str) -> None:
+        """Count and log a call that cannot be served."""
+
+    def open_step(self) -> StepSpan | None:
+        """Return the step that is open, if one is."""
+
+    def close_step(self, step: StepSpan) -> None:
+        """Take note that the step has ended."""
+
+
+class JournaledSpan(trace.Span):
+    """What phases, steps and third parties' spans have in common."""
+
+    trace_id = 0
+    span_id = 0
+    _events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
+    _links: list[tuple[bytes, int]] | None = None
+    _error: tuple[str, str] | None = None
+    _ended = False
+    _renamed = False
+    _token: Token[Context] | None = None
+
+    def __init__(self, recorder: Recorder, name: str, attributes: Mapping[str, object] | None = None) -> None:
+        self._recorder = recorder
+        self._name = name
+        self._attributes = attributes
+
+    def get_span_context(self) -> SpanContext:
+        """Return the span's identity; it is always sampled, the agent decides what is kept."""
+        return SpanContext(self.trace_id, self.span_id, is_remote=False, trace_flags=_SAMPLED)
+
+    def is_recording(self) -> bool:
+        """Tell whether the span has not ended yet."""
+        return not self._ended
+
+    def set_attribute(self, key: str, value: types.AttributeValue) -> None:
+        """Set one attribute; it is written when the span ends."""
+        self.set_attributes({key: value})
+
+    def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
+        """Set attributes; they are written when the span ends."""
+        self._attributes = {**(self._attributes or {}), **attributes}
+
+    def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
+        """Add a moment inside the span."""
+        self._events = self._events or []
+        self._events.append((name, timestamp or time.time_ns(), clean_attributes(attributes)))
+
+    def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
+        """Refer to another span."""
+        self._links = self._links or []
+        self._links.append((context.trace_id.to_bytes(16, "big"), context.span_id))
+
+    def update_name(self, name: str) -> None:
+        """Give the span another name."""
+        self._name, self._renamed = name, True
+
+    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
+        """Set the status; only Error is kept, since unset and OK look the same in a recording."""
+        code = status.status_code if isinstance(status, Status) else status
+        text = status.description if isinstance(status, Status) else description
+        self._error = ("", text or "") if code is StatusCode.ERROR else None
+
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: types.Attributes = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        """Add the exception as an event, as OTel's conventions for exceptions say."""
+        stack = "".join(traceback.format_exception(exception))
+        described = {
+            "exception.type": type(exception).__qualname__,
+            "exception.message": str(exception),
+            "exception.stacktrace": stack[-_LONGEST_STACK:],
+        }
+        self.add_event("exception", {**described, **(attributes or {})}, timestamp)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        """End the span; the exception that passes, if one does, is recorded and goes on."""
+        if error is not None and not isinstance(error, GeneratorExit):
+            self._fail(error)
+        self.end()
+        if self._token is not None:
+            _detach(self._token)
+            self._token = None
+
+    def _fail(self, exception: BaseException) -> None:
+        try:
+            self.record_exception(exception)
+            self._error = (type(exception).__qualname__, str(exception)[:1024])
+        except Exception:  # an exception whose own text cannot be had
+            self._error = (type(exception).__qualname__, "")
+
+    def _cleaned(self) -> dict[str, AttributeValue] | None:
+        return clean_attributes(self._attributes) if self._attributes else None
+
+
+class Phase(JournaledSpan):
+    """A named stretch of a step, with the process's memory at both ends; used as a context manager.
+
+    `kind` is `None` for a phase; a span of a third party has one, and takes no snapshots.
+    """
+
+    kind: SpanKind | None = None
+
+    def begin(self, parent: trace.Span | None = None, start_time: int | None = None) -> Self:
+        """Start the span under `parent`, or under what is current: a span, else the open step."""
+        recorder = self._recorder
+        self._ended = False
+        parent = _current_span() if parent is None else parent
+        step = recorder.open_step()
+        if not isinstance(parent, JournaledSpan):
+            found = parent.get_span_context()
+            above: SpanIds | JournaledSpan | None = SpanIds(found.trace_id, found.span_id) if found.is_valid else step
+        else:
+            above = parent
+        self.span_id = recorder.ids.span_id()
+        self.trace_id = recorder.ids.trace_id() if above is None else above.trace_id
+        recorder.write(
+            SpanStarted(
+                self.span_id,
+                0 if above is None else above.span_id,
+                self.trace_id.to_bytes(16, "big"),
+                None if step is None else step.number,
+                self._name,
+                start_time or time.time_ns(),
+                recorder.memory.snapshot() if self.kind is None else b"",
+                None if self.kind is None else self.kind.value,
+            )
+        )
+        return self
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the span; a second call does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        recorder = self._recorder
+        recorder.write(
+            SpanEnded(
+                self.span_id,
+                end_time or time.time_ns(),
+                recorder.memory.snapshot() if self.kind is None else b"",
+                self._cleaned(),
+                self._error,
+                self._events,
+                self._links,
+                self._name if self._renamed else None,
+            )
+        )
+
+    def __enter__(self) -> Self:
+        if self.kind is None:
+            self.begin()
+        self._token = _attach(_with_span(self))
+        return self
+
+
+class StepSpan(JournaledSpan):
+    """One iteration of the RL loop: the root of its trace, with the same ids on every rank."""
+
+    def __init__(self, recorder: Recorder, number: int, ids: SpanIds, attributes: Mapping[str, object]) -> None:
+        super().__init__(recorder, "rl.loop", attributes)
+        self.number = number
+        self.trace_id, self.span_id = ids
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the step; a second call does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        recorder = self._recorder
+        snapshot = recorder.memory.snapshot()
+        recorder.write(
+            StepEnded(
+                self.number,
+                end_time or time.time_ns(),
+                snapshot,
+                self._cleaned(),
+                self._error,
+                self._events,
+                self._links,
+            )
+        )
+        recorder.close_step(self)
+
+    def __enter__(self) -> Self:
+        self._recorder.write(StepStarted(self.number, time.time_ns(), self._recorder.memory.snapshot()))
+        self._token = _attach(_with_span(self))
+        return self
+
+
+class NoSpan(trace.NonRecordingSpan):
+    """Stands in where nothing is recorded, so that a caller never has to ask."""
+
+    def __init__(self) -> None:
+        super().__init__(trace.INVALID_SPAN_CONTEXT)
+
+
+NO_SPAN = NoSpan()
+
+
+def clean_attributes(attributes: Mapping[str, object] | None) -> dict[str, AttributeValue]:
+    """Return what OpenTelemetry allows as attributes; other values become text, `None` is left out."""
+    return {str(name): _clean(value) for name, value in (attributes or {}).items() if value is not None}
+
+
+def _clean(value: object) -> AttributeValue:
+    if type(value) in (str, bool, int, float):
+        return value  # type: ignore[return-value]
+    if isinstance(value, (list, tuple)):
+        return [item if type(item) in (str, bool, int, float) else str(item) for item in value]
+    if hasattr(value, "__float__") and getattr(value, "device", "cpu") == "cpu":
+        return float(value)
+    return str(value)[:4096]

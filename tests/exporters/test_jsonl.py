@@ -1,0 +1,113 @@
+"""JSON lines."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+from exactly import exactly
+
+from otel_rl.export import Exporter, Params, Row
+from otel_rl_exporters.jsonl import JsonlExporter
+
+_NON_FINITE = {"NaN", "Infinity", "-Infinity"}
+
+
+def fail(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def read(run, path="rows.jsonl"):
+    text = Path(run.directory, path).read_text()
+    return [json.loads(line, parse_constant=fail) for line in text.splitlines()]
+
+
+def values(line):
+    return {name: float(value) if value in _NON_FINITE else value for name, value in line["values"].items()}
+
+
+def test_exact(run, rows):
+    """Each row reads back with its step, its time, and every value bit for bit, in order, from strict JSON."""
+    exporter = JsonlExporter(run)
+    exporter.export(rows)
+    exporter.shutdown()
+    lines = read(run)
+
+    assert [(line["step"], line["time_unix_nano"]) for line in lines] == [(r.step, r.time_unix_nano) for r in rows]
+    assert exactly(map(values, lines)) == exactly(row.values for row in rows)
+    assert [list(line["values"]) for line in lines] == [list(row.values) for row in rows]
+
+
+def test_usual_line(run):
+    """A line has no more than it needs."""
+    JsonlExporter(run).export([Row(1, 2, {"loss": float("nan")})])
+
+    assert read(run) == [{"step": 1, "time_unix_nano": 2, "values": {"loss": "NaN"}}]
+
+
+def test_unusual_line(run):
+    """A line names the attempt, the missing ranks and the lateness of a row that has them."""
+    JsonlExporter(run).export([Row(1, 2, {}, attempt=3, missing_ranks=(4, 5), late=True)])
+
+    expected = {"step": 1, "time_unix_nano": 2, "attempt": 3, "missing_ranks": [4, 5], "late": True, "values": {}}
+    assert read(run) == [expected]
+
+
+@pytest.mark.parametrize("torn", ['{"step":2', '{"step":2,"values":{"' + "x" * 200_000, "\x00" * 70_000])
+def test_torn_line(run, rows, torn):
+    """The torn last line of an existing file is cut off, however long it is, and the file continued."""
+    exporter = JsonlExporter(run)
+    exporter.export(rows[:2])
+    exporter.shutdown()
+    with Path(run.directory, "rows.jsonl").open("a") as file:
+        file.write(torn)
+    JsonlExporter(run).export(rows[2:3])
+
+    assert [line["step"] for line in read(run)] == [0, 1, 2]
+
+
+def test_only_a_torn_line(run, rows):
+    """A file of nothing but a torn line is begun anew."""
+    Path(run.directory, "rows.jsonl").write_text('{"st')
+    JsonlExporter(run).export(rows[:1])
+
+    assert [line["step"] for line in read(run)] == [0]
+
+
+def test_all_or_nothing(run, rows):
+    """A batch that does not fit leaves nothing behind, and can be offered again."""
+    exporter = JsonlExporter(run)
+    exporter.export(rows[:1])
+    size = Path(run.directory, "rows.jsonl").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))  # the kernel takes 100 bytes more, then no more
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            exporter.export(rows[1:])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert [line["step"] for line in read(run)] == [0]
+    exporter.export(rows[1:])
+    assert [line["step"] for line in read(run)] == list(range(200))
+
+
+def test_ignores_the_rest(run):
+    """What is no row leaves no line."""
+    JsonlExporter(run).export([Params(0, {"lr": 1e-6})])
+
+    assert read(run) == []
+
+
+def test_path(run, rows):
+    """`path` is relative to the run directory; its folders are made."""
+    JsonlExporter(run, path="out/a.jsonl").export(rows[:1])
+
+    assert len(read(run, "out/a.jsonl")) == 1
+
+
+def test_contract(run):
+    """It is an exporter."""
+    assert isinstance(JsonlExporter(run), Exporter)

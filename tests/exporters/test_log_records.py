@@ -1,0 +1,174 @@
+"""The destinations as exporters of a plain OpenTelemetry pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import wandb_file
+from exactly import exactly
+from opentelemetry._logs import LogRecord
+from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExportResult, SimpleLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+
+from otel_rl_exporters import log_records
+from tests.real_parts import needs
+
+RESOURCE = {"service.name": "trainer", "rl.run.id": "run-7", "rl.run.project": "gsm8k", "rl.run.name": "baseline"}
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+
+
+def row_event(row):
+    attributes = {"rl.loop.iteration": row.step, "rl.step.values": row.values, "rl.run.attempt": row.attempt}
+    return LogRecord(timestamp=row.time_unix_nano, event_name="rl.step.metrics", attributes=attributes)
+
+
+def config_event(values):
+    return LogRecord(timestamp=1, event_name="rl.run.config", attributes={"rl.run.config.values": values})
+
+
+def emit(exporter, records, processor=BatchLogRecordProcessor):
+    provider = LoggerProvider(Resource(RESOURCE))
+    provider.add_log_record_processor(processor(exporter))
+    logger = provider.get_logger("test")
+    for record in records:
+        logger.emit(record)
+    provider.shutdown()
+
+
+def readable(resource, *records):
+    return [ReadableLogRecord(record, Resource(resource)) for record in records]
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_jsonl(rows, tmp_path):
+    """A row that went through OTel's SDK as an event is the row that was sent, bit for bit."""
+    emit(log_records.JsonlLogRecords(), map(row_event, rows))
+    read = lines(tmp_path / "gsm8k/run-7/rows.jsonl")
+    words = {"NaN", "Infinity", "-Infinity"}
+    values = [{n: float(v) if v in words else v for n, v in line["values"].items()} for line in read]
+
+    assert [(line["step"], line["time_unix_nano"]) for line in read] == [(r.step, r.time_unix_nano) for r in rows]
+    assert exactly(values) == exactly(row.values for row in rows)
+
+
+@needs("wandb")
+def test_wandb(rows, tmp_path):
+    """Rows and parameters in events feed a W&B run."""
+    emit(log_records.WandbLogRecords(), [config_event({"lr": 1e-6}), *map(row_event, rows[:5])])
+    (file,) = wandb_file.files(str(tmp_path / "gsm8k/run-7"))
+
+    assert [line["step"] for line in wandb_file.history(file)] == ["0", "1", "2", "3", "4"]
+    assert wandb_file.config(file) == {"lr": 1e-6}
+
+
+@needs("tensorboard")
+def test_tensorboard(rows, tmp_path):
+    """Rows in events are curves in TensorBoard."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    emit(log_records.TensorBoardLogRecords(), map(row_event, rows))
+    read = EventAccumulator(str(tmp_path / "gsm8k/run-7/tensorboard")).Reload()
+
+    assert [event.step for event in read.Scalars("tokens")] == list(range(200))
+
+
+def test_console(rows, capsys):
+    """Rows in events are printed, by a processor that exports from the thread that logs, too."""
+    emit(log_records.ConsoleLogRecords(), map(row_event, rows[:2]), SimpleLogRecordProcessor)
+
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["step 0", "step 1"]
+
+
+def test_runs(rows, tmp_path):
+    """Records of several runs go to a destination each."""
+    exporter = log_records.JsonlLogRecords()
+    batch = [
+        *readable(RESOURCE, row_event(rows[0])),
+        *readable({**RESOURCE, "rl.run.id": "run-8"}, row_event(rows[1])),
+        *readable(RESOURCE, row_event(rows[2])),
+    ]
+
+    assert exporter.export(batch) is LogRecordExportResult.SUCCESS
+    exporter.shutdown()
+    assert [line["step"] for line in lines(tmp_path / "gsm8k/run-7/rows.jsonl")] == [0, 2]
+    assert [line["step"] for line in lines(tmp_path / "gsm8k/run-8/rows.jsonl")] == [1]
+
+
+def test_plain_service(rows, tmp_path):
+    """Where the resource names no run, the service is the run; no name leads out of the directory."""
+    exporter = log_records.JsonlLogRecords()
+    exporter.export(readable({"service.name": "../../trainer"}, row_event(rows[0])))
+    exporter.shutdown()
+
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("rows.jsonl")] == [
+        "trainer/trainer/rows.jsonl"
+    ]
+
+
+def test_other_records(tmp_path):
+    """Records that are no row and no parameters are passed over, and make no file."""
+    exporter = log_records.JsonlLogRecords()
+    batch = readable(RESOURCE, LogRecord(body="hello"), LogRecord(event_name="checkpoint"))
+
+    assert exporter.export(batch) is LogRecordExportResult.SUCCESS
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("attributes", [{}, {"rl.loop.iteration": 0}, {"rl.step.values": 5}])
+def test_failure(attributes):
+    """What cannot be taken is a failure that the pipeline is told of, not an exception."""
+    record = LogRecord(event_name="rl.step.metrics", attributes=attributes)
+
+    assert log_records.JsonlLogRecords().export(readable(RESOURCE, record)) is LogRecordExportResult.FAILURE
+
+
+def test_unwritable_directory(rows, tmp_path):
+    """A directory that cannot be made is such a failure, too."""
+    (tmp_path / "gsm8k").write_text("")
+
+    assert log_records.JsonlLogRecords().export(readable(RESOURCE, row_event(rows[0]))) is LogRecordExportResult.FAILURE
+
+
+def test_by_environment(tmp_path):
+    """`OTEL_LOGS_EXPORTER` alone installs it, as the SDK's own configuration builds it."""
+    place = Path(tmp_path, "site", "plugin-0.dist-info")  # what an installed otel-rl has; here it may be a source tree
+    place.mkdir(parents=True)
+    place.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 0\n")
+    place.joinpath("entry_points.txt").write_text(
+        "[opentelemetry_logs_exporter]\notel_rl_jsonl_here = otel_rl_exporters.log_records:JsonlLogRecords\n"
+    )
+    program = """
+from opentelemetry import _logs
+from opentelemetry.sdk._configuration import _initialize_components
+_initialize_components(setup_logging_handler=False)
+_logs.get_logger("test").emit(_logs.LogRecord(
+    timestamp=1, event_name="rl.step.metrics",
+    attributes={"rl.loop.iteration": 3, "rl.step.values": {"loss": float("nan")}}))
+"""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(place.parent), *filter(None, sys.path)]),
+        "OTEL_LOGS_EXPORTER": "otel_rl_jsonl_here",
+        "OTEL_TRACES_EXPORTER": "none",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_RESOURCE_ATTRIBUTES": "rl.run.id=run-9,rl.run.project=gsm8k",
+    }
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+
+    expected = {"step": 3, "time_unix_nano": 1, "values": {"loss": "NaN"}}
+    assert lines(tmp_path / "gsm8k/run-9/rows.jsonl") == [expected]

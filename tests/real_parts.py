@@ -1,0 +1,27 @@
+"""What a test needs beside this package: skipped where it is absent, unless it has to be there.
+
+`OTEL_RL_REQUIRE_REAL_PARTS=1` turns every such skip into the failure of the test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.util import find_spec
+
+import pytest
+
+
+def needs(module: str) -> pytest.MarkDecorator:
+    """Mark a test, or a module as its `pytestmark`, that imports `module`."""
+    return _needs(module, present=find_spec(module) is not None)
+
+
+def needs_program(name: str) -> pytest.MarkDecorator:
+    """Mark a test that runs the program `name`."""
+    return _needs(name, present=shutil.which(name) is not None)
+
+
+def _needs(what: str, *, present: bool) -> pytest.MarkDecorator:
+    required = os.environ.get("OTEL_RL_REQUIRE_REAL_PARTS") == "1"
+    return pytest.mark.skipif(not present and not required, reason=f"needs {what}")
