@@ -17,9 +17,9 @@ import mmap
 import os
 import struct
 import threading
-import zlib
 from collections import deque
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\xf7RLj"
 _HEADER = struct.Struct("<4sII")
+_pack = _HEADER.pack
 _NOTHING_YET = bytes(_HEADER.size)
 _LARGEST_FRAME = 64 << 20
 _READ_BYTES = 1 << 20
@@ -94,13 +95,14 @@ class Writer:
             ValueError: The record is larger than 64 MiB, or the writer is closed.
         """
         payload = self._encode(record)
-        frame = _HEADER.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
+        frame = _pack(MAGIC, len(payload), crc32(payload)) + payload
         with self._lock:
-            end = self._offset + len(frame)
+            start = self._offset
+            end = start + len(frame)
             if end > self._size:
                 self._roll(len(frame))
-                end = len(frame)
-            self._map[self._offset : end] = frame  # type: ignore[index] # _roll raises when there is no map
+                start, end = 0, len(frame)
+            self._map[start:end] = frame  # type: ignore[index] # _roll raises when there is no map
             self._offset = end
 
     def close(self) -> None:
@@ -261,4 +263,4 @@ def _payload(block: bytes, at: int) -> memoryview | None:
     if magic != MAGIC or length > len(block) - start:
         return None
     payload = memoryview(block)[start : start + length]
-    return payload if zlib.crc32(payload) == checksum else None
+    return payload if crc32(payload) == checksum else None

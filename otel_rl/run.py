@@ -60,7 +60,7 @@ class Run:
         self._session = session
         self._journal: Sink = session.journal
         self._spans = spans
-        self._step: StepSpan | None = None
+        self.open_step: StepSpan | None = None
         self._last_begun = -1
         self._last_step: int | None = None
         self._refusals: dict[str, int] = {}
@@ -80,14 +80,14 @@ class Run:
         except TypeError:
             self.refuse("step", f"step {number!r} is no integer")
             return NO_SPAN
-        if self._step is not None:
-            self.refuse("step", f"step {number} inside step {self._step.number}")
+        if self.open_step is not None:
+            self.refuse("step", f"step {number} inside step {self.open_step.number}")
         elif number <= self._last_begun:
             self.refuse("step", f"step {number} after step {self._last_begun}; steps count up from 0")
         else:
-            self._step = StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
+            self.open_step = step = StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
             self._last_begun = self._last_step = number
-            return self._step
+            return step
         return NO_SPAN
 
     def phase(self, name: str, **attributes: object) -> Phase | NoSpan:
@@ -109,7 +109,7 @@ class Run:
                 values = to_numbers(values, self.refuse)
                 if not values:
                     return
-            if step is not None and self._step is None:
+            if step is not None and self.open_step is None:
                 self._last_step = number
             self._journal.append(Logged(number, time.time_ns(), values))  # type: ignore[arg-type] # is_plain, or made so
         except OverflowError:
@@ -133,8 +133,8 @@ class Run:
                 str(name),
                 time.time_ns(),
                 clean_attributes(attributes),
-                self._last_step if self._step is None else self._step.number,
-                b"" if here is None else here.trace_id.to_bytes(16, "big"),
+                self._last_step if self.open_step is None else self.open_step.number,
+                b"" if here is None else here.trace_id,
                 0 if here is None else here.span_id,
             )
         )
@@ -147,8 +147,8 @@ class Run:
         global _current
         if self._delivered is not None or self._journal is SILENCE:
             return bool(self._delivered)
-        if self._step is not None:
-            self._step.end()
+        if self.open_step is not None:
+            self.open_step.end()
         self.write(Finished(time.time_ns()))
         self._journal = CLOSED
         self._session.close()
@@ -190,14 +190,10 @@ class Run:
         """Count and log an error of ours, or of the journal's disk."""
         self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {error}")
 
-    def open_step(self) -> StepSpan | None:
-        """Return the step that is open, if one is."""
-        return self._step
-
     def close_step(self, step: StepSpan) -> None:
         """Take note that the step has ended."""
-        if self._step is step:
-            self._step = None
+        if self.open_step is step:
+            self.open_step = None
 
     def _go_silent(self) -> None:
         """Record nothing from here on: this is a forked child, and its parent has the journal."""

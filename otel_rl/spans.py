@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from otel_rl.ids import RandomIds, SpanIds
 from otel_rl.records import SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.values import Unconvertible, to_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from otel_rl.records import Record
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
-_LONGEST_STACK = 8192
-_attach, _detach = context.attach, context.detach
+_LONGEST_STACK, _LONGEST_TEXT = 8192, 4096
+_PRIMITIVE = frozenset({str, bool, int, float})
+_attach, _detach, _current_context = context.attach, context.detach, context.get_current
 _current_span, _with_span = trace.get_current_span, trace.set_span_in_context
 
 
@@ -41,15 +43,13 @@ class Recorder(Protocol):
 
     ids: RandomIds
     memory: MemoryReader
+    open_step: StepSpan | None
 
     def write(self, record: Record) -> None:
         """Append to the journal; never raises."""
 
     def refuse(self, reason: str, text: str) -> None:
         """Count and log a call that cannot be served."""
-
-    def open_step(self) -> StepSpan | None:
-        """Return the step that is open, if one is."""
 
     def close_step(self, step: StepSpan) -> None:
         """Take note that the step has ended."""
@@ -58,7 +58,7 @@ class Recorder(Protocol):
 class JournaledSpan(trace.Span):
     """What phases, steps and third parties' spans have in common."""
 
-    trace_id = 0
+    trace_id = b""  # the id of its trace, as records hold it
     span_id = 0
     _events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
     _links: list[tuple[bytes, int]] | None = None
@@ -74,7 +74,7 @@ class JournaledSpan(trace.Span):
 
     def get_span_context(self) -> SpanContext:
         """Return the span's identity; it is always sampled, the agent decides what is kept."""
-        return SpanContext(self.trace_id, self.span_id, is_remote=False, trace_flags=_SAMPLED)
+        return SpanContext(int.from_bytes(self.trace_id, "big"), self.span_id, is_remote=False, trace_flags=_SAMPLED)
 
     def is_recording(self) -> bool:
         """Tell whether the span has not ended yet."""
@@ -119,7 +119,7 @@ class JournaledSpan(trace.Span):
         stack = "".join(traceback.format_exception(exception))
         described = {
             "exception.type": type(exception).__qualname__,
-            "exception.message": str(exception),
+            "exception.message": _text(exception),
             "exception.stacktrace": stack[-_LONGEST_STACK:],
         }
         self.add_event("exception", {**described, **(attributes or {})}, timestamp)
@@ -136,14 +136,11 @@ class JournaledSpan(trace.Span):
             self._token = None
 
     def _fail(self, exception: BaseException) -> None:
+        self._error = (type(exception).__qualname__, _text(exception))
         try:
             self.record_exception(exception)
-            self._error = (type(exception).__qualname__, str(exception)[:1024])
-        except Exception:  # an exception whose own text cannot be had
-            self._error = (type(exception).__qualname__, "")
-
-    def _cleaned(self) -> dict[str, AttributeValue] | None:
-        return clean_attributes(self._attributes) if self._attributes else None
+        except Exception as error:
+            self._recorder.refuse("exception", f"the exception that passed could not be described: {error!r}")
 
 
 class Phase(JournaledSpan):
@@ -156,30 +153,34 @@ class Phase(JournaledSpan):
 
     def begin(self, parent: trace.Span | None = None, start_time: int | None = None) -> Self:
         """Start the span under `parent`, or under what is current: a span, else the open step."""
+        self._begin(_current_span() if parent is None else parent, start_time or time.time_ns())
+        return self
+
+    def _begin(self, parent: trace.Span, now: int) -> None:
         recorder = self._recorder
-        self._ended = False
-        parent = _current_span() if parent is None else parent
-        step = recorder.open_step()
-        if not isinstance(parent, JournaledSpan):
-            found = parent.get_span_context()
-            above: SpanIds | JournaledSpan | None = SpanIds(found.trace_id, found.span_id) if found.is_valid else step
+        step = recorder.open_step
+        if isinstance(parent, JournaledSpan):
+            parent_id, self.trace_id = parent.span_id, parent.trace_id
+        elif (found := parent.get_span_context()).is_valid:
+            parent_id, self.trace_id = found.span_id, found.trace_id.to_bytes(16, "big")
+        elif step is not None:
+            parent_id, self.trace_id = step.span_id, step.trace_id
         else:
-            above = parent
+            parent_id, self.trace_id = 0, recorder.ids.trace_id().to_bytes(16, "big")
         self.span_id = recorder.ids.span_id()
-        self.trace_id = recorder.ids.trace_id() if above is None else above.trace_id
+        self._ended = False
         recorder.write(
             SpanStarted(
                 self.span_id,
-                0 if above is None else above.span_id,
-                self.trace_id.to_bytes(16, "big"),
+                parent_id,
+                self.trace_id,
                 None if step is None else step.number,
                 self._name,
-                start_time or time.time_ns(),
-                recorder.memory.snapshot() if self.kind is None else b"",
+                now,
+                recorder.memory.recent(now) if self.kind is None else b"",
                 None if self.kind is None else self.kind.value,
             )
         )
-        return self
 
     def end(self, end_time: int | None = None) -> None:
         """End the span; a second call does nothing."""
@@ -187,12 +188,13 @@ class Phase(JournaledSpan):
             return
         self._ended = True
         recorder = self._recorder
+        now = end_time or time.time_ns()
         recorder.write(
             SpanEnded(
                 self.span_id,
-                end_time or time.time_ns(),
-                recorder.memory.snapshot() if self.kind is None else b"",
-                self._cleaned(),
+                now,
+                recorder.memory.snapshot(now) if self.kind is None else b"",
+                clean_attributes(self._attributes) if self._attributes else None,
                 self._error,
                 self._events,
                 self._links,
@@ -201,9 +203,10 @@ class Phase(JournaledSpan):
         )
 
     def __enter__(self) -> Self:
+        here = _current_context()
         if self.kind is None:
-            self.begin()
-        self._token = _attach(_with_span(self))
+            self._begin(_current_span(here), time.time_ns())
+        self._token = _attach(_with_span(self, here))
         return self
 
 
@@ -213,7 +216,7 @@ class StepSpan(JournaledSpan):
     def __init__(self, recorder: Recorder, number: int, ids: SpanIds, attributes: Mapping[str, object]) -> None:
         super().__init__(recorder, "rl.loop", attributes)
         self.number = number
-        self.trace_id, self.span_id = ids
+        self.trace_id, self.span_id = ids.trace_id.to_bytes(16, "big"), ids.span_id
 
     def end(self, end_time: int | None = None) -> None:
         """End the step; a second call does nothing."""
@@ -221,13 +224,13 @@ class StepSpan(JournaledSpan):
             return
         self._ended = True
         recorder = self._recorder
-        snapshot = recorder.memory.snapshot()
+        now = end_time or time.time_ns()
         recorder.write(
             StepEnded(
                 self.number,
-                end_time or time.time_ns(),
-                snapshot,
-                self._cleaned(),
+                now,
+                recorder.memory.snapshot(now),
+                clean_attributes(self._attributes) if self._attributes else None,
                 self._error,
                 self._events,
                 self._links,
@@ -236,7 +239,8 @@ class StepSpan(JournaledSpan):
         recorder.close_step(self)
 
     def __enter__(self) -> Self:
-        self._recorder.write(StepStarted(self.number, time.time_ns(), self._recorder.memory.snapshot()))
+        now = time.time_ns()
+        self._recorder.write(StepStarted(self.number, now, self._recorder.memory.recent(now)))
         self._token = _attach(_with_span(self))
         return self
 
@@ -257,10 +261,20 @@ def clean_attributes(attributes: Mapping[str, object] | None) -> dict[str, Attri
 
 
 def _clean(value: object) -> AttributeValue:
-    if type(value) in (str, bool, int, float):
+    if type(value) in _PRIMITIVE:
         return value  # type: ignore[return-value]
-    if isinstance(value, (list, tuple)):
-        return [item if type(item) in (str, bool, int, float) else str(item) for item in value]
-    if hasattr(value, "__float__") and getattr(value, "device", "cpu") == "cpu":
-        return float(value)
-    return str(value)[:4096]
+    try:
+        if isinstance(value, (list, tuple)):
+            return [item if type(item) in _PRIMITIVE else str(item) for item in value]
+        return to_number(value)
+    except Unconvertible:
+        return type(value).__name__ if hasattr(value, "device") else _text(value)
+    except Exception:
+        return type(value).__name__
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)[:_LONGEST_TEXT]
+    except Exception:  # an object whose own text cannot be had
+        return type(value).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -91,7 +92,7 @@ class Destination(threading.Thread):
             exporter = self._exporter
             size = getattr(exporter, "batch_size", 1)
             part = items[self._place.index : self._place.index + size]
-            if not self._persist("export", lambda part=part: self._export(part)):
+            if not self._persist("export", partial(self._export, part)):
                 return
             self._move(Place(self._place.position, self._place.index + len(part)), keep=size > 1)
         self._move(Place(following, 0), keep=True)

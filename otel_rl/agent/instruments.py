@@ -69,9 +69,9 @@ class Instruments:
         for span in spans:
             rank = {semconv.RANK: span.attributes[semconv.RANK]}
             phase = {semconv.PHASE: span.attributes[semconv.PHASE], semconv.CLOCK: "host"}
-            self._histograms["rl.phase.duration"].record(_seconds(span), rank | phase)  # type: ignore[arg-type]
+            self._histograms["rl.phase.duration"].record(_seconds(span), rank | phase)
             if (stage := f"{span.name}.duration") in self._histograms:
-                self._histograms[stage].record(_seconds(span), rank)  # type: ignore[arg-type]
+                self._histograms[stage].record(_seconds(span), rank)
 
     def show_journals(self, journals: Iterable[Journal]) -> None:
         """Take in what is known of the processes: when they were heard of, their memory, what they refused."""

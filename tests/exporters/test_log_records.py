@@ -70,6 +70,7 @@ def test_jsonl(rows, tmp_path):
 def test_wandb(rows, tmp_path):
     """Rows and parameters in events feed a W&B run."""
     emit(log_records.WandbLogRecords(), [config_event({"lr": 1e-6}), *map(row_event, rows[:5])])
+    wandb_file.wait_until_written(str(tmp_path / "gsm8k/run-7"))
     (file,) = wandb_file.files(str(tmp_path / "gsm8k/run-7"))
 
     assert [line["step"] for line in wandb_file.history(file)] == ["0", "1", "2", "3", "4"]

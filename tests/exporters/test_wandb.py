@@ -31,6 +31,7 @@ def exporting(run, **options):
     exporter = WandbExporter(run, **options)
     yield exporter
     exporter.shutdown()
+    wandb_file.wait_until_written(run.directory)
 
 
 def export(run, items, **options):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,15 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 def files(directory: str) -> list[Path]:
     """Return the `.wandb` files of a run directory, the oldest first."""
     return sorted(Path(directory).glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime)
+
+
+def wait_until_written(directory: str) -> None:
+    """Wait for W&B's service: it may still be writing the end of a file when `finish` returns."""
+    deadline = time.monotonic() + 30
+    for path in files(directory):
+        while not any(record.WhichOneof("record_type") == "exit" for record in records(path)):
+            assert time.monotonic() < deadline, f"{path} is incomplete"
+            time.sleep(0.01)
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -50,6 +60,8 @@ def _contents(data: bytes) -> Iterator[bytes]:
         if left < 7 or not kind:  # too little is left of the block for another record
             position += left
             continue
+        if position + 7 + length > len(data):  # still being written
+            return
         parts = (b"" if kind in (_FULL, _FIRST) else parts) + data[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (_FULL, _LAST):

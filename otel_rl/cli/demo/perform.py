@@ -28,12 +28,13 @@ def perform(options: Options, console: Console, *, hold: bool) -> int:
         try:
             with Screen(console, recording, steps=options.steps, title=title):
                 interrupted = not train_all(run, options, shared)
-                if hold and not interrupted:
+                held = hold and not interrupted
+                if held:
                     wait_for_rows(recording, options.steps)
                 else:
                     run.finish(timeout=worker.DELIVERY_S)
-            summary.show(console, recording, directory=run.dir, prometheus=run.prometheus)
-            if hold and not interrupted:
+            summary.show(console, recording, directory=run.dir, prometheus=run.prometheus, held=held)
+            if held:
                 hold_on(console)
         finally:
             delivered = run.finish(timeout=worker.DELIVERY_S)

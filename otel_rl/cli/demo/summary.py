@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from otel_rl.cli.demo.recording import PhaseTime, Recording
 
-ENDS = 5  # steps that are averaged at the start and at the end
+LEARNT = ("reward", "rewards/exact_match/mean", "eval/accuracy")
 
 
 def phase_table(recording: Recording) -> Table:
@@ -38,17 +38,15 @@ def phase_table(recording: Recording) -> Table:
 
 
 def learnt(recording: Recording, metric: str) -> str:
-    """A metric's mean over the first and over the last steps."""
+    """A metric where it was first recorded, and where it was last."""
     series = recording.series(metric)
-    if not series:
-        return f"{metric}: nothing recorded"
-    first, last = series[:ENDS], series[-ENDS:]
-    return f"{metric}: {sum(first) / len(first):.3f} → {sum(last) / len(last):.3f}"
+    return f"{metric}: {series[0]:.3f} → {series[-1]:.3f}" if series else f"{metric}: nothing recorded"
 
 
-def places(directory: Path, prometheus: str | None) -> list[tuple[str, str]]:
+def places(directory: Path, prometheus: str | None, *, held: bool) -> list[tuple[str, str]]:
     """Where the destinations are, as far as they wrote anything."""
-    found = [("Prometheus", prometheus)] if prometheus else []
+    ended = "" if held else " until the run ended; --hold keeps it up"
+    found = [("Prometheus", prometheus + ended)] if prometheus else []
     if boards := sorted({path.parent for path in directory.rglob("events.out.tfevents.*")}):
         found.append(("TensorBoard", f"tensorboard --logdir {boards[0]}"))
     for offline in sorted(directory.rglob("offline-run-*/")):
@@ -56,15 +54,12 @@ def places(directory: Path, prometheus: str | None) -> list[tuple[str, str]]:
     return [*found, ("run directory", str(directory))]
 
 
-def show(console: Console, recording: Recording, *, directory: Path, prometheus: str | None) -> None:
+def show(console: Console, recording: Recording, *, directory: Path, prometheus: str | None, held: bool) -> None:
     """Print the whole summary."""
     console.print(phase_table(recording))
-    console.print(f"mean of the first and of the last {ENDS} steps:", style="bold")
-    for metric in ("reward", "rewards/exact_match/mean"):
+    console.print("first → last:", style="bold")
+    for metric in LEARNT:
         console.print(f"  {learnt(recording, metric)}", highlight=False)
-    accuracy = recording.series("eval/accuracy")
-    if accuracy:
-        console.print(f"  eval/accuracy, first and last: {accuracy[0]:.3f} → {accuracy[-1]:.3f}", highlight=False)
     console.print()
-    for name, place in places(directory, prometheus):
+    for name, place in places(directory, prometheus, held=held):
         console.print(f"[bold]{name:14}[/] {place}", highlight=False, soft_wrap=True)

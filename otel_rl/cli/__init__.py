@@ -1,0 +1,41 @@
+"""The command line: `otel-rl demo` and `otel-rl agent`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from otel_rl.agent.process import run_agent
+from otel_rl.cli.demo.command import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="otel-rl")
+def main() -> None:
+    """The flight recorder for RL post-training."""
+
+
+@main.command()
+@click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--once", is_flag=True, help="Deliver what is there and exit: 0 if all of it was delivered, else 1.")
+def agent(run_dir: Path, *, once: bool) -> None:
+    """Run the agent of a run directory: deliver what its journals hold."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        complete = run_agent(run_dir, once=once)
+    except BlockingIOError:
+        raise click.ClickException(f"another agent is at work in {run_dir}") from None
+    except FileNotFoundError as error:
+        raise click.ClickException(f"{run_dir} is no run directory: {error.filename} is missing") from None
+    if not complete:
+        click.echo(f"not everything was delivered; run this again, see {run_dir / 'local' / 'agent.json'}", err=True)
+    sys.stdout.flush()
+    logging.shutdown()
+    os._exit(0 if complete else 1)  # a destination that hangs must not keep the process
+
+
+main.add_command(demo)
