@@ -151,13 +151,14 @@ class Run:
             self.open_step.end()
         self.write(Finished(time.time_ns()))
         self._journal = CLOSED
-        self._session.close()
         if _current is self:
             _current = None
         try:
+            self._session.close()
+            self.memory.close()
             self._delivered = self._session.wait_until_delivered(timeout)
         except Exception:
-            logger.warning("could not wait for the agent; what was recorded is in %s", self.dir, exc_info=True)
+            logger.warning("could not end the run in order; what was recorded is in %s", self.dir, exc_info=True)
             self._delivered = False
         return self._delivered
 

@@ -92,6 +92,7 @@ def _manifest(settings: Settings) -> Manifest:
         "rl.run.id": settings.id,
         "rl.run.name": settings.name,
         "rl.run.project": settings.project,
+        "service.instance.id": f"{settings.id}/{socket.gethostname()}",  # the agent's, the same in all its signals
     }
     return Manifest(
         id=settings.id,

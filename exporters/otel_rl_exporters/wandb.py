@@ -102,7 +102,10 @@ class WandbExporter:
                 self._run.config.update(item.values, allow_val_change=True)
 
     def shutdown(self) -> None:
-        """Finish the W&B run: wait until its server has everything, within `finish_timeout`."""
+        """Finish the W&B run: wait until its server has everything, within `finish_timeout`.
+
+        W&B's service may still be writing the end of the local file; it has done so when this process ends.
+        """
         self._run.finish()
 
 

@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from otel_rl.agent.process import run_agent
+from otel_rl.agent.process import log_to_stderr, run_agent
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     try:
         complete = run_agent(Path(sys.argv[1]))
     except Exception:

@@ -122,8 +122,7 @@ class Agent:
         if progress != self._progress or (self._follower.alive and not self._once):
             self._progress, self._last_progress = progress, time.monotonic()
             return self._once and delivered and not self._follower.alive
-        journals = self._reducer.state.journals.values()
-        if delivered and (self._once or (journals and all(j.over and not j.lost for j in journals))):
+        if delivered and (self._once or self._reducer.is_finished):
             return True
         return time.monotonic() - self._last_progress > self._manifest.idle_timeout
 
@@ -167,6 +166,12 @@ class Agent:
         if status != self._said:
             self._said = status
             write_atomically(self._directory.status, msgspec.json.encode(status))
+
+
+def log_to_stderr() -> None:
+    """Log to standard error; the SDK's exporters are kept quiet, since a destination says itself what fails."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
 
 
 def run_agent(path: Path, *, once: bool = False) -> bool:

@@ -92,6 +92,7 @@ class OpenStep(msgspec.Struct):
         seconds: Time in phases by name, then by journal.
         begun: When each journal began the step.
         ended: When each journal ended it.
+        abandoned: Journals whose process died inside it.
         spans: Finished spans of it.
         attributes: Attributes for the root span.
         error: What went wrong on some rank.
@@ -103,6 +104,7 @@ class OpenStep(msgspec.Struct):
     seconds: dict[str, dict[str, float]] = {}
     begun: dict[str, int] = {}
     ended: dict[str, int] = {}
+    abandoned: list[str] = []
     spans: list[Span] = []
     attributes: dict[str, object] = {}
     error: str | None = None
@@ -160,6 +162,14 @@ class Reducer:
             if overdue:
                 self._close(attempt, max(overdue))
         return self._taken_items()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every process of the last attempt finished as it should."""
+        journals = self.state.journals.values()
+        last = max((journal.started.attempt for journal in journals), default=0)
+        of_last = self._journals_of(last)
+        return bool(of_last) and all(journal.over and not journal.lost for journal in of_last)
 
     def has_open(self, name: str) -> bool:
         """Tell whether a step is open that the journal took part in."""
@@ -234,7 +244,7 @@ class Reducer:
             return
         step = self._step(journal, begun.step)
         step.spans.append(span)
-        if begun.kind is None:
+        if begun.kind is None and not journal.lost:  # when a lost process left the phase, nobody knows
             of_phase = step.seconds.setdefault(begun.name, {})
             of_phase[name] = of_phase.get(name, 0.0) + (ended.time - begun.time) / _NS
 
@@ -269,8 +279,10 @@ class Reducer:
             self._end_span(name, journal, begun, ended)
         journal.spans = {}
         if journal.step >= 0:
-            step = journal.step
-            self._end_step(name, journal, StepEnded(step, time, b"", error=None if error is None else (error, "")))
+            number = journal.step
+            if error is not None:
+                self._step(journal, number).abandoned.append(name)
+            self._end_step(name, journal, StepEnded(number, time, b"", error=None if error is None else (error, "")))
 
     def _journals_of(self, attempt: int) -> list[Journal]:
         return [journal for journal in self.state.journals.values() if journal.started.attempt == attempt]
@@ -335,7 +347,8 @@ class Reducer:
 
     def _times(self, step: OpenStep) -> dict[str, float]:
         """Return the seconds of the step and of its phases, of the rank that took longest."""
-        whole = [(ended - step.begun[name]) / _NS for name, ended in step.ended.items() if name in step.begun]
+        ended = {name: time for name, time in step.ended.items() if name in step.begun and name not in step.abandoned}
+        whole = [(time - step.begun[name]) / _NS for name, time in ended.items()]
         times = {f"time/{phase}": max(by.values()) for phase, by in step.seconds.items()}
         return times | ({"time/step": max(whole)} if whole else {})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from otel_rl.agent.process import run_agent
+from otel_rl.agent.process import log_to_stderr, run_agent
 from otel_rl.cli.demo.command import demo
 
 
@@ -24,7 +24,7 @@ def main() -> None:
 @click.option("--once", is_flag=True, help="Deliver what is there and exit: 0 if all of it was delivered, else 1.")
 def agent(run_dir: Path, *, once: bool) -> None:
     """Run the agent of a run directory: deliver what its journals hold."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     try:
         complete = run_agent(run_dir, once=once)
     except BlockingIOError:

@@ -7,10 +7,10 @@ import resource
 from pathlib import Path
 
 import pytest
-from exactly import exactly
 
 from otel_rl.export import Exporter, Params, Row
 from otel_rl_exporters.jsonl import JsonlExporter
+from tests.exporters.exactly import exactly
 
 _NON_FINITE = {"NaN", "Infinity", "-Infinity"}
 

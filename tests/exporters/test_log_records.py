@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import wandb_file
-from exactly import exactly
 from opentelemetry._logs import LogRecord
 from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExportResult, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
 from otel_rl_exporters import log_records
+from tests.exporters import wandb_file
+from tests.exporters.exactly import exactly
 from tests.real_parts import needs
 
 RESOURCE = {"service.name": "trainer", "rl.run.id": "run-7", "rl.run.project": "gsm8k", "rl.run.name": "baseline"}

@@ -16,10 +16,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from exactly import exactly
 
 from otel_rl.export import Exporter, Params, Row
 from otel_rl_exporters.tensorboard import TensorBoardExporter
+from tests.exporters.exactly import exactly
 from tests.real_parts import needs, needs_program
 
 pytestmark = needs("tensorboard")
@@ -120,6 +120,8 @@ def test_all_or_nothing(run, rows, precision):
     events = read.Tensors("tokens") if precision == "double" else read.Scalars("tokens")
 
     assert [event.step for event in events] == list(range(200))
+    if precision == "double":
+        assert read.SummaryMetadata("tokens").plugin_data.plugin_name == "scalars"
 
 
 def test_no_frameworks(run, tmp_path):

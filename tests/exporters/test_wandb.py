@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-import wandb_file
-from exactly import exactly
 
 from otel_rl.export import Exporter, Params, Row, RunInfo
 from otel_rl_exporters.wandb import WandbExporter
+from tests.exporters import wandb_file
+from tests.exporters.exactly import exactly
 from tests.real_parts import needs
 
 pytestmark = needs("wandb")
@@ -130,11 +130,12 @@ def test_resumed(run, rows):
     assert [line["step"] for file in (first, second) for line in wandb_file.history(file)] == ["0", "1", "2", "3"]
 
 
-def test_beside_another_run(run, rows, tmp_path):
+def test_beside_another_run(run, rows, tmp_path_factory):
     """A run of W&B in the same process is left alone."""
     import wandb
 
-    with wandb.init(project="mine", dir=tmp_path, settings=wandb.Settings(silent=True, console="off")) as mine:
+    elsewhere = tmp_path_factory.mktemp("mine")
+    with wandb.init(project="mine", dir=elsewhere, settings=wandb.Settings(silent=True, console="off")) as mine:
         export(run, rows[:1])
 
         assert wandb.run is mine

@@ -33,7 +33,7 @@ def perform(options: Options, console: Console, *, hold: bool) -> int:
                     wait_for_rows(recording, options.steps)
                 else:
                     run.finish(timeout=worker.DELIVERY_S)
-            summary.show(console, recording, directory=run.dir, prometheus=run.prometheus, held=held)
+            summary.show(console, recording, run, ranks=options.ranks, held=held)
             if held:
                 hold_on(console)
         finally:

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    import otel_rl
     from otel_rl.cli.demo.recording import PhaseTime, Recording
 
 LEARNT = ("reward", "rewards/exact_match/mean", "eval/accuracy")
 
 
-def phase_table(recording: Recording) -> Table:
+def phase_table(recording: Recording, *, ranks: int) -> Table:
     """Every phase with its count, its time, and its share of the steps' time."""
     whole = recording.step_time()
     table = Table(title=f"where the time of {whole.count} steps went", title_justify="left")
@@ -32,6 +33,8 @@ def phase_table(recording: Recording) -> Table:
     for phase in recording.phases():
         add(phase)
     add(recording.outside_phases(), style="bright_black")
+    if ranks > 1:
+        table.caption = "each number is its slowest rank's, so phases can add up to more than the step"
     table.add_section()
     add(whole, style="bold")
     return table
@@ -54,12 +57,12 @@ def places(directory: Path, prometheus: str | None, *, held: bool) -> list[tuple
     return [*found, ("run directory", str(directory))]
 
 
-def show(console: Console, recording: Recording, *, directory: Path, prometheus: str | None, held: bool) -> None:
+def show(console: Console, recording: Recording, run: otel_rl.Run, *, ranks: int, held: bool) -> None:
     """Print the whole summary."""
-    console.print(phase_table(recording))
+    console.print(phase_table(recording, ranks=ranks))
     console.print("first → last:", style="bold")
     for metric in LEARNT:
         console.print(f"  {learnt(recording, metric)}", highlight=False)
     console.print()
-    for name, place in places(directory, prometheus, held=held):
+    for name, place in places(run.dir, run.prometheus, held=held):
         console.print(f"[bold]{name:14}[/] {place}", highlight=False, soft_wrap=True)

@@ -1,0 +1,126 @@
+"""What a real OTLP collector received of a run."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+import otel_rl
+from otel_rl.ids import step_ids
+from tests import collector as collectors
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.collector import Collector
+
+pytestmark = needs("rotel")
+STEPS = 20
+
+
+@pytest.fixture(params=["http/protobuf", "grpc"])
+def received(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """A collector that was sent a whole run."""
+    with collectors.running(tmp_path) as collector:
+        for name, value in collector.environment(request.param).items():
+            monkeypatch.setenv(name, value)
+        run = otel_rl.init(dir=tmp_path, project="otlp", id="known", exporters=[], quiet=True)
+        for n in range(STEPS):
+            with run.step(n):
+                with run.phase("generate"):
+                    pass
+                with run.phase("custom"), run.phase("inner"):
+                    pass
+                run.log({"loss": 0.5**n, "kl": math.nan if n == 3 else float(n), "tokens": n * 2**40})
+        run.event("checkpoint.written", path="x")
+        assert run.finish(20)
+        collectors.wait_for(lambda: "rl.loop.duration" in collector.metric_names(), "no metrics arrived")
+        yield collector
+
+
+def test_every_step_is_one_event_with_its_exact_values(received: Collector) -> None:
+    """Each step arrives once, in order, bit for bit, NaN included."""
+    steps = received.steps()
+
+    assert [step for step, _ in steps] == list(range(STEPS))
+    for n, values in steps:
+        assert values["loss"] == 0.5**n
+        assert values["tokens"] == n * 2**40
+        assert math.isnan(values["kl"]) if n == 3 else values["kl"] == n
+
+
+def test_every_step_is_one_trace_whose_children_point_at_its_root(received: Collector) -> None:
+    """Each trace has one root, with the ids that any rank can compute, and no orphan."""
+    spans = received.spans()
+
+    assert {span.trace_id for span in spans} == {f"{step_ids('known', 0, n).trace_id:032x}" for n in range(STEPS)}
+    for n in range(STEPS):
+        root = f"{step_ids('known', 0, n).span_id:016x}"
+        trace = [span for span in spans if span.trace_id == f"{step_ids('known', 0, n).trace_id:032x}"]
+        assert [span.name for span in trace if span.span_id == root] == ["rl.loop"]
+        parents = {span.name: span.parent_id for span in trace}
+        custom = next(span.span_id for span in trace if span.name == "custom")
+        assert parents == {"rl.loop": "", "rl.sample": root, "custom": root, "inner": custom}
+
+
+def test_metrics_arrive_too(received: Collector) -> None:
+    """The instruments are pushed, at the latest when the agent ends."""
+    expected = {"rl.phase.duration", "rl.train.steps", "rl.train.loss", "rl.step.last_completed.timestamp"}
+
+    assert expected <= received.metric_names()
+
+
+def test_other_events_arrive_under_their_own_name(received: Collector) -> None:
+    """`run.event` is an OTel event of that name."""
+    assert "EventName: checkpoint.written" in received.text()
+
+
+def test_steps_faster_than_the_metric_interval_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 steps inside one export interval are 1,000 events: no gauge is asked for them."""
+    with collectors.running(tmp_path) as collector:
+        for name, value in collector.environment("http/protobuf").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "600000")
+        run = otel_rl.init(dir=tmp_path, exporters=["jsonl"], quiet=True)
+        for n in range(1000):
+            run.log({"loss": n / 7}, step=n)
+        assert run.finish(30)
+        collectors.wait_for(lambda: len(collector.steps()) >= 1000, "not all events arrived")
+
+        assert collector.steps() == [(n, {"loss": n / 7}) for n in range(1000)]
+        assert len((run.dir / "rows.jsonl").read_text().splitlines()) == 1000
+
+
+def test_a_process_that_was_killed_leaves_error_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The phase that was open arrives with error status `rl.process.lost`, and so does its step."""
+    script = """
+import os, signal, otel_rl
+run = otel_rl.init(dir="runs", exporters=[], quiet=True, idle_timeout=0.5)
+with run.step(0):
+    with run.phase("generate"):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with collectors.running(tmp_path) as collector:
+        for name, value in collector.environment("http/protobuf").items():
+            monkeypatch.setenv(name, value)
+        run_python(script, tmp_path)
+        collectors.wait_for(lambda: len(collector.spans()) >= 2, "the spans did not arrive")
+
+        statuses = {span.name: (span.status, span.message) for span in collector.spans()}
+        assert statuses == {
+            "rl.sample": ("STATUS_CODE_ERROR", "rl.process.lost"),
+            "rl.loop": ("STATUS_CODE_ERROR", "rl.process.lost"),
+        }
+        assert "EventName: rl.process.lost" in collector.text()
+
+
+def run_python(script: str, directory: Path) -> None:
+    """Run a script in its own process, there."""
+    import subprocess
+    import sys
+
+    subprocess.run([sys.executable, "-c", script], cwd=directory, check=False, timeout=60)

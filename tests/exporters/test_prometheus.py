@@ -1,0 +1,95 @@
+"""What a real Prometheus scraped from a run's agent."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import time
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+
+import otel_rl
+from tests import prometheus
+from tests.collector import free_port, wait_for
+from tests.real_parts import needs_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@needs_program("prometheus")
+def test_prometheus_holds_what_the_rows_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step, reward, loss, phase durations and heartbeat are there by query, with the values of the rows."""
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(free_port()))
+    run = otel_rl.init(dir=tmp_path, project="scraped", quiet=True)
+    assert run.prometheus is not None
+    target = run.prometheus.removeprefix("http://").removesuffix("/metrics")
+    with prometheus.scraping(tmp_path, target) as server:
+        for n in range(5):
+            with run.step(n):
+                with run.phase("generate"):
+                    time.sleep(0.01)
+                run.log({"reward": n / 3, "loss": 1 / (n + 1), "kl": 0.25, "bad": math.nan})
+        with run.step(5):  # the row of step 4 has left when step 5 begins
+            wait_for(lambda: server.value("rl_step_current") == 4, "step 4 was not scraped")
+            rows = [json.loads(line) for line in (run.dir / "rows.jsonl").read_text().splitlines()]
+
+            last = rows[-1]["values"]
+            assert server.value("rl_environment_reward_mean") == last["reward"]
+            assert server.value('rl_train_loss{rl_loss_type="policy"}') == last["loss"]
+            assert server.value('rl_metric{rl_metric_name="kl"}') == last["kl"]
+            assert server.value('rl_phase_duration_seconds_count{rl_phase="generate"}') == 5
+            assert server.value('rl_phase_duration_seconds_sum{rl_phase="generate"}') == pytest.approx(
+                sum(row["values"]["time/generate"] for row in rows), rel=1e-12
+            )
+            assert server.value("rl_sample_duration_seconds_count") == 5
+            assert server.value("rl_train_steps_total") == 5
+            assert server.value('rl_numerics_nonfinite_total{rl_metric_name="bad"}') == 5
+            assert server.query('rl_metric{rl_metric_name="bad"}') == []
+            heartbeat = server.value("time() - rl_step_last_completed_timestamp_seconds")
+            assert heartbeat is not None
+            assert 0 <= heartbeat < 60
+            labels = server.query("rl_step_current")[0][0]
+            assert (labels["rl_run_id"], labels["rl_run_project"]) == (run.id, "scraped")
+
+
+def test_a_taken_port_makes_it_take_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run on the machine has its own port, and both say which."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(port))
+        run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True)
+
+        assert run.prometheus is not None
+        actual = int(run.prometheus.removesuffix("/metrics").rpartition(":")[2])
+        assert port < actual <= port + 100
+        assert json.loads((run.dir / "local" / "agent.json").read_text())["prometheus"] == run.prometheus
+        assert urlopen(run.prometheus).status == 200
+
+
+def test_no_free_port_is_an_error_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the whole range is taken, `init` says so, and how to go on without."""
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "192.0.2.1")  # no address of this machine
+
+    with pytest.raises(otel_rl.SettingsError, match="OTEL_EXPORTER_PROMETHEUS_PORT"):
+        otel_rl.init(dir=tmp_path, exporters=[], quiet=True)
+    assert otel_rl.current() is None
+
+
+def test_the_exposition_has_a_description_for_every_metric(tmp_path: Path) -> None:
+    """Every metric family is described once, as promtool asks for."""
+    run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True)
+    with run.step(0):
+        run.log({"x": 1.0})
+    assert run.prometheus is not None
+    text = urlopen(run.prometheus).read().decode()
+
+    helps = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
+    types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert helps == types
+    assert len(helps) == len(set(helps)) > 5

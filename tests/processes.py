@@ -1,0 +1,54 @@
+"""Trainers in processes of their own, as scripts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.agent.outbox import Batch
+from otel_rl.journal import Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.export import Item
+
+
+def start_python(script: str, directory: Path, **environment: str) -> subprocess.Popen[str]:
+    """Start a script in `directory`."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=directory,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_python(script: str, directory: Path, **environment: str) -> str:
+    """Run a script in `directory`; return what it printed. It must succeed."""
+    process = start_python(script, directory, **environment)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return output
+
+
+def rows_of(run_dir: Path) -> list[dict[str, object]]:
+    """Return the rows in `rows.jsonl`, none if there is no such file yet."""
+    path = run_dir / "rows.jsonl"
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def items_of(run_dir: Path) -> list[Item]:
+    """Return everything that the agent made, from its outbox."""
+    reader = Reader(run_dir / "local" / "outbox", Batch)
+    items: list[Item] = []
+    while batches := reader.read():
+        for batch in batches:
+            items.extend(batch.items)
+    return items

@@ -1,0 +1,78 @@
+"""A real Prometheus that scrapes given addresses, and its query API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+from tests.collector import free_port, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Prometheus:
+    """A running server."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Return labels and value of each series of an instant query."""
+        result = self._get("query", query=expression)["result"]
+        return [(series["metric"], float(series["value"][1])) for series in result]
+
+    def value(self, expression: str) -> float | None:
+        """Return the value of the one series of a query, `None` if there is none."""
+        found = self.query(expression)
+        assert len(found) <= 1, found
+        return found[0][1] if found else None
+
+    def ready(self) -> bool:
+        """Tell whether it answers."""
+        try:
+            self._get("query", query="1")
+        except OSError:
+            return False
+        return True
+
+    def _get(self, path: str, **arguments: str) -> Any:
+        with urllib.request.urlopen(f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}") as answer:
+            return json.load(answer)["data"]
+
+
+@contextlib.contextmanager
+def scraping(directory: Path, *targets: str) -> Iterator[Prometheus]:
+    """Start a server that scrapes the targets (`host:port`) every second."""
+    config, port = directory / "prometheus.yml", free_port()
+    config.write_text(
+        json.dumps(
+            {
+                "global": {"scrape_interval": "1s"},
+                "scrape_configs": [{"job_name": "otel-rl", "static_configs": [{"targets": list(targets)}]}],
+            }
+        )
+    )
+    with (directory / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'tsdb'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        server = Prometheus(f"http://127.0.0.1:{port}")
+        wait_for(server.ready, "Prometheus does not answer")
+        yield server
+    finally:
+        process.terminate()
+        process.wait(10)
