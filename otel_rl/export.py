@@ -146,8 +146,8 @@ class Exporter(Protocol):
 
     It is built as `factory(run, **options)`, and used, by one thread of its own: it may block and it
     may raise, without delaying another destination. When `export` raises, the same items are
-    offered again; a destination that cannot take a batch as a whole or not at all leaves
-    `batch_size` at 1.
+    offered again, after five times to one that is built anew; a destination that cannot take a batch
+    as a whole or not at all leaves `batch_size` at 1.
 
     A class may say more about itself:
 
@@ -157,7 +157,7 @@ class Exporter(Protocol):
     """
 
     def export(self, items: Sequence[Item]) -> None:
-        """Deliver `items`; they are durable at the destination when this returns."""
+        """Deliver `items`; they are the destination's to keep when this returns, safe at last after `shutdown`."""
 
     def shutdown(self) -> None:
         """Release what the destination holds; nothing is exported afterwards."""

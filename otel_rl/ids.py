@@ -14,7 +14,8 @@ from collections import deque
 from typing import NamedTuple
 
 _POOL = 256
-_TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$")
+# Version ff is invalid, and version 00 ends with its flags.
+_TRACEPARENT = re.compile(r"^(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$")
 
 
 class SpanIds(NamedTuple):

@@ -131,7 +131,8 @@ class Writer:
             raise
         finally:
             os.close(fd)
-        with contextlib.suppress(OSError, ValueError):  # a page fault in every second record costs more than the record
+        # A page fault in every second record would cost more than the record.
+        with contextlib.suppress(OSError, ValueError):
             mapped.madvise(_MADV_POPULATE_WRITE)
         self._close_segment()
         self._number, self._map, self._offset, self._size = number, mapped, 0, size
@@ -248,6 +249,10 @@ class Reader(Generic[T]):
             at = rest.find(MAGIC, at + 1)
         if at < 0 and not to_end:
             return False
+        if at > 0 and _payload(os.pread(self._fd, at, offset), 0) is not None:
+            return (
+                True  # it was still being written when it was looked at first; the frame behind it says it no longer is
+            )
         torn = rest if at < 0 else rest[:at]
         self.skipped_bytes += len(torn.rstrip(b"\0"))
         self.position = Position(segment, offset + len(torn))

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 Plain = bool | int | float | str | None
 
 REDACTED = "[redacted]"
 _LONGEST_TEXT = 2000
-_SECRET = re.compile(
-    r"(^|[^a-z])(api_?key|secret|password|passwd|credentials?|private_?key|access_?key|auth|"
-    r"(access|auth|api|hf|hub|refresh|bearer)_?token|token$(?<!_token$))",
-    re.IGNORECASE,
+_NO_LISTS = (str, bytes, bytearray, memoryview, range)
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+_SECRET = re.compile(  # a token is a secret or a piece of text: what stands before it tells which
+    r"api_?key|secret|passw(or)?d|passphrase|credential|(private|access|signing|encryption)_?key|"
+    r"(^|_)(auth(orization|entication)?|cookies?)(_|$)|^token$|"
+    r"(^|_)(access|auth|api|hf|hub|huggingface|refresh|bearer|session|security|user|bot|service|login|"
+    r"gh|github|gitlab|slack|wandb|swanlab|mlflow|comet|neptune)_?token$"
 )
 
 
@@ -32,7 +36,7 @@ def flatten(config: object) -> dict[str, Plain]:
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, Plain]]:
-    if name and _SECRET.search(name.rpartition(".")[2]):
+    if _is_secret(name.rpartition(".")[2]):
         yield name, REDACTED
         return
     nested = _nested(value)
@@ -45,10 +49,14 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, Plain]]:
         yield name, str(value)[:_LONGEST_TEXT]
 
 
+def _is_secret(key: str) -> bool:
+    return _SECRET.search(_WORD_BOUNDARY.sub("_", key).lower()) is not None
+
+
 def _nested(value: object) -> Mapping[Any, object] | None:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return value
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Sequence) and not isinstance(value, _NO_LISTS):
         return dict(enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -57,5 +65,5 @@ def _nested(value: object) -> Mapping[Any, object] | None:
     to_dict = getattr(value, "to_dict", None)
     if callable(to_dict) and not isinstance(value, type):
         found = to_dict()
-        return found if isinstance(found, dict) else None
+        return found if isinstance(found, Mapping) else None
     return vars(value) if type(value).__name__ == "Namespace" else None

@@ -102,7 +102,7 @@ class Run:
         """
         try:
             number = self._last_step if step is None else operator.index(step)
-            if number is None or number < 0:
+            if number is None or not 0 <= number < 1 << 63:
                 self.refuse("step", f"log() at step {number}; use `with run.step(n)`, or pass step=n")
                 return
             if not is_plain(values):

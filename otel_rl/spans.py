@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from otel_rl.ids import RandomIds, SpanIds
 from otel_rl.records import SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.values import Unconvertible, to_number
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from otel_rl.export import AttributeValue
+    from otel_rl.ids import RandomIds, SpanIds
     from otel_rl.memory import MemoryReader
     from otel_rl.records import Record
 

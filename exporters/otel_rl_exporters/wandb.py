@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SETTINGS: dict[str, Any] = {
     "console": "off",  # the output of this process is not the trainer's
     "disable_code": True,  # nor is its program
-    "x_disable_stats": True,  # the agent samples the hardware
+    "x_disable_stats": True,  # nor is its load
     "silent": True,
     "x_transaction_log_flush_interval": 1.0,  # seconds that a killed process loses; W&B's own choice is 15
     "finish_timeout": 60.0,  # W&B's own choice is to wait for its server for ever; `wandb sync` sends the rest

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
+_ANEW_AFTER = 5
 
 
 class Destination(threading.Thread):
     """Delivers the outbox to one exporter, from its cursor on.
 
     The exporter is built, called and shut down here, in one thread. What it does not take is offered
-    again, after a pause that doubles from 0.25 s to 30 s; the cursor moves when it has taken it.
+    again, after a pause that doubles from 0.25 s to 30 s, and after five failures in a row to an exporter
+    built anew; the cursor moves when it has taken it.
 
     Attributes:
         delivered: How far in the outbox everything was taken.
@@ -50,7 +52,9 @@ class Destination(threading.Thread):
         self._place = _read_cursor(self._cursor)
         self._closing = threading.Event()
         self._stopped = threading.Event()
+        self._factory = plugins.find(ENTRY_POINT_GROUP, name)
         self._exporter: Exporter | None = None
+        self._in_a_row = 0
         self.label = name
         self.delivered: Position = self._place.position
         self.taken = self.failures = self.refused = self.lost_batches = 0
@@ -61,6 +65,11 @@ class Destination(threading.Thread):
         self._closing.set()
         with self._outbox.grown:
             self._outbox.grown.notify_all()
+
+    @property
+    def has_everything(self) -> bool:
+        """Whether all that is in the outbox was taken."""
+        return self.delivered >= self._outbox.end
 
     def stop(self) -> None:
         """Give up what is not delivered; it stays in the outbox."""
@@ -77,7 +86,6 @@ class Destination(threading.Thread):
                 self._deliver(batches[0], reader.position)
             elif self._closing.is_set() and reader.position >= self._outbox.end:
                 if self._exporter is None or self._persist("shut down", self._exporter.shutdown):
-                    self.delivered = reader.position
                     return
             else:
                 self.delivered = reader.position
@@ -87,32 +95,30 @@ class Destination(threading.Thread):
     def _deliver(self, batch: Batch, following: Position) -> None:
         items: list[Item] = list(batch.items)
         while self._place.index < len(items):
-            if not self._persist("build", self._build):
-                return
-            exporter = self._exporter
-            size = getattr(exporter, "batch_size", 1)
+            size = getattr(self._factory, "batch_size", 1)
             part = items[self._place.index : self._place.index + size]
             if not self._persist("export", partial(self._export, part)):
                 return
-            self._move(Place(self._place.position, self._place.index + len(part)), keep=size > 1)
-        self._move(Place(following, 0), keep=True)
-        if not (self._closing.is_set() and following >= self._outbox.end):  # the last word comes after `shutdown`
-            self.delivered = following
-
-    def _build(self) -> None:
-        if self._exporter is None:
-            factory = plugins.find(ENTRY_POINT_GROUP, self.label)
-            self._exporter = factory(self._run_info, **self._options)
+            self._move(Place(self._place.position, self._place.index + len(part)))
+        self._move(Place(following, 0))
+        self.delivered = following
 
     def _export(self, items: list[Item]) -> None:
-        assert self._exporter is not None
         try:
+            if self._exporter is None:
+                self._exporter = self._factory(self._run_info, **self._options)
             self._exporter.export(items)
         except Refused as error:
             self.refused += len(items)
             self._note(f"refused {len(items)} item(s): {error}", self.refused)
+        except Exception:
+            self._in_a_row += 1
+            if self._in_a_row % _ANEW_AFTER == 0:  # some, once broken, never work again
+                self._exporter = None
+            raise
         else:
             self.taken += len(items)
+        self._in_a_row = 0
 
     def _persist(self, what: str, call: Callable[[], None]) -> bool:
         """Call until it does not raise; tell whether it came to that before being stopped."""
@@ -134,10 +140,9 @@ class Destination(threading.Thread):
         if str(count).strip("0") == "1":
             logger.warning("%s: %s (%d so far)", self.label, text, count)
 
-    def _move(self, place: Place, *, keep: bool) -> None:
+    def _move(self, place: Place) -> None:
         self._place = place
-        if keep or place.index % 100 == 0:
-            write_atomically(self._cursor, msgspec.json.encode(place))
+        write_atomically(self._cursor, msgspec.json.encode(place))
 
 
 def _read_cursor(path: Path) -> Place:

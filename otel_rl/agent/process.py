@@ -20,12 +20,11 @@ from otel_rl.agent.outbox import Outbox
 from otel_rl.agent.reduce import Reducer
 from otel_rl.directory import Manifest, RunDirectory, write_atomically
 from otel_rl.export import READER_ENTRY_POINT_GROUP, RunInfo
+from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from otel_rl.journal import Position
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.05
@@ -117,7 +116,7 @@ class Agent:
     def _may_end(self) -> bool:
         if self.stopped.is_set():
             return True
-        delivered = all(d.delivered >= self._outbox.end for d in self._destinations)
+        delivered = all(destination.has_everything for destination in self._destinations)
         progress = (delivered, self._follower.positions, sum(d.taken for d in self._destinations))
         if progress != self._progress or (self._follower.alive and not self._once):
             self._progress, self._last_progress = progress, time.monotonic()
@@ -127,20 +126,21 @@ class Agent:
         return time.monotonic() - self._last_progress > self._manifest.idle_timeout
 
     def _end(self) -> bool:
+        complete = [destination for destination in self._destinations if destination.has_everything]
         for destination in self._destinations:
-            if destination.delivered >= self._outbox.end:
+            if destination in complete:
                 destination.close_when_done()
             else:
                 destination.stop()
         deadline = time.monotonic() + _CLOSE_WITHIN_S
-        for destination in self._destinations:
+        for destination in complete:
             destination.join(max(0.0, deadline - time.monotonic()))
         self._instruments.shutdown(timeout_s=5)
         for reader in self._readers:
             reader.shutdown()
         self._outbox.close()
         self._say("ended")
-        return all(d.delivered >= self._outbox.end and not d.is_alive() for d in self._destinations)
+        return all(destination.has_everything and not destination.is_alive() for destination in self._destinations)
 
     def _open_readers(self, run: RunInfo) -> list[Any]:
         readers = []
@@ -159,7 +159,9 @@ class Agent:
             state=state,
             prometheus=next((reader.address for reader in self._readers if reader.address), None),
             finished=dict(self._finished) if tell_finished else self._said.finished,
-            delivered={d.label: d.delivered for d in self._destinations},
+            delivered={
+                d.label: START if state == "ended" and d.is_alive() else d.delivered for d in self._destinations
+            },
             failures={d.label: d.failures for d in self._destinations if d.failures},
             last_error={d.label: d.last_error for d in self._destinations if d.last_error},
         )

@@ -28,7 +28,8 @@ class Data(torch.utils.data.Dataset):
 seen = 0
 for n in range(3):
     with run.step(n), run.phase("generate"):
-        seen += sum(int(b.sum()) for b in torch.utils.data.DataLoader(Data(), num_workers=2, multiprocessing_context="fork"))
+        loader = torch.utils.data.DataLoader(Data(), num_workers=2, multiprocessing_context="fork")
+        seen += sum(int(batch.sum()) for batch in loader)
         run.log({"loss": float(n)})
 assert run.finish(20)
 print(seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,14 @@ from otel_rl.cli.demo.recording import Recording
 from otel_rl.cli.demo.screen import Screen
 
 if TYPE_CHECKING:
+    import subprocess
+
     from rich.console import Console
 
     import otel_rl
     from otel_rl.cli.demo.options import Options
 
-LAST_ROW_S = 5  # a row leaves when the next step begins; the last one waits for a deadline
+LAST_ROW_S = 12  # a row leaves when the next step begins; while the run is held, the last one waits for a deadline
 
 
 def perform(options: Options, console: Console, *, hold: bool) -> int:
@@ -23,12 +26,13 @@ def perform(options: Options, console: Console, *, hold: bool) -> int:
     shared = processes.launch_environment(options.ranks)
     with processes.environment({**shared, **processes.rank_environment(0)}):
         run = worker.start_recording(options)
+        others = processes.start_others(options, shared)
         recording = Recording(run.dir / "rows.jsonl")
         title = f"GRPO on arithmetic, {options.ranks} rank{'s' if options.ranks > 1 else ''}"
         try:
             with Screen(console, recording, steps=options.steps, title=title):
-                interrupted = not train_all(run, options, shared)
-                held = hold and not interrupted
+                complete = train_all(run, options, others)
+                held = hold and complete
                 if held:
                     wait_for_rows(recording, options.steps)
                 else:
@@ -38,16 +42,16 @@ def perform(options: Options, console: Console, *, hold: bool) -> int:
                 hold_on(console)
         finally:
             delivered = run.finish(timeout=worker.DELIVERY_S)
-    if interrupted:
+            processes.wait_for(others)
+    if not complete:
         return worker.INTERRUPTED
     if not delivered:
         console.print(f"[red]not everything was delivered in {worker.DELIVERY_S} s; what is left is in {run.dir}")
     return 0 if delivered else 1
 
 
-def train_all(run: otel_rl.Run, options: Options, shared: dict[str, str]) -> bool:
+def train_all(run: otel_rl.Run, options: Options, others: list[subprocess.Popen[bytes]]) -> bool:
     """Train on all ranks; whether it went to the end rather than to a Ctrl-C."""
-    others = processes.start_others(options, shared)
     try:
         worker.train_here(run, options)
     except BaseException as error:
@@ -58,7 +62,6 @@ def train_all(run: otel_rl.Run, options: Options, shared: dict[str, str]) -> boo
         raise
     finally:
         ranks.leave()
-        processes.wait_for(others)
     return True
 
 
@@ -70,7 +73,8 @@ def wait_for_rows(recording: Recording, steps: int) -> None:
 
 
 def hold_on(console: Console) -> None:
-    """Keep the process until Ctrl-C."""
+    """Keep the process until Ctrl-C, or until it is told to end."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console.print("\nholding, so that the metrics stay up; Ctrl-C ends the run")
     try:
         while True:

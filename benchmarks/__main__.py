@@ -1,0 +1,44 @@
+"""`python -m benchmarks [NAME …]`: run all benchmarks, or some; show the figures and save them."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from benchmarks import machine, tables
+
+_BENCHMARKS = {
+    "log": "benchmarks.log_cost",
+    "phase": "benchmarks.phase_cost",
+    "snapshot": "benchmarks.snapshot_cost",
+    "import": "benchmarks.import_cost",
+    "destinations": "benchmarks.destination_cost",
+    "agent": "benchmarks.agent_cost",
+}
+
+
+def main() -> None:
+    """Run what the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(_BENCHMARKS)}; all if none is given")
+    names = parser.parse_args().names or list(_BENCHMARKS)
+    unknown = [name for name in names if name not in _BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark is called {unknown[0]}; there are: {', '.join(_BENCHMARKS)}")
+    for variable in [name for name in os.environ if name.startswith("OTEL_")]:
+        del os.environ[variable]  # the figures must not depend on where this machine sends its telemetry
+    os.environ["WANDB_ERROR_REPORTING"] = "false"
+    os.environ["WANDB_SILENT"] = "true"
+    for name in names:
+        print(f"{name} …", file=sys.stderr)
+        before = machine.load()
+        measured = importlib.import_module(_BENCHMARKS[name]).measure()
+        result = tables.Result(machine.conditions(before), measured)
+        tables.show(result)
+        tables.save({name: result}, list(_BENCHMARKS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""`python -m benchmarks.trainer DIR STEPS PAUSE`: a trainer in a process of its own; prints an `Outcome` as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+import otel_rl
+from benchmarks.peers import batches
+from benchmarks.recording import end_agent, record_step
+from otel_rl import launch
+from otel_rl.directory import RunDirectory
+
+_TIMEOUT_S = 5.0
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a trainer saw.
+
+    Attributes:
+        took: Nanoseconds of each `log`.
+        finish_s: Seconds that `finish(timeout=5)` took.
+        delivered: What it returned.
+        rows: How many steps the local JSONL file had by then.
+        failures: How often the agent's deliveries had failed by then.
+    """
+
+    took: list[int]
+    finish_s: float
+    delivered: bool
+    rows: int
+    failures: int
+
+
+def train(directory: Path, steps: int, pause_s: float) -> Outcome:
+    """Record steps of 100 floats and five phases, then finish."""
+    run = otel_rl.init(project="benchmark", dir=directory, exporters=["jsonl"], quiet=True, idle_timeout=2.0)
+    values = batches()
+    took = []
+    for number in range(steps):
+        took.append(record_step(run, number, next(values)))
+        time.sleep(pause_s)
+    began = time.perf_counter()
+    delivered = run.finish(_TIMEOUT_S)
+    finish_s = time.perf_counter() - began
+    rows = len((run.dir / "rows.jsonl").read_bytes().splitlines())
+    failures = sum(launch.read_status(RunDirectory(run.dir)).failures.values())
+    end_agent(run.dir)
+    return Outcome(took, finish_s, delivered, rows, failures)
+
+
+if __name__ == "__main__":
+    outcome = train(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    os.write(1, msgspec.json.encode(outcome))

@@ -1,0 +1,95 @@
+"""Several ranks on one machine: one agent, one endpoint, one row and one trace for each step."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.export import Span
+from tests.processes import items_of, rows_of, run_python, start_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RANK = """
+import json, os, sys, time, otel_rl
+rank = int(os.environ["RANK"])
+run = otel_rl.init(dir="runs", project="ranks", quiet=True, reduce={"tokens": "sum", "time/*": "max"})
+for n in range(20):
+    with run.step(n), run.phase("generate"):
+        time.sleep(0.002 * (1 + rank))
+        run.log({"loss": float(rank), "tokens": 10, f"only/{rank}": 1.0})
+print(json.dumps([run.prometheus, run.finish(30)]))
+"""
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """The directory of a run of two ranks that has finished."""
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OTEL_RL_RUN_ID": "two"}
+    ranks = [start_python(RANK, tmp_path, RANK=str(rank), **common) for rank in range(2)]
+    said = [rank.communicate(timeout=60) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    endpoints, finished = zip(*[json.loads(out) for out, _ in said], strict=True)
+    assert finished == (True, True)
+    assert endpoints[0] == endpoints[1]
+    return tmp_path / "runs" / "ranks" / "two"
+
+
+def test_each_step_is_one_row_of_both_ranks(run_dir: Path) -> None:
+    """Values are reduced as asked for: a mean, a sum; each rank may have names of its own."""
+    rows = rows_of(run_dir)
+
+    assert [row["step"] for row in rows] == list(range(20))
+    for row in rows:
+        values: dict[str, float] = row["values"]  # type: ignore[assignment]
+        assert (values["loss"], values["tokens"], values["only/0"], values["only/1"]) == (0.5, 20, 1.0, 1.0)
+        assert values["time/generate"] >= 0.004  # the slower rank's
+        assert "missing_ranks" not in row
+
+
+def test_each_step_is_one_trace_of_both_ranks(run_dir: Path) -> None:
+    """One root for both ranks, and a phase of each below it, without a word between them."""
+    spans = [item for item in items_of(run_dir) if isinstance(item, Span)]
+    roots = {span.trace_id: span for span in spans if span.name == "rl.loop"}
+
+    assert len(roots) == 20
+    for root in roots.values():
+        children = [span for span in spans if span.trace_id == root.trace_id and span.name == "rl.sample"]
+        assert {span.attributes["rl.rank"] for span in children} == {0, 1}
+        assert {span.parent_id for span in children} == {root.span_id}
+
+
+def test_a_rank_that_dies_is_named_in_the_rows(tmp_path: Path) -> None:
+    """The other rank's rows go on, and say which rank is missing."""
+    script = RANK.replace(
+        "    with run.step(n)", "    rank == 1 and n == 5 and os.kill(os.getpid(), 9)\n    with run.step(n)"
+    )
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OTEL_RL_RUN_ID": "two", "OTEL_RL_IDLE_TIMEOUT": "0.5"}
+    ranks = [start_python(script, tmp_path, RANK=str(rank), **common) for rank in range(2)]
+    for rank in ranks:
+        rank.communicate(timeout=60)
+
+    rows = rows_of(tmp_path / "runs" / "ranks" / "two")
+    assert [row["step"] for row in rows] == list(range(20))
+    assert [row.get("missing_ranks") for row in rows] == [None] * 5 + [[1]] * 15
+
+
+def test_a_run_that_only_recorded_is_delivered_later(tmp_path: Path) -> None:
+    """`agent="off"` writes journals alone; `otel-rl agent RUN_DIR --once` delivers them and says so."""
+    from otel_rl.cli import main
+
+    run_python(
+        "import otel_rl; run = otel_rl.init(dir='runs', project='p', id='i', agent='off', quiet=True)\n"
+        "for n in range(5): run.log({'loss': float(n)}, step=n)\n"
+        "assert run.prometheus is None and run.finish() is False",
+        tmp_path,
+    )
+    run_dir = tmp_path / "runs" / "p" / "i"
+    assert rows_of(run_dir) == []
+    run_python(f"from otel_rl.cli import main; main(['agent', {str(run_dir)!r}, '--once'])", tmp_path)
+
+    assert [row["step"] for row in rows_of(run_dir)] == list(range(5))
+    assert main.commands.keys() >= {"agent", "demo"}

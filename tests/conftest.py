@@ -1,0 +1,58 @@
+"""Every test has an environment and a directory of its own, and leaves no run behind."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+import otel_rl
+from otel_rl.journal import Reader
+from otel_rl.records import AnyRecord, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_LAUNCHERS = ("OTEL_", "SLURM_", "OMPI_", "PMIX_", "TORCHELASTIC_")
+_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TRACEPARENT")
+
+hypothesis.settings.register_profile("otel-rl", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("otel-rl")
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run each test in its own directory, without the launcher's or the user's settings."""
+    for name in list(os.environ):
+        if name.startswith(_LAUNCHERS) or name in _RANKS:
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    yield
+    run = otel_rl.current()
+    if run is not None:
+        run.finish(0)
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> otel_rl.Run:
+    """Return a run that records into `tmp_path`, without an agent."""
+    return otel_rl.init(agent="off", exporters=[], dir=tmp_path, quiet=True, project="test")
+
+
+@pytest.fixture
+def records_of() -> Callable[..., list[Record]]:
+    """Return the function that reads back everything in the journal of a run."""
+
+    def read_back(run: otel_rl.Run, who: str = "rank0") -> list[Record]:
+        reader = Reader(run.dir / "local" / "journals" / f"{who}.attempt{run.attempt}", AnyRecord)
+        records: list[Record] = []
+        while more := reader.read():
+            records += more
+        reader.close()
+        assert (reader.skipped_bytes, reader.lost_segments, reader.undecodable) == (0, 0, 0)
+        return records
+
+    return read_back
