@@ -55,6 +55,8 @@ def to_number(value: object) -> int | float:
         if getattr(value, "size", None) not in (1, None) and not callable(value.size):  # type: ignore[attr-defined]
             raise Unconvertible(f"{value.size} values where one is expected")  # type: ignore[attr-defined]
         scalar = item()
+        if isinstance(scalar, (str, bytes)):
+            raise Unconvertible("a text is no number")
         return float(scalar) if not isinstance(scalar, (bool, int, float)) else to_number(scalar)
     if isinstance(value, numbers.Real):
         return float(value)

@@ -47,11 +47,12 @@ def number(value: float | None) -> str:
 
 def phase_shares(recording: Recording, width: int = WIDTH) -> Text:
     """One bar for a step, in it each phase as long as its share."""
-    whole = recording.step_time().seconds
+    phases = recording.phases()
+    whole = max(recording.step_time().seconds, sum(phase.seconds for phase in phases)) or 1.0
     bar, legend = Text(), Text()
-    for phase, colour in zip(recording.phases(), COLOURS, strict=False):
-        share = phase.seconds / whole if whole else 0.0
-        bar.append("█" * round(share * width), style=colour)
+    for phase, colour in zip(phases, COLOURS, strict=False):
+        share = phase.seconds / whole
+        bar.append("█" * int(share * width), style=colour)
         if share >= 0.01:
             legend.append("■ ", style=colour).append(f"{phase.name} {share:.0%}  ")
     bar.append("░" * (width - len(bar.plain)), style="bright_black")
@@ -62,7 +63,12 @@ def panel(recording: Recording, *, steps: int, title: str, elapsed: float) -> Pa
     """Where the run stands, all of it as recorded."""
     done = len(recording.rows)
     pace = recording.seconds_per_step()
-    left = f"{duration(pace * (steps - done))} left" if pace is not None else "warming up on supervised examples"
+    if done >= steps:
+        left = "done"
+    elif pace is None:
+        left = "warming up on supervised examples"
+    else:
+        left = f"{duration(pace * (steps - done))} left"
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_column(justify="right")

@@ -1,0 +1,240 @@
+"""Values: what a trainer holds arrives exactly, and what is no number is refused alone."""
+
+from __future__ import annotations
+
+import enum
+import math
+import struct
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_rl.records import Logged, Record, Refusals
+from otel_rl.values import Unconvertible, is_plain, to_number, to_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import otel_rl
+
+FLOATS = st.floats()
+FLOATS32 = st.floats(width=32)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+class Level(enum.IntEnum):
+    """An integer with a name."""
+
+    HIGH = 3
+
+
+class Percent(float):
+    """A float of a type of its own."""
+
+
+class Odd:
+    """An object whose conversion fails in a way of its own."""
+
+    def item(self) -> float:
+        """Fail."""
+        raise RuntimeError("not now")
+
+
+def bits(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+@given(FLOATS)
+def test_float(value: float) -> None:
+    """A float stays the same to the bit, NaN, infinities and the zero's sign included."""
+    assert bits(value) == bits(to_number(value))
+
+
+@given(INT64)
+def test_int(value: int) -> None:
+    """An int of 64 bits stays an int, exactly, however NumPy and torch hold it."""
+    held = [value, np.int64(value), np.array(value), np.array([value]), torch.tensor(value), torch.tensor([[value]])]
+    numbers = [to_number(one) for one in held]
+
+    assert [value] * len(held) == numbers
+    assert {int} == {type(number) for number in numbers}
+
+
+@given(FLOATS)
+def test_float64(value: float) -> None:
+    """A float of 64 bits stays the same to the bit, however NumPy and torch hold it."""
+    parameter = torch.nn.Parameter(torch.tensor(value, dtype=torch.float64))
+    held = [np.float64(value), np.array(value), np.array([[value]]), torch.tensor([value], dtype=torch.float64)]
+    numbers = [to_number(one) for one in [*held, parameter]]
+
+    assert {bits(value)} == {bits(number) for number in numbers}
+    assert {float} == {type(number) for number in numbers}
+
+
+@given(FLOATS32)
+def test_float32(value: float) -> None:
+    """A float of 32 bits becomes the float that is equal to it."""
+    held = [
+        np.float32(value),
+        np.array(value, np.float32),
+        torch.tensor(value),
+        torch.tensor(value, requires_grad=True),
+    ]
+    numbers = [to_number(one) for one in held]
+
+    assert {float} == {type(number) for number in numbers}
+    assert all(number == value or (math.isnan(number) and math.isnan(value)) for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float16(0.1), 0.0999755859375),
+        (torch.tensor(0.1, dtype=torch.float16), 0.0999755859375),
+        (torch.tensor(0.1, dtype=torch.bfloat16), 0.10009765625),
+        (np.longdouble("0.5"), 0.5),
+        (np.uint64(2**64 - 1), 2**64 - 1),
+        (np.int8(-1), -1),
+        (torch.tensor(7, dtype=torch.uint8), 7),
+        (2**63, 2**63),
+        (2**64, float(2**64)),
+        (-(2**70), -float(2**70)),
+        (Level.HIGH, 3),
+        (Percent(0.5), 0.5),
+        (Fraction(1, 3), 1 / 3),
+        (np.array(Fraction(1, 4), dtype=object), 0.25),
+    ],
+)
+def test_other_numbers(value: object, expected: float) -> None:
+    """Every other real scalar becomes the nearest `int` or `float`."""
+    number = to_number(value)
+
+    assert (expected, type(expected)) == (number, type(number))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        False,
+        np.bool_(True),
+        np.array([True]),
+        torch.tensor(True),
+        None,
+        "0.5",
+        b"0.5",
+        "",
+        1j,
+        np.complex64(1),
+        torch.tensor(1j),
+        Decimal("0.5"),
+        [1.0],
+        (1.0,),
+        {"mean": 1.0},
+        np.array([1.0, 2.0]),
+        np.array([]),
+        torch.tensor([1.0, 2.0]),
+        torch.tensor([]),
+        torch.tensor(1.0, device="meta"),
+        10**400,
+        Fraction(10**400),
+        Odd(),
+        object(),
+        float,
+        lambda: 1.0,
+    ],
+    ids=repr,
+)
+def test_refused_alone(value: object) -> None:
+    """What is no real scalar on the host is refused with its name, and the other values are kept."""
+    refused: list[tuple[str, str]] = []
+    kept = to_numbers({"before": 1.0, "bad": value, "after": 2}, lambda reason, text: refused.append((reason, text)))
+    ((reason, text),) = refused
+
+    assert kept == {"before": 1.0, "after": 2}
+    assert reason == "value"
+    assert text.startswith("bad: ")
+
+
+@pytest.mark.parametrize("value", [np.str_("3.5"), np.bytes_(b"3.5"), np.array("3.5", dtype=object)], ids=repr)
+def test_text_in_numpy(value: object) -> None:
+    """A text is no number, in NumPy's clothes either."""
+    with pytest.raises(Unconvertible):
+        to_number(value)
+
+
+@pytest.mark.parametrize("name", [None, 7, ("a", "b"), b"loss", ""], ids=repr)
+def test_bad_name(name: object) -> None:
+    """A name that is no text is refused alone."""
+    refused: list[tuple[str, str]] = []
+    values = {"loss": 1.0, name: 2.0, "reward": 3.0}
+    kept = to_numbers(values, lambda reason, text: refused.append((reason, text)))  # type: ignore[arg-type]
+    ((reason, text),) = refused
+
+    assert kept == {"loss": 1.0, "reward": 3.0}
+    assert reason == "name"
+    assert repr(name) in text
+
+
+def test_device_tensor_says_what_to_do() -> None:
+    """The refusal of a tensor on a device tells why, and what to log instead."""
+    with pytest.raises(Unconvertible, match=r"a tensor on meta would make the step wait.*`\.item\(\)`"):
+        to_number(torch.tensor(1.0, device="meta"))
+
+
+def test_graph_is_kept() -> None:
+    """Reading a tensor leaves its graph alone: `backward` still works."""
+    weight = torch.tensor(2.0, requires_grad=True)
+    loss = weight * weight
+    to_number(loss)
+    loss.backward()
+
+    assert weight.grad == torch.tensor(4.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, True),
+        ({"a": 1, "b": 1.0}, True),
+        ({"a": True}, False),
+        ({"a": np.float64(1)}, False),
+        ({1: 1.0}, False),
+    ],
+)
+def test_is_plain(values: dict[str, object], expected: bool) -> None:
+    """Only floats and ints under texts need no conversion; their subclasses do."""
+    assert expected == is_plain(values)
+
+
+def test_log(recording: otel_rl.Run, records_of: Callable[[otel_rl.Run], list[Record]]) -> None:
+    """One call with all kinds of values journals the good ones together and counts each of the others."""
+    with recording.step(0):
+        recording.log({"a": 0.1, "b": np.float32(0.5), "c": "text", "d": torch.tensor(3), "e": None, "f": math.inf})
+    records = records_of(recording)
+
+    assert [{"a": 0.1, "b": 0.5, "d": 3, "f": math.inf}] == [r.values for r in records if isinstance(r, Logged)]
+    assert [r.counts for r in records if isinstance(r, Refusals)] == [{"value": 1}, {"value": 2}]
+
+
+def test_log_of_refused_values_only(recording: otel_rl.Run, records_of: Callable[[otel_rl.Run], list[Record]]) -> None:
+    """A call of which nothing is left journals no values."""
+    recording.log({"a": "text"}, step=0)
+
+    assert [record for record in records_of(recording) if isinstance(record, Logged)] == []
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1])
+def test_log_of_a_huge_int(
+    recording: otel_rl.Run, records_of: Callable[[otel_rl.Run], list[Record]], value: int
+) -> None:
+    """An int beyond 64 bits is logged as a float, beside plain values."""
+    recording.log({"a": 1.5, "huge": value}, step=0)
+
+    assert [{"a": 1.5, "huge": float(value)}] == [r.values for r in records_of(recording) if isinstance(r, Logged)]
