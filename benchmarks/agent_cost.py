@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import statistics
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,9 +24,10 @@ from otel_rl import launch
 from otel_rl.directory import RunDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-_STEPS, _ROUNDS, _WATCHED_S = 1000, 3, 10.0
+_BACKLOG, _ROUNDS, _WATCHED_S = 10_000, 3, 5.0
+_PAUSES_S = (0.0, 1.0, 0.1, 0.01)
 _DESTINATIONS: dict[str, tuple[str, ...]] = {
     "jsonl and tensorboard": ("jsonl", "tensorboard"),
     "jsonl": ("jsonl",),
@@ -38,6 +41,12 @@ class _Usage(NamedTuple):
     wall_s: float
 
 
+class _Watched(NamedTuple):
+    cpu_s: float
+    wall_s: float
+    steps: int
+
+
 def measure() -> list[Table]:
     """Return the cost of a backlog of steps, and of an agent at work beside a trainer."""
     return [_backlogs(), _beside_a_trainer()]
@@ -47,16 +56,17 @@ def _backlogs() -> Table:
     found: dict[str, list[_Usage]] = {name: [] for name in _DESTINATIONS}
     for _ in range(_ROUNDS):
         for name, exporters in _DESTINATIONS.items():
-            empty, full = _drain(exporters, 1), _drain(exporters, 1 + _STEPS)
+            empty, full = _drain(exporters, 1), _drain(exporters, 1 + _BACKLOG)
             found[name].append(_Usage(full.cpu_s - empty.cpu_s, full.wall_s - empty.wall_s))
     rows: list[list[Cell]] = []
     for name, usages in found.items():
         cpu_s = statistics.median(usage.cpu_s for usage in usages)
-        wall_s = statistics.median(usage.wall_s for usage in usages)
-        rows.append([name, cpu_s, wall_s, _STEPS / wall_s])
-    columns = ["destinations", "CPU s per 1,000 steps", "wall s", "steps per second"]
+        rate = statistics.median(_BACKLOG / usage.wall_s for usage in usages)
+        rows.append([name, 1000 * cpu_s / _BACKLOG, rate])
+    columns = ["destinations", "CPU s per 1,000 steps", "steps per second"]
     note = (
-        f"Steps of 100 floats and 5 phases, without the agent's start (one step's run is subtracted); {_ROUNDS} rounds."
+        f"{_BACKLOG:,} steps of 100 floats and 5 phases, medians of {_ROUNDS} rounds, "
+        "without the agent's start and end (the run of one step is subtracted)."
     )
     return Table("Working off a backlog", columns, rows, note)
 
@@ -83,32 +93,44 @@ def _children_cpu_s() -> float:
 
 
 def _beside_a_trainer() -> Table:
-    rows: list[list[Cell]] = []
+    found: dict[float, list[_Watched]] = {pause_s: [] for pause_s in _PAUSES_S}
     with (
         tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name,
         recording(Path(name), exporters=["jsonl", "tensorboard"], metrics="prometheus") as run,
     ):
         agent = psutil.Process(launch.read_status(RunDirectory(run.dir)).pid)
-        rows.append(_watch("nothing recorded", agent, lambda: time.sleep(_WATCHED_S)))
-        rows.append(_watch("1 step per second", agent, lambda: _steps(run, 0, 10, 1.0)))
-        rows.append(_watch("10 steps per second", agent, lambda: _steps(run, 10, 100, 0.1)))
-        rows.append(_watch("100 steps per second", agent, lambda: _steps(run, 110, 1000, 0.01)))
-    columns = ["trainer", "CPU % of one core", "CPU s per 1,000 steps", "resident MiB"]
-    note = "JSONL, TensorBoard and a Prometheus endpoint; steps of 100 floats and 5 phases; one round of 10 s each."
+        numbers = itertools.count()
+        _record(run, numbers, 0.01, 1.0)  # the first row makes the agent import and open what it needs
+        for _ in range(_ROUNDS):
+            for pause_s in _PAUSES_S:
+                found[pause_s].append(_watch(agent, partial(_record, run, numbers, pause_s, _WATCHED_S)))
+        resident = agent.memory_info().rss / 2**20
+    rows: list[list[Cell]] = []
+    for pause_s, watched in found.items():
+        cpu_s, wall_s, steps = (sum(column) for column in zip(*watched, strict=True))
+        name = f"{1 / pause_s:.0f} steps per second" if pause_s else "nothing recorded"
+        rows.append([name, 100 * cpu_s / wall_s, 1000 * cpu_s / steps if steps else None])
+    columns = ["trainer", "CPU % of one core", "CPU s per 1,000 steps"]
+    note = (
+        f"JSONL, TensorBoard and a Prometheus endpoint; {_ROUNDS} rounds of {_WATCHED_S:.0f} s each. "
+        f"The agent had {resident:.0f} MiB resident at the end."
+    )
     return Table("Beside a trainer", columns, rows, note)
 
 
-def _steps(run: otel_rl.Run, first: int, count: int, pause_s: float) -> int:
-    values = batches()
-    for number in range(first, first + count):
-        record_step(run, number, next(values))
+def _record(run: otel_rl.Run, numbers: Iterator[int], pause_s: float, within_s: float) -> int:
+    """Record a step after each pause, or nothing if there is none; return how many steps that made."""
+    values, ends, steps = batches(), time.monotonic() + within_s, 0
+    while pause_s and time.monotonic() < ends:
+        record_step(run, next(numbers), next(values))
         time.sleep(pause_s)
-    return count
+        steps += 1
+    time.sleep(max(0.0, ends - time.monotonic()))
+    return steps
 
 
-def _watch(name: str, agent: psutil.Process, work: Callable[[], int | None]) -> list[Cell]:
+def _watch(agent: psutil.Process, work: Callable[[], int]) -> _Watched:
     before, began = agent.cpu_times(), time.perf_counter()
     steps = work()
     after, wall_s = agent.cpu_times(), time.perf_counter() - began
-    cpu_s = after.user + after.system - before.user - before.system
-    return [name, 100 * cpu_s / wall_s, 1000 * cpu_s / steps if steps else None, agent.memory_info().rss / 2**20]
+    return _Watched(after.user + after.system - before.user - before.system, wall_s, steps)

@@ -6,7 +6,8 @@ and events, and into exact rows for trackers.
 """
 
 from otel_rl.carriers import attach, carrier
-from otel_rl.run import Run, current, init, traced
+from otel_rl.decorator import traced
+from otel_rl.run import Run, current, init
 from otel_rl.settings import SettingsError
 
 __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]

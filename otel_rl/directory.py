@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -76,11 +77,11 @@ def create(settings: Settings) -> RunDirectory:
     Raises:
         SettingsError: It cannot be made or written.
     """
-    label = settings.id if settings.name == settings.id else f"{settings.name}-{settings.id}"
-    directory = RunDirectory(Path(settings.dir).absolute() / _file_name(settings.project) / _file_name(label))
+    label = settings.id if settings.name == settings.id else f"{_file_name(settings.name)}-{settings.id}"
+    directory = RunDirectory(Path(settings.dir).absolute() / _file_name(settings.project) / label)
     try:
         directory.path.mkdir(parents=True, exist_ok=True)
-        _make_local(directory.path / "local", settings.id)
+        _make_local(directory.path / "local")
         for place in (directory.journals, directory.outbox, directory.cursors):
             place.mkdir(exist_ok=True)
     except OSError as error:
@@ -98,7 +99,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     fresh.replace(path)
 
 
-def _make_local(place: Path, run_id: str) -> None:
+def _make_local(place: Path) -> None:
     if place.is_dir():
         return
     if _file_system(place.parent) not in _NETWORK_FILE_SYSTEMS:
@@ -106,7 +107,8 @@ def _make_local(place: Path, run_id: str) -> None:
         return
     import tempfile
 
-    target = Path(tempfile.gettempdir()) / f"otel-rl-{os.getuid()}" / run_id
+    name = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
+    target = Path(tempfile.gettempdir()) / f"otel-rl-{os.getuid()}" / name
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not place.is_symlink():
         with contextlib.suppress(FileExistsError):  # another rank was quicker; the link is the same on every machine

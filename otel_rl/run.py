@@ -7,13 +7,12 @@ After `init`, nothing here raises into the trainer: what cannot be served is cou
 from __future__ import annotations
 
 import atexit
-import functools
 import logging
 import operator
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 
@@ -28,7 +27,7 @@ from otel_rl.tracing import RunTracerProvider
 from otel_rl.values import is_plain, to_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from otel_rl.session import Session
 
 logger = logging.getLogger("otel_rl")
-F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Run:
@@ -265,36 +263,6 @@ def init(
 def current() -> Run | None:
     """Return the run of this process, if there is one."""
     return _current
-
-
-def traced(name: str, **attributes: object) -> Callable[[F], F]:
-    """Return a decorator that makes each call a phase of the current run; without a run it does nothing.
-
-    Raises:
-        TypeError: The function is a generator, whose call does no work yet.
-    """
-    import inspect
-
-    def decorate(function: F) -> F:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__qualname__} is a generator; use `with run.phase({name!r})` inside it")
-
-        def phase() -> Phase | NoSpan:
-            return NO_SPAN if _current is None else _current.phase(name, **attributes)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with phase():
-                return function(*args, **kwargs)
-
-        @functools.wraps(function)
-        async def call_async(*args: Any, **kwargs: Any) -> Any:
-            with phase():
-                return await function(*args, **kwargs)
-
-        return cast("F", call_async if inspect.iscoroutinefunction(function) else call)
-
-    return decorate
 
 
 def _same(given: dict[str, object], before: dict[str, object]) -> bool:

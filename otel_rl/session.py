@@ -17,6 +17,7 @@ from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.journal import Writer
 from otel_rl.memory import PAGE_SIZE
 from otel_rl.records import Started
+from otel_rl.semconv import registry
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def _manifest(settings: Settings) -> Manifest:
     exporters = [(spec.name, dict(spec.options)) for spec in settings.exporters]
     exporters += [plugin for plugin in otel_environment.otlp_exporters(os.environ) if plugin not in exporters]
     readers = otel_environment.metric_readers(os.environ)
+    if settings.dialect not in ("auto", *registry.dialects()):
+        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(registry.dialects())}")
     for name, options in exporters:
         plugins.check(export.ENTRY_POINT_GROUP, name, options)
     for name, options in readers:

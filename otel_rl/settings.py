@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -102,7 +103,7 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
     chosen: dict[str, Any] = {}
     for source, values in layers.items():
         for name, value in values.items():
-            if value is not None:
+            if value is not None and (name, value) != ("id", ""):
                 chosen[name] = _convert(name, value, source)
     return _complete(Settings(**chosen), place)
 
@@ -125,7 +126,7 @@ def _from_file(environ: Mapping[str, str]) -> dict[str, object]:
         content = path.read_bytes()
         decode = msgspec.toml.decode if path.suffix == ".toml" else msgspec.yaml.decode
         values: object = decode(content)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise SettingsError(f"{path}: cannot be read as settings: {error}") from error
     if not isinstance(values, dict):
         raise SettingsError(f"{path}: expected settings by name, e.g. `project: grpo`")
@@ -146,7 +147,8 @@ def _convert(name: str, value: object, source: str) -> object:
     if name == "exporters":
         return _exporters(value, label)
     if name == "reduce" and isinstance(value, str):
-        value = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
+        parts = (part.partition("=") for part in value.split(",") if part.strip())
+        value = {pattern.strip(): reducer.strip() for pattern, _, reducer in parts}
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     field_type = next(field.type for field in msgspec.structs.fields(Settings) if field.name == name)
@@ -165,13 +167,19 @@ def _exporters(value: object, label: str) -> tuple[ExporterSpec, ...]:
     for item in value:
         if isinstance(item, str):
             specs.append(ExporterSpec(item))
-        elif isinstance(item, dict):
-            specs.extend(ExporterSpec(str(name), dict(options or {})) for name, options in item.items())
+        elif isinstance(item, dict) and all(isinstance(options or {}, dict) for options in item.values()):
+            specs.extend(_with_options(str(name), options, label) for name, options in item.items())
         elif callable(item):
             specs.append(ExporterSpec(_importable_name(item)))
         else:
             raise SettingsError(f"{label}: {item!r} is neither a name, nor a mapping of options, nor a factory")
     return tuple(specs)
+
+
+def _with_options(name: str, options: object, label: str) -> ExporterSpec:
+    if options is not None and not isinstance(options, dict):
+        raise SettingsError(f"{label}: the options of {name!r} are no mapping, such as {{'mode': 'offline'}}")
+    return ExporterSpec(name, dict(options or {}))
 
 
 def _importable_name(factory: object) -> str:
@@ -205,8 +213,11 @@ def _complete(settings: Settings, place: Place) -> Settings:
             "set OTEL_RL_RUN_ID (or id=) to the same text in all of them"
         )
     run_id = settings.id or os.urandom(6).hex()
-    if not run_id.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise SettingsError(f"id={run_id!r}: letters, digits, '-', '_' and '.' only, since directories are named by it")
+    for name, value in (("id", run_id), ("role", settings.role or "rank")):
+        if not re.fullmatch(r"[\w.-]*\w[\w.-]*", value, re.ASCII):
+            raise SettingsError(
+                f"{name}={value!r}: letters, digits, '-', '_' and '.' only, since directories are named by it"
+            )
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
     return msgspec.structs.replace(
         settings,

@@ -55,7 +55,7 @@ def root(
     step: int,
     begun: Mapping[str, int],
     ended: Mapping[str, int],
-    attributes: Mapping[str, object],
+    attributes: Mapping[str, AttributeValue],
     error: str | None,
 ) -> Span:
     """Return the root span of a step: from its first rank's start to its last one's end."""
@@ -66,7 +66,7 @@ def root(
         parent_id="",
         start_unix_nano=min(begun.values()),
         end_unix_nano=max(ended.values()),
-        attributes={semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: attempt, **attributes},  # type: ignore[dict-item]
+        attributes={semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: attempt, **attributes},
         error=error,
     )
 

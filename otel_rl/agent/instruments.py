@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.metrics.export import MetricReader
 
-    from otel_rl.agent.reduce import Journal
+    from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.reduce import State
+from otel_rl.agent.state import State
 from otel_rl.export import Event, Params, Row, Span
 from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.follow import Lost
-from otel_rl.agent.reduce import Reducer, State
+from otel_rl.agent.reduce import Reducer
+from otel_rl.agent.state import State
 from otel_rl.export import Event, Row, Span
 from otel_rl.records import (
     Finished,

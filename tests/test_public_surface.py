@@ -1,0 +1,108 @@
+"""What `otel_rl` offers, and what importing it costs."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import otel_rl
+from tests.processes import run_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAVY = (
+    *("opentelemetry.sdk", "torch", "numpy", "wandb", "tensorboard", "tensorflow", "prometheus_client"),
+    *("psutil", "yaml", "click", "rich", "grpc", "requests", "google.protobuf"),
+)
+
+
+def test_names() -> None:
+    """The public names are these, and each has a docstring."""
+    expected = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]
+
+    assert expected == otel_rl.__all__
+    assert [name for name in expected if not inspect.getdoc(getattr(otel_rl, name))] == []
+
+
+def test_run() -> None:
+    """The public methods of a run are these, and each has a docstring."""
+    expected = {"step", "phase", "log", "params", "event", "finish"}
+    for_spans = {"write", "refuse", "refuse_error", "close_step"}  # what spans.Recorder asks for
+    actual = {name: method for name, method in inspect.getmembers(otel_rl.Run, callable) if not name.startswith("_")}
+
+    assert expected | for_spans == set(actual)
+    assert [name for name, method in actual.items() if not inspect.getdoc(method)] == []
+
+
+def test_import_is_light(tmp_path: Path) -> None:
+    """Importing the library loads no SDK, no tracker, no tensor library and no command line."""
+    script = f"import sys, otel_rl; print([name for name in {HEAVY} if name in sys.modules])"
+
+    assert run_python(script, tmp_path) == "[]\n"
+
+
+def test_recording_is_light(tmp_path: Path) -> None:
+    """Recording loads none of them either."""
+    script = f"""
+import sys, otel_rl
+run = otel_rl.init(agent="off", exporters=[], quiet=True, config={{"lr": 1}})
+with run.step(0), run.phase("generate"):
+    run.log({{"loss": 0.5}})
+run.event("checkpoint")
+run.finish()
+print([name for name in {HEAVY} if name in sys.modules])
+"""
+
+    assert run_python(script, tmp_path, OTEL_METRICS_EXPORTER="none") == "[]\n"
+
+
+_GLOBALS = """
+import otel_rl
+from opentelemetry import trace
+run = otel_rl.init(agent="off", exporters=[], quiet=True, set_global={})
+print(trace.get_tracer_provider() is run.tracer_provider)
+"""
+
+
+def test_globals_are_left_alone(tmp_path: Path) -> None:
+    """By default OpenTelemetry's global tracer provider is not touched."""
+    assert run_python(_GLOBALS.format(None), tmp_path) == "False\n"
+
+
+def test_global_provider(tmp_path: Path) -> None:
+    """With `set_global=True` the run's provider is OpenTelemetry's global one."""
+    assert run_python(_GLOBALS.format(True), tmp_path) == "True\n"
+
+
+def test_other_globals_are_left_alone(tmp_path: Path) -> None:
+    """No logger of another package, no signal handler and no exception hook is changed."""
+    script = """
+import logging, signal, sys, threading, warnings
+def state():
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    root = logging.getLogger()
+    return handlers, sys.excepthook, threading.excepthook, root.handlers[:], root.level, warnings.filters[:]
+before = state()
+import otel_rl
+run = otel_rl.init(agent="off", exporters=[], quiet=True)
+with run.step(0):
+    run.log({"loss": 0.5})
+print(before == state())
+"""
+
+    assert run_python(script, tmp_path) == "True\n"
+
+
+def test_quiet(tmp_path: Path) -> None:
+    """Nothing is printed to the standard output, and one line to the standard error unless it is to be quiet."""
+    script = """
+import contextlib, io, otel_rl
+for quiet in (False, True):
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+        with otel_rl.init(agent="off", exporters=[], quiet=quiet) as run, run.step(0):
+            pass
+    print(len(output.getvalue()), len(errors.getvalue().splitlines()), str(run.dir) in errors.getvalue())
+"""
+
+    assert run_python(script, tmp_path) == "0 1 True\n0 0 False\n"

@@ -1,0 +1,342 @@
+"""Settings: who wins, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import otel_rl
+from otel_rl.settings import _VARIABLES, ExporterSpec, Settings, SettingsError, load
+from tests.processes import run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ALONE = {"id": "run-7"}
+PEERS = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "job7"}
+
+
+class Factory:
+    """An exporter that a user brings along."""
+
+    @classmethod
+    def make(cls, run: object) -> Factory:
+        """Make one."""
+        return cls()
+
+
+def make(run: object) -> Factory:
+    return Factory()
+
+
+a_lambda = lambda run: Factory()  # noqa: E731
+
+
+def refusal(keywords: Mapping[str, object], environ: Mapping[str, str] | None = None) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(ALONE | dict(keywords), environ or {})
+    return str(caught.value)
+
+
+# Who wins
+
+
+def test_defaults() -> None:
+    """Without any setting a lone process records into `runs`, under an id of its own."""
+    first, second = load({}, {}), load({}, {})
+
+    assert first.id != second.id
+    assert first.name == first.id
+    assert (first.dir, first.rank, first.world_size) == ("runs", 0, 1)
+    assert first.exporters == (ExporterSpec("jsonl"),)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "environ", "file", "expected"),
+    [
+        ({"rank": 1}, {"OTEL_RL_RANK": "2"} | PEERS, "rank = 3", 1),
+        ({}, {"OTEL_RL_RANK": "2"} | PEERS, "rank = 3", 2),
+        ({}, PEERS, "rank = 3", 3),
+        ({}, PEERS, "", 5),
+        ({}, {}, "", 0),
+        ({"rank": None}, PEERS, "", 5),
+        ({"rank": 0}, PEERS, "rank = 3", 0),
+    ],
+)
+def test_precedence(keywords: dict[str, object], environ: dict[str, str], file: str, expected: int) -> None:
+    """A keyword wins over the environment, that over the file, that over the launcher, that over the default."""
+    Path("otel-rl.toml").write_text(file)
+
+    assert expected == load(keywords, environ).rank
+
+
+def test_launcher() -> None:
+    """The launcher alone is enough for several ranks."""
+    settings = load({}, PEERS)
+
+    assert (settings.rank, settings.world_size, settings.local_world_size) == (5, 16, 4)
+    assert settings.id.startswith("torchrun-")
+
+
+def test_every_setting_has_a_variable() -> None:
+    """Each setting can be given in the environment, under its own name."""
+    assert set(Settings.__struct_fields__) == set(_VARIABLES)
+    assert {f"OTEL_RL_{field.upper()}" for field in Settings.__struct_fields__ if field != "id"} <= set(
+        _VARIABLES.values()
+    )
+    assert _VARIABLES["id"] == "OTEL_RL_RUN_ID"
+
+
+def test_every_setting_has_a_keyword() -> None:
+    """Each setting is a keyword of `init`."""
+    keywords = set(otel_rl.init.__kwdefaults__)
+
+    assert set(Settings.__struct_fields__) | {"config"} == keywords
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("OTEL_RL_PROJECT", "grpo", "grpo"),
+        ("OTEL_RL_NAME", "a run of mine", "a run of mine"),
+        ("OTEL_RL_RUN_ID", "run-8", "run-8"),
+        ("OTEL_RL_DIR", "/data/runs", "/data/runs"),
+        ("OTEL_RL_LOCAL_WORLD_SIZE", "8", 8),
+        ("OTEL_RL_ROLE", "driver", "driver"),
+        ("OTEL_RL_EXPORTERS", "jsonl, wandb", (ExporterSpec("jsonl"), ExporterSpec("wandb"))),
+        ("OTEL_RL_EXPORTERS", "", ()),
+        ("OTEL_RL_DIALECT", "verl", "verl"),
+        ("OTEL_RL_REDUCE", "actor/*=mean, time/*=max", {"actor/*": "mean", "time/*": "max"}),
+        ("OTEL_RL_AGENT", "off", "off"),
+        ("OTEL_RL_SET_GLOBAL", "true", True),
+        ("OTEL_RL_QUIET", "1", True),
+        ("OTEL_RL_ROW_DEADLINE", "2.5", 2.5),
+        ("OTEL_RL_IDLE_TIMEOUT", "7", 7.0),
+        ("OTEL_RL_JOURNAL_LIMIT", "1000000", 1000000),
+    ],
+)
+def test_environment(variable: str, text: str, expected: object) -> None:
+    """A text in the environment becomes what the setting is."""
+    field = next(field for field, name in _VARIABLES.items() if name == variable)
+
+    assert expected == getattr(load({}, {variable: text}), field)
+
+
+def test_path_as_directory(tmp_path: Path) -> None:
+    """The directory may be a `Path`."""
+    assert str(tmp_path) == load({"dir": tmp_path}, {}).dir
+
+
+def test_project_of_a_script(tmp_path: Path) -> None:
+    """Without a project it is named like the script."""
+    (tmp_path / "train_grpo.py").write_text("from otel_rl.settings import load; print(load({}).project)")
+    script = "import runpy, sys; sys.argv = ['dir/train_grpo.py']; runpy.run_path('train_grpo.py')"
+
+    assert run_python(script, tmp_path) == "train_grpo\n"
+
+
+# Files
+
+
+_TOML = """
+project = "grpo"
+row_deadline = 3
+exporters = ["jsonl", { wandb = { mode = "offline" } }]
+[reduce]
+"time/*" = "max"
+"""
+_YAML = """
+project: grpo
+row_deadline: 3
+exporters: [jsonl, {wandb: {mode: offline}}]
+reduce: {time/*: max}
+name:
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [("otel-rl.toml", _TOML), ("otel-rl.yaml", _YAML), ("otel-rl.yml", _YAML), ("else/where.toml", _TOML)],
+)
+def test_file(path: str, content: str) -> None:
+    """A file in the working directory, or the one that is named, holds settings as TOML or YAML."""
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_text(content)
+    settings = load(ALONE, {} if path.startswith("otel-rl") else {"OTEL_RL_CONFIG_FILE": path})
+
+    assert (settings.project, settings.row_deadline, settings.reduce) == ("grpo", 3.0, {"time/*": "max"})
+    assert settings.exporters == (ExporterSpec("jsonl"), ExporterSpec("wandb", {"mode": "offline"}))
+    assert settings.name == "run-7"
+
+
+def test_named_file_only() -> None:
+    """One file is read: the one that is named, else the TOML file."""
+    Path("otel-rl.toml").write_text("project = 'toml'")
+    Path("otel-rl.yaml").write_text("name: yaml")
+    Path("mine.yaml").write_text("role: mine")
+    found, named = load(ALONE, {}), load(ALONE, {"OTEL_RL_CONFIG_FILE": "mine.yaml"})
+
+    assert (found.project, found.name, found.role) == ("toml", "run-7", "")
+    assert (named.project == "toml", named.name, named.role) == (False, "run-7", "mine")
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "expected"),
+    [
+        ("otel-rl.toml", b"project =", ["otel-rl.toml", "cannot be read as settings"]),
+        ("otel-rl.toml", b"project = '\xff'", ["otel-rl.toml", "cannot be read as settings"]),
+        ("otel-rl.yaml", b"project: [", ["otel-rl.yaml", "cannot be read as settings"]),
+        ("otel-rl.yaml", b"project: \xff", ["otel-rl.yaml", "cannot be read as settings"]),
+        ("otel-rl.yaml", b"- project", ["otel-rl.yaml", "expected settings by name"]),
+        ("otel-rl.toml", b"projct = 'x'", ["otel-rl.toml", "`projct`", "did you mean project?"]),
+        ("otel-rl.yaml", b"1: 2", ["otel-rl.yaml", "`1` is no setting", "there are: agent, dialect, dir"]),
+        ("otel-rl.toml", b"rank = '1'", ["rank: '1' in the settings file", "Expected `int`"]),
+    ],
+)
+def test_bad_file(path: str, content: bytes, expected: list[str]) -> None:
+    """What is wrong with a file is said with its name."""
+    Path(path).write_bytes(content)
+    text = refusal({})
+
+    assert [part for part in expected if part not in text] == []
+
+
+def test_missing_file() -> None:
+    """A file that is named and not there is an error."""
+    assert refusal({}, {"OTEL_RL_CONFIG_FILE": "none.toml"}).startswith("none.toml: cannot be read as settings")
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("keywords", "environ", "expected"),
+    [
+        ({}, {"OTEL_RL_PROJCT": "x"}, ["OTEL_RL_PROJCT is no setting", "did you mean OTEL_RL_PROJECT?"]),
+        ({}, {"OTEL_RL_RANK": "one"}, ["OTEL_RL_RANK='one'", "Expected `int`"]),
+        ({}, {"OTEL_RL_RANK": ""}, ["OTEL_RL_RANK=''", "Expected `int`"]),
+        ({}, {"OTEL_RL_QUIET": "perhaps"}, ["OTEL_RL_QUIET='perhaps'", "Expected `bool`"]),
+        ({}, {"OTEL_RL_AGENT": "on"}, ["OTEL_RL_AGENT='on'", "'on'"]),
+        ({"rank": "1"}, {}, ["rank='1'", "Expected `int`"]),
+        ({"rank": 1.5}, {}, ["rank=1.5", "Expected `int`"]),
+        ({"project": 7}, {}, ["project=7", "Expected `str`"]),
+        ({"agent": "on"}, {}, ["agent='on'", "'on'"]),
+        ({"rank": 4, "world_size": 4}, {}, ["rank=4", "world_size=4", "give both, or neither"]),
+        ({"rank": -1}, {}, ["rank=-1"]),
+        ({"rank": 3}, {}, ["rank=3", "world_size=1"]),
+        ({"world_size": 0}, {}, ["world_size=0"]),
+        ({"reduce": {"a/*": "median"}}, {}, ["'a/*'", "'median'", "mean, sum, max, min, last"]),
+        ({"reduce": {"a/*": 1}}, {}, ["reduce=", "Expected `str`"]),
+        ({"row_deadline": 0}, {}, ["row_deadline=0", "above 0"]),
+        ({"idle_timeout": -1}, {}, ["idle_timeout=-1", "above 0"]),
+        ({"journal_limit": 0}, {}, ["journal_limit=0", "above 0"]),
+        ({"id": "a/b"}, {}, ["id='a/b'", "letters, digits"]),
+        ({"id": ".."}, {}, ["id='..'", "letters, digits"]),
+        ({"id": "a b"}, {}, ["id='a b'", "letters, digits"]),
+        ({"exporters": 7}, {}, ["exporters=7", "expected a list such as"]),
+        ({"exporters": {"wandb": {}}}, {}, ["exporters=", "expected a list such as"]),
+        ({"exporters": [7]}, {}, ["7 is neither a name"]),
+        ({"exporters": [Factory()]}, {}, ["neither a name, nor a mapping of options, nor a factory"]),
+        (
+            {"exporters": [a_lambda]},
+            {},
+            ["cannot be imported by name", "the agent is another process", "at the top of"],
+        ),
+        ({"exporters": [functools.partial(make)]}, {}, ["cannot be imported by name"]),
+        ({"exporters": [lambda run: Factory()]}, {}, ["<lambda>", "cannot be imported by name"]),
+    ],
+)
+def test_bad_setting(keywords: dict[str, object], environ: dict[str, str], expected: list[str]) -> None:
+    """The error names the setting, as it was given, and the fix."""
+    text = refusal(keywords, environ)
+
+    assert [part for part in expected if part not in text] == []
+
+
+def test_several_ranks_without_an_id() -> None:
+    """Several ranks whose launcher gives them no identity are asked for one."""
+    with pytest.raises(SettingsError, match=r"4 ranks need one identity: set OTEL_RL_RUN_ID \(or id=\)"):
+        load({"rank": 1, "world_size": 4}, {})
+
+
+@pytest.mark.parametrize("environ", [{"OTEL_RL_RUN_ID": "run-7"}, PEERS])
+def test_several_ranks_with_an_id(environ: dict[str, str]) -> None:
+    """Several ranks whose environment identifies the run need nothing else."""
+    assert load({"rank": 1, "world_size": 4}, environ).world_size == 4
+
+
+def test_empty_id_beside_a_launcher() -> None:
+    """An empty id counts as none: the ranks of a job still have one identity."""
+    assert load({"id": ""}, PEERS).id == load({}, PEERS).id
+
+
+@pytest.mark.parametrize("text", ["mean", "a/*=mean,b/*", "a/*="])
+def test_reduce_without_a_pattern(text: str) -> None:
+    """A reducer without a pattern, or the other way round, is an error, not nothing."""
+    assert "there are mean, sum, max, min, last" in refusal({}, {"OTEL_RL_REDUCE": text})
+
+
+def test_role_names_a_directory() -> None:
+    """A role that cannot name a directory is an error that says so."""
+    with pytest.raises(SettingsError, match="role="):
+        otel_rl.init(agent="off", exporters=[], quiet=True, role="a/b")
+
+
+# Exporters
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], ()),
+        ((), ()),
+        (["wandb"], (ExporterSpec("wandb"),)),
+        ("wandb", (ExporterSpec("wandb"),)),
+        ("wandb,jsonl", (ExporterSpec("wandb"), ExporterSpec("jsonl"))),
+        ([{"wandb": {"mode": "offline"}}], (ExporterSpec("wandb", {"mode": "offline"}),)),
+        ([{"wandb": None, "jsonl": {}}], (ExporterSpec("wandb"), ExporterSpec("jsonl"))),
+        (["json:dumps"], (ExporterSpec("json:dumps"),)),
+        ([{"json:dumps": {"indent": 2}}], (ExporterSpec("json:dumps", {"indent": 2}),)),
+        ([Factory], (ExporterSpec(f"{__name__}:Factory"),)),
+        ([make], (ExporterSpec(f"{__name__}:make"),)),
+        (["jsonl", {"jsonl": {"path": "b"}}], (ExporterSpec("jsonl"), ExporterSpec("jsonl", {"path": "b"}))),
+    ],
+    ids=repr,
+)
+def test_exporters(given: Any, expected: tuple[ExporterSpec, ...]) -> None:
+    """Exporters are names, names with options, or factories, in any mixture."""
+    assert expected == load({"exporters": given}, {}).exporters
+
+
+@pytest.mark.parametrize("options", ["offline", True, 7, ["mode"]])
+def test_options_that_are_no_mapping(options: object) -> None:
+    """Options that are no mapping are an error that names the exporter."""
+    assert f"{{'wandb': {options!r}}} is neither" in refusal({"exporters": [{"wandb": options}]})
+
+
+def test_factory_of_main(tmp_path: Path) -> None:
+    """A factory in the trainer's own script is refused, since the agent cannot import that."""
+    script = """
+import otel_rl
+class Mine: pass
+try:
+    otel_rl.init(exporters=[Mine], quiet=True)
+except otel_rl.SettingsError as error:
+    print(error)
+"""
+    text = run_python(script, tmp_path)
+
+    assert "cannot be imported by name" in text
+    assert "define it at the top of a module that can be imported" in text
+
+
+def test_nothing_is_left_of_a_wrong_setting(tmp_path: Path) -> None:
+    """An `init` that fails makes no directory, and the next one works."""
+    with pytest.raises(SettingsError):
+        otel_rl.init(agent="off", dir=tmp_path / "runs", rank=7)
+
+    assert not (tmp_path / "runs").exists()
+    assert otel_rl.init(agent="off", dir=tmp_path / "runs", quiet=True).attempt == 0
