@@ -167,7 +167,7 @@ def _exporters(value: object, label: str) -> tuple[ExporterSpec, ...]:
     for item in value:
         if isinstance(item, str):
             specs.append(ExporterSpec(item))
-        elif isinstance(item, dict) and all(isinstance(options or {}, dict) for options in item.values()):
+        elif isinstance(item, dict):
             specs.extend(_with_options(str(name), options, label) for name, options in item.items())
         elif callable(item):
             specs.append(ExporterSpec(_importable_name(item)))

@@ -116,14 +116,14 @@ class Agent:
     def _may_end(self) -> bool:
         if self.stopped.is_set():
             return True
+        now = time.monotonic()
         delivered = all(destination.has_everything for destination in self._destinations)
-        progress = (delivered, self._follower.positions, sum(d.taken for d in self._destinations))
-        if progress != self._progress or (self._follower.alive and not self._once):
-            self._progress, self._last_progress = progress, time.monotonic()
-            return self._once and delivered and not self._follower.alive
-        if delivered and (self._once or self._reducer.is_finished):
+        if delivered and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True
-        return time.monotonic() - self._last_progress > self._manifest.idle_timeout
+        progress = (self._follower.positions, [destination.taken for destination in self._destinations])
+        if progress != self._progress or (self._follower.alive and not self._once):
+            self._progress, self._last_progress = progress, now
+        return now - self._last_progress > self._manifest.idle_timeout
 
     def _end(self) -> bool:
         complete = [destination for destination in self._destinations if destination.has_everything]
@@ -152,8 +152,9 @@ class Agent:
 
     def _say(self, state: str) -> None:
         """Write the status file, if it would say something new."""
-        # The last process's own word waits for the destinations to be closed: some write only then.
-        tell_finished = state == "ended" or self._follower.alive
+        # Where the end is near, what is finished is told when the destinations are closed: some write only then.
+        near = self._reducer.is_finished and not self._follower.alive
+        tell_finished = state == "ended" or not near
         status = AgentStatus(
             pid=os.getpid(),
             state=state,

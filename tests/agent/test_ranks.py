@@ -67,10 +67,10 @@ def test_a_rank_that_dies_is_named_in_the_rows(tmp_path: Path) -> None:
     script = RANK.replace(
         "    with run.step(n)", "    rank == 1 and n == 5 and os.kill(os.getpid(), 9)\n    with run.step(n)"
     )
-    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OTEL_RL_RUN_ID": "two", "OTEL_RL_IDLE_TIMEOUT": "0.5"}
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OTEL_RL_RUN_ID": "two", "OTEL_RL_IDLE_TIMEOUT": "5"}
     ranks = [start_python(script, tmp_path, RANK=str(rank), **common) for rank in range(2)]
-    for rank in ranks:
-        rank.communicate(timeout=60)
+    said = [rank.communicate(timeout=60)[0] for rank in ranks]
+    assert json.loads(said[0])[1] is True  # at once: it does not wait for the agent to give up rank 1
 
     rows = rows_of(tmp_path / "runs" / "ranks" / "two")
     assert [row["step"] for row in rows] == list(range(20))
