@@ -86,8 +86,9 @@ def test_the_exposition_has_a_description_for_every_metric(tmp_path: Path) -> No
     run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True)
     with run.step(0):
         run.log({"x": 1.0})
-    assert run.prometheus is not None
-    text = urlopen(run.prometheus).read().decode()
+    url = run.prometheus or ""
+    wait_for(lambda: b"rl_step_last_completed" in urlopen(url).read(), "the step is not shown")
+    text = urlopen(url).read().decode()
 
     helps = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
     types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
