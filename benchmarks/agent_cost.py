@@ -108,7 +108,7 @@ def _beside_a_trainer() -> Table:
     rows: list[list[Cell]] = []
     for pause_s, watched in found.items():
         cpu_s, wall_s, steps = (sum(column) for column in zip(*watched, strict=True))
-        name = f"{1 / pause_s:.0f} steps per second" if pause_s else "nothing recorded"
+        name = f"steps per second: {1 / pause_s:.0f}" if pause_s else "nothing recorded"
         rows.append([name, 100 * cpu_s / wall_s, 1000 * cpu_s / steps if steps else None])
     columns = ["trainer", "CPU % of one core", "CPU s per 1,000 steps"]
     note = (

@@ -136,7 +136,7 @@ class Writer:
         try:
             _reserve(fd, size)
             mapped = mmap.mmap(fd, size)
-        except OSError:
+        except BaseException:  # a Ctrl-C too must not leave a file in the way of the next try
             path.unlink()
             raise
         finally:

@@ -452,6 +452,24 @@ def test_full_disk(tmp_path: Path) -> None:
     assert run_python(_FULL_DISK, tmp_path) == "300\n"
 
 
+def test_interrupted_while_reserving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C while a segment is being reserved does not keep the next record from being written."""
+    writer = Writer(tmp_path, segment_bytes=1)
+    reserve = os.posix_fallocate
+
+    def interrupted(fd: int, offset: int, size: int) -> None:
+        reserve(fd, offset, size)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "posix_fallocate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.append(Finished(1))
+    writer.append(Finished(2))
+
+    assert Reader(tmp_path, AnyRecord).read() == [Finished(2)]
+
+
 # Several at once
 
 
