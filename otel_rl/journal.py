@@ -257,9 +257,7 @@ class Reader(Generic[T]):
         if at < 0 and not to_end:
             return False
         if at > 0 and _payload(os.pread(self._fd, at, offset), 0) is not None:
-            return (
-                True  # it was still being written when it was looked at first; the frame behind it says it no longer is
-            )
+            return True  # it was still being written at the first look, and no longer is: a frame follows
         torn = rest if at < 0 else rest[:at]
         self.skipped_bytes += len(torn.rstrip(b"\0"))
         self.position = Position(segment, offset + len(torn))
