@@ -27,8 +27,8 @@ def attach(carrier: Mapping[str, str]) -> Iterator[None]:
     Keys are taken in any case, since environment variables are in capitals. A carrier without a valid
     `traceparent` changes nothing.
     """
-    found = next((text for key, text in carrier.items() if key.lower() == "traceparent"), "")
-    ids = parse_traceparent(found)
+    found = next((text for key, text in carrier.items() if str(key).lower() == "traceparent"), "")
+    ids = parse_traceparent(str(found))
     if ids is None:
         yield
         return

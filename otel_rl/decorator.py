@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-def traced(name: str, **attributes: object) -> Callable[[F], F]:
+def traced(name: str, /, **attributes: object) -> Callable[[F], F]:
     """Return a decorator that makes each call a phase of the current run; without a run it does nothing.
 
     Raises:

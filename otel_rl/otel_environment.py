@@ -9,6 +9,8 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from otel_rl.settings import SettingsError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -30,12 +32,8 @@ def metric_readers(environ: Mapping[str, str]) -> list[Plugin]:
     listed = _listed(environ, "METRICS")
     if listed is None:
         listed = ["prometheus", *(["otlp"] if _wants_otlp(environ, "METRICS") else [])]
-    options: dict[str, dict[str, object]] = {
-        "prometheus": {
-            "host": environ.get("OTEL_EXPORTER_PROMETHEUS_HOST", "127.0.0.1"),
-            "port": int(environ.get("OTEL_EXPORTER_PROMETHEUS_PORT", "9464")),
-        }
-    }
+    host = environ.get("OTEL_EXPORTER_PROMETHEUS_HOST", "127.0.0.1")
+    options: dict[str, dict[str, object]] = {"prometheus": {"host": host, "port": _port(environ)}}
     return [(name, options.get(name, {})) for name in listed]
 
 
@@ -52,6 +50,13 @@ def resource(environ: Mapping[str, str]) -> dict[str, str]:
     found = {"host.name": socket.gethostname()} | {key.strip(): unquote(value.strip()) for key, value in pairs}
     name = environ.get("OTEL_SERVICE_NAME")
     return found | {"service.name": name} if name else found
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    text = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT", "9464")
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        raise SettingsError(f"OTEL_EXPORTER_PROMETHEUS_PORT={text!r}: expected a port, such as 9464")
+    return int(text)
 
 
 def _wants_otlp(environ: Mapping[str, str], signal: str) -> bool:

@@ -29,7 +29,7 @@ _SECRET = re.compile(  # a token is a secret or a piece of text: what stands bef
 def flatten(config: object) -> dict[str, Plain]:
     """Return `config` flat, nested names joined with `.`, list items by their index.
 
-    Mappings, dataclasses, structs and objects with `to_dict` are looked into; what is no plain value
+    Mappings, dataclasses, structs, pydantic models and objects with `to_dict` are looked into; what is no plain value
     becomes its text. A value whose name says that it is a secret is replaced by "[redacted]".
     """
     return dict(_flat("", config))
@@ -46,7 +46,14 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, Plain]]:
     elif value is None or type(value) in (bool, int, float, str):
         yield name, value[:_LONGEST_TEXT] if isinstance(value, str) else value  # type: ignore[misc]
     else:
-        yield name, str(value)[:_LONGEST_TEXT]
+        yield name, _text(value)
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)[:_LONGEST_TEXT]
+    except Exception:  # an object whose own text cannot be had
+        return type(value).__name__
 
 
 def _is_secret(key: str) -> bool:
@@ -62,8 +69,9 @@ def _nested(value: object) -> Mapping[Any, object] | None:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, msgspec.Struct):
         return dict(msgspec.structs.asdict(value))
-    to_dict = getattr(value, "to_dict", None)
-    if callable(to_dict) and not isinstance(value, type):
-        found = to_dict()
-        return found if isinstance(found, Mapping) else None
+    for method in ("to_dict", "model_dump"):  # transformers' configurations; pydantic's models
+        call = getattr(value, method, None)
+        if callable(call) and not isinstance(value, type):
+            found = call()
+            return found if isinstance(found, Mapping) else None
     return vars(value) if type(value).__name__ == "Namespace" else None

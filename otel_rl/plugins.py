@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.settings import SettingsError
@@ -24,11 +24,10 @@ def find(group: str, name: str) -> Factory:
         SettingsError: There is none; the message lists those that are known.
     """
     if ":" in name:
-        module, _, qualname = name.partition(":")
-        found: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
-        return found
+        try:
+            return pkgutil.resolve_name(name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise SettingsError(f"the exporter {name!r} cannot be imported: {error}") from error
     known = {point.name: point for point in importlib.metadata.entry_points(group=group)}
     if name not in known:
         raise SettingsError(f"there is no exporter {name!r}; known are: {', '.join(sorted(known))}")
@@ -43,12 +42,19 @@ def check(group: str, name: str, options: Mapping[str, object]) -> None:
     """
     factory = find(group, name)
     for module in getattr(factory, "requires", ()):
-        if importlib.util.find_spec(module) is None:
+        if not _is_installed(module):
             raise SettingsError(
                 f"the exporter {name!r} needs the package {module!r}, which is not installed; "
                 f"pip install 'otel-rl[{getattr(factory, 'extra', name)}]'"
             )
     _check_options(name, factory, options)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is what is missing
+        return False
 
 
 def _check_options(name: str, factory: Callable[..., object], options: Mapping[str, object]) -> None:

@@ -9,6 +9,8 @@ by the reader: parsing would cost the trainer more than taking it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from otel_rl.export import AttributeValue
@@ -131,3 +133,25 @@ class Finished(Record, tag=9):
 AnyRecord = (
     Started | StepStarted | StepEnded | SpanStarted | SpanEnded | Logged | Configured | Happened | Refusals | Finished
 )
+
+
+def encodable(record: Record) -> Record:
+    """Return the record with what MessagePack has no place for replaced.
+
+    Integers beyond 64 bits become floats; characters that are no Unicode text, such as those of a
+    file name in another encoding, are spelled out.
+    """
+    fields = {name: _encodable(getattr(record, name)) for name in record.__struct_fields__}
+    return type(record)(**fields)
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return float(value) if abs(value) < 1 << 1023 else str(value)
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_encodable(item) for item in value)
+    return value

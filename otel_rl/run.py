@@ -20,7 +20,7 @@ from otel_rl import params, settings
 from otel_rl.ids import RandomIds, step_ids
 from otel_rl.memory import MemoryReader
 from otel_rl.otel_environment import sdk_is_disabled
-from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals
+from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals, encodable
 from otel_rl.sink import CLOSED, SILENCE, ClosedError, Sink
 from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, Phase, StepSpan, clean_attributes
 from otel_rl.tracing import RunTracerProvider
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from otel_rl.session import Session
 
 logger = logging.getLogger("otel_rl")
+_STEPS = 1 << 63
 
 
 class Run:
@@ -67,7 +68,7 @@ class Run:
         if provider_is_global:
             trace.set_tracer_provider(self.tracer_provider)
 
-    def step(self, number: int, **attributes: object) -> StepSpan | NoSpan:
+    def step(self, number: int, /, **attributes: object) -> StepSpan | NoSpan:
         """Return a context manager for one iteration of the RL loop.
 
         Steps count up; one that is negative, repeated, or inside another is refused: it is counted and
@@ -80,17 +81,15 @@ class Run:
             return NO_SPAN
         if self.open_step is not None:
             self.refuse("step", f"step {number} inside step {self.open_step.number}")
-        elif number <= self._last_begun:
+        elif not self._last_begun < number < _STEPS:
             self.refuse("step", f"step {number} after step {self._last_begun}; steps count up from 0")
         else:
-            self.open_step = step = StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
-            self._last_begun = self._last_step = number
-            return step
+            return StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
         return NO_SPAN
 
-    def phase(self, name: str, **attributes: object) -> Phase | NoSpan:
+    def phase(self, name: str, /, **attributes: object) -> Phase | NoSpan:
         """Return a context manager for a named stretch of a step; the attributes go to its span."""
-        return Phase(self, name, attributes) if self._spans else NO_SPAN
+        return Phase(self, name if type(name) is str else str(name), attributes) if self._spans else NO_SPAN
 
     def log(self, values: Mapping[str, object], *, step: int | None = None) -> None:
         """Record the values of metrics; they are durable when this returns.
@@ -100,7 +99,7 @@ class Run:
         """
         try:
             number = self._last_step if step is None else operator.index(step)
-            if number is None or not 0 <= number < 1 << 63:
+            if number is None or not 0 <= number < _STEPS:
                 self.refuse("step", f"log() at step {number}; use `with run.step(n)`, or pass step=n")
                 return
             if not is_plain(values):
@@ -109,9 +108,7 @@ class Run:
                     return
             if step is not None and self.open_step is None:
                 self._last_step = number
-            self._journal.append(Logged(number, time.time_ns(), values))  # type: ignore[arg-type] # is_plain, or made so
-        except OverflowError:
-            self.log(to_numbers(values, self.refuse), step=step)
+            self.write(Logged(number, time.time_ns(), values))  # type: ignore[arg-type] # is_plain, or made so
         except Exception as error:
             self.refuse_error("log", error)
 
@@ -122,7 +119,7 @@ class Run:
         except Exception as error:
             self.refuse_error("params", error)
 
-    def event(self, name: str, **attributes: object) -> None:
+    def event(self, name: str, /, **attributes: object) -> None:
         """Record something that happened once, at the step and in the span that are open."""
         span = trace.get_current_span()
         here = span if isinstance(span, JournaledSpan) else None
@@ -171,7 +168,10 @@ class Run:
     def write(self, record: Record) -> None:
         """Append a record to the journal; a failure is counted and logged."""
         try:
-            self._journal.append(record)
+            try:
+                self._journal.append(record)
+            except (OverflowError, UnicodeEncodeError):
+                self._journal.append(encodable(record))
         except Exception as error:
             self.refuse_error("record", error)
 
@@ -188,6 +188,15 @@ class Run:
     def refuse_error(self, call: str, error: Exception) -> None:
         """Count and log an error of ours, or of the journal's disk."""
         self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {error}")
+
+    def begin_step(self, step: StepSpan) -> bool:
+        """Take note that the step begins; tell whether it may."""
+        if self.open_step is not None or step.number <= self._last_begun:
+            self.refuse("step", f"step {step.number} is entered again, or inside another")
+            return False
+        self.open_step = step
+        self._last_begun = self._last_step = step.number
+        return True
 
     def close_step(self, step: StepSpan) -> None:
         """Take note that the step has ended."""

@@ -35,28 +35,32 @@ class Session:
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
             directories.write_atomically(self.directory.manifest, msgspec.json.format(msgspec.json.encode(manifest)))
-        self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
-        self.journal.append(
-            Started(
-                run_id=settings.id,
-                attempt=self.attempt,
-                rank=settings.rank,
-                world_size=settings.world_size,
-                local_world_size=settings.local_world_size,
-                role=settings.role,
-                pid=os.getpid(),
-                host=socket.gethostname(),
-                page_size=PAGE_SIZE,
-                time=time.time_ns(),
-            )
-        )
-        self._show_output = any(spec.name == "console" for spec in settings.exporters)
         try:
+            self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
+            self.journal.append(self._started())
             self.prometheus = self._ensure_agent()
-        except SettingsError:
-            self.close()
+        except (OSError, SettingsError) as error:
+            os.close(self._claim.lock_fd)
             shutil.rmtree(self._claim.path, ignore_errors=True)
-            raise
+            if isinstance(error, SettingsError):
+                raise
+            raise SettingsError(
+                f"dir={settings.dir!r}: no journal can be written in {self._claim.path}: {error}"
+            ) from error
+
+    def _started(self) -> Started:
+        return Started(
+            run_id=self.settings.id,
+            attempt=self.attempt,
+            rank=self.settings.rank,
+            world_size=self.settings.world_size,
+            local_world_size=self.settings.local_world_size,
+            role=self.settings.role,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            page_size=PAGE_SIZE,
+            time=time.time_ns(),
+        )
 
     def close(self) -> None:
         """Close the journal; the agent then knows that this process has ended as it should."""
@@ -77,7 +81,8 @@ class Session:
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":
             return None
-        return launch.ensure_agent(self.directory, show_output=self._show_output, timeout=timeout).prometheus
+        show_output = any(spec.name == "console" for spec in self.settings.exporters)
+        return launch.ensure_agent(self.directory, show_output=show_output, timeout=timeout).prometheus
 
 
 def _manifest(settings: Settings) -> Manifest:

@@ -137,7 +137,7 @@ def _from_file(environ: Mapping[str, str]) -> dict[str, object]:
 
 
 def _meant(name: str, known: Mapping[str, str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(known))}"
 
 

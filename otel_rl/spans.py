@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _LONGEST_STACK, _LONGEST_TEXT = 8192, 4096
+_INT64 = 1 << 63  # OTLP has signed integers of 64 bits
 _PRIMITIVE = frozenset({str, bool, int, float})
 _attach, _detach, _current_context = context.attach, context.detach, context.get_current
 _current_span, _with_span = trace.get_current_span, trace.set_span_in_context
@@ -50,6 +51,9 @@ class Recorder(Protocol):
 
     def refuse(self, reason: str, text: str) -> None:
         """Count and log a call that cannot be served."""
+
+    def begin_step(self, step: StepSpan) -> bool:
+        """Take note that the step begins; tell whether it may."""
 
     def close_step(self, step: StepSpan) -> None:
         """Take note that the step has ended."""
@@ -239,9 +243,10 @@ class StepSpan(JournaledSpan):
         recorder.close_step(self)
 
     def __enter__(self) -> Self:
-        now = time.time_ns()
-        self._recorder.write(StepStarted(self.number, now, self._recorder.memory.recent(now)))
-        self._token = _attach(_with_span(self))
+        if self._recorder.begin_step(self):
+            now = time.time_ns()
+            self._recorder.write(StepStarted(self.number, now, self._recorder.memory.recent(now)))
+            self._token = _attach(_with_span(self))
         return self
 
 
@@ -262,7 +267,7 @@ def clean_attributes(attributes: Mapping[str, object] | None) -> dict[str, Attri
 
 def _clean(value: object) -> AttributeValue:
     if type(value) in _PRIMITIVE:
-        return value  # type: ignore[return-value]
+        return value if type(value) is not int or -_INT64 <= value < _INT64 else str(value)  # type: ignore[return-value]
     try:
         if isinstance(value, (list, tuple)):
             return [item if type(item) in _PRIMITIVE else str(item) for item in value]

@@ -20,18 +20,18 @@ class Unconvertible(TypeError):
 
 def is_plain(values: Mapping[str, object]) -> bool:
     """Tell whether all names are `str` and all values `float` or `int`, so that nothing has to be converted."""
-    return PLAIN.issuperset(map(type, values.values())) and _NAMES.issuperset(map(type, values))
+    return PLAIN.issuperset(map(type, values.values())) and _NAMES.issuperset(map(type, values)) and "" not in values
 
 
 def to_numbers(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> dict[str, int | float]:
     """Return the values that are numbers; the others are given to `refuse` with a reason and a text."""
     kept: dict[str, int | float] = {}
     for name, value in values.items():
-        if type(name) is not str or not name:
+        if not isinstance(name, str) or not name:
             refuse("name", f"metric name {name!r} is no text")
             continue
         try:
-            kept[name] = to_number(value)
+            kept[str.__str__(name)] = to_number(value)
         except Exception as error:  # what a foreign object's conversion may raise is not known
             refuse("value", f"{name}: {error}")
     return kept

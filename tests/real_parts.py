@@ -1,6 +1,6 @@
 """What a test needs beside this package: skipped where it is absent, unless it has to be there.
 
-`OTEL_RL_REQUIRE_REAL_PARTS=1` turns every such skip into the failure of the test.
+`REQUIRE_REAL_PARTS=1` turns every such skip into the failure of the test.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ def needs_program(name: str) -> pytest.MarkDecorator:
 
 
 def _needs(what: str, *, present: bool) -> pytest.MarkDecorator:
-    required = os.environ.get("OTEL_RL_REQUIRE_REAL_PARTS") == "1"
+    required = os.environ.get("REQUIRE_REAL_PARTS") == "1"
     return pytest.mark.skipif(not present and not required, reason=f"needs {what}")

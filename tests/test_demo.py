@@ -73,14 +73,17 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
         environment = collector.environment("http/protobuf") | {"OTEL_EXPORTER_PROMETHEUS_PORT": str(port)}
         demo = start_demo(directory, "--steps", str(STEPS), "--hold", **environment)
         printed = directory / "demo.txt"
-        wait_for(lambda: "holding" in printed.read_text(), "the demo does not come to its end", 300)
+        wait_for(lambda: "holding" in printed.read_text() or demo.poll() is not None, "the demo does not end", 300)
+        assert demo.poll() is None, printed.read_text()
         wait_for(lambda: server.value("rl_step_current") == STEPS - 1, "the last step was not scraped")
         queried = {name: server.value(query) for name, query in QUERIES.items()}
         demo.send_signal(signal.SIGINT)
         assert demo.wait(60) == 0, printed.read_text()
         wait_for(lambda: "rl.loop.duration" in collector.metric_names(), "no metrics arrived")
         run_dir = next((directory / "runs" / "otel-rl-demo").iterdir())
-        return Watched(run_dir, printed.read_text(), queried, collector.spans(), collector.steps(), collector.metric_names())
+        return Watched(
+            run_dir, printed.read_text(), queried, collector.spans(), collector.steps(), collector.metric_names()
+        )
 
 
 def test_the_reward_rises(watched: Watched) -> None:

@@ -166,10 +166,17 @@ def _event(item: Row | Params | Event) -> tuple[str, dict[str, Any]]:
         given = {name: value for name, value in optional.items() if value}
         return semconv.EVENT_STEP_METRICS, {
             semconv.LOOP_ITERATION: item.step,
-            semconv.STEP_VALUES: item.values,
+            semconv.STEP_VALUES: {name: _signed(value) for name, value in item.values.items()},
             **given,
         }
     if isinstance(item, Params):
-        return semconv.EVENT_RUN_CONFIG, {semconv.CONFIG_VALUES: item.values}
+        return semconv.EVENT_RUN_CONFIG, {
+            semconv.CONFIG_VALUES: {name: _signed(value) for name, value in item.values.items()}
+        }
     where = {semconv.LOOP_ITERATION: item.step, semconv.RANK: item.rank}
     return item.name, {name: value for name, value in where.items() if value is not None} | item.attributes
+
+
+def _signed(value: Any) -> Any:
+    """Return the value as OTLP can carry it: its integers are signed and have 64 bits."""
+    return float(value) if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 else value

@@ -79,8 +79,12 @@ class Destination(threading.Thread):
     def run(self) -> None:
         """Deliver until told to stop, or to close and everything is delivered."""
         reader = Reader(self._outbox.path, Batch, self._place.position)
-        while not self._stopped.is_set():
-            batches = reader.read(1)
+        batches: list[Batch] = []
+
+        def read() -> None:
+            batches[:] = reader.read(1)
+
+        while self._persist("read the outbox", read):
             self.lost_batches = reader.lost_segments + reader.undecodable
             if batches:
                 self._deliver(batches[0], reader.position)
@@ -142,7 +146,7 @@ class Destination(threading.Thread):
 
     def _move(self, place: Place) -> None:
         self._place = place
-        write_atomically(self._cursor, msgspec.json.encode(place))
+        self._persist("move the cursor", partial(write_atomically, self._cursor, msgspec.json.encode(place)))
 
 
 def _read_cursor(path: Path) -> Place:

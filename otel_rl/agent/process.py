@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -25,6 +26,8 @@ from otel_rl.launch import AgentStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from otel_rl.export import Item
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.05
@@ -64,6 +67,8 @@ class Agent:
         self._last_progress = time.monotonic()
         self._progress: object = None
         self._said = AgentStatus()
+        self._unsaved: list[Item] = []
+        self._disk_failed = False
 
     def run(self) -> bool:
         """Work until done; return whether everything was delivered."""
@@ -84,20 +89,31 @@ class Agent:
         """Move what is new from the journals to the outbox; tell whether there was anything."""
         now = time.time_ns()
         self._follower.look()
-        found = self._follower.read(_READ_AT_ONCE, now)
+        found = self._follower.read(_READ_AT_ONCE, now) if not self._unsaved else []
         items = self._reducer.feed(found)
         if not found:
             items += self._reducer.tick(now)
-        if items or any(self._is_news(name) for name in self._reducer.state.journals):
-            self._outbox.append(items, self._follower.positions, self._reducer.state)
-            self._instruments.show(items)
-        for name in self._reducer.state.journals:
-            if self._is_news(name):
-                self._finished[name] = self._outbox.end
+        self._unsaved += items
+        over = [name for name in self._reducer.state.journals if self._is_news(name)]
+        if (self._unsaved or over) and self._save():
+            self._finished |= dict.fromkeys(over, self._outbox.end)
+        self._instruments.show(items)
         self._instruments.show_phases(self._reducer.take_phases())
         self._instruments.show_journals(self._reducer.state.journals.values())
         self._show_delivery()
         return bool(found or items)
+
+    def _save(self) -> bool:
+        """Put what was made into the outbox; tell whether that worked. On a full disk it is tried again."""
+        try:
+            self._outbox.append(self._unsaved, self._follower.positions, self._reducer.state)
+        except OSError as error:
+            if not self._disk_failed:
+                logger.warning("the outbox cannot be written, nothing more is read until it can: %s", error)
+            self._disk_failed = True
+            return False
+        self._unsaved, self._disk_failed = [], False
+        return True
 
     def _is_news(self, name: str) -> bool:
         over = self._reducer.state.journals[name].over
@@ -110,7 +126,11 @@ class Agent:
         show("rl.telemetry.failures", "rl.exporter", {name: d.failures for name, d in by_exporter.items()})
         refused = sum(d.refused for d in self._destinations)
         outbox = sum(d.lost_batches for d in self._destinations)
-        losses = self._follower.losses() | {"refused_by_exporter": refused, "outbox_retention": outbox}
+        losses = self._follower.losses() | {
+            "refused_by_exporter": refused,
+            "outbox_retention": outbox,
+            "not_understood": self._reducer.failed,
+        }
         show("rl.telemetry.dropped", "error.type", losses)
 
     def _may_end(self) -> bool:
@@ -118,7 +138,7 @@ class Agent:
             return True
         now = time.monotonic()
         delivered = all(destination.has_everything for destination in self._destinations)
-        if delivered and (self._once or (self._reducer.is_finished and not self._follower.alive)):
+        if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True
         progress = (self._follower.positions, [destination.taken for destination in self._destinations])
         if progress != self._progress or (self._follower.alive and not self._once):
@@ -167,8 +187,9 @@ class Agent:
             last_error={d.label: d.last_error for d in self._destinations if d.last_error},
         )
         if status != self._said:
-            self._said = status
-            write_atomically(self._directory.status, msgspec.json.encode(status))
+            with contextlib.suppress(OSError):  # a full disk: said again when it says something else
+                write_atomically(self._directory.status, msgspec.json.encode(status))
+                self._said = status
 
 
 def log_to_stderr() -> None:

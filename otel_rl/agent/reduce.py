@@ -11,6 +11,7 @@ of its own, marked late.
 from __future__ import annotations
 
 import fnmatch
+import logging
 import math
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Item
 
+logger = logging.getLogger(__name__)
 _NS = 1_000_000_000
 
 
@@ -51,6 +53,10 @@ class Reducer:
         reduce: Reducer by name pattern; the first that matches counts, and mean if none does.
         deadline: Seconds after which a step is closed though ranks are missing.
         state: Where to go on.
+
+    Attributes:
+        state: What it remembers.
+        failed: Records that it could not take in.
     """
 
     def __init__(self, run_id: str, reduce: Mapping[str, str], deadline: float, state: State | None = None) -> None:
@@ -60,6 +66,7 @@ class Reducer:
         self._deadline = int(deadline * _NS)
         self._items: list[Item] = []
         self._phases: list[Span] = []
+        self.failed = 0
 
     def take_phases(self) -> list[Span]:
         """Return the phases that ended since the last call; their spans are items only when the step is closed."""
@@ -72,7 +79,11 @@ class Reducer:
             if isinstance(record, Started):
                 self.state.journals[name] = Journal(record, last_time=record.time)
             elif name in self.state.journals:
-                self._take(name, self.state.journals[name], record)
+                try:
+                    self._take(name, self.state.journals[name], record)
+                except Exception:  # one record that makes no sense must not end the recording
+                    self.failed += 1
+                    logger.exception("%s: a record could not be taken in: %r", name, record)
         for attempt in list(self.state.steps):
             self._close_settled(attempt)
         return self._taken_items()

@@ -20,7 +20,7 @@ import pytest
 from otel_rl.export import Exporter, Params, Row
 from otel_rl_exporters.tensorboard import TensorBoardExporter
 from tests.exporters.exactly import exactly
-from tests.real_parts import needs, needs_program
+from tests.real_parts import needs
 
 pytestmark = needs("tensorboard")
 
@@ -142,7 +142,6 @@ assert not {{"torch", "tensorflow"}} & set(sys.modules)
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
-@needs_program("tensorboard")
 @pytest.mark.parametrize(("precision", "load_fast"), [("single", "true"), ("single", "false"), ("double", "false")])
 def test_served(run, precision, load_fast):
     """A TensorBoard server shows the curves; of double precision only without its fast loader."""
@@ -160,7 +159,8 @@ def serving(run, load_fast):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     log_dir = str(Path(run.directory, "tensorboard"))
-    command = ["tensorboard", "--logdir", log_dir, "--host", "127.0.0.1", "--port", str(port), "--load_fast", load_fast]
+    program = [sys.executable, "-m", "tensorboard.main"]
+    command = [*program, "--logdir", log_dir, "--host", "127.0.0.1", "--port", str(port), "--load_fast", load_fast]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
