@@ -37,7 +37,7 @@ def measure() -> list[Table]:
         for statement in _STATEMENTS[1:]
     ]
     note = (
-        f"Issue's target: `import otel_rl` ≤ 60 ms. Python itself: best {min(took[_BASE]):.0f} ms, "
+        f"Target: `import otel_rl` ≤ 60 ms. Python itself: best {min(took[_BASE]):.0f} ms, "
         f"median {statistics.median(took[_BASE]):.0f} ms; {_ROUNDS} rounds."
     )
     return [Table("Import, above `python -c pass`", ["statement", "best ms", "median ms"], rows, note)]

@@ -37,7 +37,7 @@ def measure() -> list[Table]:
         _table(
             "100 floats, one call after the other",
             tight,
-            "Issue's target: p50 of `run.log` ≤ 8 µs. Durable on return: `run.log` and the flushed JSON line.",
+            "Target: p50 of `run.log` ≤ 8 µs. Durable on return: `run.log` and the flushed JSON line.",
         ),
         _table("100 floats, each call after a pause of 5 ms", paused, "Nearer to a trainer: the caches are cold."),
     ]

@@ -62,7 +62,7 @@ def measure() -> list[Table]:
         _table(
             "One phase or span after the other",
             tight,
-            "Issue's target: a phase takes at most half of a bare span (÷ ≤ 0.50). The SDK exports nowhere, in a "
+            "Target: a phase takes at most half of a bare span (÷ ≤ 0.50). The SDK exports nowhere, in a "
             "thread. The phase's context is attached and its memory taken; phases that follow each other within "
             "20 µs share a memory snapshot.",
         ),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +50,8 @@ def _torchrun_job(environ: Mapping[str, str]) -> str | None:
     if job is None:
         return None
     if job == "none":  # torchrun without --rdzv-id: its ranks share a parent process, and nothing else that lasts
+        import socket
+
         parent = os.getppid()
         job = f"{socket.gethostname()}/{parent}/{_started(parent)}"
     return f"torchrun-{_digest(job)}"
@@ -65,4 +65,6 @@ def _started(pid: int) -> str:
 
 
 def _digest(text: str) -> str:
+    import hashlib
+
     return hashlib.sha256(text.encode()).hexdigest()[:12]

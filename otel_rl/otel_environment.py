@@ -5,9 +5,7 @@ Source: OpenTelemetry specification, "Environment Variable Specification" and "O
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from otel_rl.settings import SettingsError
 
@@ -46,6 +44,9 @@ def otlp_exporters(environ: Mapping[str, str]) -> list[Plugin]:
 
 def resource(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the resource attributes that the environment names, and the host's name."""
+    import socket
+    from urllib.parse import unquote
+
     pairs = (pair.split("=", 1) for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",") if "=" in pair)
     found = {"host.name": socket.gethostname()} | {key.strip(): unquote(value.strip()) for key, value in pairs}
     name = environ.get("OTEL_SERVICE_NAME")

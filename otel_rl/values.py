@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import sys
+from operator import countOf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ class Unconvertible(TypeError):
 
 def is_plain(values: Mapping[str, object]) -> bool:
     """Tell whether all names are `str` and all values `float` or `int`, so that nothing has to be converted."""
-    return PLAIN.issuperset(map(type, values.values())) and _NAMES.issuperset(map(type, values)) and "" not in values
+    numbers_only = countOf(map(type, values.values()), float) == len(values) or PLAIN.issuperset(
+        map(type, values.values())
+    )
+    return numbers_only and _NAMES.issuperset(map(type, values)) and "" not in values
 
 
 def to_numbers(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> dict[str, int | float]:

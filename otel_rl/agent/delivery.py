@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,9 +52,12 @@ class Destination(threading.Thread):
         self._outbox = outbox
         self._cursor = cursors / f"{name.replace(':', '.')}.json"
         self._place = _read_cursor(self._cursor)
+        self._reader = Reader(outbox.path, Batch, self._place.position)
+        self._waiting: deque[tuple[Item, Place]] = deque()  # items, each with the place behind it
         self._closing = threading.Event()
         self._stopped = threading.Event()
         self._factory = plugins.find(ENTRY_POINT_GROUP, name)
+        self._size = int(getattr(self._factory, "batch_size", 1))
         self._exporter: Exporter | None = None
         self._in_a_row = 0
         self.label = name
@@ -78,34 +83,41 @@ class Destination(threading.Thread):
 
     def run(self) -> None:
         """Deliver until told to stop, or to close and everything is delivered."""
-        reader = Reader(self._outbox.path, Batch, self._place.position)
-        batches: list[Batch] = []
-
-        def read() -> None:
-            batches[:] = reader.read(1)
-
-        while self._persist("read the outbox", read):
-            self.lost_batches = reader.lost_segments + reader.undecodable
-            if batches:
-                self._deliver(batches[0], reader.position)
-            elif self._closing.is_set() and reader.position >= self._outbox.end:
+        while self._persist("read the outbox", self._read):
+            if self._waiting:
+                self._deliver()
+            elif self._closing.is_set() and self._reader.position >= self._outbox.end:
                 if self._exporter is None or self._persist("shut down", self._exporter.shutdown):
                     return
             else:
-                self.delivered = reader.position
+                self.delivered = self._reader.position
                 with self._outbox.grown:
-                    self._outbox.grown.wait_for(lambda: self._outbox.end > reader.position or self._closing.is_set(), 1)
+                    self._outbox.grown.wait_for(self._is_called, 1)
 
-    def _deliver(self, batch: Batch, following: Position) -> None:
-        items: list[Item] = list(batch.items)
-        while self._place.index < len(items):
-            size = getattr(self._factory, "batch_size", 1)
-            part = items[self._place.index : self._place.index + size]
-            if not self._persist("export", partial(self._export, part)):
-                return
-            self._move(Place(self._place.position, self._place.index + len(part)))
-        self._move(Place(following, 0))
-        self.delivered = following
+    def _is_called(self) -> bool:
+        return self._outbox.end > self._reader.position or self._closing.is_set()
+
+    def _read(self) -> None:
+        """Read until there is a full batch for the exporter, or nothing more: a slow one gets few and large ones."""
+        while len(self._waiting) < self._size:
+            start = self._reader.position
+            batches = self._reader.read(1)
+            if not batches:
+                break
+            items = batches[0].items
+            behind = [Place(start, n) for n in range(1, len(items))] + [Place(self._reader.position, 0)]
+            skipped = self._place.index if self._place.position == start else 0
+            self._waiting.extend(list(zip(items, behind, strict=False))[skipped:])
+        self.lost_batches = self._reader.lost_segments + self._reader.undecodable
+
+    def _deliver(self) -> None:
+        part = list(islice(self._waiting, self._size))
+        if self._persist("export", partial(self._export, [item for item, _ in part])):
+            for _ in part:
+                self._waiting.popleft()
+            self._place = part[-1][1]
+            self._persist("move the cursor", partial(write_atomically, self._cursor, msgspec.json.encode(self._place)))
+            self.delivered = self._place.position
 
     def _export(self, items: list[Item]) -> None:
         try:
@@ -143,10 +155,6 @@ class Destination(threading.Thread):
         self.last_error = text
         if str(count).strip("0") == "1":
             logger.warning("%s: %s (%d so far)", self.label, text, count)
-
-    def _move(self, place: Place) -> None:
-        self._place = place
-        self._persist("move the cursor", partial(write_atomically, self._cursor, msgspec.json.encode(place)))
 
 
 def _read_cursor(path: Path) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import socket
 import threading
 import time
@@ -96,6 +97,36 @@ def test_the_next_agent_delivers_the_rest(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(rows_of(run.dir)) == 20
     finally:
         collector.stop()
+
+
+def test_a_slow_collector_gets_few_large_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes half a second for each request keeps up: what waits goes together."""
+    requests: list[str] = []
+
+    class Slow(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            requests.append(self.path)
+            time.sleep(0.5)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True)
+    for n in range(200):
+        with run.step(n):
+            run.log({"loss": float(n)})
+        time.sleep(0.01)
+    delivered = run.finish(20)
+    server.shutdown()
+
+    assert delivered
+    assert requests.count("/v1/logs") < 15
 
 
 def test_a_destination_that_hangs_delays_no_other(tmp_path: Path) -> None:
