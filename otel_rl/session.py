@@ -21,6 +21,7 @@ from otel_rl.semconv import registry
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
+    from otel_rl.otel_environment import Plugin
     from otel_rl.settings import Settings
 
 
@@ -86,9 +87,7 @@ class Session:
 
 
 def _manifest(settings: Settings) -> Manifest:
-    exporters = [(spec.name, dict(spec.options)) for spec in settings.exporters]
-    exporters += [plugin for plugin in otel_environment.otlp_exporters(os.environ) if plugin not in exporters]
-    readers = otel_environment.metric_readers(os.environ)
+    exporters, readers = _destinations(settings)
     if settings.dialect not in ("auto", *registry.dialects()):
         raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(registry.dialects())}")
     for name, options in exporters:
@@ -115,3 +114,20 @@ def _manifest(settings: Settings) -> Manifest:
         idle_timeout=settings.idle_timeout,
         journal_limit=settings.journal_limit,
     )
+
+
+def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
+    """Return the exporters and the metric readers that the settings and OTel's variables ask for.
+
+    "prometheus" and "otlp" are there without being named; naming them gives them options, or OTLP its
+    default endpoint.
+    """
+    named = {spec.name: dict(spec.options) for spec in settings.exporters}
+    readers = dict(otel_environment.metric_readers(os.environ))
+    exporters = named | dict(otel_environment.otlp_exporters(os.environ))
+    for name in {"prometheus", "otlp"} & set(named):
+        options = exporters.pop(name)
+        if not otel_environment.sdk_is_disabled(os.environ):
+            readers[name] = readers.get(name, {}) | options
+            exporters |= {"otlp_traces": {}, "otlp_logs": {}} if name == "otlp" else {}
+    return list(exporters.items()), list(readers.items())

@@ -173,6 +173,9 @@ def _exporters(value: object, label: str) -> tuple[ExporterSpec, ...]:
             specs.append(ExporterSpec(_importable_name(item)))
         else:
             raise SettingsError(f"{label}: {item!r} is neither a name, nor a mapping of options, nor a factory")
+    names = [spec.name for spec in specs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SettingsError(f"{label}: {twice[0]!r} is there twice")
     return tuple(specs)
 
 

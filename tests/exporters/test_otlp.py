@@ -124,3 +124,14 @@ def run_python(script: str, directory: Path) -> None:
     import sys
 
     subprocess.run([sys.executable, "-c", script], cwd=directory, check=False, timeout=60)
+
+
+def test_naming_otlp_is_asking_for_all_three_signals(tmp_path: Path) -> None:
+    """`exporters=["otlp"]` needs no endpoint variable: OTLP has a default one."""
+    import json
+
+    run = otel_rl.init(dir=tmp_path, exporters=["otlp"], agent="off", quiet=True)
+    manifest = json.loads((run.dir / "run.json").read_text())
+
+    assert [name for name, _ in manifest["exporters"]] == ["otlp_traces", "otlp_logs"]
+    assert [name for name, _ in manifest["readers"]] == ["prometheus", "otlp"]

@@ -96,3 +96,11 @@ def test_promtool_finds_nothing_wrong(tmp_path: Path) -> None:
     )
 
     assert checked.returncode == 0, checked.stderr.decode()
+
+
+def test_it_can_be_named_with_options(tmp_path: Path) -> None:
+    """`exporters=[{"prometheus": {"port": …}}]` says where the endpoint is."""
+    port = free_port()
+    run = otel_rl.init(dir=tmp_path, exporters=[{"prometheus": {"port": port}}], quiet=True)
+
+    assert run.prometheus == f"http://127.0.0.1:{port}/metrics"
