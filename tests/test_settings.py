@@ -241,6 +241,7 @@ def test_missing_file() -> None:
         ({"exporters": 7}, {}, ["exporters=7", "expected a list such as"]),
         ({"exporters": {"wandb": {}}}, {}, ["exporters=", "expected a list such as"]),
         ({"exporters": [7]}, {}, ["7 is neither a name"]),
+        ({"exporters": ["jsonl", {"jsonl": {}}]}, {}, ["'jsonl' is there twice"]),
         ({"exporters": [Factory()]}, {}, ["neither a name, nor a mapping of options, nor a factory"]),
         (
             {"exporters": [a_lambda]},
@@ -298,7 +299,6 @@ def test_reduce_without_a_pattern(text: str) -> None:
         ([{"json:dumps": {"indent": 2}}], (ExporterSpec("json:dumps", {"indent": 2}),)),
         ([Factory], (ExporterSpec(f"{__name__}:Factory"),)),
         ([make], (ExporterSpec(f"{__name__}:make"),)),
-        (["jsonl", {"jsonl": {"path": "b"}}], (ExporterSpec("jsonl"), ExporterSpec("jsonl", {"path": "b"}))),
     ],
     ids=repr,
 )
