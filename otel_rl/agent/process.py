@@ -60,7 +60,8 @@ class Agent:
         for name, journal in self._reducer.state.journals.items():
             if journal.over:
                 self._follower.ignore(name)
-                self._finished[name] = self._outbox.end
+                if not self._reducer.has_open(name):
+                    self._finished[name] = self._outbox.end
         self._destinations = [
             Destination(name, options, run, self._outbox, directory.cursors) for name, options in manifest.exporters
         ]
