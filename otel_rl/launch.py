@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,11 +18,12 @@ from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from otel_rl.directory import RunDirectory
 
 _POLL_S = 0.01
+# The agent imports what the trainer can, such as an exporter beside its script, and nothing else.
+_SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
 _children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent is no resource warning
 
 
@@ -95,7 +97,8 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
         directory.status.unlink(missing_ok=True)
         with directory.agent_log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "otel_rl.agent", str(directory.path)],
+                [sys.executable, *_SAFE_PATH, "-m", "otel_rl.agent", str(directory.path)],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
                 stdin=subprocess.DEVNULL,
                 stdout=None if show_output else log,
                 stderr=log,

@@ -155,8 +155,9 @@ assert time.monotonic() - started < 2
 
 
 def test_an_exporter_that_fails_gets_the_same_items_again(tmp_path: Path) -> None:
-    """A destination that fails twice and then works has everything once, and the failures are counted."""
-    (tmp_path / "flaky.py").write_text(
+    """A destination, here one beside the trainer's script, that fails twice and then works has everything once."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "flaky.py").write_text(
         "import json, pathlib\n"
         "class Flaky:\n"
         "    def __init__(self, run): self.path, self.left = pathlib.Path(run.directory, 'flaky.txt'), 2\n"
@@ -169,6 +170,7 @@ def test_an_exporter_that_fails_gets_the_same_items_again(tmp_path: Path) -> Non
         "    def shutdown(self): pass\n"
     )
     script = """
+import sys; sys.path.insert(0, "scripts")
 import otel_rl, flaky
 run = otel_rl.init(dir="runs", project="p", id="i", exporters=[flaky.Flaky], quiet=True)
 for n in range(10):
