@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,14 @@ def needs_program(name: str) -> pytest.MarkDecorator:
     return _needs(name, present=shutil.which(name) is not None)
 
 
+def part(module: str) -> Any:
+    """Import `module` for all tests of a file, which are skipped where it is absent."""
+    return import_module(module) if _required() else pytest.importorskip(module)
+
+
+def _required() -> bool:
+    return os.environ.get("REQUIRE_REAL_PARTS") == "1"
+
+
 def _needs(what: str, *, present: bool) -> pytest.MarkDecorator:
-    required = os.environ.get("REQUIRE_REAL_PARTS") == "1"
-    return pytest.mark.skipif(not present and not required, reason=f"needs {what}")
+    return pytest.mark.skipif(not present and not _required(), reason=f"needs {what}")

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.ids import RandomIds, SpanIds, format_traceparent, parse_traceparent, step_ids
 from tests.processes import run_python
+from tests.real_parts import part
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import otel_rl
+
+torch = part("torch")
 
 TRACE_IDS = st.integers(1, 2**128 - 1)
 SPAN_IDS = st.integers(1, 2**64 - 1)

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.records import Logged, Record, Refusals
 from otel_rl.values import Unconvertible, is_plain, to_number, to_numbers
+from tests.real_parts import part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import otel_rl
+
+torch = part("torch")
 
 FLOATS = st.floats()
 FLOATS32 = st.floats(width=32)

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RANK = """
-import json, os, sys, time, otel_rl
+import json, os, pathlib, time, otel_rl
 rank = int(os.environ["RANK"])
 run = otel_rl.init(dir="runs", project="ranks", quiet=True, reduce={"tokens": "sum", "time/*": "max"})
+pathlib.Path(f"ready{rank}").touch()
+while not (pathlib.Path("ready0").exists() and pathlib.Path("ready1").exists()): time.sleep(0.01)
 for n in range(20):
     with run.step(n), run.phase("generate"):
         time.sleep(0.002 * (1 + rank))
