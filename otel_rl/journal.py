@@ -75,7 +75,9 @@ class Writer:
         self._segment_bytes = segment_bytes
         self._limit_bytes = limit_bytes
         self._encode = msgspec.msgpack.Encoder().encode
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a plain one would hang where a signal handler interrupts a record
+        self._writing = False
+        self._deferred: deque[bytes] = deque()
         numbers = segment_numbers(directory)
         self._kept = deque((n, _segment_path(directory, n).stat().st_size) for n in numbers)
         self._number = numbers[-1] if numbers else 0
@@ -98,12 +100,30 @@ class Writer:
         payload = self._encode(record)
         frame = _pack(MAGIC, len(payload), crc32(payload)) + payload
         with self._lock:
-            start = self._offset
-            end = start + len(frame)
-            if end > self._populated:
-                start, end = self._make_room(len(frame))
-            self._map[start:end] = frame  # type: ignore[index] # _roll raises when there is no map
-            self._offset = end
+            if self._writing:  # this is a signal handler, and it has interrupted a record
+                self._deferred.append(frame)
+                return
+            self._writing = True
+            try:
+                self._put(frame)
+            finally:
+                self._end_writing()
+
+    def _put(self, frame: bytes) -> None:
+        start = self._offset
+        end = start + len(frame)
+        if end > self._populated:
+            self._make_room(len(frame))
+            start, end = self._offset, self._offset + len(frame)
+        self._map[start:end] = frame  # type: ignore[index] # there is room, so there is a map
+        self._offset = end
+
+    def _end_writing(self) -> None:
+        try:
+            while self._deferred:
+                self._put(self._deferred.popleft())
+        finally:
+            self._writing = False
 
     def close(self) -> None:
         """Give back the reserved rest of the last segment."""
@@ -112,22 +132,20 @@ class Writer:
             self._populated = self._size = 0
             self._segment_bytes = -1
 
-    def _make_room(self, frame_bytes: int) -> tuple[int, int]:
-        """Return where the frame may lie, in a new segment if this one is full."""
+    def _make_room(self, frame_bytes: int) -> None:
+        """Make the next `frame_bytes` writable, in a new segment if this one is full."""
         if self._offset + frame_bytes > self._size:
             if self._segment_bytes < 0:
                 raise ValueError("the journal is closed")
             if frame_bytes > _LARGEST_FRAME:
                 raise ValueError(f"a record of {frame_bytes} bytes is larger than {_LARGEST_FRAME}")
             self._open_segment(frame_bytes)
-        end = self._offset + frame_bytes
-        while self._populated < end:
+        while self._populated < self._offset + frame_bytes:
             length = min(_POPULATE_BYTES, self._size - self._populated)
             # A page fault in every second record would cost more than the record.
             with contextlib.suppress(OSError, ValueError):
                 self._map.madvise(_MADV_POPULATE_WRITE, self._populated, length)  # type: ignore[union-attr] # it is open
             self._populated += length
-        return self._offset, end
 
     def _open_segment(self, frame_bytes: int) -> None:
         number, size = self._number + 1, max(self._segment_bytes, frame_bytes)

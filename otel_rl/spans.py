@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from otel_rl.memory import MemoryReader
     from otel_rl.records import Record
 
+    Moments = list[tuple[str, int, dict[str, AttributeValue]]] | None
+    Links = list[tuple[bytes, int]] | None
+
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _LONGEST_STACK, _LONGEST_TEXT = 8192, 4096
 _INT64 = 1 << 63  # OTLP has signed integers of 64 bits
@@ -64,8 +67,8 @@ class JournaledSpan(trace.Span):
 
     trace_id = b""  # the id of its trace, as records hold it
     span_id = 0
-    _events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
-    _links: list[tuple[bytes, int]] | None = None
+    _events: Moments = None
+    _links: Links = None
     _error: tuple[str, str] | None = None
     _ended = False
     _renamed = False
@@ -139,6 +142,11 @@ class JournaledSpan(trace.Span):
             _detach(self._token)
             self._token = None
 
+    def _told(self) -> tuple[dict[str, AttributeValue] | None, tuple[str, str] | None, Moments, Links]:
+        """Return what the span was told while it was open, in the order of the records' fields."""
+        attributes = clean_attributes(self._attributes) if self._attributes else None
+        return attributes, self._error, self._events, self._links
+
     def _fail(self, exception: BaseException) -> None:
         self._error = (type(exception).__qualname__, _text(exception))
         try:
@@ -198,10 +206,7 @@ class Phase(JournaledSpan):
                 self.span_id,
                 now,
                 recorder.memory.snapshot(now) if self.kind is None else b"",
-                clean_attributes(self._attributes) if self._attributes else None,
-                self._error,
-                self._events,
-                self._links,
+                *self._told(),
                 self._name if self._renamed else None,
             )
         )
@@ -234,10 +239,7 @@ class StepSpan(JournaledSpan):
                 self.number,
                 now,
                 recorder.memory.snapshot(now),
-                clean_attributes(self._attributes) if self._attributes else None,
-                self._error,
-                self._events,
-                self._links,
+                *self._told(),
             )
         )
         recorder.close_step(self)

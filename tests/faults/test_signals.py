@@ -1,0 +1,39 @@
+"""Signal handlers that record, in the middle of a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.processes import run_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_signal_handler_may_record(tmp_path: Path) -> None:
+    """A handler that logs, thousands of times between the bytecodes of `log`, neither hangs nor garbles the journal."""
+    script = """
+import signal, otel_rl
+from otel_rl.journal import Reader
+from otel_rl.records import AnyRecord, Logged
+run = otel_rl.init(dir=".", exporters=[], agent="off", quiet=True, project="p", id="i")
+fired = 0
+def handler(*_):
+    global fired
+    run.log({"from_handler": 1.0}, step=fired)
+    fired += 1
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+logged = 0
+while fired < 2000:
+    run.log({"loss": float(logged)}, step=logged)
+    logged += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+run.finish()
+reader = Reader(run.dir / "local" / "journals" / "rank0.attempt0", AnyRecord)
+names = []
+while records := reader.read():
+    names += [name for r in records if isinstance(r, Logged) for name in r.values]
+print(names.count("loss") == logged, names.count("from_handler") == fired, reader.skipped_bytes)
+"""
+    assert run_python(script, tmp_path) == "True True 0\n"
