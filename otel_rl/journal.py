@@ -288,7 +288,7 @@ def _payload(block: bytes, at: int) -> memoryview | None:
         return None
     magic, length, checksum = _HEADER.unpack_from(block, at)
     start = at + _HEADER.size
-    if magic != MAGIC or length > len(block) - start:
+    if magic != MAGIC or not 0 < length <= len(block) - start:  # nothing has the checksum of nothing
         return None
     payload = memoryview(block)[start : start + length]
     return payload if crc32(payload) == checksum else None

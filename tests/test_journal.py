@@ -516,6 +516,22 @@ def test_written_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert reader.skipped_bytes == 0
 
 
+def test_every_stage_of_a_frame(tmp_path: Path) -> None:
+    """Whatever part of a frame is there yet, the reader waits for the rest: a bare magic is no empty record."""
+    written = write(tmp_path, numbered(2))
+    segment = next(iter(tmp_path.glob("*.seg")))
+    whole = segment.read_bytes()
+    first, second = written[0].end, written[1].end
+    for there in range(first, second):
+        segment.write_bytes(whole[:there] + bytes(len(whole) - there))
+        reader = Reader(tmp_path, AnyRecord)
+        assert numbered(2)[:1] == reader.read()
+        segment.write_bytes(whole)
+
+        assert numbered(2)[1:] == reader.read()
+        assert (reader.skipped_bytes, reader.undecodable) == (0, 0)
+
+
 @pytest.mark.parametrize("looks_too_early", range(9))
 def test_written_while_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_too_early: int) -> None:
     """A frame that was half written when it was looked at, and has one behind it by then, is not taken for torn."""
