@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl import directory as directories
-from otel_rl import export, launch, otel_environment, plugins
+from otel_rl import export, launch, otel_environment, plugins, semconv
 from otel_rl.claim import claim_journal
 from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.journal import Writer
@@ -96,9 +96,9 @@ def _manifest(settings: Settings) -> Manifest:
         plugins.check(export.READER_ENTRY_POINT_GROUP, name, options)
     resource = {
         "service.name": settings.project,
-        "rl.run.id": settings.id,
-        "rl.run.name": settings.name,
-        "rl.run.project": settings.project,
+        semconv.RUN_ID: settings.id,
+        semconv.RUN_NAME: settings.name,
+        semconv.RUN_PROJECT: settings.project,
         "service.instance.id": f"{settings.id}/{socket.gethostname()}",  # the agent's, the same in all its signals
     }
     return Manifest(

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from prometheus_client import CollectorRegistry, start_http_server
 
+from otel_rl import semconv
+
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer as _Server
 
     from otel_rl.export import RunInfo
 
 _PORTS = 100
-_LABELS = frozenset({"rl.run.id", "rl.run.name", "rl.run.project"})
+_LABELS = frozenset({semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_PROJECT})
 
 
 class PrometheusReader:

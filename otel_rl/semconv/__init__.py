@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 RUN_ID = "rl.run.id"
+RUN_NAME = "rl.run.name"
+RUN_PROJECT = "rl.run.project"
 RUN_ATTEMPT = "rl.run.attempt"
 RANK = "rl.rank"
 ROLE = "rl.role"

@@ -12,10 +12,10 @@ Instrument = Literal["counter", "gauge", "histogram"]
 
 
 class Group(msgspec.Struct, frozen=True):
-    """One entry of the registry: a metric, a span or an event."""
+    """One entry of the registry."""
 
     id: str
-    type: Literal["metric", "span", "event"]
+    type: Literal["entity", "metric", "span", "event"]
     brief: str
     note: str
     metric_name: str = ""

@@ -1,0 +1,172 @@
+"""A journal that reaches its limits, or the disk's."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_rl.journal import Reader, Writer, segment_numbers
+from otel_rl.records import AnyRecord, Finished, StepStarted
+from tests.journal.written import directory, numbered, read_all, steps, write
+from tests.processes import run_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@given(st.integers(1, 300), st.integers(100, 1000), st.integers(1000, 5000))
+def test_retention(count: int, segment_bytes: int, limit_bytes: int) -> None:
+    """The journal stays within its limit, and keeps the newest records."""
+    with directory() as place:
+        writer = Writer(place, segment_bytes=segment_bytes, limit_bytes=limit_bytes)
+        for record in numbered(count):
+            writer.append(record)
+
+            assert sum(path.stat().st_size for path in place.iterdir()) <= limit_bytes
+
+        writer.close()
+        reader = Reader(place, AnyRecord)
+        kept = steps(read_all(reader))
+
+        assert list(range(count - len(kept), count)) == kept
+        assert kept
+        assert segment_numbers(place)[0] - 1 == reader.lost_segments
+
+
+def test_retention_behind_a_reader(tmp_path: Path) -> None:
+    """A reader whose place was removed goes on with the oldest segment that is left, and counts the lost ones."""
+    writer = Writer(tmp_path, segment_bytes=1, limit_bytes=250)
+    reader = Reader(tmp_path, AnyRecord)
+    writer.append(numbered(1)[0])
+    reader.read()
+    reader.close()
+    for record in numbered(20, first=1):
+        writer.append(record)
+    resumed = Reader(tmp_path, AnyRecord, reader.position)
+    kept = steps(read_all(resumed))
+
+    assert list(range(21 - len(kept), 21)) == kept
+    assert segment_numbers(tmp_path)[0] - 2 == resumed.lost_segments
+
+
+def test_retention_of_what_is_being_read(tmp_path: Path) -> None:
+    """A segment that is removed while a reader is in it is still read to its end."""
+    writer = Writer(tmp_path, segment_bytes=200, limit_bytes=200)
+    for record in numbered(4):
+        writer.append(record)
+    reader = Reader(tmp_path, AnyRecord)
+    first = steps(reader.read(1))
+    while 1 in segment_numbers(tmp_path):
+        writer.append(Finished(0))
+
+    assert first + steps(reader.read()) == [0, 1, 2, 3]
+
+
+def test_retention_counts_what_was_there(tmp_path: Path) -> None:
+    """The segments of earlier writers count towards the limit."""
+    for _ in range(10):
+        write(tmp_path, numbered(10))
+    Writer(tmp_path, segment_bytes=1000, limit_bytes=2000)
+
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2000
+
+
+def test_large_record(tmp_path: Path) -> None:
+    """A record larger than a segment gets a segment of its own size."""
+    records = [*numbered(1), StepStarted(1, 2, random.Random(7).randbytes(5 << 20)), *numbered(1, first=1)]
+    write(tmp_path, records)
+
+    assert records == read_all(Reader(tmp_path, AnyRecord))
+
+
+def test_too_large_record(tmp_path: Path) -> None:
+    """A record of more than 64 MiB is refused, and the writer goes on."""
+    writer = Writer(tmp_path)
+    with pytest.raises(ValueError, match="larger than 67108864"):
+        writer.append(StepStarted(1, 2, bytes(64 << 20)))
+    writer.append(Finished(1))
+
+    assert [Finished(1)] == Reader(tmp_path, AnyRecord).read()
+
+
+def test_closed_writer(tmp_path: Path) -> None:
+    """A writer that is closed refuses, and a second `close` does nothing."""
+    writer = Writer(tmp_path)
+    writer.append(Finished(1))
+    writer.close()
+    writer.close()
+    with pytest.raises(ValueError, match="closed"):
+        writer.append(Finished(2))
+
+    assert [Finished(1)] == read_all(Reader(tmp_path, AnyRecord))
+
+
+def test_unwritable_directory(tmp_path: Path) -> None:
+    """A journal that cannot be made raises at once."""
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        Writer(tmp_path / "file" / "journal")
+
+
+_FULL_DISK = """
+import pathlib, resource
+from otel_rl.journal import Reader, Writer
+from otel_rl.records import AnyRecord, Logged
+
+place = pathlib.Path("journal")
+place.mkdir()
+writer = Writer(place, segment_bytes=1000)
+kept = []
+def append(count):
+    failed = 0
+    for _ in range(count):
+        record = Logged(append.next, 0, {"loss": 0.5})
+        append.next += 1
+        try:
+            writer.append(record)
+        except OSError:
+            failed += 1
+        else:
+            kept.append(record)
+    return failed
+append.next = 0
+assert append(100) == 0
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+failed = append(100)
+assert 0 < failed < 100, failed
+assert Reader(place, AnyRecord).read() == kept
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert append(100) == 0
+reader = Reader(place, AnyRecord)
+assert reader.read() == kept
+assert reader.skipped_bytes == 0
+print(len(kept) + failed)
+"""
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """A full disk raises from `append`, loses nothing that was written, and is forgotten when there is room again."""
+    assert run_python(_FULL_DISK, tmp_path) == "300\n"
+
+
+def test_interrupted_while_reserving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C while a segment is being reserved does not keep the next record from being written."""
+    writer = Writer(tmp_path, segment_bytes=1)
+    reserve = os.posix_fallocate
+
+    def interrupted(fd: int, offset: int, size: int) -> None:
+        reserve(fd, offset, size)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "posix_fallocate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.append(Finished(1))
+    writer.append(Finished(2))
+
+    assert Reader(tmp_path, AnyRecord).read() == [Finished(2)]

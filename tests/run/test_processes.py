@@ -1,0 +1,242 @@
+"""Decorated functions, threads, forked and spawned processes."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+import otel_rl
+from otel_rl.ids import step_ids
+from otel_rl.records import (
+    Record,
+    SpanStarted,
+)
+from tests.processes import run_python
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from otel_rl import Run
+
+    RecordsOf = Callable[..., list[Record]]
+
+
+from tests.run.reading import begin, ended, kinds, logged, started
+
+
+def test_traced(recording: Run, records_of: RecordsOf) -> None:
+    """Each call of a traced function is a phase; its arguments, its result and its name are the same."""
+
+    @otel_rl.traced("reward", model="judge")
+    def score(text: str, *, scale: float = 1.0) -> float:
+        """Score a text."""
+        return len(text) * scale
+
+    with recording.step(0):
+        result = score("abc", scale=2.0)
+    records = records_of(recording)
+
+    assert result == 6.0
+    assert (score.__name__, score.__doc__) == ("score", "Score a text.")
+    assert started(records)["reward"].parent_id == step_ids(recording.id, 0, 0).span_id
+    assert ended(records, "reward").attributes == {"model": "judge"}
+
+
+def test_traced_coroutine(recording: Run, records_of: RecordsOf) -> None:
+    """A traced coroutine is a phase until it ends, and coroutines at once do not become each other's children."""
+    order: list[str] = []
+
+    @otel_rl.traced("rollout")
+    async def rollout(name: str) -> str:
+        with recording.phase(name):
+            order.append(name)
+            await asyncio.sleep(0)
+            order.append(name)
+        return name
+
+    async def both() -> list[str]:
+        return await asyncio.gather(rollout("a"), rollout("b"))
+
+    assert asyncio.run(both()) == ["a", "b"]
+    assert order == ["a", "b", "a", "b"]
+
+    records = records_of(recording)
+    rollouts = {record.span_id for record in records if isinstance(record, SpanStarted) and record.name == "rollout"}
+
+    assert rollouts == {started(records)[name].parent_id for name in "ab"}
+    assert len(rollouts) == 2
+
+
+def test_traced_without_a_run() -> None:
+    """Without a run a traced function is what it was."""
+    assert otel_rl.traced("reward")(len)("abc") == 3
+
+
+def test_traced_before_init(tmp_path: Path, records_of: RecordsOf) -> None:
+    """A function that is traced when it is defined records the run that is there when it is called."""
+    size = otel_rl.traced("reward")(len)
+    run = begin(tmp_path)
+    size("abc")
+
+    assert "reward" in started(records_of(run))
+
+
+def test_traced_exception(recording: Run, records_of: RecordsOf) -> None:
+    """An exception passes a traced function unchanged, and is recorded."""
+    with pytest.raises(TypeError):
+        otel_rl.traced("reward")(len)(7)
+    error = ended(records_of(recording), "reward").error
+
+    assert error is not None
+    assert error[0] == "TypeError"
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [generator, async_generator])
+def test_traced_generator(function: Callable[[], object]) -> None:
+    """A generator cannot be traced, and the error says what can."""
+    with pytest.raises(TypeError, match=rf"{function.__name__} is a generator; use `with run.phase\('reward'\)`"):
+        otel_rl.traced("reward")(function)
+
+
+def test_threads(recording: Run, records_of: RecordsOf) -> None:
+    """Phases in threads that know nothing of the step hang under the step that is open."""
+
+    def score(number: int) -> None:
+        with recording.phase(f"outer{number}"), recording.phase(f"inner{number}"):
+            recording.log({f"score{number}": number})
+
+    with recording.step(3), ThreadPoolExecutor(4) as pool:
+        list(pool.map(score, range(50)))
+    records = records_of(recording)
+    spans = started(records)
+    ids = step_ids(recording.id, 0, 3)
+
+    assert {ids.span_id} == {spans[f"outer{number}"].parent_id for number in range(50)}
+    assert all(spans[f"inner{n}"].parent_id == spans[f"outer{n}"].span_id for n in range(50))
+    assert {(ids.trace_id.to_bytes(16, "big"), 3)} == {(span.trace_id, span.step) for span in spans.values()}
+    assert [step for step, _ in logged(records)] == [3] * 50
+    assert set(range(50)) == {number for _, values in logged(records) for number in values.values()}
+
+
+_FORKED = """
+import os, otel_rl
+from otel_rl.journal import Reader
+from otel_rl.records import AnyRecord
+def journal(run, who):
+    reader = Reader(run.dir / "local" / "journals" / f"{who}.attempt0", AnyRecord)
+    return [type(record).__name__ for record in reader.read()]
+run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", id="run-7")
+with run.step(0):
+    with run.phase("generate"):
+        child = os.fork()
+        if child == 0:
+            CHILD
+            os._exit(0)
+        os.waitpid(child, 0)
+run.finish()
+print(journal(run, "rank0"))
+"""
+_PARENT = ["Started", "StepStarted", "SpanStarted", "SpanEnded", "StepEnded", "Finished"]
+
+
+def forked(tmp_path: Path, *child: str) -> str:
+    return run_python(_FORKED.replace("CHILD", "\n            ".join(child)), tmp_path)
+
+
+def test_silent_child(tmp_path: Path) -> None:
+    """A forked child that uses its parent's run writes nothing into its journal, and raises nothing."""
+    output = forked(
+        tmp_path,
+        "with run.phase('x'): run.log({'a': 1})",
+        "with run.step(1): run.event('e')",
+        "run.log({'a': object()}, step=-1)",
+        "run.params({})",
+        "print(otel_rl.current(), run.finish(), flush=True)",
+    )
+
+    assert output == f"None False\n{_PARENT}\n"
+
+
+def test_child_that_ends_as_usual(tmp_path: Path) -> None:
+    """A forked child that unwinds its parent's step and phase, and ends with exit handlers, writes nothing either."""
+    assert forked(tmp_path, "raise SystemExit") == f"{_PARENT}\n"
+
+
+def test_recording_child(tmp_path: Path) -> None:
+    """A forked child that calls `init` records a journal of its own, and its parent's is left alone."""
+    output = forked(
+        tmp_path,
+        "mine = otel_rl.init(agent='off', exporters=[], quiet=True, project='test', id='run-7', role='worker')",
+        "with mine.step(5): mine.log({'a': 1})",
+        "mine.finish()",
+        "print(journal(mine, 'worker'), flush=True)",
+    )
+
+    assert output == f"{['Started', 'StepStarted', 'Logged', 'StepEnded', 'Finished']}\n{_PARENT}\n"
+
+
+def test_child_with_its_parents_rank(tmp_path: Path) -> None:
+    """A forked child cannot claim its parent's rank while that lives."""
+    output = forked(
+        tmp_path,
+        "try: otel_rl.init(agent='off', exporters=[], quiet=True, project='test', id='run-7')",
+        "except otel_rl.SettingsError as error: print('by another process' in str(error), flush=True)",
+    )
+
+    assert output == f"True\n{_PARENT}\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing(tmp_path: Path, method: str) -> None:
+    """A process of `multiprocessing` that calls `init` has its whole journal, though it never calls `finish`."""
+    (tmp_path / "workers.py").write_text(
+        """
+import otel_rl
+def work(rank):
+    run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", id="run-7", rank=rank, world_size=2)
+    run.log({"loss": 1.0}, step=0)
+"""
+    )
+    script = f"""
+import multiprocessing, pathlib, workers
+from otel_rl.journal import Reader
+from otel_rl.records import AnyRecord
+if __name__ == "__main__":
+    processes = [multiprocessing.get_context({method!r}).Process(target=workers.work, args=(n,)) for n in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    for path in sorted(pathlib.Path("runs/test/run-7/local/journals").iterdir()):
+        print(path.name, [type(record).__name__ for record in Reader(path, AnyRecord).read()])
+"""
+    expected = [f"rank{rank}.attempt0 {['Started', 'Logged', 'Finished']}\n" for rank in range(2)]
+
+    assert run_python(script, tmp_path) == "".join(expected)
+
+
+def test_exit_without_finish(tmp_path: Path, records_of: RecordsOf) -> None:
+    """A script that ends without `finish` has finished all the same."""
+    script = """
+import otel_rl
+from otel_rl.journal import Reader
+run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", id="run-7", dir=".")
+run.log({"loss": 1.0}, step=0)
+"""
+    run_python(script, tmp_path)
+    again = begin(tmp_path, id="run-7")
+    again.attempt = 0
+
+    assert kinds(records_of(again)) == ["Started", "Logged", "Finished"]

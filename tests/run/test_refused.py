@@ -1,0 +1,296 @@
+"""What a run cannot serve: it is counted and logged, and never raises."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry import context
+
+import otel_rl
+from otel_rl.ids import step_ids
+from otel_rl.records import (
+    Configured,
+    Finished,
+    Happened,
+    Record,
+    SpanEnded,
+    StepEnded,
+    StepStarted,
+)
+from tests.processes import run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_rl import Run
+
+    RecordsOf = Callable[..., list[Record]]
+
+
+from tests.run.reading import begin, ended, kinds, logged, refusals, started
+
+
+def step_twice(run: Run) -> None:
+    with run.step(1):
+        pass
+    with run.step(1):
+        pass
+
+
+def step_back(run: Run) -> None:
+    with run.step(1):
+        pass
+    with run.step(0):
+        pass
+
+
+def step_in_step(run: Run) -> None:
+    with run.step(0), run.step(1):
+        pass
+
+
+def step_once(run: Run, number: object) -> None:
+    with run.step(number):  # type: ignore[arg-type]
+        pass
+
+
+@pytest.mark.parametrize(
+    ("call", "reason", "text"),
+    [
+        (step_twice, "step", "step 1 after step 1"),
+        (step_back, "step", "step 0 after step 1"),
+        (step_in_step, "step", "step 1 inside step 0"),
+        (lambda run: step_once(run, -1), "step", "step -1 after step -1; steps count up from 0"),
+        (lambda run: step_once(run, 1.0), "step", "step 1.0 is no integer"),
+        (lambda run: step_once(run, "1"), "step", "step '1' is no integer"),
+        (lambda run: step_once(run, None), "step", "step None is no integer"),
+        (lambda run: run.log({"loss": 1.0}), "step", "log() at step None; use `with run.step(n)`, or pass step=n"),
+        (lambda run: run.log({"loss": 1.0}, step=-1), "step", "log() at step -1"),
+        (lambda run: run.log({"loss": 1.0}, step=1.5), "log", "log: 'float' object"),
+        (lambda run: run.log({"loss": 1.0}, step=2**64), "step", f"log() at step {2**64}"),
+        (lambda run: run.log({"loss": "low"}, step=0), "value", "loss: str is no number"),
+        (lambda run: run.log({7: 1.0}, step=0), "name", "metric name 7 is no text"),
+        (lambda run: run.log(None, step=0), "log", "log: "),
+        (lambda run: run.log([1.0], step=0), "log", "log: "),
+    ],
+)
+def test_refused(
+    recording: Run,
+    records_of: RecordsOf,
+    caplog: pytest.LogCaptureFixture,
+    call: Callable[[Run], None],
+    reason: str,
+    text: str,
+) -> None:
+    """A call that cannot be served is counted in the journal and logged; it raises nothing and loses nothing."""
+    call(recording)
+    with recording.step(100):
+        recording.log({"after": 1.0})
+    records = records_of(recording)
+
+    assert refusals(records) == {reason: 1}
+    assert [(level, text in message) for _, level, message in caplog.record_tuples] == [(logging.WARNING, True)]
+    assert logged(records)[-1] == (100, {"after": 1.0})
+
+
+def test_inside_a_refused_step(recording: Run, records_of: RecordsOf) -> None:
+    """What happens inside a refused step belongs to the step before, and the open step stays open."""
+    with recording.step(0), recording.step(1), recording.phase("generate"):
+        recording.log({"loss": 1.0})
+    records = records_of(recording)
+
+    assert logged(records) == [(0, {"loss": 1.0})]
+    assert started(records)["generate"].parent_id == step_ids(recording.id, 0, 0).span_id
+    assert [record.step for record in records if isinstance(record, StepEnded)] == [0]
+
+
+def test_refused_step_passes_exceptions(recording: Run) -> None:
+    """An exception passes a refused step unchanged too."""
+    error = KeyError("mine")
+    with pytest.raises(KeyError) as caught, recording.step(-1):
+        raise error
+
+    assert error is caught.value
+
+
+def test_refusals_are_logged_seldom(recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture) -> None:
+    """Refusals are all counted, and logged the 1st, 10th, 100th and 1000th time."""
+    for _ in range(1500):
+        recording.log({"loss": 1.0}, step=-1)
+
+    assert refusals(records_of(recording)) == {"step": 1500}
+    assert [message.rpartition("refused ")[2] for message in caplog.messages] == [
+        "1 time)",
+        "10 times)",
+        "100 times)",
+        "1000 times)",
+    ]
+
+
+def test_after_finish(recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is called after `finish` is logged as refused, raises nothing, and changes nothing recorded."""
+    recording.finish()
+    with recording.step(0), recording.phase("generate"):
+        recording.log({"loss": 1.0})
+        recording.event("checkpoint")
+    recording.params({"lr": 1})
+
+    assert kinds(records_of(recording)) == ["Started", "Finished"]
+    assert "the run has finished; nothing more is recorded (refused 1 time)" in caplog.messages[0]
+
+
+def test_finish_in_a_step(recording: Run, records_of: RecordsOf) -> None:
+    """`finish` inside a step ends the step, and leaving it afterwards does nothing."""
+    with recording.step(0):
+        recording.finish()
+
+    assert kinds(records_of(recording)) == ["Started", "StepStarted", "StepEnded", "Finished"]
+    assert context.get_current() == {}
+
+
+def test_finish_twice(recording: Run, records_of: RecordsOf) -> None:
+    """A second `finish` does nothing."""
+    recording.finish()
+    recording.finish()
+
+    assert kinds(records_of(recording)) == ["Started", "Finished"]
+
+
+def test_run_as_a_context(tmp_path: Path, records_of: RecordsOf) -> None:
+    """Leaving `with init(…)` finishes the run, and lets an exception pass."""
+    with pytest.raises(KeyError), begin(tmp_path) as run:
+        raise KeyError
+
+    assert isinstance(records_of(run)[-1], Finished)
+    assert otel_rl.current() is None
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kept"),
+    [
+        ({"seed": 2**64, "good": 1}, {"good": 1}),
+        ({"seed": [2**64], "good": 1}, {"good": 1}),
+        ({"text": "\ud800", "good": 1}, {"good": 1}),
+        ({"text": ["\ud800"], "good": 1}, {"good": 1}),
+        ({"\ud800": 1, "good": 1}, {"good": 1}),
+    ],
+)
+def test_attributes_that_cannot_be_encoded(
+    recording: Run, records_of: RecordsOf, attributes: dict[str, object], kept: dict[str, object]
+) -> None:
+    """An attribute that no record can hold costs neither the end of its span nor the other attributes."""
+    with recording.step(0, **attributes), recording.phase("generate", **attributes):
+        recording.event("sampled", **attributes)
+    records = records_of(recording)
+
+    assert kinds(records) == ["Started", "StepStarted", "SpanStarted", "Happened", "SpanEnded", "StepEnded"]
+    for record in records[3:]:
+        assert isinstance(record, (Happened, SpanEnded, StepEnded))
+        assert record.attributes is not None
+        assert kept.items() <= record.attributes.items()
+
+
+def test_exception_that_cannot_be_encoded(recording: Run, records_of: RecordsOf) -> None:
+    """An exception whose text is no valid Unicode costs neither the end of its span nor its type."""
+    with pytest.raises(ValueError, match="file"), recording.phase("load"):
+        raise ValueError("file \udcff")
+    error = ended(records_of(recording), "load").error
+
+    assert error is not None
+    assert error[0] == "ValueError"
+
+
+def test_metric_name_that_cannot_be_encoded(recording: Run, records_of: RecordsOf) -> None:
+    """A metric's name that is no valid Unicode does not cost the other values of the call."""
+    recording.log({"\ud800": 1.0, "loss": 2.0}, step=0)
+    ((_, values),) = logged(records_of(recording))
+
+    assert values["loss"] == 2.0
+
+
+def test_empty_metric_name(recording: Run, records_of: RecordsOf) -> None:
+    """An empty name is refused alone, beside plain values too."""
+    recording.log({"": 1.0, "loss": 2.0}, step=0)
+
+    assert logged(records_of(recording)) == [(0, {"loss": 2.0})]
+
+
+def test_params_that_cannot_be_encoded(recording: Run, records_of: RecordsOf) -> None:
+    """A hyper-parameter that no record can hold does not cost the others."""
+    recording.params({"seed": 2**64, "path": "\udcff", "lr": 1e-6})
+    *_, record = records_of(recording)
+
+    assert isinstance(record, Configured)
+    assert record.values["lr"] == 1e-6
+
+
+def test_phase_whose_name_is_no_text(recording: Run) -> None:
+    """A phase whose name is no text is recorded all the same, under its text."""
+    from otel_rl.journal import Reader
+    from otel_rl.records import AnyRecord
+
+    with recording.phase(7):  # type: ignore[arg-type]
+        pass
+    reader = Reader(recording.dir / "local" / "journals" / "rank0.attempt0", AnyRecord)
+
+    assert list(started(reader.read())) == ["7"]
+    assert reader.undecodable == 0
+
+
+def test_attributes_of_any_name(recording: Run, records_of: RecordsOf) -> None:
+    """Attributes may have the names of our own parameters."""
+    with recording.step(0, number=7), recording.phase("generate", name="x"):
+        recording.event("checkpoint", name="y")
+    records = records_of(recording)
+    (event,) = (record for record in records if isinstance(record, Happened))
+
+    assert ended(records, "generate").attributes == {"name": "x"}
+    assert event.attributes == {"name": "y"}
+
+
+def test_step_that_never_began(recording: Run, records_of: RecordsOf) -> None:
+    """A step that was made and not entered keeps no other from beginning."""
+    recording.step(0)
+    with recording.step(1):
+        pass
+
+    assert [record.step for record in records_of(recording) if isinstance(record, StepStarted)] == [1]
+
+
+_FULL_DISK = """
+import logging, otel_rl, resource
+logging.disable()
+from otel_rl.journal import Reader
+from otel_rl.records import AnyRecord, Logged, Refusals, StepEnded, StepStarted
+run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", journal_limit=1 << 30)
+text = "x" * 4000
+def steps(first, last):
+    for number in range(first, last):
+        with run.step(number, text=text):
+            run.log({"loss": number / 3})
+steps(0, 10)
+unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+steps(10, 2000)
+resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+steps(2000, 2010)
+run.log({}, step=-1)
+run.finish()
+reader = Reader(run.dir / "local" / "journals" / "rank0.attempt0", AnyRecord)
+records = []
+while more := reader.read():
+    records += more
+kept = [r.step for r in records if isinstance(r, Logged)]
+print(kept[:11] == list(range(11)), kept[-10:] == list(range(2000, 2010)), len(kept) < 2000, reader.skipped_bytes)
+refused = [r.counts for r in records if isinstance(r, Refusals)][-1]
+of_steps = [r for r in records if isinstance(r, (StepStarted, Logged, StepEnded))]
+print(refused["record"] == 3 * 2010 - len(of_steps))
+"""
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """A full disk raises nothing in the trainer; what is lost is counted, what is kept is whole, and it goes on."""
+    assert run_python(_FULL_DISK, tmp_path) == "True True True 0\nTrue\n"
