@@ -15,6 +15,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_rl.records import SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.semconv import SPAN_LOOP
 from otel_rl.values import Unconvertible, to_number
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class StepSpan(JournaledSpan):
     """One iteration of the RL loop: the root of its trace, with the same ids on every rank."""
 
     def __init__(self, recorder: Recorder, number: int, ids: SpanIds, attributes: Mapping[str, object]) -> None:
-        super().__init__(recorder, "rl.loop", attributes)
+        super().__init__(recorder, SPAN_LOOP, attributes)
         self.number = number
         self.trace_id, self.span_id = ids.trace_id.to_bytes(16, "big"), ids.span_id
 

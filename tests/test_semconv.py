@@ -36,7 +36,7 @@ def test_no_two_metrics_collide_in_prometheus() -> None:
 
 def test_every_constant_is_in_the_registry() -> None:
     """The names in code are those of the registry: of spans, events, or attributes of something."""
-    described = {name for group in registry.groups() for name in (group.name, *group.attributes)}
+    described = {name for group in registry.groups() for name in (group.name, group.metric_name, *group.attributes)}
     constants = {key: value for key, value in vars(semconv).items() if key.isupper()}
 
     assert {key for key, value in constants.items() if value not in described} == set()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
+from otel_rl import semconv
 from otel_rl.export import Params, Row, RunInfo
 
 if TYPE_CHECKING:
@@ -115,19 +116,25 @@ def _item(record: ReadableLogRecord) -> Row | Params | None:
     log = record.log_record
     attributes: Mapping[str, Any] = log.attributes or {}
     time = log.timestamp or log.observed_timestamp or 0
-    if log.event_name == "rl.step.metrics":
-        values = dict(attributes["rl.step.values"])
-        return Row(attributes["rl.loop.iteration"], time, values, attempt=attributes.get("rl.run.attempt", 0))
-    if log.event_name == "rl.run.config":
-        return Params(time, dict(attributes["rl.run.config.values"]))
+    if log.event_name == semconv.EVENT_STEP_METRICS:
+        return Row(
+            step=attributes[semconv.LOOP_ITERATION],
+            time_unix_nano=time,
+            values=dict(attributes[semconv.STEP_VALUES]),
+            attempt=attributes.get(semconv.RUN_ATTEMPT, 0),
+            missing_ranks=tuple(attributes.get(semconv.MISSING_RANKS, ())),
+            late=attributes.get(semconv.STEP_LATE, False),
+        )
+    if log.event_name == semconv.EVENT_RUN_CONFIG:
+        return Params(time, dict(attributes[semconv.CONFIG_VALUES]))
     return None
 
 
 def _run(resource: Mapping[str, Any]) -> RunInfo:
     service = resource.get("service.name", "unknown_service")
-    id_, project = resource.get("rl.run.id", service), resource.get("rl.run.project", service)
+    id_, project = resource.get(semconv.RUN_ID, service), resource.get(semconv.RUN_PROJECT, service)
     directory = Path(os.environ.get("OTEL_RL_DIR", "runs")).absolute() / _file_name(project) / _file_name(id_)
-    return RunInfo(id_, project, resource.get("rl.run.name", id_), str(directory), dict(resource))
+    return RunInfo(id_, project, resource.get(semconv.RUN_NAME, id_), str(directory), dict(resource))
 
 
 def _file_name(text: str) -> str:

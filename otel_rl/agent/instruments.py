@@ -59,17 +59,17 @@ class Instruments:
             if isinstance(item, Row):
                 self._show_row(item)
             elif isinstance(item, Span) and item.name == semconv.SPAN_LOOP:
-                self._histograms["rl.loop.duration"].record(_seconds(item))
-                self._counters["rl.train.steps"].add(1)
+                self._histograms[semconv.METRIC_LOOP_DURATION].record(_seconds(item))
+                self._counters[semconv.METRIC_TRAIN_STEPS].add(1)
             elif isinstance(item, Event) and item.name == semconv.PROCESS_LOST:
-                self._counters["rl.processes.lost"].add(1, {semconv.RANK: item.rank or 0})
+                self._counters[semconv.METRIC_PROCESSES_LOST].add(1, {semconv.RANK: item.rank or 0})
 
     def show_phases(self, spans: Iterable[Span]) -> None:
         """Take in phases, as soon as they end: a step may last for long."""
         for span in spans:
             rank = {semconv.RANK: span.attributes[semconv.RANK]}
             phase = {semconv.PHASE: span.attributes[semconv.PHASE], semconv.CLOCK: "host"}
-            self._histograms["rl.phase.duration"].record(_seconds(span), rank | phase)
+            self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), rank | phase)
             if (stage := f"{span.name}.duration") in self._histograms:
                 self._histograms[stage].record(_seconds(span), rank)
 
@@ -79,13 +79,13 @@ class Instruments:
             for journal in journals:
                 rank: Attributes = ((semconv.RANK, journal.started.rank),)
                 if journal.step_ended_at:
-                    self._gauges["rl.step.last_completed.timestamp"][rank] = journal.step_ended_at / 1e9
+                    self._gauges[semconv.METRIC_STEP_LAST_COMPLETED][rank] = journal.step_ended_at / 1e9
                 if journal.resident:
-                    self._gauges["process.memory.usage"][rank] = journal.resident
-                    self._gauges["process.memory.virtual"][rank] = journal.virtual
+                    self._gauges[semconv.METRIC_PROCESS_MEMORY][rank] = journal.resident
+                    self._gauges[semconv.METRIC_PROCESS_VIRTUAL_MEMORY][rank] = journal.virtual
                 for reason, count in journal.refusals.items():
                     of_reason: Attributes = (*rank, (semconv.ERROR_TYPE, reason))
-                    self._totals["rl.telemetry.refused"][of_reason] = count
+                    self._totals[semconv.METRIC_REFUSED][of_reason] = count
 
     def show_totals(self, metric: str, attribute: str, totals: Mapping[str, int]) -> None:
         """Set the counters of `metric`, one for each value of the attribute."""
@@ -99,7 +99,7 @@ class Instruments:
 
     def _create(self) -> None:
         meter = self._provider.get_meter("otel_rl")
-        observed = {"rl.telemetry.refused", "rl.telemetry.dropped", "rl.telemetry.delivered", "rl.telemetry.failures"}
+        observed = {semconv.METRIC_REFUSED, semconv.METRIC_DROPPED, semconv.METRIC_DELIVERED, semconv.METRIC_FAILURES}
         for name, metric in registry.metrics().items():
             if metric.instrument == "histogram":
                 self._histograms[name] = meter.create_histogram(  # type: ignore[assignment]
@@ -122,12 +122,12 @@ class Instruments:
     def _show_row(self, row: Row) -> None:
         with self._lock:
             if not row.late:
-                self._gauges["rl.step.current"][()] = row.step
+                self._gauges[semconv.METRIC_STEP_CURRENT][()] = row.step
             for name, value in row.values.items():
                 self._show_value(name, value)
         for name, value in row.values.items():
             if not math.isfinite(value):
-                self._counters["rl.numerics.nonfinite"].add(1, {semconv.METRIC_NAME: name})
+                self._counters[semconv.METRIC_NONFINITE].add(1, {semconv.LOGGED_NAME: name})
 
     def _show_value(self, name: str, value: float) -> None:
         meaning = self._meanings.get(name)
@@ -137,10 +137,10 @@ class Instruments:
             self._gauges[name][()] = value
         elif name in self._names or len(self._names) < _MOST_NAMES:
             self._names.add(name)
-            self._gauges["rl.metric"][((semconv.METRIC_NAME, name),)] = value
+            self._gauges[semconv.METRIC_ANY][((semconv.LOGGED_NAME, name),)] = value
         else:
             overflow: Attributes = ((semconv.ERROR_TYPE, "metric_names"),)
-            self._totals["rl.telemetry.dropped"][overflow] = self._totals["rl.telemetry.dropped"].get(overflow, 0) + 1
+            self._totals[semconv.METRIC_DROPPED][overflow] = self._totals[semconv.METRIC_DROPPED].get(overflow, 0) + 1
 
 
 def _seconds(span: Span) -> float:

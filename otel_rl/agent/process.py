@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl import launch, plugins
+from otel_rl import launch, plugins, semconv
 from otel_rl.agent.delivery import Destination
 from otel_rl.agent.follow import Follower
 from otel_rl.agent.instruments import Instruments
@@ -123,8 +123,8 @@ class Agent:
     def _show_delivery(self) -> None:
         by_exporter = {d.label: d for d in self._destinations}
         show = self._instruments.show_totals
-        show("rl.telemetry.delivered", "rl.exporter", {name: d.taken for name, d in by_exporter.items()})
-        show("rl.telemetry.failures", "rl.exporter", {name: d.failures for name, d in by_exporter.items()})
+        show(semconv.METRIC_DELIVERED, semconv.EXPORTER, {name: d.taken for name, d in by_exporter.items()})
+        show(semconv.METRIC_FAILURES, semconv.EXPORTER, {name: d.failures for name, d in by_exporter.items()})
         refused = sum(d.refused for d in self._destinations)
         outbox = sum(d.lost_batches for d in self._destinations)
         losses = self._follower.losses() | {
@@ -132,7 +132,7 @@ class Agent:
             "outbox_retention": outbox,
             "not_understood": self._reducer.failed,
         }
-        show("rl.telemetry.dropped", "error.type", losses)
+        show(semconv.METRIC_DROPPED, semconv.ERROR_TYPE, losses)
 
     def _may_end(self) -> bool:
         if self.stopped.is_set():
