@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
+from opentelemetry.metrics import Observation
+from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
 
 from otel_rl import semconv
@@ -22,6 +22,8 @@ from otel_rl.semconv import registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from opentelemetry import metrics
+    from opentelemetry.metrics import CallbackOptions
     from opentelemetry.sdk.metrics.export import MetricReader
 
     from otel_rl.agent.state import Journal
@@ -49,8 +51,8 @@ class Instruments:
         self._gauges: dict[str, dict[Attributes, float]] = defaultdict(dict)
         self._totals: dict[str, dict[Attributes, int]] = defaultdict(dict)
         self._names: set[str] = set()
-        self._histograms: dict[str, Histogram] = {}
-        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, metrics.Histogram] = {}
+        self._counters: dict[str, metrics.Counter] = {}
         self._create()
 
     def show(self, items: Iterable[Item]) -> None:
@@ -67,25 +69,27 @@ class Instruments:
     def show_phases(self, spans: Iterable[Span]) -> None:
         """Take in phases, as soon as they end: a step may last for long."""
         for span in spans:
-            rank = {semconv.RANK: span.attributes[semconv.RANK]}
+            who = {name: span.attributes[name] for name in (semconv.RANK, semconv.ROLE) if name in span.attributes}
             phase = {semconv.PHASE: span.attributes[semconv.PHASE], semconv.CLOCK: "host"}
-            self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), rank | phase)
+            self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), who | phase)
             if (stage := f"{span.name}.duration") in self._histograms:
-                self._histograms[stage].record(_seconds(span), rank)
+                self._histograms[stage].record(_seconds(span), who)
 
     def show_journals(self, journals: Iterable[Journal]) -> None:
         """Take in what is known of the processes: when they were heard of, their memory, what they refused."""
+        refusals: Counter[Attributes] = Counter()
         with self._lock:
             for journal in journals:
-                rank: Attributes = ((semconv.RANK, journal.started.rank),)
+                who = _who(journal.started.rank, journal.started.role)
                 if journal.step_ended_at:
-                    self._gauges[semconv.METRIC_STEP_LAST_COMPLETED][rank] = journal.step_ended_at / 1e9
+                    self._gauges[semconv.METRIC_STEP_LAST_COMPLETED][who] = journal.step_ended_at / 1e9
                 if journal.resident:
-                    self._gauges[semconv.METRIC_PROCESS_MEMORY][rank] = journal.resident
-                    self._gauges[semconv.METRIC_PROCESS_VIRTUAL_MEMORY][rank] = journal.virtual
+                    self._gauges[semconv.METRIC_PROCESS_MEMORY][who] = journal.resident
+                    self._gauges[semconv.METRIC_PROCESS_VIRTUAL_MEMORY][who] = journal.virtual
                 for reason, count in journal.refusals.items():
-                    of_reason: Attributes = (*rank, (semconv.ERROR_TYPE, reason))
-                    self._totals[semconv.METRIC_REFUSED][of_reason] = count
+                    of_reason: Attributes = (*who, (semconv.ERROR_TYPE, reason))
+                    refusals[of_reason] += count
+            self._totals[semconv.METRIC_REFUSED].update(refusals)
 
     def show_totals(self, metric: str, attribute: str, totals: Mapping[str, int]) -> None:
         """Set the counters of `metric`, one for each value of the attribute."""
@@ -102,13 +106,13 @@ class Instruments:
         observed = {semconv.METRIC_REFUSED, semconv.METRIC_DROPPED, semconv.METRIC_DELIVERED, semconv.METRIC_FAILURES}
         for name, metric in registry.metrics().items():
             if metric.instrument == "histogram":
-                self._histograms[name] = meter.create_histogram(  # type: ignore[assignment]
+                self._histograms[name] = meter.create_histogram(
                     name, metric.unit, metric.brief, explicit_bucket_boundaries_advisory=_SECONDS
                 )
             elif name in observed:
                 meter.create_observable_counter(name, [self._callback(self._totals[name])], metric.unit, metric.brief)
             elif metric.instrument == "counter":
-                self._counters[name] = meter.create_counter(name, metric.unit, metric.brief)  # type: ignore[assignment]
+                self._counters[name] = meter.create_counter(name, metric.unit, metric.brief)
             else:
                 meter.create_observable_gauge(name, [self._callback(self._gauges[name])], metric.unit, metric.brief)
 
@@ -145,3 +149,7 @@ class Instruments:
 
 def _seconds(span: Span) -> float:
     return (span.end_unix_nano - span.start_unix_nano) / 1e9
+
+
+def _who(rank: int, role: str) -> Attributes:
+    return ((semconv.RANK, rank), (semconv.ROLE, role)) if role else ((semconv.RANK, rank),)

@@ -149,9 +149,9 @@ assert time.monotonic() - started < 2
 """
     run_python(script, tmp_path)
     run_dir = tmp_path / "runs" / "p" / "i"
-    collectors.wait_for(lambda: len(rows_of(run_dir)) == 10, "the rows did not arrive")
-
     collectors.wait_for(lambda: not _alive(run_dir), "the agent does not end", 60)
+
+    assert [row["step"] for row in rows_of(run_dir)] == list(range(10))
 
 
 def test_an_exporter_that_fails_gets_the_same_items_again(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""The instruments: what a reader of the SDK sees of rows, phases and processes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.state import Journal
+from otel_rl.export import Row, RunInfo
+from otel_rl.records import Started
+
+
+def instruments() -> tuple[Instruments, InMemoryMetricReader]:
+    reader = InMemoryMetricReader()
+    return Instruments(RunInfo("i", "p", "n", "."), [reader], "auto"), reader
+
+
+def points(reader: InMemoryMetricReader, name: str) -> dict[tuple[Any, ...], float]:
+    """Return the values of a metric by its attributes' values."""
+    data = reader.get_metrics_data()
+    metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
+    found = next((metric.data.data_points for metric in metrics if metric.name == name), [])
+    return {tuple(point.attributes.values()): point.value for point in found}
+
+
+def journal(attempt: int = 0, rank: int = 0, role: str = "", refused: int = 0) -> Journal:
+    started = Started("i", attempt, rank, 1, 1, role, 1, "host", 4096, 0)
+    return Journal(started, step_ended_at=5 * 10**9, refusals={"step": refused} if refused else {})
+
+
+def test_nan_takes_a_gauge_away_rather_than_freeze_it() -> None:
+    """A metric that becomes NaN is no longer exported, and is counted."""
+    shown, reader = instruments()
+    shown.show([Row(0, 0, {"loss": 0.5, "x": 1.0})])
+    before = points(reader, "rl.train.loss"), points(reader, "rl.metric")
+    shown.show([Row(1, 0, {"loss": math.nan, "x": 2.0})])
+
+    assert before == ({("policy",): 0.5}, {("x",): 1.0})
+    assert points(reader, "rl.train.loss") == {}
+    assert points(reader, "rl.metric") == {("x",): 2.0}
+    assert points(reader, "rl.numerics.nonfinite") == {("loss",): 1}
+
+
+def test_a_registered_name_is_its_own_meaning() -> None:
+    """A trainer may log under the registry's own names."""
+    shown, reader = instruments()
+    shown.show([Row(0, 0, {"rl.environment.reward.mean": 0.25})])
+
+    assert points(reader, "rl.environment.reward.mean") == {(): 0.25}
+    assert points(reader, "rl.metric") == {}
+
+
+def test_names_are_bounded_and_what_exceeds_them_is_counted() -> None:
+    """The first thousand names of no dialect are kept."""
+    shown, reader = instruments()
+    shown.show([Row(0, 0, {f"name/{n}": 1.0 for n in range(1200)})])
+
+    assert len(points(reader, "rl.metric")) == 1000
+    assert points(reader, "rl.telemetry.dropped") == {("metric_names",): 200}
+
+
+def test_refusals_add_up_over_attempts() -> None:
+    """A counter never falls because a rank started again."""
+    shown, reader = instruments()
+    shown.show_journals([journal(0, refused=3), journal(1, refused=2)])
+
+    assert points(reader, "rl.telemetry.refused") == {(0, "step"): 5}
+
+
+def test_roles_and_ranks_are_apart() -> None:
+    """A reward server that calls itself rank 0 is not the trainer's rank 0."""
+    shown, reader = instruments()
+    shown.show_journals([journal(), journal(role="reward")])
+
+    assert points(reader, "rl.step.last_completed.timestamp") == {(0,): 5.0, (0, "reward"): 5.0}
