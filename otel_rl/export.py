@@ -1,6 +1,6 @@
 """The contract between the agent and a destination.
 
-The agent hands a destination *items* — rows, parameters, events, finished spans — in the order of
+The agent hands a destination *items* — rows, parameters, tables, events, finished spans — in the order of
 the run. A destination is one class with two methods, registered under the entry point group
 `otel_rl_exporter`; it ignores the kinds of item that it has no place for.
 """
@@ -19,6 +19,10 @@ READER_ENTRY_POINT_GROUP = "otel_rl_metric_reader"
 
 AttributeValue = bool | int | float | str | list[bool | int | float | str]
 """What OpenTelemetry allows as the value of an attribute; a list holds values of one type."""
+
+
+Cell = bool | int | float | str | None
+"""What a table holds."""
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -82,6 +86,32 @@ class Event(msgspec.Struct, frozen=True, tag="event"):
     span_id: str = ""
 
 
+class Table(msgspec.Struct, frozen=True, tag="table"):
+    """Rows of text and numbers of one step, such as prompts, completions and rewards.
+
+    Attributes:
+        name: What it is called, such as "completions"; a destination that has no place for some of its
+            characters escapes them.
+        step: Iteration of the RL loop.
+        time_unix_nano: When it was recorded.
+        columns: Names of the columns, each once.
+        rows: The cells, as many in a row as there are columns; NaN and infinities included, `None` where
+            nothing is known or content is switched off.
+        attempt: Which start of the run recorded it.
+        ranks: Ranks whose rows these are, in the order of the rows.
+        cut_rows: How many rows were left out because there were too many.
+    """
+
+    name: str
+    step: int
+    time_unix_nano: int
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    attempt: int = 0
+    ranks: tuple[int, ...] = ()
+    cut_rows: int = 0
+
+
 class SpanEvent(msgspec.Struct, frozen=True):
     """A moment inside a span."""
 
@@ -128,7 +158,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     links: tuple[SpanLink, ...] = ()
 
 
-Item = Row | Params | Event | Span
+Item = Row | Params | Table | Event | Span
 """One thing that a destination may show."""
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.agent.state import State
-from otel_rl.export import Event, Params, Row, Span
+from otel_rl.export import Event, Params, Row, Span, Table
 from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Checkpoint(msgspec.Struct):
 class Batch(msgspec.Struct, array_like=True):
     """What was made at once; the checkpoint is encoded, since only the last one is ever read."""
 
-    items: list[Row | Params | Event | Span]
+    items: list[Row | Params | Table | Event | Span]
     checkpoint: msgspec.Raw
 
 
