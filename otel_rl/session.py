@@ -17,7 +17,7 @@ from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.journal import Writer
 from otel_rl.memory import PAGE_SIZE
 from otel_rl.records import Started
-from otel_rl.semconv import registry
+from otel_rl.semconv import dialect
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Session:
 
 def _manifest(settings: Settings) -> Manifest:
     exporters, readers = _destinations(settings)
-    if settings.dialect not in ("auto", *registry.dialects()):
-        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(registry.dialects())}")
+    if settings.dialect not in ("auto", *dialect.dialects()):
+        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(dialect.dialects())}")
     for name, options in exporters:
         plugins.check(export.ENTRY_POINT_GROUP, name, options)
     for name, options in readers:

@@ -1,49 +1,85 @@
-"""Reads the registry, the phases and the dialects; the agent uses it, a trainer never does."""
+"""Reads the registry and the phases; the agent uses it, a trainer only to check its settings.
+
+The registry is `model/*.yaml`, in the shape of OpenTelemetry's own semantic conventions; what that shape
+has no field for is in `annotations`: where a name comes from, and how ranks are reduced.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 Instrument = Literal["counter", "gauge", "histogram"]
+Kind = Literal["attribute_group", "entity", "metric", "span", "event"]
 
 
-class Group(msgspec.Struct, frozen=True):
+class _Ours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    source: str
+    reduce: str = ""
+
+
+class _Annotations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    otel_rl: _Ours
+
+
+class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An attribute, where it is defined (`id`) or where it is used (`ref`)."""
+
+    id: str = ""
+    ref: str = ""
+    type: str = ""
+    stability: str = ""
+    brief: str = ""
+    examples: list[Any] = []
+
+
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of the registry."""
 
     id: str
-    type: Literal["entity", "metric", "span", "event"]
+    type: Kind
     brief: str
-    note: str
+    annotations: _Annotations
+    stability: str = ""
     metric_name: str = ""
     name: str = ""
     instrument: Instrument | None = None
     unit: str = ""
-    attributes: tuple[str, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+
+    @property
+    def attribute_names(self) -> tuple[str, ...]:
+        """The names of the attributes that it defines or uses."""
+        return tuple(attribute.id or attribute.ref for attribute in self.attributes)
+
+    @property
+    def source(self) -> str:
+        """Where its name comes from: genai#88, process, system, hw, gen_ai, or ours."""
+        return self.annotations.otel_rl.source
+
+    @property
+    def reduce(self) -> str:
+        """How ranks are reduced, if it says so."""
+        return self.annotations.otel_rl.reduce
 
 
-class Meaning(msgspec.Struct, frozen=True):
-    """What a framework's metric name stands for."""
-
-    metric: str
-    attributes: dict[str, str] = {}
-
-
-class _Registry(msgspec.Struct):
+class _Groups(msgspec.Struct):
     groups: list[Group]
 
 
-def _content(*path: str) -> bytes:
+def content(*path: str) -> bytes:
+    """Return a data file of this package."""
     return resources.files("otel_rl.semconv").joinpath(*path).read_bytes()
 
 
 @cache
 def groups() -> tuple[Group, ...]:
-    """Return the whole registry."""
-    return tuple(msgspec.yaml.decode(_content("registry.yaml"), type=_Registry).groups)
+    """Return the whole registry, file by file."""
+    files = sorted(f.name for f in resources.files("otel_rl.semconv").joinpath("model").iterdir())
+    return tuple(g for file in files for g in msgspec.yaml.decode(content("model", file), type=_Groups).groups)
 
 
 @cache
@@ -53,24 +89,13 @@ def metrics() -> dict[str, Group]:
 
 
 @cache
+def attributes() -> dict[str, Attribute]:
+    """Return the attributes by name, as they are defined."""
+    return {a.id: a for group in groups() if group.type == "attribute_group" for a in group.attributes}
+
+
+@cache
 def stages() -> dict[str, str]:
     """Return for each known phase which of genai#88's stages it is: sample, reward, train or sync."""
-    stages = msgspec.yaml.decode(_content("phases.yaml"), type=dict[str, list[str]])
+    stages = msgspec.yaml.decode(content("phases.yaml"), type=dict[str, list[str]])
     return {phase: stage for stage, phases in stages.items() for phase in phases}
-
-
-@cache
-def dialect(name: str) -> dict[str, Meaning]:
-    """Return what the metric names of one framework mean, or of all of them for "auto"."""
-    names = dialects() if name == "auto" else (name,)
-    found: dict[str, Meaning] = {}
-    for one in names:
-        found |= msgspec.yaml.decode(_content("dialects", f"{one}.yaml"), type=dict[str, Meaning])
-    return found
-
-
-@cache
-def dialects() -> tuple[str, ...]:
-    """Return the names of the dialects."""
-    files = resources.files("otel_rl.semconv").joinpath("dialects").iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))

@@ -1,0 +1,229 @@
+"""Dialects: how each framework spells its metrics and phases, and what they mean.
+
+A dialect is a table of patterns such as `critic/score/{statistic}`. A placeholder stands for a part of
+the name and becomes an attribute; `placeholders.yaml` says which one, and what it matches. The way back,
+from a metric with its attributes to the framework's own spelling, is read off the same table.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl import semconv
+from otel_rl.semconv import registry
+from otel_rl.semconv.units import factor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AttributeMap = dict[str, str | int]
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_MOST_REMEMBERED = 20_000
+
+
+class Placeholder(msgspec.Struct, frozen=True):
+    """What a placeholder in a pattern stands for.
+
+    Attributes:
+        attribute: The attribute that it becomes.
+        matches: Regular expression of what it matches.
+        integer: Whether it is a number; the attribute's value is an int then.
+        example: A value of it.
+    """
+
+    attribute: str
+    matches: str = "[^/]+"
+    integer: bool = False
+    example: str = "example"
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the names of one pattern mean.
+
+    Attributes:
+        metric: Name of the metric in the registry.
+        attributes: Attributes that all these names have, besides those of the placeholders.
+        unit: What the framework counts in, where that is not the registry's unit.
+        reduce: How ranks are reduced, where that is not what the registry says.
+    """
+
+    metric: str
+    attributes: AttributeMap = {}
+    unit: str = ""
+    reduce: str = ""
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What one name means.
+
+    Attributes:
+        metric: Name of the metric in the registry.
+        attributes: Its attributes, sorted by name.
+        factor: What the value is multiplied by to be in the registry's unit.
+        reduce: How ranks are reduced; empty if neither the dialect nor the registry says.
+        alias: Which of `Dialect.spellings` the name is.
+    """
+
+    metric: str
+    attributes: tuple[tuple[str, str | int], ...] = ()
+    factor: float = 1.0
+    reduce: str = ""
+    alias: int = 0
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    metrics: dict[str, str | Entry]
+    modules: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ("",)
+    phases: dict[str, str] = {}
+    passing: dict[str, str] = {}
+
+
+class _Rule:
+    """One pattern with one prefix, compiled for both ways."""
+
+    def __init__(self, pattern: str, entry: Entry, phases: Mapping[str, str]) -> None:
+        self.pattern = pattern
+        self.entry = entry
+        self.names: list[str] = _PLACEHOLDER.findall(pattern)
+        literals = _PLACEHOLDER.split(pattern)[::2]
+        self.literal_length = sum(map(len, literals))
+        known = placeholders()
+        groups = [f"(?P<{name}>{known[name].matches})" for name in self.names]
+        parts = [re.escape(literal) for literal in literals]
+        self.regex = re.compile("".join(a + b for a, b in zip(parts, [*groups, ""], strict=True)))
+        self._phases = phases
+        self._phase_names = {phase: name for name, phase in reversed(phases.items())}
+
+    def read(self, name: str) -> AttributeMap | None:
+        """Return the attributes that `name` has by this rule."""
+        match = self.regex.fullmatch(name)
+        if match is None:
+            return None
+        attributes = dict(self.entry.attributes)
+        for placeholder, text in match.groupdict().items():
+            known = placeholders()[placeholder]
+            value = self._phases.get(text, text) if placeholder == "phase" else text
+            attributes[known.attribute] = int(value) if known.integer else value
+        return attributes
+
+    def spell(self, attributes: Mapping[str, str | int]) -> str | None:
+        """Return the name that has exactly these attributes by this rule."""
+        texts: dict[str, str] = {}
+        for placeholder in self.names:
+            value = attributes.get(placeholders()[placeholder].attribute)
+            if value is None:
+                return None
+            text = str(value)
+            texts[placeholder] = self._phase_names.get(text, text) if placeholder == "phase" else text
+        name = _PLACEHOLDER.sub(lambda match: texts[match[1]], self.pattern)
+        return name if self.read(name) == attributes else None
+
+
+class Dialect:
+    """How one framework spells its metrics and phases.
+
+    Attributes:
+        name: Its name.
+        modules: Modules that a trainer of this framework has imported.
+        phases: The framework's names of phases, and ours for them.
+    """
+
+    def __init__(self, name: str, file: _File) -> None:
+        self.name = name
+        self.modules = file.modules
+        self.phases = file.phases
+        self._passing = [(_Rule(pattern, Entry(""), {}).regex, reason) for pattern, reason in file.passing.items()]
+        entries = {pattern: Entry(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
+        rules = [
+            _Rule(prefix + pattern, entry, file.phases)
+            for prefix in file.prefixes
+            for pattern, entry in entries.items()
+        ]
+        self._exact = {rule.pattern: rule for rule in rules if not rule.names}
+        # A rule that spells out more of the name is about fewer names, so it comes first.
+        self._patterns = sorted((r for r in rules if r.names), key=lambda r: (-r.literal_length, len(r.names)))
+        self._by_metric: dict[str, list[_Rule]] = {}
+        for rule in rules:
+            self._by_metric.setdefault(rule.entry.metric, []).append(rule)
+        self._read: dict[str, Reading | None] = {}
+
+    def read(self, name: str) -> Reading | None:
+        """Return what a name means; `None` if this framework has no such name."""
+        try:
+            return self._read[name]
+        except KeyError:
+            reading = self._reading(name)
+            if len(self._read) < _MOST_REMEMBERED:
+                self._read[name] = reading
+            return reading
+
+    def spellings(self, metric: str, attributes: Mapping[str, str | int]) -> list[str]:
+        """Return the names that mean the metric with exactly these attributes, the usual one first."""
+        found = (rule.spell(attributes) for rule in self._by_metric.get(metric, ()))
+        return [name for name in dict.fromkeys(found) if name is not None and self._is_first(name, metric, attributes)]
+
+    def passes(self, name: str) -> str | None:
+        """Return why a name is left as it is, if the dialect says so."""
+        return next((reason for regex, reason in self._passing if regex.fullmatch(name)), None)
+
+    def _first_rule(self, name: str) -> tuple[_Rule, AttributeMap] | None:
+        exact = self._exact.get(name)
+        for rule in [exact] if exact is not None else self._patterns:
+            attributes = rule.read(name)
+            if attributes is not None:
+                return rule, attributes
+        return None
+
+    def _is_first(self, name: str, metric: str, attributes: Mapping[str, str | int]) -> bool:
+        found = self._first_rule(name)
+        return found is not None and found[0].entry.metric == metric and found[1] == attributes
+
+    def _reading(self, name: str) -> Reading | None:
+        found = self._first_rule(name)
+        if found is None:
+            return None
+        rule, attributes = found
+        metric = registry.metrics()[rule.entry.metric]
+        return Reading(
+            metric=rule.entry.metric,
+            attributes=tuple(sorted(attributes.items())),
+            factor=factor(rule.entry.unit, metric.unit) if rule.entry.unit else 1.0,
+            reduce=rule.entry.reduce or _reducer(attributes) or metric.reduce,
+            alias=self.spellings(rule.entry.metric, attributes).index(name),
+        )
+
+
+def _reducer(attributes: Mapping[str, str | int]) -> str:
+    """Return how ranks are reduced where the name itself says which statistic it is."""
+    statistic = attributes.get(semconv.STATISTIC)
+    return str(statistic) if statistic in ("max", "min", "sum") else ""
+
+
+@cache
+def placeholders() -> dict[str, Placeholder]:
+    """Return the placeholders that patterns may have."""
+    return msgspec.yaml.decode(registry.content("placeholders.yaml"), type=dict[str, Placeholder])
+
+
+@cache
+def dialect(name: str) -> Dialect:
+    """Return one dialect by its name.
+
+    Raises:
+        FileNotFoundError: There is none of this name.
+    """
+    return Dialect(name, msgspec.yaml.decode(registry.content("dialects", f"{name}.yaml"), type=_File))
+
+
+@cache
+def dialects() -> tuple[str, ...]:
+    """Return the names of the dialects."""
+    files = resources.files("otel_rl.semconv").joinpath("dialects").iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
