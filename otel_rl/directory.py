@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.settings import SettingsError
+from otel_rl.export import RunInfo
+from otel_rl.settings import RowSettings, SettingsError
 
 if TYPE_CHECKING:
     from otel_rl.settings import Settings
@@ -137,7 +138,20 @@ def _file_name(text: str) -> str:
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`run.json`: what the agent has to know of the run; no secret is ever in it."""
+    """`run.json`: what the agent has to know of the run; no secret is ever in it.
+
+    Attributes:
+        id: Identity of the run.
+        project: What trackers group runs by.
+        name: What people call the run.
+        exporters: The destinations that run in the agent, each with its options.
+        readers: The ways out for instruments, each with its options.
+        resource: OTel resource attributes.
+        dialect: Which framework's names to expect, "auto" if the trainer's imports did not tell.
+        rows: How rows are made.
+        idle_timeout: Seconds without life or progress after which the agent ends.
+        journal_limit: Bytes that the outbox keeps.
+    """
 
     id: str
     project: str
@@ -146,7 +160,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     readers: list[tuple[str, dict[str, object]]]
     resource: dict[str, str]
     dialect: str
-    reduce: dict[str, str]
-    row_deadline: float
+    rows: RowSettings
     idle_timeout: float
     journal_limit: int
+
+    def run(self, directory: RunDirectory) -> RunInfo:
+        """Return what destinations know of the run."""
+        return RunInfo(self.id, self.project, self.name, str(directory.path), dict(self.resource))

@@ -55,6 +55,7 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
         late: Whether the row holds values that came after the step's own row had left.
         trace_id: Trace of the step, 32 hex digits.
         span_id: Root span of the step, 16 hex digits.
+        nonfinite: How many samples of a metric were NaN or infinite, and so are in no statistic.
     """
 
     step: int
@@ -65,6 +66,7 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
     late: bool = False
     trace_id: str = ""
     span_id: str = ""
+    nonfinite: dict[str, int] = {}
 
 
 class Params(msgspec.Struct, frozen=True, tag="params"):

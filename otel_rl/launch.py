@@ -117,14 +117,17 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
     return status
 
 
-def wait_until_delivered(directory: RunDirectory, journal: str, timeout: float) -> bool:
-    """Wait until every destination has what `journal` holds; tell whether that came true in time."""
+def wait_until_delivered(directory: RunDirectory, journal: str, timeout: float) -> Position | None:
+    """Wait until every destination has what `journal` holds; return where in the outbox that ends.
+
+    `None` says that it did not come true in time.
+    """
     deadline = time.monotonic() + timeout
     while True:
         status = read_status(directory)
         last = status.finished.get(journal)
         if last is not None and all(reached >= last for reached in status.delivered.values()):
-            return True
+            return last
         if time.monotonic() >= deadline:
-            return False
+            return None
         time.sleep(_POLL_S)

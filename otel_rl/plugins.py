@@ -8,10 +8,14 @@ import inspect
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.export import ENTRY_POINT_GROUP
+from otel_rl.log_scalar import adapted
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from otel_rl.export import Exporter
 
 Factory = Any
 """A class or a function; called as `factory(run, **options)`."""
@@ -34,6 +38,15 @@ def find(group: str, name: str) -> Factory:
     return known[name].load()
 
 
+def find_exporter(name: str) -> Callable[..., Exporter]:
+    """Return what builds the destination of this name, called with the run.
+
+    Raises:
+        SettingsError: There is none, or it is no destination.
+    """
+    return adapted(find(ENTRY_POINT_GROUP, name))
+
+
 def check(group: str, name: str, options: Mapping[str, object]) -> None:
     """Raise if the destination cannot be built here: unknown, its package missing, an option wrong.
 
@@ -47,7 +60,7 @@ def check(group: str, name: str, options: Mapping[str, object]) -> None:
                 f"the exporter {name!r} needs the package {module!r}, which is not installed; "
                 f"pip install 'otel-rl[{getattr(factory, 'extra', name)}]'"
             )
-    _check_options(name, factory, options)
+    _check_options(name, adapted(factory) if group == ENTRY_POINT_GROUP else factory, options)
 
 
 def _is_installed(module: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from otel_rl.export import AttributeValue
+from otel_rl.export import AttributeValue, Cell
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
@@ -93,11 +93,12 @@ class SpanEnded(Record, tag=4):
 
 
 class Logged(Record, tag=5):
-    """Values of metrics at a step, in the framework's own names."""
+    """Values of metrics at a step, in the framework's own names; `weight` is how many samples they stand for."""
 
     step: int
     time: int
     values: dict[str, int | float]
+    weight: int | float = 1
 
 
 class Configured(Record, tag=6):
@@ -124,6 +125,25 @@ class Refusals(Record, tag=8):
     counts: dict[str, int]
 
 
+class Sampled(Record, tag=10):
+    """Samples of metrics at a step: native doubles, one after another."""
+
+    step: int
+    time: int
+    values: dict[str, bytes]
+
+
+class Tabled(Record, tag=11):
+    """A table at a step, clean: plain cells, cut to the limits, secrets redacted."""
+
+    step: int
+    time: int
+    name: str
+    columns: list[str]
+    rows: list[tuple[Cell, ...]]
+    cut_rows: int = 0
+
+
 class Finished(Record, tag=9):
     """The process will record nothing more."""
 
@@ -131,7 +151,18 @@ class Finished(Record, tag=9):
 
 
 AnyRecord = (
-    Started | StepStarted | StepEnded | SpanStarted | SpanEnded | Logged | Configured | Happened | Refusals | Finished
+    Started
+    | StepStarted
+    | StepEnded
+    | SpanStarted
+    | SpanEnded
+    | Logged
+    | Sampled
+    | Tabled
+    | Configured
+    | Happened
+    | Refusals
+    | Finished
 )
 
 

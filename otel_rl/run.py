@@ -20,11 +20,11 @@ from otel_rl import params, settings
 from otel_rl.ids import RandomIds, step_ids
 from otel_rl.memory import MemoryReader
 from otel_rl.otel_environment import sdk_is_disabled
-from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals, encodable
+from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals, Sampled, Tabled, encodable
 from otel_rl.sink import CLOSED, SILENCE, ClosedError, Sink
 from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, Phase, StepSpan, clean_attributes
 from otel_rl.tracing import RunTracerProvider
-from otel_rl.values import is_plain, to_numbers
+from otel_rl.values import is_plain, sort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,26 +91,82 @@ class Run:
         """Return a context manager for a named stretch of a step; the attributes go to its span."""
         return Phase(self, name if type(name) is str else str(name), attributes) if self._spans else NO_SPAN
 
-    def log(self, values: Mapping[str, object], *, step: int | None = None) -> None:
+    def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
         """Record the values of metrics; they are durable when this returns.
 
         They belong to `step`, else to the step that is open, else to the last one. Values are floats,
         ints, and NumPy or CPU torch scalars; others are refused, one by one.
+
+        A list or 1-D array is samples: those of all calls and ranks in the step are pooled, and `name` becomes
+        `name/mean`, `name/max` and so on; under `name@max` it is this one statistic, named `name`.
+
+        Args:
+            values: Value by name, in the framework's own spelling.
+            step: Iteration of the RL loop.
+            weight: How many samples the scalars stand for; means over ranks are weighted by it.
         """
         try:
-            number = self._last_step if step is None else operator.index(step)
-            if number is None or not 0 <= number < _STEPS:
-                self.refuse("step", f"log() at step {number}; use `with run.step(n)`, or pass step=n")
+            number = self._step_of("log", step)
+            if number is None:
                 return
+            samples = None
             if not is_plain(values):
-                values = to_numbers(values, self.refuse)
-                if not values:
-                    return
-            if step is not None and self.open_step is None:
-                self._last_step = number
-            self.write(Logged(number, time.time_ns(), values))  # type: ignore[arg-type] # is_plain, or made so
+                values, samples = sort(values, self.refuse)
+            if values:
+                self.write(Logged(number, time.time_ns(), values, weight))  # type: ignore[arg-type] # is_plain, or made so
+            if samples:
+                self.write(Sampled(number, time.time_ns(), samples))
         except Exception as error:
             self.refuse_error("log", error)
+
+    def table(self, name: str, data: object, *, step: int | None = None) -> None:
+        """Record a table, such as prompts, completions and rewards.
+
+        Text leaves the process only where `content=True` was given to `init`; without it the cells are empty.
+        Secrets are redacted; rows and texts beyond the limits are cut, and counted.
+
+        Args:
+            name: What trackers call it.
+            data: Sequence by column, or a sequence of mappings, one for each row.
+            step: Iteration of the RL loop; as in `log`.
+        """
+        try:
+            from otel_rl import content  # where there are tables
+
+            number = self._step_of("table", step)
+            if number is None:
+                return
+            found = content.clean(
+                content.to_columns(data), with_text=self._session.settings.content, limits=content.Limits()
+            )
+            if found.cut_rows:
+                self.refuse("table_rows", f"table {name}: {found.cut_rows} rows beyond the limit")
+            self.write(Tabled(number, time.time_ns(), str(name), list(found.columns), found.rows, found.cut_rows))
+        except Exception as error:
+            self.refuse_error("table", error)
+
+    def samples(
+        self,
+        prompts: Sequence[str],
+        completions: Sequence[object],
+        *,
+        step: int | None = None,
+        name: str = "completions",
+        **columns: object,
+    ) -> None:
+        """Record what was generated for which prompt, and how it was rewarded, as a table.
+
+        `otel_rl.samples.completions_table` tells the columns, and what else may be given: rewards, advantages,
+        reward_components, q_mass, update_weights.
+        """
+        try:
+            from otel_rl.samples import completions_table
+
+            number = self._step_of("samples", step)
+            if number is not None:
+                self.table(name, completions_table(number, prompts, completions, **columns), step=step)  # type: ignore[arg-type]
+        except Exception as error:
+            self.refuse_error("samples", error)
 
     def params(self, values: object) -> None:
         """Record hyper-parameters: a mapping or an object with fields, flattened with `.`, secrets redacted."""
@@ -189,6 +245,16 @@ class Run:
         """Count and log an error of ours, or of the journal's disk."""
         self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {error}")
 
+    def _step_of(self, call: str, step: int | None) -> int | None:
+        """Return the step that a call belongs to, and remember it; `None` if there is none."""
+        number = self._last_step if step is None else operator.index(step)
+        if number is None or not 0 <= number < _STEPS:
+            self.refuse("step", f"{call}() at step {number}; use `with run.step(n)`, or pass step=n")
+            return None
+        if step is not None and self.open_step is None:
+            self._last_step = number
+        return number
+
     def begin_step(self, step: StepSpan) -> bool:
         """Take note that the step begins; tell whether it may."""
         if self.open_step is not None or step.number <= self._last_begun:
@@ -226,7 +292,17 @@ def init(
     local_world_size: int | None = None,
     role: str | None = None,
     dialect: str | None = None,
-    reduce: Mapping[str, str] | None = None,
+    reduce: Mapping[str, str | Sequence[str]] | None = None,
+    quantiles: Sequence[float] | None = None,
+    metrics: str | Sequence[str] | None = None,
+    log_every: int | None = None,
+    log_first: bool | None = None,
+    log_window: str | None = None,
+    name_limit: int | None = None,
+    content: bool | None = None,
+    model_parameters: float | None = None,
+    flops_per_token: float | None = None,
+    peak_flops: float | None = None,
     agent: str | None = None,
     set_global: bool | None = None,
     quiet: bool | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,15 @@ from otel_rl import export, launch, otel_environment, plugins, semconv
 from otel_rl.claim import claim_journal
 from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.journal import Writer
+from otel_rl.log_scalar import adapted
 from otel_rl.memory import PAGE_SIZE
 from otel_rl.records import Started
-from otel_rl.semconv import dialect
-from otel_rl.settings import SettingsError
+from otel_rl.semconv.frameworks import FRAMEWORKS, imported
+from otel_rl.settings import RowSettings, SettingsError
 
 if TYPE_CHECKING:
     from otel_rl.otel_environment import Plugin
+    from otel_rl.relay import Relay
     from otel_rl.settings import Settings
 
 
@@ -32,6 +35,7 @@ class Session:
         self.settings = settings
         manifest = _manifest(settings)
         self.directory: RunDirectory = directories.create(settings)
+        self._info = manifest.run(self.directory)
         self._claim = claim_journal(self.directory.journals, settings.role or f"rank{settings.rank}")
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
@@ -40,6 +44,7 @@ class Session:
             self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
             self.journal.append(self._started())
             self.prometheus = self._ensure_agent()
+            self._relay = self._open_relay()
         except (OSError, SettingsError) as error:
             os.close(self._claim.lock_fd)
             shutil.rmtree(self._claim.path, ignore_errors=True)
@@ -73,11 +78,28 @@ class Session:
         if self.settings.agent == "off":
             return False
         deadline = time.monotonic() + timeout
-        if launch.wait_until_delivered(self.directory, self._claim.path.name, 0):
-            return True
-        if not launch.agent_is_alive(self.directory):
-            self._ensure_agent(timeout)
-        return launch.wait_until_delivered(self.directory, self._claim.path.name, deadline - time.monotonic())
+        end = launch.wait_until_delivered(self.directory, self._claim.path.name, 0)
+        if end is None:
+            if not launch.agent_is_alive(self.directory):
+                self._ensure_agent(timeout)
+            end = launch.wait_until_delivered(self.directory, self._claim.path.name, deadline - time.monotonic())
+        if self._relay is not None:
+            return self._relay.finish(end, max(0.0, deadline - time.monotonic()))
+        return end is not None
+
+    def _open_relay(self) -> Relay | None:
+        """Return the destinations that only this process can build; the first rank has them."""
+        own = {spec.name: spec.factory for spec in self.settings.exporters if spec.factory is not None}
+        if not own or self.settings.rank != 0 or self.settings.role:
+            return None
+        if self.settings.agent == "off":
+            raise SettingsError(
+                f"exporters: {next(iter(own.values()))!r} cannot be imported by name, so only this process can use it, "
+                "and agent='off' leaves it nothing to read; define it at the top of a module that can be imported"
+            )
+        from otel_rl.relay import Relay
+
+        return Relay(self._info, self.directory, {name: adapted(factory) for name, factory in own.items()})
 
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":
@@ -88,8 +110,8 @@ class Session:
 
 def _manifest(settings: Settings) -> Manifest:
     exporters, readers = _destinations(settings)
-    if settings.dialect not in ("auto", *dialect.dialects()):
-        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(dialect.dialects())}")
+    if settings.dialect not in ("auto", *FRAMEWORKS):
+        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(FRAMEWORKS)}")
     for name, options in exporters:
         plugins.check(export.ENTRY_POINT_GROUP, name, options)
     for name, options in readers:
@@ -108,9 +130,8 @@ def _manifest(settings: Settings) -> Manifest:
         exporters=exporters,
         readers=readers,
         resource=resource | otel_environment.resource(os.environ),
-        dialect=settings.dialect,
-        reduce=settings.reduce,
-        row_deadline=settings.row_deadline,
+        dialect=settings.dialect if settings.dialect != "auto" else imported(sys.modules) or "auto",
+        rows=msgspec.convert(settings, RowSettings, from_attributes=True),
         idle_timeout=settings.idle_timeout,
         journal_limit=settings.journal_limit,
     )
@@ -122,7 +143,7 @@ def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
     "prometheus" and "otlp" are there without being named; naming them gives them options, or OTLP its
     default endpoint.
     """
-    named = {spec.name: dict(spec.options) for spec in settings.exporters}
+    named = {spec.name: dict(spec.options) for spec in settings.exporters if spec.factory is None}
     readers = dict(otel_environment.metric_readers(os.environ))
     exporters = named | dict(otel_environment.otlp_exporters(os.environ))
     for name in {"prometheus", "otlp"} & set(named):

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from otel_rl.launcher import Place, find_place
+from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FILES = ("otel-rl.toml", "otel-rl.yaml", "otel-rl.yml")
 _CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
-REDUCERS = ("mean", "sum", "max", "min", "last")
 
 
 class SettingsError(ValueError):
@@ -35,13 +35,46 @@ class ExporterSpec(msgspec.Struct, frozen=True):
     Attributes:
         name: A registered name, or `module:qualname` of a factory.
         options: What the factory is called with besides the run.
+        factory: What builds it, if only this process can; it runs in a thread here then.
     """
 
     name: str
     options: dict[str, Any] = {}
+    factory: Any = None
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class RowSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How rows are made of what the ranks log.
+
+    Attributes:
+        reduce: How ranks and samples are reduced, by name pattern: one or several of mean, max, min, sum, last,
+            std, count, geomean, and quantiles such as p95.
+        quantiles: Which quantiles of samples are told besides their mean, max, min, std, sum and count.
+        metrics: Which metrics trackers get: "full", "slim", or name patterns, excluding those with a `!`.
+        log_every: A row leaves for trackers every so many steps; 0 for never.
+        log_first: Whether step 0 leaves a row.
+        log_window: Whether a row is the mean over the steps since the last one, or its own step alone.
+        name_limit: How many different metrics trackers get; more are counted.
+        row_deadline: Seconds after which a step is closed though not all ranks reported it.
+        model_parameters: Trainable parameters of the model, for FLOP/s.
+        flops_per_token: FLOPs for training on one token, where that is not 6 for each parameter.
+        peak_flops: FLOP/s that one device can do, for the model FLOPs utilisation.
+    """
+
+    reduce: dict[str, str | tuple[str, ...]] = {}
+    quantiles: tuple[float, ...] = ()
+    metrics: str | tuple[str, ...] = "full"
+    log_every: int = 1
+    log_first: bool = True
+    log_window: Literal["mean", "last"] = "mean"
+    name_limit: int = 10_000
+    row_deadline: float = 10.0
+    model_parameters: float = 0.0
+    flops_per_token: float = 0.0
+    peak_flops: float = 0.0
+
+
+class Settings(RowSettings, frozen=True, kw_only=True):
     """What `init` was asked for, complete and checked.
 
     Attributes:
@@ -54,12 +87,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         local_world_size: How many of them are on this machine; 0 if unknown.
         role: What this process does, if it is no ordinary rank: driver, reward, …
         exporters: Where rows go.
-        dialect: Which framework's metric names to expect; "auto" knows all of them.
-        reduce: How ranks are reduced, by name pattern: mean (if none matches), sum, max, min, last.
+        dialect: Which framework's metric names to expect; "auto" recognises it.
+        content: Whether texts, such as prompts and completions, may leave the process.
         agent: "auto" starts the agent of this machine; "off" records only.
         set_global: Whether OpenTelemetry's global tracer provider becomes this run's.
         quiet: Whether nothing is printed.
-        row_deadline: Seconds after which a step is closed though not all ranks reported it.
         idle_timeout: Seconds without life or progress after which the agent ends.
         journal_limit: Bytes of journal that each process keeps.
     """
@@ -74,11 +106,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     exporters: tuple[ExporterSpec, ...] = (ExporterSpec("jsonl"),)
     dialect: str = "auto"
-    reduce: dict[str, str] = {}
+    content: bool = False
     agent: Literal["auto", "off"] = "auto"
     set_global: bool = False
     quiet: bool = False
-    row_deadline: float = 10.0
     idle_timeout: float = 60.0
     journal_limit: int = 1 << 30
 
@@ -148,7 +179,9 @@ def _convert(name: str, value: object, source: str) -> object:
         return _exporters(value, label)
     if name == "reduce" and isinstance(value, str):
         parts = (part.partition("=") for part in value.split(",") if part.strip())
-        value = {pattern.strip(): reducer.strip() for pattern, _, reducer in parts}
+        value = {pattern.strip(): _one_or_several(chosen) for pattern, _, chosen in parts}
+    if name in ("metrics", "quantiles") and isinstance(value, str) and (name == "quantiles" or "," in value):
+        value = tuple(part.strip() for part in value.split(",") if part.strip())
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     field_type = next(field.type for field in msgspec.structs.fields(Settings) if field.name == name)
@@ -156,6 +189,11 @@ def _convert(name: str, value: object, source: str) -> object:
         return msgspec.convert(value, field_type, strict=source != "environment")
     except msgspec.ValidationError as error:
         raise SettingsError(f"{label}: {error}") from None
+
+
+def _one_or_several(text: str) -> str | tuple[str, ...]:
+    several = tuple(part.strip() for part in text.split("|"))
+    return several if len(several) > 1 else several[0]
 
 
 def _exporters(value: object, label: str) -> tuple[ExporterSpec, ...]:
@@ -169,8 +207,10 @@ def _exporters(value: object, label: str) -> tuple[ExporterSpec, ...]:
             specs.append(ExporterSpec(item))
         elif isinstance(item, dict):
             specs.extend(_with_options(str(name), options, label) for name, options in item.items())
-        elif callable(item):
-            specs.append(ExporterSpec(_importable_name(item)))
+        elif (name := _importable_name(item)) is not None:
+            specs.append(ExporterSpec(name))
+        elif callable(item) or hasattr(item, "log_scalar") or hasattr(item, "export"):
+            specs.append(ExporterSpec(f"in_process.{len(specs)}", factory=item))
         else:
             raise SettingsError(f"{label}: {item!r} is neither a name, nor a mapping of options, nor a factory")
     names = [spec.name for spec in specs]
@@ -185,17 +225,31 @@ def _with_options(name: str, options: object, label: str) -> ExporterSpec:
     return ExporterSpec(name, dict(options or {}))
 
 
-def _importable_name(factory: object) -> str:
+def _importable_name(factory: object) -> str | None:
+    """Return the name that another process can import it by; `None` if there is none."""
     module, qualname = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
     found: object = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
-    if found is not factory or module == "__main__":
-        raise SettingsError(
-            f"exporters: {factory!r} cannot be imported by name, and the agent is another process; "
-            "define it at the top of a module that can be imported"
-        )
-    return f"{module}:{qualname}"
+    return f"{module}:{qualname}" if found is factory and module != "__main__" else None
+
+
+def _check_numbers(settings: Settings) -> None:
+    for pattern, chosen in settings.reduce.items():
+        for statistic in (chosen,) if isinstance(chosen, str) else chosen:
+            try:
+                statistics.parse(statistic)
+            except ValueError as error:
+                raise SettingsError(f"reduce={{{pattern!r}: {chosen!r}}}: {error}") from None
+    for quantile in settings.quantiles:
+        if not 0 <= quantile <= 1:
+            raise SettingsError(f"quantiles={settings.quantiles}: {quantile} is not between 0 and 1")
+    for name in ("row_deadline", "idle_timeout", "journal_limit", "name_limit"):
+        if getattr(settings, name) <= 0:
+            raise SettingsError(f"{name}={getattr(settings, name)}: must be above 0")
+    for name in ("log_every", "model_parameters", "flops_per_token", "peak_flops"):
+        if getattr(settings, name) < 0:
+            raise SettingsError(f"{name}={getattr(settings, name)}: must not be below 0")
 
 
 def _complete(settings: Settings, place: Place) -> Settings:
@@ -204,12 +258,7 @@ def _complete(settings: Settings, place: Place) -> Settings:
             f"rank={settings.rank} is not below world_size={settings.world_size}; "
             "give both, or neither and let the launcher's variables say"
         )
-    for pattern, reducer in settings.reduce.items():
-        if reducer not in REDUCERS:
-            raise SettingsError(f"reduce={{{pattern!r}: {reducer!r}}}: there are {', '.join(REDUCERS)}")
-    for name in ("row_deadline", "idle_timeout", "journal_limit"):
-        if getattr(settings, name) <= 0:
-            raise SettingsError(f"{name}={getattr(settings, name)}: must be above 0")
+    _check_numbers(settings)
     if not settings.id and settings.world_size > 1 and not place.id:
         raise SettingsError(
             f"{settings.world_size} ranks need one identity: "

@@ -1,11 +1,12 @@
-"""What trainers hold — floats, NumPy and torch scalars — as plain numbers, never waiting for a device."""
+"""What trainers hold — floats, NumPy and torch scalars, 1-D arrays — as plain numbers, never waiting for a device."""
 
 from __future__ import annotations
 
 import numbers
 import sys
+from array import array
 from operator import countOf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 PLAIN = frozenset({float, int})
 _NAMES = frozenset({str})
 _LARGEST_INT = 1 << 63
+_SEQUENCES = frozenset({list, tuple, array})
 
 
 class Unconvertible(TypeError):
@@ -27,18 +29,63 @@ def is_plain(values: Mapping[str, object]) -> bool:
     return numbers_only and _NAMES.issuperset(map(type, values)) and "" not in values
 
 
-def to_numbers(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> dict[str, int | float]:
-    """Return the values that are numbers; the others are given to `refuse` with a reason and a text."""
-    kept: dict[str, int | float] = {}
+def sort(
+    values: Mapping[str, object], refuse: Callable[[str, str], None]
+) -> tuple[dict[str, int | float], dict[str, bytes]]:
+    """Return the values that are numbers, and those that are 1-D samples as native doubles.
+
+    The others are given to `refuse` with a reason and a text. What is empty is neither: a rank may have no samples.
+    """
+    scalars: dict[str, int | float] = {}
+    samples: dict[str, bytes] = {}
     for name, value in values.items():
+        kind = type(value)
         if not isinstance(name, str) or not name:
             refuse("name", f"metric name {name!r} is no text")
-            continue
-        try:
-            kept[str.__str__(name)] = to_number(value)
-        except Exception as error:  # what a foreign object's conversion may raise is not known
-            refuse("value", f"{name}: {error}")
-    return kept
+        elif kind is float:
+            scalars[name] = value  # type: ignore[assignment] # its type was just looked at
+        else:
+            try:
+                if getattr(value, "ndim", None) or kind in _SEQUENCES:
+                    if found := to_samples(value):
+                        samples[str.__str__(name)] = found
+                else:
+                    scalars[str.__str__(name)] = to_number(value)
+            except Exception as error:  # what a foreign object's conversion may raise is not known
+                refuse("value", f"{name}: {error}")
+    return scalars, samples
+
+
+def to_samples(value: object) -> bytes:
+    """Return a 1-D array, tensor or sequence of numbers as native doubles, one after another.
+
+    Raises:
+        Unconvertible: It is not 1-D, not of real numbers, or on a device.
+    """
+    if isinstance(value, (list, tuple, array)):
+        plain = PLAIN.issuperset(map(type, value))
+        return array("d", value if plain else [to_number(item) for item in value]).tobytes()
+    _check_host(value)
+    if value.ndim != 1:  # type: ignore[attr-defined] # whatever comes here has it
+        raise Unconvertible(f"shape {tuple(value.shape)} where a number or a 1-D array is expected")  # type: ignore[attr-defined]
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = _numpy_of(value.detach(), torch)
+    numpy = sys.modules.get("numpy")
+    if numpy is None:  # torch without NumPy
+        return array("d", value.tolist()).tobytes()  # type: ignore[attr-defined]
+    found = numpy.asarray(value)
+    if found.dtype.kind not in "fiu":
+        raise Unconvertible(f"an array of {found.dtype} where numbers are expected")
+    return found.astype("=f8", copy=False).tobytes()  # type: ignore[no-any-return]
+
+
+def _numpy_of(tensor: Any, torch: Any) -> Any:
+    if tensor.dtype is torch.bool or tensor.is_complex():
+        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected; log it as floats")
+    if tensor.dtype is torch.bfloat16 or tensor.layout is not torch.strided:  # NumPy has neither
+        tensor = tensor.to_dense().double()
+    return tensor.numpy() if "numpy" in sys.modules else tensor.double()
 
 
 def to_number(value: object) -> int | float:
@@ -73,9 +120,7 @@ def _check_host(value: object) -> None:
         if value.device.type != "cpu":
             raise Unconvertible(
                 f"a tensor on {value.device} would make the step wait for the device; "
-                "log `.item()` where the trainer waits anyway"
+                "log `.item()` or `.cpu()` where the trainer waits anyway"
             )
-        if value.numel() != 1:
-            raise Unconvertible(f"a tensor of shape {tuple(value.shape)} where one value is expected")
     elif type(value).__module__.startswith("jax") and any(d.platform != "cpu" for d in value.devices()):  # type: ignore[attr-defined]
         raise Unconvertible("a JAX array on a device would make the step wait; log float(value) where it is ready")

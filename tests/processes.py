@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.outbox import Batch
 from otel_rl.journal import Reader
+from otel_rl.outbox import Batch
 
 if TYPE_CHECKING:
     from pathlib import Path

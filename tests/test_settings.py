@@ -110,6 +110,13 @@ def test_every_setting_has_a_keyword() -> None:
         ("OTEL_RL_EXPORTERS", "", ()),
         ("OTEL_RL_DIALECT", "verl", "verl"),
         ("OTEL_RL_REDUCE", "actor/*=mean, time/*=max", {"actor/*": "mean", "time/*": "max"}),
+        ("OTEL_RL_REDUCE", "reward=mean|p95", {"reward": ("mean", "p95")}),
+        ("OTEL_RL_QUANTILES", "0.5, 0.95", (0.5, 0.95)),
+        ("OTEL_RL_METRICS", "slim", "slim"),
+        ("OTEL_RL_METRICS", "actor/*, !*/lr", ("actor/*", "!*/lr")),
+        ("OTEL_RL_LOG_EVERY", "10", 10),
+        ("OTEL_RL_CONTENT", "true", True),
+        ("OTEL_RL_PEAK_FLOPS", "989e12", 989e12),
         ("OTEL_RL_AGENT", "off", "off"),
         ("OTEL_RL_SET_GLOBAL", "true", True),
         ("OTEL_RL_QUIET", "1", True),
@@ -192,7 +199,7 @@ def test_named_file_only() -> None:
         ("otel-rl.yaml", b"project: \xff", ["otel-rl.yaml", "cannot be read as settings"]),
         ("otel-rl.yaml", b"- project", ["otel-rl.yaml", "expected settings by name"]),
         ("otel-rl.toml", b"projct = 'x'", ["otel-rl.toml", "`projct`", "did you mean project?"]),
-        ("otel-rl.yaml", b"1: 2", ["otel-rl.yaml", "`1` is no setting", "there are: agent, dialect, dir"]),
+        ("otel-rl.yaml", b"1: 2", ["otel-rl.yaml", "`1` is no setting", "there are: agent, content, dialect"]),
         ("otel-rl.toml", b"rank = '1'", ["rank: '1' in the settings file", "Expected `int`"]),
     ],
 )
@@ -228,8 +235,14 @@ def test_missing_file() -> None:
         ({"rank": -1}, {}, ["rank=-1"]),
         ({"rank": 3}, {}, ["rank=3", "world_size=1"]),
         ({"world_size": 0}, {}, ["world_size=0"]),
-        ({"reduce": {"a/*": "median"}}, {}, ["'a/*'", "'median'", "mean, sum, max, min, last"]),
-        ({"reduce": {"a/*": 1}}, {}, ["reduce=", "Expected `str`"]),
+        ({"reduce": {"a/*": "median"}}, {}, ["'a/*'", "'median'", "mean, max, min, sum, last", "p50"]),
+        ({"reduce": {"a/*": 1}}, {}, ["reduce=", "Expected `str | array`"]),
+        ({"reduce": {"a/*": ["mean", "mode"]}}, {}, ["'a/*'", "'mode'"]),
+        ({"quantiles": [0.5, 95]}, {}, ["quantiles=", "95.0 is not between 0 and 1"]),
+        ({"log_every": -1}, {}, ["log_every=-1", "must not be below 0"]),
+        ({"log_window": "median"}, {}, ["log_window=", "median"]),
+        ({"name_limit": 0}, {}, ["name_limit=0", "must be above 0"]),
+        ({}, {"OTEL_RL_PEAK_FLOPS": "many"}, ["OTEL_RL_PEAK_FLOPS='many'"]),
         ({"row_deadline": 0}, {}, ["row_deadline=0", "above 0"]),
         ({"idle_timeout": -1}, {}, ["idle_timeout=-1", "above 0"]),
         ({"journal_limit": 0}, {}, ["journal_limit=0", "above 0"]),
@@ -243,13 +256,6 @@ def test_missing_file() -> None:
         ({"exporters": [7]}, {}, ["7 is neither a name"]),
         ({"exporters": ["jsonl", {"jsonl": {}}]}, {}, ["'jsonl' is there twice"]),
         ({"exporters": [Factory()]}, {}, ["neither a name, nor a mapping of options, nor a factory"]),
-        (
-            {"exporters": [a_lambda]},
-            {},
-            ["cannot be imported by name", "the agent is another process", "at the top of"],
-        ),
-        ({"exporters": [functools.partial(make)]}, {}, ["cannot be imported by name"]),
-        ({"exporters": [lambda run: Factory()]}, {}, ["<lambda>", "cannot be imported by name"]),
     ],
 )
 def test_bad_setting(keywords: dict[str, object], environ: dict[str, str], expected: list[str]) -> None:
@@ -279,7 +285,7 @@ def test_empty_id_beside_a_launcher() -> None:
 @pytest.mark.parametrize("text", ["mean", "a/*=mean,b/*", "a/*="])
 def test_reduce_without_a_pattern(text: str) -> None:
     """A reducer without a pattern, or the other way round, is an error, not nothing."""
-    assert "there are mean, sum, max, min, last" in refusal({}, {"OTEL_RL_REDUCE": text})
+    assert "there are mean, max, min, sum, last" in refusal({}, {"OTEL_RL_REDUCE": text})
 
 
 # Exporters
@@ -313,13 +319,24 @@ def test_options_that_are_no_mapping(options: object) -> None:
     assert "the options of 'wandb' are no mapping" in refusal({"exporters": [{"wandb": options}]})
 
 
+@pytest.mark.parametrize("factory", [a_lambda, functools.partial(make), lambda run: Factory()], ids=repr)
+def test_factory_without_a_name(factory: object) -> None:
+    """A factory that another process cannot import is kept, for a thread of this one."""
+    (spec,) = load({"exporters": [factory]}, {}).exporters
+
+    assert (spec.name, spec.factory) == ("in_process.0", factory)
+
+
 def test_factory_of_main(tmp_path: Path) -> None:
-    """A factory in the trainer's own script is refused, since the agent cannot import that."""
+    """A factory in the trainer's own script needs an agent to read from."""
     script = """
 import otel_rl
-class Mine: pass
+class Mine:
+    def __init__(self, run): pass
+    def export(self, items): pass
+    def shutdown(self): pass
 try:
-    otel_rl.init(exporters=[Mine], quiet=True)
+    otel_rl.init(exporters=[Mine], quiet=True, agent="off")
 except otel_rl.SettingsError as error:
     print(error)
 """

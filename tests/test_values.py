@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import struct
+from array import array
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.records import Logged, Record, Refusals
-from otel_rl.values import Unconvertible, is_plain, to_number, to_numbers
+from otel_rl.values import Unconvertible, is_plain, sort, to_number
 from tests.real_parts import part
 
 if TYPE_CHECKING:
@@ -136,13 +137,20 @@ def test_other_numbers(value: object, expected: float) -> None:
         np.complex64(1),
         torch.tensor(1j),
         Decimal("0.5"),
-        [1.0],
-        (1.0,),
         {"mean": 1.0},
-        np.array([1.0, 2.0]),
-        np.array([]),
-        torch.tensor([1.0, 2.0]),
-        torch.tensor([]),
+        [1.0, "2.0"],
+        [[1.0, 2.0], [3.0]],
+        [1.0, True],
+        [torch.tensor(1.0, device="meta")],
+        np.ones((2, 2)),
+        np.ones((1, 1)),
+        np.array([1.0, None]),
+        np.array([1j]),
+        np.array(["1.0"]),
+        torch.ones(2, 2),
+        torch.ones(2, dtype=torch.complex64),
+        torch.ones(2, dtype=torch.bool),
+        torch.ones(2, device="meta"),
         torch.tensor(1.0, device="meta"),
         10**400,
         Fraction(10**400),
@@ -156,7 +164,7 @@ def test_other_numbers(value: object, expected: float) -> None:
 def test_refused_alone(value: object) -> None:
     """What is no real scalar on the host is refused with its name, and the other values are kept."""
     refused: list[tuple[str, str]] = []
-    kept = to_numbers({"before": 1.0, "bad": value, "after": 2}, lambda reason, text: refused.append((reason, text)))
+    kept, _ = sort({"before": 1.0, "bad": value, "after": 2}, lambda reason, text: refused.append((reason, text)))
     ((reason, text),) = refused
 
     assert kept == {"before": 1.0, "after": 2}
@@ -171,12 +179,49 @@ def test_text_in_numpy(value: object) -> None:
         to_number(value)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1, 2.5],
+        (1, 2.5),
+        array("f", [1, 2.5]),
+        [np.float32(1), torch.tensor(2.5)],
+        np.array([1, 2.5]),
+        np.array([1, 2.5], dtype=np.float16),
+        np.array([1, 0, 2.5])[::2],
+        np.array([1, 2.5], dtype=">f8"),
+        torch.tensor([1, 2.5]),
+        torch.tensor([1, 2.5], dtype=torch.bfloat16),
+        torch.tensor([1, 2.5], requires_grad=True),
+        torch.tensor([[1, 0], [2.5, 0]])[:, 0],
+    ],
+    ids=repr,
+)
+def test_samples(value: object) -> None:
+    """Sequences and 1-D arrays of numbers are samples: doubles, whatever they were."""
+    scalars, samples = sort({"x": value}, pytest.fail)
+
+    assert (scalars, [1.0, 2.5]) == ({}, array("d", samples["x"]).tolist())
+
+
+@pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([])], ids=repr)
+def test_no_samples(value: object) -> None:
+    """What is empty is passed over: a rank may have no samples."""
+    assert sort({"x": value}, pytest.fail) == ({}, {})
+
+
+@pytest.mark.parametrize("value", [[0.5], np.array([0.5]), torch.tensor([0.5])], ids=repr)
+def test_one_sample(value: object) -> None:
+    """One sample is samples too: what is logged has the same names whatever the batch size."""
+    assert sort({"x": value}, pytest.fail) == ({}, {"x": array("d", [0.5]).tobytes()})
+
+
 @pytest.mark.parametrize("name", [None, 7, ("a", "b"), b"loss", ""], ids=repr)
 def test_bad_name(name: object) -> None:
     """A name that is no text is refused alone."""
     refused: list[tuple[str, str]] = []
     values = {"loss": 1.0, name: 2.0, "reward": 3.0}
-    kept = to_numbers(values, lambda reason, text: refused.append((reason, text)))  # type: ignore[arg-type]
+    kept, _ = sort(values, lambda reason, text: refused.append((reason, text)))  # type: ignore[arg-type]
     ((reason, text),) = refused
 
     assert kept == {"loss": 1.0, "reward": 3.0}

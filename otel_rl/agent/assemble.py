@@ -28,7 +28,10 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded) -> Span:
     if begun.kind is None:
         attributes[semconv.PHASE] = name
         name = f"rl.{registry.stages()[name]}" if name in registry.stages() else name
-    for key, raw in ((semconv.MEMORY_START, begun.memory), (semconv.MEMORY_END, ended.memory)):
+    for key, raw in (
+        (semconv.PROCESS_MEMORY_USAGE_START, begun.memory),
+        (semconv.PROCESS_MEMORY_USAGE_END, ended.memory),
+    ):
         memory = parse_snapshot(raw, process.page_size)
         if memory is not None:
             attributes[key] = memory.resident

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
+    from otel_rl.semconv.recognise import Vocabulary
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600]
-_MOST_NAMES = 1000  # of metrics that no dialect knows: each is a series
+_MOST_SERIES = 2000  # of what is logged
 
 Attributes = tuple[tuple[str, str | int], ...]
 
@@ -41,16 +42,17 @@ class Instruments:
     Args:
         run: Whose metrics they are.
         readers: The SDK's metric readers.
-        dialect: Which framework's metric names to expect.
+        vocabulary: What the names of metrics mean.
     """
 
-    def __init__(self, run: RunInfo, readers: Sequence[MetricReader], dialect: str) -> None:
+    def __init__(self, run: RunInfo, readers: Sequence[MetricReader], vocabulary: Vocabulary) -> None:
         self._provider = MeterProvider(readers, resource=Resource.create(dict(run.resource)), shutdown_on_exit=False)
-        self._meanings = registry.dialect(dialect)
+        self._vocabulary = vocabulary
+        self._chosen = vocabulary.chosen
+        self._of_rows: set[tuple[str, Attributes]] = set()
         self._lock = threading.Lock()
         self._gauges: dict[str, dict[Attributes, float]] = defaultdict(dict)
-        self._totals: dict[str, dict[Attributes, int]] = defaultdict(dict)
-        self._names: set[str] = set()
+        self._totals: dict[str, dict[Attributes, float]] = defaultdict(dict)
         self._histograms: dict[str, metrics.Histogram] = {}
         self._counters: dict[str, metrics.Counter] = {}
         self._create()
@@ -63,7 +65,7 @@ class Instruments:
             elif isinstance(item, Span) and item.name == semconv.SPAN_LOOP:
                 self._histograms[semconv.METRIC_LOOP_DURATION].record(_seconds(item))
                 self._counters[semconv.METRIC_TRAIN_STEPS].add(1)
-            elif isinstance(item, Event) and item.name == semconv.PROCESS_LOST:
+            elif isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST:
                 self._counters[semconv.METRIC_PROCESSES_LOST].add(1, {semconv.RANK: item.rank or 0})
 
     def show_phases(self, spans: Iterable[Span]) -> None:
@@ -82,14 +84,14 @@ class Instruments:
             for journal in journals:
                 who = _who(journal.started.rank, journal.started.role)
                 if journal.step_ended_at:
-                    self._gauges[semconv.METRIC_STEP_LAST_COMPLETED][who] = journal.step_ended_at / 1e9
+                    self._gauges[semconv.METRIC_STEP_LAST_COMPLETED_TIMESTAMP][who] = journal.step_ended_at / 1e9
                 if journal.resident:
-                    self._gauges[semconv.METRIC_PROCESS_MEMORY][who] = journal.resident
-                    self._gauges[semconv.METRIC_PROCESS_VIRTUAL_MEMORY][who] = journal.virtual
+                    self._gauges[semconv.METRIC_PROCESS_MEMORY_USAGE][who] = journal.resident
+                    self._gauges[semconv.METRIC_PROCESS_MEMORY_VIRTUAL][who] = journal.virtual
                 for reason, count in journal.refusals.items():
                     of_reason: Attributes = (*who, (semconv.ERROR_TYPE, reason))
                     refusals[of_reason] += count
-            self._totals[semconv.METRIC_REFUSED].update(refusals)
+            self._totals[semconv.METRIC_TELEMETRY_REFUSED].update(refusals)
 
     def show_totals(self, metric: str, attribute: str, totals: Mapping[str, int]) -> None:
         """Set the counters of `metric`, one for each value of the attribute."""
@@ -103,16 +105,16 @@ class Instruments:
 
     def _create(self) -> None:
         meter = self._provider.get_meter("otel_rl")
-        observed = {semconv.METRIC_REFUSED, semconv.METRIC_DROPPED, semconv.METRIC_DELIVERED, semconv.METRIC_FAILURES}
+        added_to = {semconv.METRIC_TRAIN_STEPS, semconv.METRIC_PROCESSES_LOST, semconv.METRIC_NUMERICS_NONFINITE}
         for name, metric in registry.metrics().items():
             if metric.instrument == "histogram":
                 self._histograms[name] = meter.create_histogram(
                     name, metric.unit, metric.brief, explicit_bucket_boundaries_advisory=_SECONDS
                 )
-            elif name in observed:
-                meter.create_observable_counter(name, [self._callback(self._totals[name])], metric.unit, metric.brief)
-            elif metric.instrument == "counter":
+            elif name in added_to:
                 self._counters[name] = meter.create_counter(name, metric.unit, metric.brief)
+            elif metric.instrument == "counter":
+                meter.create_observable_counter(name, [self._callback(self._totals[name])], metric.unit, metric.brief)
             else:
                 meter.create_observable_gauge(name, [self._callback(self._gauges[name])], metric.unit, metric.brief)
 
@@ -125,26 +127,48 @@ class Instruments:
 
     def _show_row(self, row: Row) -> None:
         with self._lock:
+            if self._chosen != self._vocabulary.chosen:  # the names mean something else now
+                self._chosen = self._vocabulary.chosen
+                self._forget_rows()
             if not row.late:
                 self._gauges[semconv.METRIC_STEP_CURRENT][()] = row.step
             for name, value in row.values.items():
                 self._show_value(name, value)
-        for name, value in row.values.items():
-            if not math.isfinite(value):
-                self._counters[semconv.METRIC_NONFINITE].add(1, {semconv.LOGGED_NAME: name})
+        nonfinite = Counter(row.nonfinite)
+        nonfinite.update(name for name, value in row.values.items() if not math.isfinite(value))
+        for name, count in nonfinite.items():
+            self._counters[semconv.METRIC_NUMERICS_NONFINITE].add(count, {semconv.METRIC_NAME: name})
 
     def _show_value(self, name: str, value: float) -> None:
-        meaning = self._meanings.get(name)
-        if meaning is not None:
-            self._gauges[meaning.metric][tuple(meaning.attributes.items())] = value
-        elif (known := registry.metrics().get(name)) is not None and known.instrument == "gauge":
-            self._gauges[name][()] = value
-        elif name in self._names or len(self._names) < _MOST_NAMES:
-            self._names.add(name)
-            self._gauges[semconv.METRIC_ANY][((semconv.LOGGED_NAME, name),)] = value
-        else:
-            overflow: Attributes = ((semconv.ERROR_TYPE, "metric_names"),)
-            self._totals[semconv.METRIC_DROPPED][overflow] = self._totals[semconv.METRIC_DROPPED].get(overflow, 0) + 1
+        metric, attributes, factor = self._meaning(name)
+        key = (metric, attributes)
+        if key not in self._of_rows:
+            if len(self._of_rows) >= _MOST_SERIES:
+                overflow: Attributes = ((semconv.ERROR_TYPE, "series_limit"),)
+                self._totals[semconv.METRIC_TELEMETRY_DROPPED][overflow] = (
+                    self._totals[semconv.METRIC_TELEMETRY_DROPPED].get(overflow, 0) + 1
+                )
+                return
+            self._of_rows.add(key)
+        self._table(metric)[attributes] = value if factor == 1 else value * factor
+
+    def _table(self, metric: str) -> dict[Attributes, float]:
+        return (self._totals if registry.metrics()[metric].instrument == "counter" else self._gauges)[metric]
+
+    def _meaning(self, name: str) -> tuple[str, Attributes, float]:
+        """Return the metric, the attributes and the factor under which a logged value is shown."""
+        reading = self._vocabulary.read(name) or self._vocabulary.read(name.removesuffix("/mean"))  # of samples
+        if reading is not None:
+            return reading.metric, reading.attributes, reading.factor
+        known = registry.metrics().get(name)
+        if known is not None and known.instrument == "gauge":
+            return name, (), 1.0
+        return semconv.METRIC_METRIC, ((semconv.METRIC_NAME, name),), 1.0
+
+    def _forget_rows(self) -> None:
+        for metric, attributes in self._of_rows:
+            self._table(metric).pop(attributes, None)
+        self._of_rows.clear()
 
 
 def _seconds(span: Span) -> float:

@@ -14,20 +14,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_rl import launch, plugins, semconv
-from otel_rl.agent.delivery import Destination
+from otel_rl.agent.derive import Model
 from otel_rl.agent.follow import Follower
 from otel_rl.agent.instruments import Instruments
-from otel_rl.agent.outbox import Outbox
+from otel_rl.agent.naming import Reductions
 from otel_rl.agent.reduce import Reducer
+from otel_rl.agent.state import Checkpoint
+from otel_rl.agent.trackers import TrackerRows
+from otel_rl.cadence import Cadence
+from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, write_atomically
-from otel_rl.export import READER_ENTRY_POINT_GROUP, RunInfo
+from otel_rl.export import READER_ENTRY_POINT_GROUP
+from otel_rl.filters import Filter
 from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus
+from otel_rl.outbox import Outbox
+from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.stats.statistics import quantile_key
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_rl.export import Item
+    from otel_rl.export import Item, RunInfo
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.05
@@ -48,14 +56,24 @@ class Agent:
         self._directory = directory
         self._manifest = manifest
         self._once = once
-        run = RunInfo(manifest.id, manifest.project, manifest.name, str(directory.path), dict(manifest.resource))
+        run = manifest.run(directory)
         self._readers = self._open_readers(run)
-        self._instruments = Instruments(run, [reader.reader for reader in self._readers], manifest.dialect)
+        how = manifest.rows
+        self._encode = msgspec.msgpack.Encoder().encode
         self._outbox = Outbox(directory.outbox, manifest.journal_limit)
-        checkpoint = self._outbox.checkpoint
+        saved = self._outbox.checkpoint
+        checkpoint = msgspec.msgpack.decode(saved, type=Checkpoint) if saved else None
         self._follower = Follower(directory.journals, {} if checkpoint is None else checkpoint.positions)
         state = None if checkpoint is None else checkpoint.state
-        self._reducer = Reducer(manifest.id, manifest.reduce, manifest.row_deadline, state)
+        vocabulary = Vocabulary((state.dialect if state else "") or manifest.dialect)
+        quantiles = [quantile_key(quantile) for quantile in how.quantiles]
+        reductions = Reductions(how.reduce, vocabulary.read, quantiles)
+        model = Model(how.model_parameters, how.flops_per_token, how.peak_flops)
+        self._reducer = Reducer(manifest.id, reductions, vocabulary, model, how.row_deadline, state)
+        self._trackers = TrackerRows(
+            Cadence(how.log_every, how.log_first, how.log_window), Filter(how.metrics), reductions, how.name_limit
+        )
+        self._instruments = Instruments(run, [reader.reader for reader in self._readers], vocabulary)
         self._finished: dict[str, Position] = {}
         for name, journal in self._reducer.state.journals.items():
             if journal.over:
@@ -63,7 +81,8 @@ class Agent:
                 if not self._reducer.has_open(name):
                     self._finished[name] = self._outbox.end
         self._destinations = [
-            Destination(name, options, run, self._outbox, directory.cursors) for name, options in manifest.exporters
+            Destination(name, plugins.find_exporter(name), options, run, self._outbox, directory.cursors)
+            for name, options in manifest.exporters
         ]
         self._last_progress = time.monotonic()
         self._progress: object = None
@@ -94,7 +113,7 @@ class Agent:
         items = self._reducer.feed(found)
         if not found:
             items += self._reducer.tick(now)
-        self._unsaved += items
+        self._unsaved += self._trackers.of(items, self._reducer.state)
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
         if (self._unsaved or over) and self._save():
             self._finished |= dict.fromkeys(over, self._outbox.end)
@@ -107,7 +126,8 @@ class Agent:
     def _save(self) -> bool:
         """Put what was made into the outbox; tell whether that worked. On a full disk it is tried again."""
         try:
-            self._outbox.append(self._unsaved, self._follower.positions, self._reducer.state)
+            checkpoint = Checkpoint(self._follower.positions, self._reducer.state)
+            self._outbox.append(self._unsaved, self._encode(checkpoint))
         except OSError as error:
             if not self._disk_failed:
                 logger.warning("the outbox cannot be written, nothing more is read until it can: %s", error)
@@ -123,16 +143,17 @@ class Agent:
     def _show_delivery(self) -> None:
         by_exporter = {d.label: d for d in self._destinations}
         show = self._instruments.show_totals
-        show(semconv.METRIC_DELIVERED, semconv.EXPORTER, {name: d.taken for name, d in by_exporter.items()})
-        show(semconv.METRIC_FAILURES, semconv.EXPORTER, {name: d.failures for name, d in by_exporter.items()})
+        show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {name: d.taken for name, d in by_exporter.items()})
+        show(semconv.METRIC_TELEMETRY_FAILURES, semconv.EXPORTER, {name: d.failures for name, d in by_exporter.items()})
         refused = sum(d.refused for d in self._destinations)
         outbox = sum(d.lost_batches for d in self._destinations)
         losses = self._follower.losses() | {
             "refused_by_exporter": refused,
             "outbox_retention": outbox,
             "not_understood": self._reducer.failed,
+            "name_limit": self._trackers.dropped,
         }
-        show(semconv.METRIC_DROPPED, semconv.ERROR_TYPE, losses)
+        show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, losses)
 
     def _may_end(self) -> bool:
         if self.stopped.is_set():

@@ -10,16 +10,17 @@ of its own, marked late.
 
 from __future__ import annotations
 
-import fnmatch
 import logging
-import math
+from array import array
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from otel_rl import semconv
-from otel_rl.agent import assemble
+from otel_rl.agent import assemble, derive, rows
 from otel_rl.agent.follow import Lost
-from otel_rl.agent.state import Journal, Number, OpenStep, State
-from otel_rl.export import Event, Params, Row, Span
+from otel_rl.agent.state import Journal, OpenStep, State
+from otel_rl.export import Event, Params, Span
 from otel_rl.ids import step_ids
 from otel_rl.memory import parse_snapshot
 from otel_rl.records import (
@@ -29,17 +30,23 @@ from otel_rl.records import (
     Logged,
     Record,
     Refusals,
+    Sampled,
     SpanEnded,
     SpanStarted,
     Started,
     StepEnded,
     StepStarted,
+    Tabled,
 )
+from otel_rl.stats.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from otel_rl.agent.derive import Model
+    from otel_rl.agent.naming import Reductions
     from otel_rl.export import Item
+    from otel_rl.semconv.recognise import Vocabulary
 
 logger = logging.getLogger(__name__)
 _NS = 1_000_000_000
@@ -50,7 +57,9 @@ class Reducer:
 
     Args:
         run_id: Identity of the run.
-        reduce: Reducer by name pattern; the first that matches counts, and mean if none does.
+        reductions: How each metric is reduced.
+        vocabulary: What the names mean.
+        model: What FLOPs follow from.
         deadline: Seconds after which a step is closed though ranks are missing.
         state: Where to go on.
 
@@ -59,10 +68,20 @@ class Reducer:
         failed: Records that it could not take in.
     """
 
-    def __init__(self, run_id: str, reduce: Mapping[str, str], deadline: float, state: State | None = None) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        reductions: Reductions,
+        vocabulary: Vocabulary,
+        model: Model,
+        deadline: float,
+        state: State | None = None,
+    ) -> None:
         self.state = State() if state is None else state
         self._run_id = run_id
-        self._patterns = dict(reduce)
+        self._reductions = reductions
+        self._vocabulary = vocabulary
+        self._model = model
         self._deadline = int(deadline * _NS)
         self._items: list[Item] = []
         self._phases: list[Span] = []
@@ -109,7 +128,7 @@ class Reducer:
         """Tell whether a step is open that the journal took part in."""
         journal = self.state.journals.get(name)
         steps = {} if journal is None else self.state.steps.get(journal.started.attempt, {})
-        return any(name in step.begun or any(name in by for by in step.values.values()) for step in steps.values())
+        return any(name in step.begun or name in step.reported for step in steps.values())
 
     def _taken_items(self) -> list[Item]:
         items, self._items = self._items, []
@@ -118,7 +137,7 @@ class Reducer:
     def _take(self, name: str, journal: Journal, record: Record) -> None:
         journal.last_time = max(journal.last_time, getattr(record, "time", 0))
         match record:
-            case Logged():
+            case Logged() | Sampled() | Tabled():
                 self._log(name, journal, record)
             case SpanStarted():
                 self._remember_memory(journal, record.memory)
@@ -158,11 +177,22 @@ class Reducer:
     def _is_closed(self, journal: Journal, number: int) -> bool:
         return number <= self.state.closed.get(journal.started.attempt, -1)
 
-    def _log(self, name: str, journal: Journal, record: Logged) -> None:
+    def _log(self, name: str, journal: Journal, record: Logged | Sampled | Tabled) -> None:
         journal.takes_part = True
         step = self._step(journal, record.step)
-        for metric, value in record.values.items():
-            step.values.setdefault(metric, {})[name] = value
+        if name not in step.reported:
+            step.reported.append(name)
+        match record:
+            case Logged():
+                for metric, value in record.values.items():
+                    step.values.setdefault(metric, {})[name] = value
+                    if record.weight != 1.0:
+                        step.weights.setdefault(metric, {})[name] = record.weight
+            case Sampled():
+                for metric, doubles in record.values.items():
+                    step.samples.setdefault(metric, Pool()).add(array("d", doubles))
+            case Tabled():
+                step.tables.append((name, record))
         step.time = max(step.time, record.time)
         if journal.step != record.step:
             step.heard_at = record.time
@@ -181,6 +211,10 @@ class Reducer:
         if begun.kind is None and not journal.lost:  # when a lost process left the phase, nobody knows
             of_phase = step.seconds.setdefault(begun.name, {})
             of_phase[name] = of_phase.get(name, 0.0) + (ended.time - begun.time) / _NS
+            tokens = span.attributes.get("tokens")
+            if isinstance(tokens, (int, float)):
+                worked_on = step.tokens.setdefault(begun.name, {})
+                worked_on[name] = worked_on.get(name, 0.0) + tokens
 
     def _end_step(self, name: str, journal: Journal, record: StepEnded) -> None:
         journal.step = -1
@@ -202,9 +236,9 @@ class Reducer:
         attributes = {semconv.PHASE: phases[-1]} if phases else {}
         inside = None if journal.step < 0 else journal.step
         self._items.append(
-            Event(semconv.PROCESS_LOST, time, attributes, inside, journal.started.rank)  # type: ignore[arg-type]
+            Event(semconv.EVENT_PROCESS_LOST, time, attributes, inside, journal.started.rank)  # type: ignore[arg-type]
         )
-        self._abandon(name, journal, time, semconv.PROCESS_LOST)
+        self._abandon(name, journal, time, semconv.EVENT_PROCESS_LOST)
 
     def _abandon(self, name: str, journal: Journal, time: int, error: str | None) -> None:
         """End what the process left open."""
@@ -261,33 +295,33 @@ class Reducer:
         self._items.extend(step.spans)
         if step.begun and step.ended and not late:
             self._items.append(assemble.root(ids, attempt, number, step.begun, step.ended, step.attributes, step.error))
-        values = {name: _combine(self._reducer(name), by.values()) for name, by in step.values.items()}
-        for name, seconds in self._times(step).items():
-            values.setdefault(name, seconds)
-        if not values:
-            return
-        self._items.append(
-            Row(
-                step=number,
-                time_unix_nano=step.time,
-                values=values,
-                attempt=attempt,
-                missing_ranks=self._missing(attempt, step),
-                late=late,
-                trace_id=f"{ids.trace_id:032x}" if step.begun else "",
-                span_id=f"{ids.span_id:016x}" if step.begun else "",
-            )
+        ranks = {journal: known.started.rank for journal, known in self.state.journals.items()}
+        if step.values or step.samples:
+            self._learn([*step.values, *step.samples])
+        values, nonfinite = rows.reduced(step, self._reductions)
+        values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
+        if values:
+            row = rows.row(ids, attempt, number, step, values, nonfinite)
+            self._items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late))
+        self._items.extend(rows.tables(attempt, number, step.tables, ranks))
+
+    def _learn(self, names: Iterable[str]) -> None:
+        if self._vocabulary.learn(names):
+            self.state.dialect = self._vocabulary.chosen or ""
+            self._reductions.forget()
+
+    def _measured(self, attempt: int, step: OpenStep) -> derive.Step:
+        """Return what the phases and the ends of the step tell, of the rank that took longest."""
+        ended = {name: time for name, time in step.ended.items() if name in step.begun and name not in step.abandoned}
+        return derive.Step(
+            seconds=max(((time - step.begun[name]) / _NS for name, time in ended.items()), default=0.0),
+            phases={phase: max(by.values()) for phase, by in step.seconds.items()},
+            tokens={phase: sum(by.values()) for phase, by in step.tokens.items()},
+            devices=sum(journal.is_rank for journal in self._journals_of(attempt)) or 1,
         )
 
-    def _times(self, step: OpenStep) -> dict[str, float]:
-        """Return the seconds of the step and of its phases, of the rank that took longest."""
-        ended = {name: time for name, time in step.ended.items() if name in step.begun and name not in step.abandoned}
-        whole = [(time - step.begun[name]) / _NS for name, time in ended.items()]
-        times = {f"time/{phase}": max(by.values()) for phase, by in step.seconds.items()}
-        return times | ({"time/step": max(whole)} if whole else {})
-
     def _missing(self, attempt: int, step: OpenStep) -> tuple[int, ...]:
-        reported = set(step.ended).union(*step.values.values())
+        reported = {*step.ended, *step.reported}
         return tuple(
             sorted(
                 journal.started.rank
@@ -299,24 +333,3 @@ class Reducer:
                 and name not in reported
             )
         )
-
-    def _reducer(self, name: str) -> str:
-        return next((r for pattern, r in self._patterns.items() if fnmatch.fnmatchcase(name, pattern)), "mean")
-
-
-def _combine(reducer: str, values: Iterable[Number]) -> Number:
-    """Reduce the values of the ranks; those that are not finite count only where no other is there."""
-    given = list(values)
-    finite = [value for value in given if math.isfinite(value)] or given
-    if all(value == finite[0] for value in finite) and reducer != "sum":
-        return finite[0]
-    match reducer:
-        case "sum":
-            return sum(finite) if len(finite) > 1 else finite[0]
-        case "max":
-            return max(finite)
-        case "min":
-            return min(finite)
-        case "last":
-            return finite[-1]
-    return math.fsum(finite) / len(finite)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from otel_rl.cadence import Window
 from otel_rl.export import AttributeValue, Span
-from otel_rl.records import SpanStarted, Started
+from otel_rl.journal import Position
+from otel_rl.records import SpanStarted, Started, Tabled
+from otel_rl.stats.pool import Pool
 
 Number = int | float
 
@@ -54,7 +57,12 @@ class OpenStep(msgspec.Struct):
 
     Attributes:
         values: By name, then by journal.
+        weights: How many samples a value stands for, where that was said; by name, then by journal.
+        samples: Pooled over journals, by name.
+        tables: With the journal that each is from.
+        reported: Journals that logged something.
         seconds: Time in phases by name, then by journal.
+        tokens: Tokens that phases say they worked on, by name, then by journal.
         begun: When each journal began the step.
         ended: When each journal ended it.
         abandoned: Journals whose process died inside it.
@@ -66,7 +74,12 @@ class OpenStep(msgspec.Struct):
     """
 
     values: dict[str, dict[str, Number]] = {}
+    weights: dict[str, dict[str, float]] = {}
+    samples: dict[str, Pool] = {}
+    tables: list[tuple[str, Tabled]] = []
+    reported: list[str] = []
     seconds: dict[str, dict[str, float]] = {}
+    tokens: dict[str, dict[str, float]] = {}
     begun: dict[str, int] = {}
     ended: dict[str, int] = {}
     abandoned: list[str] = []
@@ -78,8 +91,25 @@ class OpenStep(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """Everything that the reducer knows; `steps` and `closed` are by attempt."""
+    """Everything that the reducer knows; `steps` and `closed` are by attempt.
+
+    Attributes:
+        journals: What is known of each process.
+        steps: The open steps by number.
+        closed: The last step that was closed.
+        dialect: Which framework the names showed the trainer to be; empty if that is not known.
+        window: What was averaged since the last row that left.
+    """
 
     journals: dict[str, Journal] = {}
     steps: dict[int, dict[int, OpenStep]] = {}
     closed: dict[int, int] = {}
+    dialect: str = ""
+    window: Window = {}
+
+
+class Checkpoint(msgspec.Struct):
+    """Where an agent was: how far it had read each journal, and what it had not made items of yet."""
+
+    positions: dict[str, Position]
+    state: State

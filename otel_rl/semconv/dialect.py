@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -79,7 +78,6 @@ class Reading(msgspec.Struct, frozen=True):
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     metrics: dict[str, str | Entry]
-    modules: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ("",)
     phases: dict[str, str] = {}
     passing: dict[str, str] = {}
@@ -99,7 +97,7 @@ class _Rule:
         parts = [re.escape(literal) for literal in literals]
         self.regex = re.compile("".join(a + b for a, b in zip(parts, [*groups, ""], strict=True)))
         self._phases = phases
-        self._phase_names = {phase: name for name, phase in reversed(phases.items())}
+        self._phase_names = {phase: name for name, phase in reversed(list(phases.items()))}
 
     def read(self, name: str) -> AttributeMap | None:
         """Return the attributes that `name` has by this rule."""
@@ -131,13 +129,11 @@ class Dialect:
 
     Attributes:
         name: Its name.
-        modules: Modules that a trainer of this framework has imported.
         phases: The framework's names of phases, and ours for them.
     """
 
     def __init__(self, name: str, file: _File) -> None:
         self.name = name
-        self.modules = file.modules
         self.phases = file.phases
         self._passing = [(_Rule(pattern, Entry(""), {}).regex, reason) for pattern, reason in file.passing.items()]
         entries = {pattern: Entry(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
@@ -220,10 +216,3 @@ def dialect(name: str) -> Dialect:
         FileNotFoundError: There is none of this name.
     """
     return Dialect(name, msgspec.yaml.decode(registry.content("dialects", f"{name}.yaml"), type=_File))
-
-
-@cache
-def dialects() -> tuple[str, ...]:
-    """Return the names of the dialects."""
-    files = resources.files("otel_rl.semconv").joinpath("dialects").iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))

@@ -16,8 +16,9 @@ _FACTORS = {
     ("{TFLOP}", "{FLOP}"): 1e12,
     ("{TFLOP}/s", "{FLOP}/s"): 1e12,
     ("{GFLOP}/s", "{FLOP}/s"): 1e9,
-    ("ms/{token}", "s/{token}"): 1e-3,
-    ("us/{token}", "s/{token}"): 1e-6,
+    ("s/{token}", "s"): 1.0,
+    ("ms/{token}", "s"): 1e-3,
+    ("us/{token}", "s"): 1e-6,
 }
 _DIMENSIONLESS = frozenset({"", "1", "nat"})
 

@@ -11,11 +11,12 @@ from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.state import Journal
 from otel_rl.export import Row, RunInfo
 from otel_rl.records import Started
+from otel_rl.semconv.recognise import Vocabulary
 
 
 def instruments() -> tuple[Instruments, InMemoryMetricReader]:
     reader = InMemoryMetricReader()
-    return Instruments(RunInfo("i", "p", "n", "."), [reader], "auto"), reader
+    return Instruments(RunInfo("i", "p", "n", "."), [reader], Vocabulary("auto")), reader
 
 
 def points(reader: InMemoryMetricReader, name: str) -> dict[tuple[Any, ...], float]:
@@ -53,13 +54,13 @@ def test_a_registered_name_is_its_own_meaning() -> None:
     assert points(reader, "rl.metric") == {}
 
 
-def test_names_are_bounded_and_what_exceeds_them_is_counted() -> None:
-    """The first thousand names of no dialect are kept."""
+def test_series_are_bounded_and_what_exceeds_them_is_counted() -> None:
+    """The first two thousand series of what is logged are kept."""
     shown, reader = instruments()
-    shown.show([Row(0, 0, {f"name/{n}": 1.0 for n in range(1200)})])
+    shown.show([Row(0, 0, {f"name/{n}": 1.0 for n in range(2200)})])
 
-    assert len(points(reader, "rl.metric")) == 1000
-    assert points(reader, "rl.telemetry.dropped") == {("metric_names",): 200}
+    assert len(points(reader, "rl.metric")) == 2000
+    assert points(reader, "rl.telemetry.dropped") == {("series_limit",): 200}
 
 
 def test_refusals_add_up_over_attempts() -> None:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_rl.agent.derive import Model
 from otel_rl.agent.follow import Lost
+from otel_rl.agent.naming import Reductions
 from otel_rl.agent.reduce import Reducer
 from otel_rl.agent.state import State
 from otel_rl.export import Event, Row, Span
@@ -24,6 +26,7 @@ from otel_rl.records import (
     StepEnded,
     StepStarted,
 )
+from otel_rl.semconv.recognise import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +38,12 @@ S = 1_000_000_000
 
 def started(rank: int = 0, *, attempt: int = 0, local: int = 1, role: str = "") -> Started:
     return Started("run", attempt, rank, local, local, role, 1, "host", 4096, 0)
+
+
+def reducing(patterns: dict[str, str] | None = None, state: State | None = None, dialect: str = "auto") -> Reducer:
+    """Return a reducer that waits 10 s for the ranks."""
+    vocabulary = Vocabulary(dialect)
+    return Reducer("run", Reductions(patterns or {}, vocabulary.read), vocabulary, Model(), 10, state)
 
 
 def rows(items: Sequence[Item]) -> list[Row]:
@@ -51,17 +60,19 @@ def feed(reducer: Reducer, journal: str, *records: Record) -> list[Item]:
 
 def test_a_row_leaves_when_the_next_step_begins() -> None:
     """Until then something may still be logged for the step, such as its evaluation."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     before = feed(reducer, "a", started(), *step(0, 0, Logged(0, 1, {"x": 1.0})), Logged(0, 2 * S, {"eval": 2.0}))
     after = feed(reducer, "a", StepStarted(1, 3 * S, b""))
 
     assert rows(before) == []
-    assert [row.values for row in rows(after)] == [{"x": 1.0, "eval": 2.0, "time/step": 1.0}]
+    assert [row.values for row in rows(after)] == [
+        {"x": 1.0, "eval": 2.0, "time/step": 1.0, "perf/steps_per_second": 1.0}
+    ]
 
 
 def test_a_row_leaves_at_the_deadline() -> None:
     """When nothing follows, the row leaves after the deadline, and not before."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     feed(reducer, "a", started(), *step(0, 0, Logged(0, 1, {"x": 1.0})))
 
     assert rows(reducer.tick(10 * S)) == []
@@ -70,7 +81,7 @@ def test_a_row_leaves_at_the_deadline() -> None:
 
 def test_a_step_that_runs_for_long_is_never_overdue() -> None:
     """The deadline counts from the end of a step; one step may take hours."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     feed(reducer, "a", started(), StepStarted(0, 0, b""), Logged(0, 1, {"x": 1.0}))
 
     assert reducer.tick(100_000 * S) == []
@@ -78,7 +89,7 @@ def test_a_step_that_runs_for_long_is_never_overdue() -> None:
 
 def test_late_values_are_a_row_of_their_own() -> None:
     """What comes for a step whose row has left is marked late, and repeats nothing."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     feed(reducer, "a", started(), *step(0, 0, Logged(0, 1, {"x": 1.0})), *step(1, 2 * S))
     late = feed(reducer, "a", Logged(0, 5 * S, {"eval": 0.5}), StepStarted(2, 6 * S, b""))
 
@@ -87,7 +98,7 @@ def test_late_values_are_a_row_of_their_own() -> None:
 
 def test_a_hung_rank_delays_a_row_by_the_deadline_and_is_named() -> None:
     """Rank 1 stays inside the step: after the deadline the row leaves without it."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     feed(reducer, "a", started(0, local=2), *step(0, 0, Logged(0, 1, {"x": 1.0})), StepStarted(1, S, b""))
     feed(reducer, "b", started(1, local=2), StepStarted(0, 0, b""))
     early, late = reducer.tick(5 * S), reducer.tick(20 * S)
@@ -98,7 +109,7 @@ def test_a_hung_rank_delays_a_row_by_the_deadline_and_is_named() -> None:
 
 def test_a_rank_that_never_appears_holds_up_only_the_first_rows() -> None:
     """With rank 0 alone recording, rows wait for the others once, and then no more."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     at_first = feed(reducer, "a", started(0, local=8), *step(0, 0), StepStarted(1, 2 * S, b""))
     later = feed(reducer, "a", StepEnded(1, 11 * S, b""), StepStarted(2, 11 * S, b""))
 
@@ -108,7 +119,7 @@ def test_a_rank_that_never_appears_holds_up_only_the_first_rows() -> None:
 
 def test_nan_never_enters_a_mean() -> None:
     """Ranks that are not finite are left out, unless there is nothing else."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     for name, rank, value in (("a", 0, math.nan), ("b", 1, 2.0), ("c", 2, 4.0)):
         feed(reducer, name, started(rank), Logged(0, 1, {"x": value, "y": math.inf}))
     items = [item for name in "abc" for item in feed(reducer, name, Finished(2))]
@@ -119,7 +130,7 @@ def test_nan_never_enters_a_mean() -> None:
 @pytest.mark.parametrize(("how", "expected"), [("mean", 2.5), ("sum", 5), ("max", 4), ("min", 1), ("last", 4)])
 def test_each_reducer(how: str, expected: float) -> None:
     """A pattern chooses how ranks are reduced."""
-    reducer = Reducer("run", {"x*": how}, 10)
+    reducer = reducing({"x*": how})
     for name, rank, value in (("a", 0, 1), ("b", 1, 4)):
         feed(reducer, name, started(rank), Logged(0, 1, {"x/y": value}))
     items = [item for name in "ab" for item in feed(reducer, name, Finished(2))]
@@ -129,7 +140,7 @@ def test_each_reducer(how: str, expected: float) -> None:
 
 def test_an_int_that_all_ranks_agree_on_stays_an_int() -> None:
     """A mean does not turn 2**60 into a float when there is nothing to average."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     for name, rank in (("a", 0), ("b", 1)):
         feed(reducer, name, started(rank), Logged(0, 1, {"tokens": 2**60 + 1}))
     items = [item for name in "ab" for item in feed(reducer, name, Finished(2))]
@@ -140,7 +151,7 @@ def test_an_int_that_all_ranks_agree_on_stays_an_int() -> None:
 
 def test_a_lost_process_ends_its_spans_with_an_error() -> None:
     """Phase and step end as `rl.process.lost`; the event names rank, step and phase; no time is made up."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     open_phase = SpanStarted(7, 8, bytes(16), 0, "generate", 5, b"")
     items = feed(reducer, "a", started(3), StepStarted(0, 0, b""), open_phase, Logged(0, 6, {"x": 1.0}), Lost(9))
 
@@ -155,7 +166,7 @@ def test_a_lost_process_ends_its_spans_with_an_error() -> None:
 
 def test_a_step_named_far_ahead_does_not_make_later_steps_late() -> None:
     """`log(step=…)` on another axis is kept apart from the steps that are marked."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     items = feed(reducer, "a", started(), *step(0, 0), Logged(10_000, S, {"eval": 1.0}))
     items += reducer.tick(100 * S)
     items += feed(reducer, "a", *step(1, 101 * S), *step(2, 103 * S), Finished(110 * S))
@@ -185,12 +196,12 @@ def _recordings(draw: st.DrawFn) -> list[tuple[str, Record]]:
 def test_going_on_from_a_checkpoint_changes_nothing(recording: list[tuple[str, Record]], data: st.DataObject) -> None:
     """An agent that dies anywhere and starts from its last checkpoint makes what one that lives makes."""
     cut = data.draw(st.integers(0, len(recording)))
-    whole = Reducer("run", {}, 10)
+    whole = reducing()
     expected = [*whole.feed(recording[:cut]), *whole.feed(recording[cut:])]
-    first = Reducer("run", {}, 10)
+    first = reducing()
     actual = first.feed(recording[:cut])
     saved = msgspec.msgpack.encode(first.state)
-    second = Reducer("run", {}, 10, msgspec.msgpack.decode(saved, type=State))
+    second = reducing({}, msgspec.msgpack.decode(saved, type=State))
     actual += second.feed(recording[cut:])
 
     assert actual == expected
@@ -199,7 +210,7 @@ def test_going_on_from_a_checkpoint_changes_nothing(recording: list[tuple[str, R
 @given(_recordings())
 def test_every_step_is_one_row_in_order(recording: list[tuple[str, Record]]) -> None:
     """Whatever the interleaving: each step that was logged is one row that is not late, and they ascend."""
-    reducer = Reducer("run", {}, 10)
+    reducer = reducing()
     items = [item for record in recording for item in reducer.feed([record])]
     on_time = [row.step for row in rows(items) if not row.late]
     logged = {record.step for _, record in recording if isinstance(record, (Logged, StepStarted))}

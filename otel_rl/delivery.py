@@ -7,22 +7,20 @@ import threading
 from collections import deque
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from otel_rl import plugins
-from otel_rl.agent.outbox import Batch, Place
 from otel_rl.directory import write_atomically
-from otel_rl.export import ENTRY_POINT_GROUP, Exporter, Refused
+from otel_rl.export import Refused
 from otel_rl.journal import Reader
+from otel_rl.outbox import Batch, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from otel_rl.agent.outbox import Outbox
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import Exporter, Item, RunInfo
     from otel_rl.journal import Position
 
 logger = logging.getLogger(__name__)
@@ -30,8 +28,22 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 _ANEW_AFTER = 5
 
 
+class Source(Protocol):
+    """An outbox as its readers see it.
+
+    Attributes:
+        path: The directory of its segments.
+        end: Where it ends, as far as that is known.
+        grown: Notified when it grew, or should be looked at.
+    """
+
+    path: Path
+    end: Position
+    grown: threading.Condition
+
+
 class Destination(threading.Thread):
-    """Delivers the outbox to one exporter, from its cursor on.
+    """Delivers an outbox to one exporter, from its cursor on.
 
     The exporter is built, called and shut down here, in one thread. What it does not take is offered
     again, after a pause that doubles from 0.25 s to 30 s, and after five failures in a row to an exporter
@@ -45,7 +57,15 @@ class Destination(threading.Thread):
         last_error: What it said last.
     """
 
-    def __init__(self, name: str, options: Mapping[str, object], run: RunInfo, outbox: Outbox, cursors: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[..., Exporter],
+        options: Mapping[str, object],
+        run: RunInfo,
+        outbox: Source,
+        cursors: Path,
+    ) -> None:
         super().__init__(name=f"otel-rl-{name}", daemon=True)
         self._options = options
         self._run_info = run
@@ -56,8 +76,8 @@ class Destination(threading.Thread):
         self._waiting: deque[tuple[Item, Place]] = deque()  # items, each with the place behind it
         self._closing = threading.Event()
         self._stopped = threading.Event()
-        self._factory = plugins.find(ENTRY_POINT_GROUP, name)
-        self._size = int(getattr(self._factory, "batch_size", 1))
+        self._factory = factory
+        self._size = int(getattr(factory, "batch_size", 1))
         self._exporter: Exporter | None = None
         self._in_a_row = 0
         self.label = name

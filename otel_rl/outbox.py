@@ -1,6 +1,6 @@
-"""The outbox: what the reducer made, on disk, until every destination has it.
+"""The outbox: what the agent made, on disk, until every destination has it.
 
-It is a journal of batches. A batch holds items together with the reducer's state behind them, so that
+It is a journal of batches. A batch holds items together with a checkpoint of who made them, so that
 either both are there or neither: an agent that starts anew goes on exactly where the last one was.
 """
 
@@ -11,26 +11,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.state import State
 from otel_rl.export import Event, Params, Row, Span, Table
 from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from otel_rl.export import Item
 
 
-class Checkpoint(msgspec.Struct):
-    """Where an agent was: how far it had read each journal, and what it had not made items of yet."""
-
-    positions: dict[str, Position]
-    state: State
-
-
 class Batch(msgspec.Struct, array_like=True):
-    """What was made at once; the checkpoint is encoded, since only the last one is ever read."""
+    """What was made at once, and its maker's checkpoint: MessagePack, since only the last one is ever read."""
 
     items: list[Row | Params | Table | Event | Span]
     checkpoint: msgspec.Raw
@@ -44,7 +36,14 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """The writing end; readers are told when there is something new."""
+    """The writing end; readers are told when there is something new.
+
+    Attributes:
+        path: The directory of its segments.
+        grown: Notified when there is something new.
+        checkpoint: What the last batch carried when this was opened; empty if there is none.
+        end: Where the next batch will be.
+    """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self.path = path
@@ -52,12 +51,10 @@ class Outbox:
         self.checkpoint = _last_checkpoint(path)
         self._writer = Writer(path, limit_bytes=limit_bytes)
         self.end = self._writer.position
-        self._encode = msgspec.msgpack.Encoder().encode
 
-    def append(self, items: Sequence[Item], positions: Mapping[str, Position], state: State) -> None:
+    def append(self, items: Sequence[Item], checkpoint: bytes) -> None:
         """Write a batch; `end` is behind it then."""
-        raw = msgspec.Raw(self._encode(Checkpoint(dict(positions), state)))
-        self._writer.append(Batch(list(items), raw))
+        self._writer.append(Batch(list(items), msgspec.Raw(checkpoint)))
         with self.grown:
             self.end = self._writer.position
             self.grown.notify_all()
@@ -67,7 +64,7 @@ class Outbox:
         self._writer.close()
 
 
-def _last_checkpoint(path: Path) -> Checkpoint | None:
+def _last_checkpoint(path: Path) -> bytes:
     for number in reversed(segment_numbers(path)):
         reader = Reader(path, Batch, Position(number, 0))
         last: Batch | None = None
@@ -75,5 +72,5 @@ def _last_checkpoint(path: Path) -> Checkpoint | None:
             last = batches[-1]
         reader.close()
         if last is not None:
-            return msgspec.msgpack.decode(last.checkpoint, type=Checkpoint)
-    return None
+            return bytes(last.checkpoint)
+    return b""

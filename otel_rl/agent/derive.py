@@ -1,0 +1,100 @@
+"""Metrics that follow from others: rates, time per token, FLOP/s, model FLOPs utilisation, perplexity.
+
+Nothing is derived that the trainer logged itself, under whatever name its dialect has for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl import semconv
+from otel_rl.semconv import registry
+from otel_rl.stats import efficiency
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.semconv.dialect import Reading
+
+_LOG_LIKELIHOOD_LOSSES = ("sft", "nll")
+
+
+class Model(msgspec.Struct, frozen=True):
+    """What the FLOPs of a step follow from.
+
+    Attributes:
+        parameters: Trainable parameters of the model; 0 if not told.
+        flops_per_token: FLOPs for training on one token; 0 for 6 for each parameter.
+        peak_flops: FLOP/s that one device can do; 0 if not told.
+    """
+
+    parameters: float = 0.0
+    flops_per_token: float = 0.0
+    peak_flops: float = 0.0
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What was measured of a step.
+
+    Attributes:
+        seconds: Its duration, 0 if not known.
+        phases: Seconds by phase, of the rank that took longest.
+        tokens: Tokens by phase, of all ranks together.
+        devices: How many devices worked on it.
+    """
+
+    seconds: float
+    phases: dict[str, float]
+    tokens: dict[str, float]
+    devices: int
+
+
+def derived(
+    values: Mapping[str, float], step: Step, model: Model, read: Callable[[str], Reading | None]
+) -> dict[str, float]:
+    """Return what follows from the values of a row and the measurements of its step, by name."""
+    known = {reading.metric: value * reading.factor for name, value in values.items() if (reading := read(name))}
+    found = {f"time/{phase}": seconds for phase, seconds in step.phases.items()}
+    if step.seconds > 0:
+        found["time/step"] = step.seconds
+        found["perf/steps_per_second"] = 1 / step.seconds
+    for phase, tokens in step.tokens.items():
+        if tokens > 0 and (seconds := step.phases.get(phase, 0.0)) > 0:
+            found[f"perf/{phase}/tokens_per_second"] = efficiency.rate(tokens, seconds)
+            found[f"perf/{phase}/tokens_per_second_per_gpu"] = efficiency.rate(tokens, seconds, step.devices)
+            found[f"time_per_token/{phase}"] = efficiency.time_per_token(seconds, tokens)
+    tokens = known.get(semconv.METRIC_TRAIN_STEP_TOKENS) or _trained_on(step.tokens)
+    if tokens and step.seconds > 0:
+        found["perf/tokens_per_second"] = efficiency.rate(tokens, step.seconds)
+        found["perf/tokens_per_second_per_gpu"] = efficiency.rate(tokens, step.seconds, step.devices)
+    flops = known.get(semconv.METRIC_TRAIN_FLOPS) or tokens * (
+        model.flops_per_token or efficiency.training_flops(model.parameters, 1)
+    )
+    if flops and step.seconds > 0:
+        found["perf/tflops_per_gpu"] = efficiency.rate(flops, step.seconds, step.devices) / 1e12
+        if model.peak_flops:
+            found["perf/mfu"] = efficiency.model_flops_utilisation(flops, step.seconds, step.devices, model.peak_flops)
+    found |= _perplexities(values, read)
+    return {name: value for name, value in found.items() if name not in values and not _is_told(name, known, read)}
+
+
+def _is_told(name: str, known: Mapping[str, float], read: Callable[[str], Reading | None]) -> bool:
+    reading = read(name)
+    return reading is not None and not reading.attributes and reading.metric in known
+
+
+def _trained_on(tokens: Mapping[str, float]) -> float:
+    return max((n for phase, n in tokens.items() if registry.stages().get(phase) == "train"), default=0.0)
+
+
+def _perplexities(values: Mapping[str, float], read: Callable[[str], Reading | None]) -> dict[str, float]:
+    """Return exp(loss) for losses that are mean negative log-likelihoods; of a policy loss it means nothing."""
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        reading = read(name)
+        if reading is not None and dict(reading.attributes).get(semconv.LOSS_TYPE) in _LOG_LIKELIHOOD_LOSSES:
+            head, _, _ = name.rpartition("/")
+            found[f"{head}/perplexity" if head else "perplexity"] = efficiency.perplexity(value)
+    return found

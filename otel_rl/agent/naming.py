@@ -1,0 +1,83 @@
+"""Decides how a metric is reduced, from what the user said and from its name."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.stats import statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from otel_rl.semconv.dialect import Reading
+
+SAMPLE_STATISTICS = ("mean", "max", "min", "std", "sum", "count")
+_MOST_REMEMBERED = 20_000
+
+
+class Reduction(NamedTuple):
+    """How one metric is reduced.
+
+    Attributes:
+        name: What the reduced value is called.
+        statistics: Which statistics: one keeps the name, several are `name/<statistic>` each.
+    """
+
+    name: str
+    statistics: tuple[str, ...]
+
+    def names(self) -> list[str]:
+        """Return the names of the reduced values, in the order of the statistics."""
+        return [self.name] if len(self.statistics) == 1 else [f"{self.name}/{s}" for s in self.statistics]
+
+
+class Reductions:
+    """How metrics are reduced over ranks and samples.
+
+    The first of these that says something counts: the user's patterns, a tag in the name (`loss@sum`), the
+    dialect, a last component that is a statistic (`score/max`). Else scalars are averaged, and samples give
+    all statistics.
+
+    Args:
+        patterns: Statistic, or statistics, by name pattern.
+        read: What the dialect says of a name.
+        quantiles: More statistics of samples, such as "p95".
+    """
+
+    def __init__(
+        self,
+        patterns: Mapping[str, str | Sequence[str]],
+        read: Callable[[str], Reading | None],
+        quantiles: Sequence[str] = (),
+    ) -> None:
+        self._patterns = {p: (s,) if isinstance(s, str) else tuple(s) for p, s in patterns.items()}
+        self._read = read
+        self._all = (*SAMPLE_STATISTICS, *quantiles)
+        self._remembered: dict[tuple[str, bool], Reduction] = {}
+
+    def of(self, name: str, *, samples: bool = False) -> Reduction:
+        """Return how the metric of this name is reduced."""
+        found = self._remembered.get((name, samples))
+        if found is None:
+            found = self._decide(name, samples)
+            if len(self._remembered) < _MOST_REMEMBERED:
+                self._remembered[name, samples] = found
+        return found
+
+    def forget(self) -> None:
+        """Decide anew: the dialect has changed."""
+        self._remembered.clear()
+
+    def _decide(self, name: str, samples: bool) -> Reduction:
+        for pattern, chosen in self._patterns.items():
+            if fnmatch.fnmatchcase(name, pattern):
+                return Reduction(name, chosen)
+        plain, tag = statistics.split_tag(name)
+        if tag is not None:
+            return Reduction(plain, (tag,))
+        component = statistics.trailing_component(name)
+        if samples:
+            return Reduction(name, self._all if component is None else (component,))
+        reading = self._read(name)
+        return Reduction(name, ((reading.reduce if reading else "") or component or "mean",))

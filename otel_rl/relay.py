@@ -1,0 +1,61 @@
+"""Destinations that only the trainer's process can build, such as a lambda: threads that read what the agent made."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from otel_rl.delivery import Destination
+from otel_rl.journal import START, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from otel_rl.directory import RunDirectory
+    from otel_rl.export import Exporter, RunInfo
+
+
+class _GrowingOutbox:
+    """An outbox that another process writes; where it ends is known only at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.grown = threading.Condition()
+        self.end: Position = START
+
+
+class Relay:
+    """Delivers the agent's outbox to destinations of this process, each in a thread of its own.
+
+    Args:
+        run: The run that is shown.
+        directory: Its directory.
+        factories: What builds each destination, by a name that is the same when the run is started again.
+    """
+
+    def __init__(self, run: RunInfo, directory: RunDirectory, factories: Mapping[str, Callable[..., Exporter]]) -> None:
+        self._outbox = _GrowingOutbox(directory.outbox)
+        self._destinations = [
+            Destination(name, factory, {}, run, self._outbox, directory.cursors) for name, factory in factories.items()
+        ]
+        for destination in self._destinations:
+            destination.start()
+
+    def finish(self, end: Position | None, timeout: float) -> bool:
+        """Deliver up to `end` and close; tell whether that was done in time. Without an end, stop."""
+        self._outbox.end = end or START
+        for destination in self._destinations:
+            if end is None:
+                destination.stop()
+            else:
+                destination.close_when_done()
+        deadline = time.monotonic() + timeout
+        for destination in self._destinations:
+            destination.join(max(0.0, deadline - time.monotonic()))
+        done = end is not None and not any(destination.is_alive() for destination in self._destinations)
+        if not done:
+            for destination in self._destinations:
+                destination.stop()
+        return done

@@ -1,0 +1,74 @@
+"""What the names of a run mean, and which framework they show the trainer to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl.semconv.dialect import Dialect, Reading, dialect
+from otel_rl.semconv.frameworks import FRAMEWORKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OWN = "otel_rl"
+"""The dialect of what is derived here; it is known beside every other."""
+_MOST_NAMES = 20_000
+
+
+class Vocabulary:
+    """What the names of a run mean.
+
+    With "auto" it is the dialect that reads most of the names seen so far. A name that this one does not
+    know means what all others that know it agree on; where they disagree nothing is guessed.
+
+    Args:
+        name: Name of a dialect, or "auto".
+
+    Attributes:
+        chosen: The dialect that was recognised or given; `None` while several are equally likely.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._own = dialect(OWN)
+        self._all: list[Dialect] = []
+        self.chosen: str | None = None if name == "auto" else name
+        if name == "auto":
+            self._all = [dialect(each) for each in FRAMEWORKS]
+        self._known = dict.fromkeys((each.name for each in self._all), 0)
+        self._seen: set[str] = set()
+        self._read: dict[str, Reading | None] = {}
+
+    def learn(self, names: Iterable[str]) -> bool:
+        """Take note of the names of a row; tell whether another dialect is chosen now."""
+        if not self._all or len(self._seen) >= _MOST_NAMES:
+            return False
+        fresh = [name for name in names if name not in self._seen]
+        if not fresh:
+            return False
+        self._seen.update(fresh)
+        for each in self._all:
+            self._known[each.name] += sum(each.read(name) is not None for name in fresh)
+        most = max(self._known.values())
+        best = [name for name, count in self._known.items() if count == most]
+        before, self.chosen = self.chosen, best[0] if len(best) == 1 else None
+        if self.chosen != before:
+            self._read.clear()
+        return self.chosen != before
+
+    def read(self, name: str) -> Reading | None:
+        """Return what a name means; `None` if that is not known."""
+        try:
+            return self._read[name]
+        except KeyError:
+            reading = self._reading(name)
+            if len(self._read) < _MOST_NAMES:
+                self._read[name] = reading
+            return reading
+
+    def _reading(self, name: str) -> Reading | None:
+        for known in (OWN, self.chosen):
+            if known is not None and (reading := dialect(known).read(name)) is not None:
+                return reading
+        readings = [reading for each in self._all if (reading := each.read(name)) is not None]
+        meanings = {(reading.metric, reading.attributes, reading.factor) for reading in readings}
+        return readings[0] if len(meanings) == 1 else None

@@ -1,0 +1,156 @@
+"""Statistics by name: `mean`, `p95` and the like, alone, as a tag of a metric's name, or as its last component."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Number = int | float
+
+NAMES = ("mean", "max", "min", "sum", "last", "std", "count", "geomean")
+_QUANTILE = re.compile(r"p(\d{1,3}(?:\.\d+)?)")
+
+
+def parse(name: str) -> str | float:
+    """Return the statistic of this name: the name itself, or the quantile between 0 and 1 that it stands for.
+
+    Raises:
+        ValueError: There is none of this name.
+    """
+    if name in NAMES:
+        return name
+    match = _QUANTILE.fullmatch(name)
+    if match is None or float(match[1]) > 100:
+        raise ValueError(f"{name!r} is no statistic; there are {', '.join(NAMES)}, and quantiles such as p50 and p99.9")
+    return float(match[1]) / 100
+
+
+def is_statistic(name: str) -> bool:
+    """Tell whether there is a statistic of this name."""
+    try:
+        parse(name)
+    except ValueError:
+        return False
+    return True
+
+
+def quantile_key(q: float) -> str:
+    """Return the name of a quantile: 0.05 is `p05`, 0.29 is `p29`, 0.999 is `p99.9`, 1 is `p100`."""
+    percent = round(q * 100, 6)
+    return f"p{percent:02.0f}" if percent == int(percent) else f"p{percent:g}"
+
+
+def split_tag(name: str) -> tuple[str, str | None]:
+    """Return a name without its tag, and the statistic that the tag asks for: `loss@sum`, `loss:max`.
+
+    Only a whole statistic is a tag: `accuracy/mean@4` and `x@foo` are names as they are.
+    """
+    for separator in "@:":
+        plain, found, tag = name.rpartition(separator)
+        if found and plain and is_statistic(tag):
+            return plain, tag
+    return name, None
+
+
+def trailing_component(name: str) -> str | None:
+    """Return the last component of a name if it is a statistic: `score/max`, but not `terminated` or `ratio_max`."""
+    component = name.rpartition("/")[2]
+    return component if component != name and is_statistic(component) else None
+
+
+def reduce(statistic: str, values: Sequence[Number], weights: Sequence[float] | None = None) -> Number:
+    """Return one statistic of the scalars of several ranks.
+
+    Values that are not finite count only where no other is there. The mean is weighted by `weights`, which
+    say how many samples each scalar stands for.
+
+    Raises:
+        ValueError: There is no such statistic, or there are no values.
+    """
+    kind = parse(statistic)
+    if not values:
+        raise ValueError("no values to reduce")
+    if kind == "count":
+        return len(values)
+    kept = [n for n, value in enumerate(values) if math.isfinite(value)] or list(range(len(values)))
+    given = [values[n] for n in kept]
+    if kind == "last":
+        return given[-1]
+    if kind == "sum":
+        return _sum(given)
+    if kind == "std":
+        return std(given)
+    if all(value == given[0] for value in given):
+        return given[0]
+    if kind == "mean" and weights is not None:
+        return weighted_mean(given, [weights[n] for n in kept])
+    match kind:
+        case "max":
+            return max(given)
+        case "min":
+            return min(given)
+        case "mean":
+            return _over(given, len(given))
+        case "geomean":
+            return geometric_mean(given)
+    return quantile(sorted(given), float(kind))
+
+
+def weighted_mean(values: Sequence[Number], weights: Sequence[float]) -> float:
+    """Return the mean, each value counted `weight` times; the plain mean where all weights are 0."""
+    total = math.fsum(weights)
+    if total <= 0:
+        return _over(values, len(values))
+    return math.fsum(value * weight for value, weight in zip(values, weights, strict=True)) / total
+
+
+def geometric_mean(values: Sequence[Number]) -> float:
+    """Return exp(mean(log(x))); NaN where a value is negative, 0 where one is 0."""
+    if any(value < 0 or math.isnan(value) for value in values):
+        return math.nan
+    if 0 in values:
+        return 0.0
+    return math.exp(math.fsum(math.log(value) for value in values) / len(values))
+
+
+def std(values: Sequence[Number], ddof: int = 0) -> float:
+    """Return the standard deviation: of the population, or with `ddof=1` of a sample from it."""
+    if len(values) <= ddof:
+        return math.nan if ddof else 0.0
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    scale = max(map(abs, values))  # so that no square overflows or vanishes
+    if scale == 0 or all(value == values[0] for value in values):
+        return 0.0
+    scaled = [value / scale for value in values]
+    mean = math.fsum(scaled) / len(scaled)
+    return scale * math.sqrt(math.fsum((value - mean) ** 2 for value in scaled) / (len(scaled) - ddof))
+
+
+def quantile(ordered: Sequence[Number], q: float) -> float:
+    """Return a quantile of values in ascending order, interpolated linearly as NumPy does."""
+    position = q * (len(ordered) - 1)
+    below = math.floor(position)
+    low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
+    if low == high or position == below:
+        return float(low)
+    fraction = position - below
+    return low * (1 - fraction) + high * fraction
+
+
+def _sum(values: Sequence[Number]) -> Number:
+    if all(type(value) is int for value in values):
+        return sum(values)
+    return _over(values, 1)
+
+
+def _over(values: Sequence[Number], count: int) -> float:
+    """Return the sum divided by `count`, of values whose sum alone may overflow."""
+    try:
+        return math.fsum(values) / count
+    except (OverflowError, ValueError):  # beyond the largest float; or both infinities
+        return sum(value / count for value in map(float, values))
