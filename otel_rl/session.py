@@ -23,6 +23,9 @@ from otel_rl.semconv.frameworks import FRAMEWORKS, imported
 from otel_rl.settings import RowSettings, SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.export import Exporter
     from otel_rl.otel_environment import Plugin
     from otel_rl.relay import Relay
     from otel_rl.settings import Settings
@@ -34,6 +37,7 @@ class Session:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         manifest = _manifest(settings)
+        own = _own_destinations(settings)
         self.directory: RunDirectory = directories.create(settings)
         self._info = manifest.run(self.directory)
         self._claim = claim_journal(self.directory.journals, settings.role or f"rank{settings.rank}")
@@ -44,7 +48,7 @@ class Session:
             self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
             self.journal.append(self._started())
             self.prometheus = self._ensure_agent()
-            self._relay = self._open_relay()
+            self._relay = self._open_relay(own)
         except (OSError, SettingsError) as error:
             os.close(self._claim.lock_fd)
             shutil.rmtree(self._claim.path, ignore_errors=True)
@@ -87,19 +91,12 @@ class Session:
             return self._relay.finish(end, max(0.0, deadline - time.monotonic()))
         return end is not None
 
-    def _open_relay(self) -> Relay | None:
-        """Return the destinations that only this process can build; the first rank has them."""
-        own = {spec.name: spec.factory for spec in self.settings.exporters if spec.factory is not None}
-        if not own or self.settings.rank != 0 or self.settings.role:
+    def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
+        if not own:
             return None
-        if self.settings.agent == "off":
-            raise SettingsError(
-                f"exporters: {next(iter(own.values()))!r} cannot be imported by name, so only this process can use it, "
-                "and agent='off' leaves it nothing to read; define it at the top of a module that can be imported"
-            )
-        from otel_rl.relay import Relay
+        from otel_rl.relay import Relay  # what few runs need
 
-        return Relay(self._info, self.directory, {name: adapted(factory) for name, factory in own.items()})
+        return Relay(self._info, self.directory, own)
 
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":
@@ -135,6 +132,19 @@ def _manifest(settings: Settings) -> Manifest:
         idle_timeout=settings.idle_timeout,
         journal_limit=settings.journal_limit,
     )
+
+
+def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:
+    """Return what builds the destinations that only this process can build; the first rank has them."""
+    own = {spec.name: spec.factory for spec in settings.exporters if spec.factory is not None}
+    if not own or settings.rank != 0 or settings.role:
+        return {}
+    if settings.agent == "off":
+        raise SettingsError(
+            f"exporters: {next(iter(own.values()))!r} cannot be imported by name, so only this process can use it, "
+            "and agent='off' leaves it nothing to read; define it at the top of a module that can be imported"
+        )
+    return {name: adapted(factory) for name, factory in own.items()}
 
 
 def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:

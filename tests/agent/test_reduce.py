@@ -3,59 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.derive import Model
 from otel_rl.agent.follow import Lost
-from otel_rl.agent.naming import Reductions
-from otel_rl.agent.reduce import Reducer
 from otel_rl.agent.state import State
-from otel_rl.export import Event, Row, Span
+from otel_rl.export import Event, Span
 from otel_rl.records import (
     Finished,
     Logged,
     Record,
     SpanEnded,
     SpanStarted,
-    Started,
     StepEnded,
     StepStarted,
 )
-from otel_rl.semconv.recognise import Vocabulary
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_rl.export import Item
-
-S = 1_000_000_000
-
-
-def started(rank: int = 0, *, attempt: int = 0, local: int = 1, role: str = "") -> Started:
-    return Started("run", attempt, rank, local, local, role, 1, "host", 4096, 0)
-
-
-def reducing(patterns: dict[str, str] | None = None, state: State | None = None, dialect: str = "auto") -> Reducer:
-    """Return a reducer that waits 10 s for the ranks."""
-    vocabulary = Vocabulary(dialect)
-    return Reducer("run", Reductions(patterns or {}, vocabulary.read), vocabulary, Model(), 10, state)
-
-
-def rows(items: Sequence[Item]) -> list[Row]:
-    return [item for item in items if isinstance(item, Row)]
-
-
-def step(n: int, at: int, *records: Record) -> list[Record]:
-    return [StepStarted(n, at, b""), *records, StepEnded(n, at + S, b"")]
-
-
-def feed(reducer: Reducer, journal: str, *records: Record) -> list[Item]:
-    return reducer.feed([(journal, record) for record in records])
+from tests.agent.reducing import S, feed, reducing, rows, started, step
 
 
 def test_a_row_leaves_when_the_next_step_begins() -> None:

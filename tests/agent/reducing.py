@@ -1,0 +1,72 @@
+"""A reducer as the agent makes it, fed by hand."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from otel_rl.agent.derive import Model
+from otel_rl.agent.naming import Reductions
+from otel_rl.agent.reduce import Reducer
+from otel_rl.export import Row
+from otel_rl.records import Logged, Sampled, Started, StepEnded, StepStarted
+from otel_rl.semconv.recognise import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_rl.agent.state import State
+    from otel_rl.export import Item
+    from otel_rl.records import Record
+
+S = 1_000_000_000
+
+
+def reducing(
+    patterns: Mapping[str, str | Sequence[str]] | None = None,
+    state: State | None = None,
+    *,
+    dialect: str = "auto",
+    quantiles: Sequence[str] = (),
+    model: Model | None = None,
+) -> Reducer:
+    """Return a reducer that waits 10 s for the ranks."""
+    vocabulary = Vocabulary(dialect)
+    reductions = Reductions(patterns or {}, vocabulary.read, quantiles)
+    return Reducer("run", reductions, vocabulary, model or Model(), 10, state)
+
+
+def started(rank: int = 0, *, attempt: int = 0, local: int = 1, role: str = "") -> Started:
+    return Started("run", attempt, rank, local, local, role, 1, "host", 4096, 0)
+
+
+def rows(items: Sequence[Item]) -> list[Row]:
+    return [item for item in items if isinstance(item, Row)]
+
+
+def step(n: int, at: int, *records: Record) -> list[Record]:
+    return [StepStarted(n, at, b""), *records, StepEnded(n, at + S, b"")]
+
+
+def feed(reducer: Reducer, journal: str, *records: Record) -> list[Item]:
+    return reducer.feed([(journal, record) for record in records])
+
+
+def sampled(n: int, **values: Sequence[float]) -> Sampled:
+    """Return samples by name; `__` in a name is a slash."""
+    return Sampled(n, 1, {name.replace("__", "/"): array("d", found).tobytes() for name, found in values.items()})
+
+
+def row_of(reducer: Reducer, ranks: Sequence[Sequence[Record]]) -> dict[str, int | float]:
+    """Return the values of step 0, which each rank goes through with its records; without times."""
+    reducer.feed([(f"rank{n}", started(n, local=len(ranks))) for n in range(len(ranks))])
+    for n, records in enumerate(ranks):
+        feed(reducer, f"rank{n}", *step(0, 0, *records))
+    items = reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(len(ranks))])
+    measured = ("time/", "perf/")
+    return {name: value for name, value in rows(items)[0].values.items() if not name.startswith(measured)}
+
+
+def logged(n: int = 0, weight: float = 1, **values: float) -> Logged:
+    """Return values by name; `__` in a name is a slash."""
+    return Logged(n, 1, {name.replace("__", "/"): value for name, value in values.items()}, weight)

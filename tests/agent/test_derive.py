@@ -1,0 +1,83 @@
+"""Metrics that follow from others."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from otel_rl.agent.derive import Model, Step, derived
+from otel_rl.records import SpanEnded, SpanStarted, StepStarted
+from otel_rl.semconv.recognise import Vocabulary
+from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
+
+QUIET = Step(seconds=0.0, phases={}, tokens={}, devices=1)
+
+
+def follows(values: dict[str, float], measured: Step = QUIET, model: Model | None = None) -> dict[str, float]:
+    vocabulary = Vocabulary("verl")
+    return derived(values, measured, model or Model(), vocabulary.read)
+
+
+def test_rates_of_a_step_and_of_its_phases() -> None:
+    """Tokens that a phase names give its rate, for all devices and for each, and the time of one token."""
+    measured = Step(seconds=4.0, phases={"generate": 2.0}, tokens={"generate": 1000.0}, devices=2)
+
+    assert follows({}, measured) == {
+        "time/generate": 2.0,
+        "time/step": 4.0,
+        "perf/steps_per_second": 0.25,
+        "perf/generate/tokens_per_second": 500.0,
+        "perf/generate/tokens_per_second_per_gpu": 250.0,
+        "time_per_token/generate": 0.002,
+    }
+
+
+def test_model_flops_utilisation() -> None:
+    """6 FLOPs for each parameter and token trained on, over what the devices can do."""
+    measured = Step(seconds=2.0, phases={"update_actor": 1.0}, tokens={"update_actor": 1000.0}, devices=2)
+    found = follows({}, measured, Model(parameters=1e9, peak_flops=10e12))
+
+    assert found["perf/tflops_per_gpu"] == 6e12 / 2 / 2 / 1e12
+    assert found["perf/mfu"] == pytest.approx(0.15)
+    assert found["perf/tokens_per_second_per_gpu"] == 250.0
+
+
+def test_the_users_flops_count_first() -> None:
+    """FLOPs of a token that are told replace the rule of thumb."""
+    measured = Step(seconds=1.0, phases={"train": 1.0}, tokens={"train": 10.0}, devices=1)
+
+    assert follows({}, measured, Model(1e9, flops_per_token=1e12))["perf/tflops_per_gpu"] == 10.0
+
+
+def test_nothing_is_derived_that_was_logged() -> None:
+    """Neither under its own name, nor under the framework's name for the same metric."""
+    measured = Step(seconds=2.0, phases={"gen": 1.0}, tokens={}, devices=1)
+    found = follows({"perf/throughput": 70.0, "perf/total_num_tokens": 100.0, "time/gen": 3.0}, measured)
+
+    assert found == {
+        "time/step": 2.0,
+        "perf/steps_per_second": 0.5,
+        "perf/tokens_per_second": 50.0,
+    }
+
+
+def test_perplexity_of_a_likelihood_and_of_nothing_else() -> None:
+    """Exp of a policy loss means nothing."""
+    vocabulary = Vocabulary("roll")
+    found = derived({"actor/sft_loss": 2.0, "actor/pg_loss": 2.0}, QUIET, Model(), vocabulary.read)
+
+    assert found == {"actor/perplexity": math.exp(2.0)}
+
+
+def test_a_row_holds_what_its_phases_give() -> None:
+    """Tokens of all ranks, over the time of the slowest."""
+    reducer = reducing()
+    reducer.feed([("a", started(0, local=2)), ("b", started(1, local=2))])
+    for name, seconds in (("a", 1), ("b", 2)):
+        begun = SpanStarted(1, 0, b"", 0, "generate", 0, b"")
+        feed(reducer, name, *step(0, 0, begun, SpanEnded(1, seconds * S, b"", {"tokens": 100}), logged(loss=1.0)))
+    (row,) = rows(reducer.feed([("a", StepStarted(1, 3 * S, b"")), ("b", StepStarted(1, 3 * S, b""))]))
+
+    assert row.values["perf/generate/tokens_per_second"] == 100.0
+    assert row.values["perf/generate/tokens_per_second_per_gpu"] == 50.0

@@ -1,0 +1,97 @@
+"""What trackers get of the rows."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from otel_rl.agent.naming import Reductions
+from otel_rl.agent.state import State
+from otel_rl.agent.trackers import TrackerRows
+from otel_rl.cadence import Cadence
+from otel_rl.export import Event, Item, Row
+from otel_rl.filters import Filter
+from otel_rl.semconv.recognise import Vocabulary
+
+
+def left(
+    items: list[Item], cadence: Cadence | None = None, chosen: str | tuple[str, ...] = "full", limit: int = 100
+) -> list[Item]:
+    """Return what leaves, with a state that is saved and read back between any two items."""
+    reductions = Reductions({}, Vocabulary("auto").read)
+    trackers = TrackerRows(cadence or Cadence(), Filter(chosen), reductions, limit)
+    state, found = State(), []
+    for item in items:
+        found += trackers.of([item], state)
+        state = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=State)
+    return found
+
+
+def test_every_row_leaves_as_it_is() -> None:
+    """Without settings nothing is changed."""
+    items: list[Item] = [Row(0, 1, {"loss": 1.0}), Event("x", 2), Row(1, 3, {"loss": 2})]
+
+    assert left(items) == items
+
+
+def test_the_mean_over_the_steps_between() -> None:
+    """Every fifth step leaves the mean of the steps since the last one."""
+    items: list[Item] = [Row(n, n, {"loss": float(n)}) for n in range(1, 11)]
+
+    assert [(row.step, row.values) for row in left(items, Cadence(5))] == [(5, {"loss": 3.0}), (10, {"loss": 8.0})]
+
+
+def test_step_0_only_if_asked_for() -> None:
+    """The first step of all has a switch of its own."""
+    items: list[Item] = [Row(n, n, {"loss": 1.0}) for n in range(6)]
+
+    assert [row.step for row in left(items, Cadence(5))] == [0, 5]
+    assert [row.step for row in left(items, Cadence(5, first=False))] == [5]
+
+
+def test_never() -> None:
+    """0 leaves no row; events leave all the same."""
+    assert left([Row(0, 0, {"loss": 1.0}), Event("x", 2)], Cadence(0)) == [Event("x", 2)]
+
+
+def test_the_value_of_the_step_itself() -> None:
+    """`window="last"` skips steps rather than to average them."""
+    items: list[Item] = [Row(n, n, {"loss": float(n)}) for n in range(1, 6)]
+
+    assert [row.values for row in left(items, Cadence(5, window="last"))] == [{"loss": 5.0}]
+
+
+def test_extremes_and_nan_over_the_window() -> None:
+    """What is a maximum stays one; NaN does not poison a mean, and stays where there is nothing else."""
+    values = [{"x/max": 3.0, "kl": math.nan, "bad": math.nan}, {"x/max": 1.0, "kl": 2.0, "bad": math.nan}]
+    (row,) = left([Row(n, n, v) for n, v in enumerate(values, 1)], Cadence(2))
+
+    assert (row.values["x/max"], row.values["kl"]) == (3.0, 2.0)
+    assert math.isnan(row.values["bad"])
+
+
+def test_a_late_row_leaves_by_itself() -> None:
+    """It is of a step that has left already."""
+    late = Row(3, 9, {"eval": 0.5}, late=True)
+
+    assert left([Row(1, 1, {"loss": 1.0}), late], Cadence(5)) == [late]
+
+
+def test_chosen_metrics() -> None:
+    """A row of which nothing is chosen does not leave."""
+    items: list[Item] = [Row(0, 0, {"actor/loss": 1.0, "actor/lr": 2.0, "time/step": 3.0}), Row(1, 1, {"x": 1.0})]
+
+    assert [row.values for row in left(items, chosen=("actor/*", "!*/lr"))] == [{"actor/loss": 1.0}]
+
+
+def test_a_million_names() -> None:
+    """The first names are kept, in their order, for the whole run; the others are counted."""
+    trackers = TrackerRows(Cadence(), Filter(), Reductions({}, Vocabulary("auto").read), 1000)
+    state = State()
+    first = trackers.of([Row(0, 0, {f"name/{n}": 1.0 for n in range(10**6)})], state)
+    second = trackers.of([Row(1, 1, {"name/7": 2.0, "name/7000": 2.0})], state)
+
+    assert list(first[0].values) == [f"name/{n}" for n in range(1000)]
+    assert second[0].values == {"name/7": 2.0}
+    assert trackers.dropped == 10**6 - 1000 + 1
