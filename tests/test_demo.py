@@ -27,7 +27,7 @@ STEPS = 12
 QUERIES = {
     "step": "rl_step_current",
     "reward": "rl_environment_reward_mean",
-    "loss": 'rl_train_loss{rl_loss_type="policy"}',
+    "loss": 'rl_train_loss{rl_loss_type="total"}',
     "kl": 'rl_metric{rl_metric_name="kl"}',
     "generate": 'rl_phase_duration_seconds_sum{rl_phase="generate"}',
     "update_actor": "rl_train_duration_seconds_sum",

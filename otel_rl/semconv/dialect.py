@@ -1,8 +1,9 @@
 """Dialects: how each framework spells its metrics and phases, and what they mean.
 
 A dialect is a table of patterns such as `critic/score/{statistic}`. A placeholder stands for a part of
-the name and becomes an attribute; `placeholders.yaml` says which one, and what it matches. The way back,
-from a metric with its attributes to the framework's own spelling, is read off the same table.
+the name and becomes an attribute; `placeholders.yaml` says which one, and what it matches. What is in brackets
+may be absent, as in `rewards/[train/]{statistic}`; the usual name is the one without. The way back, from a
+metric with its attributes to the framework's own spelling, is read off the same table.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 AttributeMap = dict[str, str | int]
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_OPTIONAL = re.compile(r"\[([^\]]*)\]")
 _MOST_REMEMBERED = 20_000
 
 
@@ -130,6 +132,7 @@ class Dialect:
     Attributes:
         name: Its name.
         phases: The framework's names of phases, and ours for them.
+        patterns: Its patterns, each with and without what may be absent.
     """
 
     def __init__(self, name: str, file: _File) -> None:
@@ -138,10 +141,12 @@ class Dialect:
         self._passing = [(_Rule(pattern, Entry(""), {}).regex, reason) for pattern, reason in file.passing.items()]
         entries = {pattern: Entry(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
         rules = [
-            _Rule(prefix + pattern, entry, file.phases)
+            _Rule(prefix + full, entry, file.phases)
             for prefix in file.prefixes
             for pattern, entry in entries.items()
+            for full in _with_and_without(pattern)
         ]
+        self.patterns = tuple(rule.pattern for rule in rules)
         self._exact = {rule.pattern: rule for rule in rules if not rule.names}
         # A rule that spells out more of the name is about fewer names, so it comes first.
         self._patterns = sorted((r for r in rules if r.names), key=lambda r: (-r.literal_length, len(r.names)))
@@ -159,6 +164,11 @@ class Dialect:
             if len(self._read) < _MOST_REMEMBERED:
                 self._read[name] = reading
             return reading
+
+    def pattern(self, name: str) -> str | None:
+        """Return the pattern that a name is read by."""
+        found = self._first_rule(name)
+        return None if found is None else found[0].pattern
 
     def spellings(self, metric: str, attributes: Mapping[str, str | int]) -> list[str]:
         """Return the names that mean the metric with exactly these attributes, the usual one first."""
@@ -186,13 +196,16 @@ class Dialect:
         if found is None:
             return None
         rule, attributes = found
+        names = self.spellings(rule.entry.metric, attributes)
+        if name not in names:  # as `timing/generate`, where generation is `timing/gen`
+            return None
         metric = registry.metrics()[rule.entry.metric]
         return Reading(
             metric=rule.entry.metric,
             attributes=tuple(sorted(attributes.items())),
             factor=factor(rule.entry.unit, metric.unit) if rule.entry.unit else 1.0,
             reduce=rule.entry.reduce or _reducer(attributes) or metric.reduce,
-            alias=self.spellings(rule.entry.metric, attributes).index(name),
+            alias=names.index(name),
         )
 
 
@@ -200,6 +213,11 @@ def _reducer(attributes: Mapping[str, str | int]) -> str:
     """Return how ranks are reduced where the name itself says which statistic it is."""
     statistic = attributes.get(semconv.STATISTIC)
     return str(statistic) if statistic in ("max", "min", "sum") else ""
+
+
+def _with_and_without(pattern: str) -> tuple[str, ...]:
+    """Return the patterns that one with brackets stands for."""
+    return tuple(dict.fromkeys((_OPTIONAL.sub("", pattern), _OPTIONAL.sub(r"\1", pattern))))
 
 
 @cache

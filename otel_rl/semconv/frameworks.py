@@ -19,7 +19,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "tunix": ("tunix",),
     "verl": ("verl",),
 }
-_BUILT_ON = {"trinity": "verl", "maxent_grpo": "trl"}
+_BUILT_ON = {"trinity": "verl", "maxent_grpo": "trl", "nemo_rl": "nemo_lens"}
 """Frameworks that import another one, whose names they then log in their own way."""
 
 

@@ -42,7 +42,7 @@ class Vocabulary:
         """Take note of the names of a row; tell whether another dialect is chosen now."""
         if not self._all or len(self._seen) >= _MOST_NAMES:
             return False
-        fresh = [name for name in names if name not in self._seen]
+        fresh = [name for name in dict.fromkeys(names) if name not in self._seen][: _MOST_NAMES - len(self._seen)]
         if not fresh:
             return False
         self._seen.update(fresh)

@@ -39,7 +39,7 @@ def test_nan_takes_a_gauge_away_rather_than_freeze_it() -> None:
     before = points(reader, "rl.train.loss"), points(reader, "rl.metric")
     shown.show([Row(1, 0, {"loss": math.nan, "x": 2.0})])
 
-    assert before == ({("policy",): 0.5}, {("x",): 1.0})
+    assert before == ({("total", "actor"): 0.5}, {("x",): 1.0})
     assert points(reader, "rl.train.loss") == {}
     assert points(reader, "rl.metric") == {("x",): 2.0}
     assert points(reader, "rl.numerics.nonfinite") == {("loss",): 1}
