@@ -11,6 +11,7 @@ from benchmarks import machine, tables
 
 _BENCHMARKS = {
     "log": "benchmarks.log_cost",
+    "samples": "benchmarks.samples_cost",
     "phase": "benchmarks.phase_cost",
     "snapshot": "benchmarks.snapshot_cost",
     "import": "benchmarks.import_cost",

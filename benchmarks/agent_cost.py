@@ -36,7 +36,9 @@ _DESTINATIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-class _Usage(NamedTuple):
+class Usage(NamedTuple):
+    """What an agent used."""
+
     cpu_s: float
     wall_s: float
 
@@ -53,11 +55,11 @@ def measure() -> list[Table]:
 
 
 def _backlogs() -> Table:
-    found: dict[str, list[_Usage]] = {name: [] for name in _DESTINATIONS}
+    found: dict[str, list[Usage]] = {name: [] for name in _DESTINATIONS}
     for _ in range(_ROUNDS):
         for name, exporters in _DESTINATIONS.items():
-            empty, full = _drain(exporters, 1), _drain(exporters, 1 + _BACKLOG)
-            found[name].append(_Usage(full.cpu_s - empty.cpu_s, full.wall_s - empty.wall_s))
+            empty, full = drain(exporters, 1, _steps_and_phases), drain(exporters, 1 + _BACKLOG, _steps_and_phases)
+            found[name].append(Usage(full.cpu_s - empty.cpu_s, full.wall_s - empty.wall_s))
     rows: list[list[Cell]] = []
     for name, usages in found.items():
         cpu_s = statistics.median(usage.cpu_s for usage in usages)
@@ -71,23 +73,28 @@ def _backlogs() -> Table:
     return Table("Working off a backlog", columns, rows, note)
 
 
-def _drain(exporters: tuple[str, ...], steps: int) -> _Usage:
-    """Record without an agent, then let one work until all is delivered."""
+def _steps_and_phases(run: otel_rl.Run, steps: int) -> None:
+    values = batches()
+    for number in range(steps):
+        record_step(run, number, next(values))
+
+
+def drain(exporters: tuple[str, ...], steps: int, record: Callable[[otel_rl.Run, int], None]) -> Usage:
+    """Record so many steps without an agent, then let one work until all is delivered; return what it used."""
     with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name:
         run = otel_rl.init(dir=name, exporters=exporters, agent="off", quiet=True)
-        values = batches()
-        for number in range(steps):
-            record_step(run, number, next(values))
+        record(run, steps)
         run.finish()
-        environment = os.environ | {"OTEL_METRICS_EXPORTER": "none"}
-        before, began = _children_cpu_s(), time.perf_counter()
+        environment = os.environ | {"OTEL_METRICS_EXPORTER": "none", "WANDB_MODE": "offline"}
+        before, began = children_cpu_s(), time.perf_counter()
         with (run.dir / "agent.log").open("wb") as log:
             command = [sys.executable, "-m", "otel_rl.agent", str(run.dir)]
             subprocess.run(command, env=environment, stderr=log, check=True)
-        return _Usage(_children_cpu_s() - before, time.perf_counter() - began)
+        return Usage(children_cpu_s() - before, time.perf_counter() - began)
 
 
-def _children_cpu_s() -> float:
+def children_cpu_s() -> float:
+    """Return the CPU seconds of the child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -28,7 +28,7 @@ QUERIES = {
     "step": "rl_step_current",
     "reward": "rl_environment_reward_mean",
     "loss": 'rl_train_loss{rl_loss_type="total"}',
-    "kl": 'rl_metric{rl_metric_name="kl"}',
+    "kl": 'rl_train_kl{rl_kl_from="reference"}',
     "generate": 'rl_phase_duration_seconds_sum{rl_phase="generate"}',
     "update_actor": "rl_train_duration_seconds_sum",
     "steps": "rl_train_steps_total",

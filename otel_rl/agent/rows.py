@@ -35,8 +35,8 @@ def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], 
     nonfinite: dict[str, int] = {}
     for logged, pool in step.samples.items():
         reduction = reductions.of(logged, samples=True)
-        for name, statistic in _targets(logged, reduction, values):
-            values[name] = pool.statistic(statistic)
+        targets = _targets(logged, reduction, values)
+        values.update(zip((name for name, _ in targets), pool.statistics([s for _, s in targets]), strict=True))
         if pool.nonfinite:
             nonfinite[reduction.name] = values[f"{reduction.name}/nonfinite"] = pool.nonfinite
     return values, nonfinite

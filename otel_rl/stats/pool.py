@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.stats import statistics
 from otel_rl.stats.moments import Moments
 from otel_rl.stats.sketch import Sketch
+from otel_rl.stats.statistics import geometric_mean, mean, parse, quantile, std, total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,9 @@ class Pool(msgspec.Struct):
     def add(self, values: Sequence[float]) -> None:
         """Take samples in."""
         given = values if isinstance(values, array) and values.typecode == "d" else array("d", values)
-        finite = given if all(map(math.isfinite, given)) else array("d", filter(math.isfinite, given))
+        finite = given
+        if not math.isfinite(sum(given)):  # then one of them is not, or, rarely, only their sum
+            finite = array("d", filter(math.isfinite, given))
         if len(finite) < len(given):
             self._note_odd([value for value in given if not math.isfinite(value)])
         if finite:
@@ -67,25 +69,40 @@ class Pool(msgspec.Struct):
         self._shrink()
 
     def statistic(self, name: str) -> int | float:
-        """Return a statistic by its name; NaN where there is no finite sample, or the one infinity that there is.
+        """Return one statistic; as `statistics`."""
+        return self.statistics((name,))[0]
+
+    def statistics(self, names: Sequence[str]) -> list[int | float]:
+        """Return statistics by their names; NaN where there is no finite sample, or the one infinity that there is.
 
         Raises:
             ValueError: There is no such statistic.
         """
-        kind = statistics.parse(name)
-        if kind == "count":
-            return self.count
+        kinds = [parse(name) for name in names]
+        ordered = sorted(memoryview(self.kept).cast("d"))
+        return [self.count if kind == "count" else self._statistic(kind, ordered) for kind in kinds]
+
+    def _statistic(self, kind: str | float, ordered: Sequence[float]) -> float:
         if not self.count:
             return 0.0 if kind == "sum" and not self.nonfinite else self.odd
         if kind == "last":
             return self.last
-        return self._of_kept(kind) if self.kept else self._of_many(kind)
-
-    def _of_kept(self, kind: str | float) -> float:
-        ordered = sorted(memoryview(self.kept).cast("d"))
-        return float(
-            statistics.quantile(ordered, kind) if isinstance(kind, float) else statistics.reduce(kind, ordered)
-        )
+        if not ordered:
+            return self._of_many(kind)
+        match kind:
+            case float():
+                return quantile(ordered, kind)
+            case "max":
+                return ordered[-1]
+            case "min":
+                return ordered[0]
+            case "sum":
+                return total(ordered)
+            case "std":
+                return std(ordered)
+            case "geomean":
+                return geometric_mean(ordered)
+        return mean(ordered)
 
     def _of_many(self, kind: str | float) -> float:
         if isinstance(kind, float):

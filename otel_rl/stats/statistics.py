@@ -81,7 +81,7 @@ def reduce(statistic: str, values: Sequence[Number], weights: Sequence[float] | 
     if kind == "last":
         return given[-1]
     if kind == "sum":
-        return _sum(given)
+        return sum(given) if all(type(value) is int for value in given) else total(given)
     if kind == "std":
         return std(given)
     if all(value == given[0] for value in given):
@@ -94,7 +94,7 @@ def reduce(statistic: str, values: Sequence[Number], weights: Sequence[float] | 
         case "min":
             return min(given)
         case "mean":
-            return _over(given, len(given))
+            return mean(given)
         case "geomean":
             return geometric_mean(given)
     return quantile(sorted(given), float(kind))
@@ -104,7 +104,7 @@ def weighted_mean(values: Sequence[Number], weights: Sequence[float]) -> float:
     """Return the mean, each value counted `weight` times; the plain mean where all weights are 0."""
     total = math.fsum(weights)
     if total <= 0:
-        return _over(values, len(values))
+        return mean(values)
     return math.fsum(value * weight for value, weight in zip(values, weights, strict=True)) / total
 
 
@@ -121,14 +121,15 @@ def std(values: Sequence[Number], ddof: int = 0) -> float:
     """Return the standard deviation: of the population, or with `ddof=1` of a sample from it."""
     if len(values) <= ddof:
         return math.nan if ddof else 0.0
-    if not all(map(math.isfinite, values)):
-        return math.nan
-    scale = max(map(abs, values))  # so that no square overflows or vanishes
-    if scale == 0 or all(value == values[0] for value in values):
+    low, high = min(values), max(values)
+    if low == high:
         return 0.0
+    scale = max(abs(low), abs(high))  # so that no square overflows or vanishes
+    if not math.isfinite(scale):
+        return math.nan
     scaled = [value / scale for value in values]
-    mean = math.fsum(scaled) / len(scaled)
-    return scale * math.sqrt(math.fsum((value - mean) ** 2 for value in scaled) / (len(scaled) - ddof))
+    middle = mean(scaled)
+    return scale * math.sqrt(math.fsum([(value - middle) ** 2 for value in scaled]) / (len(scaled) - ddof))
 
 
 def quantile(ordered: Sequence[Number], q: float) -> float:
@@ -142,10 +143,14 @@ def quantile(ordered: Sequence[Number], q: float) -> float:
     return low * (1 - fraction) + high * fraction
 
 
-def _sum(values: Sequence[Number]) -> Number:
-    if all(type(value) is int for value in values):
-        return sum(values)
+def total(values: Sequence[Number]) -> float:
+    """Return the sum, rounded once."""
     return _over(values, 1)
+
+
+def mean(values: Sequence[Number]) -> float:
+    """Return the arithmetic mean, rounded twice."""
+    return _over(values, len(values))
 
 
 def _over(values: Sequence[Number], count: int) -> float:

@@ -41,7 +41,7 @@ def test_prometheus_holds_what_the_rows_hold(tmp_path: Path, monkeypatch: pytest
             last = rows[-1]["values"]
             assert server.value("rl_environment_reward_mean") == last["reward"]
             assert server.value('rl_train_loss{rl_loss_type="total"}') == last["loss"]
-            assert server.value('rl_metric{rl_metric_name="kl"}') == last["kl"]
+            assert server.value('rl_train_kl{rl_kl_from="reference"}') == last["kl"]
             assert server.value('rl_phase_duration_seconds_count{rl_phase="generate"}') == 5
             assert server.value('rl_phase_duration_seconds_sum{rl_phase="generate"}') == pytest.approx(
                 sum(row["values"]["time/generate"] for row in rows), rel=1e-12
