@@ -139,8 +139,9 @@ class Run:
             found = content.clean(
                 content.to_columns(data), with_text=self._session.settings.content, limits=content.Limits()
             )
-            if found.cut_rows:
-                self.refuse("table_rows", f"table {name}: {found.cut_rows} rows beyond the limit")
+            if found.cut_rows or found.cut_cells:
+                cut = f"{found.cut_rows} rows and {found.cut_cells} texts are beyond the limits"
+                self.refuse("table_limits", f"table {name}: {cut}")
             self.write(Tabled(number, time.time_ns(), str(name), list(found.columns), found.rows, found.cut_rows))
         except Exception as error:
             self.refuse_error("table", error)
@@ -157,7 +158,7 @@ class Run:
         """Record what was generated for which prompt, and how it was rewarded, as a table.
 
         `otel_rl.samples.completions_table` tells the columns, and what else may be given: rewards, advantages,
-        reward_components, q_mass, update_weights.
+        reward_components, q_mass, update_weights, group_size.
         """
         try:
             from otel_rl.samples import completions_table
@@ -328,6 +329,9 @@ def init(
     chosen = settings.load({key: value for key, value in given.items() if key != "config"})
     spans = not sdk_is_disabled(os.environ)
     from otel_rl.session import Session  # what only the start of a run needs
+
+    if chosen.content:
+        pass  # not at the first table, in the midst of a step
 
     run = Run(Session(chosen), spans=spans, provider_is_global=chosen.set_global)
     _current, _keywords = run, given

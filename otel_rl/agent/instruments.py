@@ -160,9 +160,6 @@ class Instruments:
         reading = self._vocabulary.read(name) or self._vocabulary.read(name.removesuffix("/mean"))  # of samples
         if reading is not None:
             return reading.metric, reading.attributes, reading.factor
-        known = registry.metrics().get(name)
-        if known is not None and known.instrument == "gauge":
-            return name, (), 1.0
         return semconv.METRIC_METRIC, ((semconv.METRIC_NAME, name),), 1.0
 
     def _forget_rows(self) -> None:

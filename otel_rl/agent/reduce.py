@@ -272,9 +272,10 @@ class Reducer:
             self._close(attempt, max(done))
 
     def _ranks_are_awaited(self, journals: Sequence[Journal]) -> bool:
-        """Tell whether ranks of this machine have not appeared yet, though the deadline has not passed."""
+        """Tell whether ranks of this machine have not begun yet, though the deadline has not passed."""
         expected = max(journal.started.local_world_size for journal in journals)
-        if len(journals) >= expected or all(journal.over for journal in journals):
+        begun = sum(journal.takes_part or journal.over for journal in journals)
+        if begun >= expected or all(journal.over for journal in journals):
             return False
         first = min(journal.started.time for journal in journals)
         return max(journal.last_time for journal in journals) - first <= self._deadline

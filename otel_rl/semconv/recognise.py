@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from otel_rl.semconv import registry
 from otel_rl.semconv.dialect import Dialect, Reading, dialect
 from otel_rl.semconv.frameworks import FRAMEWORKS
 
@@ -66,6 +67,9 @@ class Vocabulary:
             return reading
 
     def _reading(self, name: str) -> Reading | None:
+        registered = registry.metrics().get(name)
+        if registered is not None and registered.instrument == "gauge":  # a trainer may use the registry's names
+            return Reading(name, reduce=registered.reduce)
         for known in (OWN, self.chosen):
             if known is not None and (reading := dialect(known).read(name)) is not None:
                 return reading

@@ -182,3 +182,14 @@ def test_every_step_is_one_row_in_order(recording: list[tuple[str, Record]]) -> 
     logged = {record.step for _, record in recording if isinstance(record, (Logged, StepStarted))}
 
     assert on_time == sorted(logged)
+
+
+def test_a_rank_that_starts_a_little_later_is_waited_for() -> None:
+    """What the quicker rank did before is not closed without it."""
+    reducer = reducing()
+    reducer.feed([("a", started(0, local=2)), ("b", started(1, local=2))])
+    early = feed(reducer, "a", *step(0, 0, Logged(0, 1, {"x": 1.0})), *step(1, 2 * S, Logged(1, 2 * S, {"x": 1.0})))
+    late = feed(reducer, "b", *step(0, S, Logged(0, S, {"x": 3.0})), StepStarted(1, 3 * S, b""))
+
+    assert rows(early) == []
+    assert [(row.step, row.values["x"]) for row in rows(late)] == [(0, 2.0)]
