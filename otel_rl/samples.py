@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.content import device_of, to_list
+from otel_rl.stats.groups import reward_ranks, update_mass_proxy
 
 if TYPE_CHECKING:
     from otel_rl.export import Cell
@@ -206,30 +207,3 @@ def _ranks(values: Sequence[Value], known: bool) -> list[int]:
     given = [index for index, value in enumerate(values) if value is not None and known]
     ranks = dict(zip(given, reward_ranks([values[index] for index in given]), strict=True))  # type: ignore[misc] # given
     return [ranks.get(index, -1) for index in range(len(values))]
-
-
-def reward_ranks(rewards: Sequence[float]) -> list[int]:
-    """Return the rank of each reward in its group: 1 is the highest; ties go by index; NaN comes last."""
-    keys = [(math.isnan(reward), 0.0 if math.isnan(reward) else -reward) for reward in rewards]
-    ranks = [0] * len(keys)
-    for rank, index in enumerate(sorted(range(len(keys)), key=keys.__getitem__), 1):
-        ranks[index] = rank
-    return ranks
-
-
-def update_mass_proxy(weights: Sequence[float]) -> list[float]:
-    """Return the share of each sample in the update of its group.
-
-    Negative weights have no share beside positive ones; where none is positive, the share is that of the absolute
-    value. It is NaN if all weights are zero, and for a weight that is not finite.
-    """
-    finite = [weight for weight in weights if math.isfinite(weight)]
-    positive = any(weight > 0 for weight in finite)
-    masses = [
-        (max(weight, 0.0) if positive else abs(weight)) if math.isfinite(weight) else math.nan for weight in weights
-    ]
-    largest = max((mass for mass in masses if mass == mass), default=0.0)  # noqa: PLR0124 # NaN alone is not itself
-    if not largest:
-        return [math.nan] * len(masses)
-    whole = sum(mass / largest for mass in masses if not math.isnan(mass))
-    return [mass / largest / whole for mass in masses]

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.content import Limits, clean, to_columns
-from otel_rl.samples import completions_table, reward_ranks, update_mass_proxy
+from otel_rl.samples import completions_table
+from otel_rl.stats.groups import reward_ranks, update_mass_proxy
 from tests.real_parts import part
 
 torch = part("torch")

@@ -13,7 +13,7 @@ from otel_rl.export import Table
 from otel_rl.records import Sampled, StepStarted, Tabled
 from tests.agent.reducing import S, feed, logged, reducing, row_of, rows, sampled, started, step
 
-REWARDS_OF_RANKS = [[1.0, 0.0], [0.0, 0.0, 0.0, 1.0, 0.0, 1.0]]
+CLIPPED_ON_RANKS = [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]]
 
 
 def test_samples_give_all_statistics() -> None:
@@ -31,10 +31,22 @@ def test_samples_give_all_statistics() -> None:
 
 
 def test_the_mean_is_of_all_samples_and_not_of_the_means_of_ranks() -> None:
-    """Where TRL publishes 0.5, since one rank holds fewer samples, the mean reward is 0.375."""
-    row = row_of(reducing(), [[sampled(0, reward=rewards)] for rewards in REWARDS_OF_RANKS])
+    """huggingface/trl#6380: 3 of 8 tokens are clipped, which is 0.375; a mean over two ranks says 0.5."""
+    row = row_of(reducing(), [[sampled(0, clip_ratio=tokens)] for tokens in CLIPPED_ON_RANKS])
 
-    assert row["reward/mean"] == 0.375
+    assert row["clip_ratio/mean"] == 0.375
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_however_the_tokens_lie_on_ranks(ranks: int) -> None:
+    """The same tokens on any number of ranks give the same 0.375, as do means that tell their weight."""
+    tokens = [token for of_rank in CLIPPED_ON_RANKS for token in of_rank]
+    parts = [tokens[n::ranks] for n in range(ranks)]
+    pooled = row_of(reducing(), [[sampled(0, clip_ratio=part)] for part in parts])
+    weighted = row_of(reducing(), [[logged(0, len(part), clip_ratio=sum(part) / len(part))] for part in parts])
+
+    assert pooled["clip_ratio/mean"] == 0.375
+    assert weighted["clip_ratio"] == pytest.approx(0.375, rel=1e-12)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.data())

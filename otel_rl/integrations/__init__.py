@@ -1,0 +1,1 @@
+"""Loggers with the call shapes of the frameworks: change one import, and the run is recorded."""

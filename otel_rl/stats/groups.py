@@ -1,0 +1,170 @@
+"""Statistics of GRPO's groups — the completions of one prompt — as MaxEnt-GRPO has them, over plain sequences.
+
+Those that are shares of something are returned with what they are a share of, so that ranks can be added up.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.stats import statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_ZERO = 1e-8
+
+
+class Share(NamedTuple):
+    """A part of a whole; the shares of ranks are added up before they are divided."""
+
+    part: float
+    whole: float
+
+    def __add__(self, other: object) -> Share:
+        """Return the share over both; other than of tuples, this is a sum."""
+        if not isinstance(other, Share):
+            return NotImplemented
+        return Share(self.part + other.part, self.whole + other.whole)
+
+    @property
+    def value(self) -> float | None:
+        """The fraction; `None` of nothing."""
+        return self.part / self.whole if self.whole > 0 else None
+
+
+def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and standard deviation of the population; (0, 0) of nothing."""
+    return (statistics.mean(values), statistics.std(values)) if values else (0.0, 0.0)
+
+
+def quantiles(values: Sequence[float], qs: Sequence[float] = QUANTILES) -> dict[str, float]:
+    """Return quantiles by name, such as `p05`, interpolated linearly; nothing of nothing."""
+    ordered = sorted(values)
+    return {statistics.quantile_key(q): statistics.quantile(ordered, q) for q in qs} if ordered else {}
+
+
+def zero_variance(advantages: Sequence[Sequence[float]]) -> Share:
+    """Return how many of the groups have advantages that are all 0 (below 1e-8); empty groups do not count."""
+    groups = [group for group in advantages if len(group)]
+    return Share(sum(all(abs(advantage) < _ZERO for advantage in group) for group in groups), len(groups))
+
+
+def entropy(weights: Sequence[float]) -> float:
+    """Return the entropy in nats of weights that are at least 0, normalised to sum up to 1; 0 of nothing."""
+    total = math.fsum(weights)
+    if total <= 0:
+        return 0.0
+    return -math.fsum(p * math.log(p) for weight in weights if (p := weight / total) > 0)
+
+
+def normalised_entropy(weights: Sequence[float]) -> float:
+    """Return the entropy as a part of the largest one that so many weights can have; 0 of fewer than two."""
+    return entropy(weights) / math.log(len(weights)) if len(weights) > 1 else 0.0
+
+
+def policy_entropy(entropies: Sequence[float], tokens: Sequence[float]) -> Share:
+    """Return the sum of entropies over the sum of tokens; its value is `None` where there are no tokens."""
+    return Share(math.fsum(entropies), math.fsum(tokens))
+
+
+def clipped_fraction(clipped: float, total: float) -> float:
+    """Return which part of the completions was cut off, within 0 and 1."""
+    return min(1.0, max(0.0, clipped / total)) if total > 0 else 0.0
+
+
+def per_token(value: float, tokens: float) -> float | None:
+    """Return a loss or a divergence for each token, negative ones too; `None` where there are no tokens."""
+    return value / tokens if tokens > 0 else None
+
+
+class EntropyBonus(NamedTuple):
+    """What an entropy bonus is in the mean reward.
+
+    Attributes:
+        without: The mean reward without it.
+        of_base: The bonus as a part of the reward without it.
+        of_total: The bonus as a part of the whole reward.
+    """
+
+    without: float
+    of_base: float
+    of_total: float
+
+
+def entropy_bonus(reward: float, bonus: float) -> EntropyBonus:
+    """Return what the bonus is in a mean reward that holds it; parts are of at least 1e-8."""
+    without = reward - bonus
+    return EntropyBonus(without, bonus / max(abs(without), _ZERO), bonus / max(abs(reward), _ZERO))
+
+
+def epoch_progress(
+    step: int,
+    *,
+    steps_per_epoch: int | None = None,
+    num_generations: int | None = None,
+    num_epochs: float | None = None,
+    total_steps: int | None = None,
+) -> float:
+    """Return how many passes over the data a step is, from the first of these that is known."""
+    if steps_per_epoch:
+        return step / steps_per_epoch
+    if num_generations:
+        return step / num_generations
+    if num_epochs and total_steps:
+        return step * num_epochs / total_steps
+    return float(step)
+
+
+def reward_ranks(rewards: Sequence[float]) -> list[int]:
+    """Return the rank of each reward in its group: 1 is the highest; ties go by index; NaN comes last."""
+    keys = [(math.isnan(reward), 0.0 if math.isnan(reward) else -reward) for reward in rewards]
+    ranks = [0] * len(keys)
+    for rank, index in enumerate(sorted(range(len(keys)), key=keys.__getitem__), 1):
+        ranks[index] = rank
+    return ranks
+
+
+def update_mass_proxy(weights: Sequence[float]) -> list[float]:
+    """Return the share of each sample in the update of its group.
+
+    Negative weights have no share beside positive ones; where none is positive, the share is that of the absolute
+    value. It is NaN if all weights are zero, and for a weight that is not finite.
+    """
+    finite = [weight for weight in weights if math.isfinite(weight)]
+    positive = any(weight > 0 for weight in finite)
+    masses = [
+        (max(weight, 0.0) if positive else abs(weight)) if math.isfinite(weight) else math.nan for weight in weights
+    ]
+    largest = max((mass for mass in masses if mass == mass), default=0.0)  # noqa: PLR0124 # NaN alone is not itself
+    if not largest:
+        return [math.nan] * len(masses)
+    whole = sum(mass / largest for mass in masses if not math.isnan(mass))
+    return [mass / largest / whole for mass in masses]
+
+
+def distinct(texts: Sequence[Sequence[str]], n: int) -> Share:
+    """Return how many of the n-grams in the tokens of a group's completions are different ones."""
+    grams = [tuple(tokens[i : i + n]) for tokens in texts for i in range(len(tokens) - n + 1)]
+    return Share(len(set(grams)), len(grams))
+
+
+def jaccard_distance(texts: Sequence[Sequence[str]]) -> float:
+    """Return the mean over pairs of 1 - |shared| / |all| of their sets of tokens; 0 of fewer than two."""
+    sets = [set(tokens) for tokens in texts]
+    pairs = [(a, b) for i, a in enumerate(sets) for b in sets[i + 1 :]]
+    apart = [1 - len(a & b) / len(a | b) if a | b else 0.0 for a, b in pairs]
+    return statistics.mean(apart) if apart else 0.0
+
+
+def over_groups(
+    groups: Sequence[Sequence[Sequence[str]]], measure: Callable[[Sequence[Sequence[str]]], float | None]
+) -> tuple[float, float]:
+    """Return the mean of a measure over groups: each group counted once (macro), or by its size (micro)."""
+    found = [(value, len(group)) for group in groups if (value := measure(group)) is not None]
+    if not found:
+        return 0.0, 0.0
+    values, sizes = zip(*found, strict=True)
+    return statistics.mean(values), statistics.weighted_mean(values, sizes)
