@@ -101,7 +101,7 @@ class Session:
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":
             return None
-        show_output = any(spec.name == "console" for spec in self.settings.exporters)
+        show_output = any(spec.name in ("console", "stdout") for spec in self.settings.exporters)
         return launch.ensure_agent(self.directory, show_output=show_output, timeout=timeout).prometheus
 
 

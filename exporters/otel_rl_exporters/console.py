@@ -1,50 +1,66 @@
-"""A line per row, for people who look at the terminal."""
+"""A line per row and the first rows of each table, for people who look at the terminal."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from otel_rl.export import Event, Refused, Row
+from otel_rl.export import Event, Refused, Row, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import Cell, Item, RunInfo
 
 _MOST_VALUES = 8
+_LONGEST_CELL = 200
+_CONTROLS: dict[int, int | str] = {  # pictures of what a terminal would act on
+    **{code: 0x2400 + code for code in range(0x20)},
+    **{code: f"\\x{code:02x}" for code in range(0x7F, 0xA0)},
+}
 
 
 class ConsoleExporter:
-    """Prints one short line for each row and each event.
+    """Prints one short line for each row and each event, and the first rows of each table.
 
     Args:
         run: The run that is shown.
         names: Patterns of the values to print, as in a shell; by default the first eight of a row.
+        table_rows: How many rows of a table are printed; 0 is no tables.
     """
 
-    def __init__(self, run: RunInfo, *, names: list[str] | None = None) -> None:
+    def __init__(self, run: RunInfo, *, names: list[str] | None = None, table_rows: int = 4) -> None:
         self._names = names
+        self._table_rows = table_rows
 
     def export(self, items: Sequence[Item]) -> None:
-        """Print the rows and the events among `items`.
+        """Print the rows, the events and the tables among `items`.
 
         Raises:
             Refused: Nobody reads our output any more.
         """
-        lines = [self._line(item) for item in items if isinstance(item, Row | Event)]
+        lines = [line for item in items for line in self._lines(item)]
         if not lines:
             return
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
         try:
-            print(*lines, sep="\n", flush=True)  # noqa: T201 - it is what a console is for
+            print(text, flush=True)  # noqa: T201 - it is what a console is for
         except BrokenPipeError as error:
             raise Refused("standard output is closed") from error
 
     def shutdown(self) -> None:
         """Leave standard output to the others who use it."""
 
-    def _line(self, item: Row | Event) -> str:
-        return "  ".join(self._row(item) if isinstance(item, Row) else _event(item))
+    def _lines(self, item: Item) -> Iterable[str]:
+        if isinstance(item, Row):
+            yield "  ".join(self._row(item))
+        elif isinstance(item, Event):
+            yield "  ".join(_event(item))
+        elif isinstance(item, Table) and self._table_rows:
+            yield from _table(item, self._table_rows)
 
     def _row(self, row: Row) -> Iterable[str]:
         yield f"step {row.step}"
@@ -67,6 +83,31 @@ def _event(event: Event) -> Iterable[str]:
     if event.rank is not None:
         yield f"rank {event.rank}"
     yield from _first(event.attributes)
+
+
+def _table(table: Table, most: int) -> Iterable[str]:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    shown = table.rows[:most]
+    more = table.cut_rows + len(table.rows) - len(shown)
+    drawn = Drawn(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        drawn.add_column(Text(_literal(column), no_wrap=True, overflow="ellipsis"))
+    for row in shown:
+        drawn.add_row(*(Text(_literal(cell), no_wrap=True, overflow="ellipsis") for cell in row))
+    yield f"table {_literal(table.name)}  step {table.step}" + (f"  +{more} rows" if more else "")
+    console = Console(width=shutil.get_terminal_size((120, 24)).columns, color_system=None)
+    with console.capture() as captured:
+        console.print(drawn)
+    yield from (line.rstrip() for line in captured.get().splitlines() if line.strip())
+
+
+def _literal(cell: Cell) -> str:
+    text = "" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    return text[:_LONGEST_CELL].translate(_CONTROLS)
 
 
 def _first(values: Mapping[str, object]) -> Iterable[str]:

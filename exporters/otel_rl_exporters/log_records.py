@@ -1,7 +1,7 @@
 """The destinations as OpenTelemetry log exporters, for a plain OTel pipeline.
 
-`OTEL_LOGS_EXPORTER=otel_rl_wandb` is enough: the event `rl.step.metrics` carries a whole row, and
-`rl.run.config` the parameters. Every other record is passed over.
+`OTEL_LOGS_EXPORTER=otel_rl_wandb` is enough: the event `rl.step.metrics` carries a whole row, `rl.table` a
+table and `rl.run.config` the parameters. Every other record is passed over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
 from otel_rl import semconv
-from otel_rl.export import Params, Row, RunInfo
+from otel_rl.export import Params, Row, RunInfo, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Exporter
 
+EVENT_TABLE = "rl.table"
+TABLE_COLUMNS = "rl.table.columns"
+TABLE_CUT_ROWS = "rl.table.cut_rows"
+TABLE_NAME = "rl.table.name"
+TABLE_RANKS = "rl.table.ranks"
+
+_Item = Row | Params | Table
 _logger = logging.getLogger(__name__)
 
 
@@ -44,7 +51,7 @@ class RowLogRecordExporter(LogRecordExporter):
         self._lock = threading.Lock()  # a SimpleLogRecordProcessor calls from every thread that logs
 
     def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
-        """Deliver the rows and the parameters in `batch`, in its order."""
+        """Deliver the rows, the tables and the parameters in `batch`, in its order."""
         try:
             with self._lock:
                 for run, items in _by_run(batch):
@@ -69,7 +76,7 @@ class RowLogRecordExporter(LogRecordExporter):
                 except Exception:
                     _logger.exception("%s did not shut down", self.destination)
 
-    def _deliver(self, run: RunInfo, items: list[Row | Params]) -> None:
+    def _deliver(self, run: RunInfo, items: list[_Item]) -> None:
         if run.directory not in self._exporters:
             Path(run.directory).mkdir(parents=True, exist_ok=True)
             self._exporters[run.directory] = resolve_name(self.destination)(run)
@@ -91,6 +98,18 @@ class JsonlLogRecords(RowLogRecordExporter):
     destination = "otel_rl_exporters.jsonl:JsonlExporter"
 
 
+class SidecarLogRecords(RowLogRecordExporter):
+    """`OTEL_LOGS_EXPORTER=otel_rl_sidecar`."""
+
+    destination = "otel_rl_exporters.sidecar:SidecarExporter"
+
+
+class StdoutLogRecords(RowLogRecordExporter):
+    """`OTEL_LOGS_EXPORTER=otel_rl_stdout`."""
+
+    destination = "otel_rl_exporters.stdout:StdoutExporter"
+
+
 class TensorBoardLogRecords(RowLogRecordExporter):
     """`OTEL_LOGS_EXPORTER=otel_rl_tensorboard`."""
 
@@ -103,8 +122,8 @@ class WandbLogRecords(RowLogRecordExporter):
     destination = "otel_rl_exporters.wandb:WandbExporter"
 
 
-def _by_run(batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[Row | Params]]]:
-    runs: dict[str, tuple[RunInfo, list[Row | Params]]] = {}
+def _by_run(batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[_Item]]]:
+    runs: dict[str, tuple[RunInfo, list[_Item]]] = {}
     for record in batch:
         if item := _item(record):
             run = _run(record.resource.attributes)
@@ -112,7 +131,7 @@ def _by_run(batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[Row 
     return list(runs.values())
 
 
-def _item(record: ReadableLogRecord) -> Row | Params | None:
+def _item(record: ReadableLogRecord) -> _Item | None:
     log = record.log_record
     attributes: Mapping[str, Any] = log.attributes or {}
     time = log.timestamp or log.observed_timestamp or 0
@@ -122,11 +141,23 @@ def _item(record: ReadableLogRecord) -> Row | Params | None:
             time_unix_nano=time,
             values=dict(attributes[semconv.STEP_VALUES]),
             attempt=attributes.get(semconv.RUN_ATTEMPT, 0),
-            missing_ranks=tuple(attributes.get(semconv.MISSING_RANKS, ())),
+            missing_ranks=tuple(attributes.get(semconv.STEP_MISSING_RANKS, ())),
             late=attributes.get(semconv.STEP_LATE, False),
         )
+    if log.event_name == EVENT_TABLE:
+        rows: Any = log.body or ()
+        return Table(
+            name=attributes[TABLE_NAME],
+            step=attributes[semconv.LOOP_ITERATION],
+            time_unix_nano=time,
+            columns=tuple(attributes[TABLE_COLUMNS]),
+            rows=tuple(map(tuple, rows)),
+            attempt=attributes.get(semconv.RUN_ATTEMPT, 0),
+            ranks=tuple(attributes.get(TABLE_RANKS, ())),
+            cut_rows=attributes.get(TABLE_CUT_ROWS, 0),
+        )
     if log.event_name == semconv.EVENT_RUN_CONFIG:
-        return Params(time, dict(attributes[semconv.CONFIG_VALUES]))
+        return Params(time, dict(attributes[semconv.RUN_CONFIG_VALUES]))
     return None
 
 

@@ -31,13 +31,16 @@ from opentelemetry.trace import (
 )
 
 from otel_rl import semconv
-from otel_rl.export import Event, Params, Row, Span
+from otel_rl.export import Event, Params, Row, Span, Table
+from otel_rl_exporters.log_records import EVENT_TABLE, TABLE_COLUMNS, TABLE_CUT_ROWS, TABLE_NAME, TABLE_RANKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import Cell, Item, RunInfo
 
+_LARGEST_TABLE = 1 << 17
+_LARGEST_REQUEST = 1 << 21  # of the 4 MiB that a gRPC server takes by default
 _TIMEOUT_S = 3.0  # the exporter's own retries end then; ours go on, from the outbox
 _SCOPE = InstrumentationScope("otel_rl", schema_url=None)
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -72,10 +75,11 @@ class OtlpTraces:
 
 
 class OtlpLogs:
-    """Sends rows, parameters and events as log events.
+    """Sends rows, parameters, tables and events as log events.
 
     A row is the event `rl.step.metrics` with all its values in one map, so that a collector has every
-    step exactly, whatever its export interval.
+    step exactly, whatever its export interval. A table is the event `rl.table` with its rows in the body: the
+    first ones, as many as 128 KiB hold.
     """
 
     batch_size = 512
@@ -86,11 +90,11 @@ class OtlpLogs:
 
     def export(self, items: Sequence[Item]) -> None:
         """Send what is no span among `items`."""
-        records = [
-            ReadableLogRecord(log_record(item), self._resource, _SCOPE) for item in items if not isinstance(item, Span)
-        ]
-        if records and self._exporter.export(records) is not LogRecordExportResult.SUCCESS:
-            raise ConnectionError("the collector did not take the step events")
+        records = [log_record(item) for item in items if not isinstance(item, Span)]
+        for request in _requests(records):
+            readable = [ReadableLogRecord(record, self._resource, _SCOPE) for record in request]
+            if self._exporter.export(readable) is not LogRecordExportResult.SUCCESS:
+                raise ConnectionError("the collector did not take the step events")
 
     def shutdown(self) -> None:
         """Close the connection."""
@@ -140,17 +144,33 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
 
 
-def log_record(item: Row | Params | Event) -> LogRecord:
+def _requests(records: list[LogRecord]) -> Iterator[list[LogRecord]]:
+    """Yield the records in requests that a server takes; what they hold as text is more than their bytes."""
+    request: list[LogRecord] = []
+    room = _LARGEST_REQUEST
+    for record in records:
+        size = len(ascii(record.attributes)) + len(ascii(record.body))
+        if request and size > room:
+            yield request
+            request, room = [], _LARGEST_REQUEST
+        request.append(record)
+        room -= size
+    if request:
+        yield request
+
+
+def log_record(item: Row | Params | Table | Event) -> LogRecord:
     """Return the log event that carries `item`; it points at the span that it belongs to, if there is one."""
-    name, attributes = _event(item)
+    name, attributes, body = _table_event(item) if isinstance(item, Table) else (*_event(item), None)
     context = None
-    if not isinstance(item, Params) and item.trace_id and item.span_id:
+    if isinstance(item, Row | Event) and item.trace_id and item.span_id:
         context = set_span_in_context(NonRecordingSpan(_context(item.trace_id, item.span_id)))
     return LogRecord(
         timestamp=item.time_unix_nano,
         observed_timestamp=item.time_unix_nano,
         context=context,
         event_name=name,
+        body=body,
         severity_number=SeverityNumber.INFO,
         attributes=attributes,
     )
@@ -160,7 +180,7 @@ def _event(item: Row | Params | Event) -> tuple[str, dict[str, Any]]:
     if isinstance(item, Row):
         optional = {
             semconv.RUN_ATTEMPT: item.attempt,
-            semconv.MISSING_RANKS: list(item.missing_ranks),
+            semconv.STEP_MISSING_RANKS: list(item.missing_ranks),
             semconv.STEP_LATE: item.late,
         }
         given = {name: value for name, value in optional.items() if value}
@@ -171,10 +191,38 @@ def _event(item: Row | Params | Event) -> tuple[str, dict[str, Any]]:
         }
     if isinstance(item, Params):
         return semconv.EVENT_RUN_CONFIG, {
-            semconv.CONFIG_VALUES: {name: _signed(value) for name, value in item.values.items()}
+            semconv.RUN_CONFIG_VALUES: {name: _signed(value) for name, value in item.values.items()}
         }
     where = {semconv.LOOP_ITERATION: item.step, semconv.RANK: item.rank}
     return item.name, {name: value for name, value in where.items() if value is not None} | item.attributes
+
+
+def _table_event(table: Table) -> tuple[str, dict[str, Any], list[list[Cell]]]:
+    rows = _first_rows(table)
+    optional = {
+        semconv.RUN_ATTEMPT: table.attempt,
+        TABLE_RANKS: list(table.ranks),
+        TABLE_CUT_ROWS: table.cut_rows + len(table.rows) - len(rows),
+    }
+    attributes = {
+        semconv.LOOP_ITERATION: table.step,
+        TABLE_NAME: table.name,
+        TABLE_COLUMNS: list(table.columns),
+        **{name: value for name, value in optional.items() if value},
+    }
+    return EVENT_TABLE, attributes, rows
+
+
+def _first_rows(table: Table) -> list[list[Cell]]:
+    """Return the rows, from the first one on, that are within `_LARGEST_TABLE` bytes."""
+    rows: list[list[Cell]] = []
+    room = _LARGEST_TABLE
+    for row in table.rows:
+        room -= sum(len(cell.encode("utf-8", "replace")) if isinstance(cell, str) else 8 for cell in row)
+        if room < 0:
+            break
+        rows.append([_signed(cell) for cell in row])
+    return rows
 
 
 def _signed(value: Any) -> Any:

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from otel_rl.export import Params, Row
+from otel_rl import semconv
+from otel_rl.export import Event, Params, Row, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import Cell, Item, RunInfo
+
+_LONGEST_CELL = 4_000
+_LONGEST_TABLE = 1 << 18
+_LITERAL = str.maketrans(
+    {character: f"&#{ord(character)};" for character in "\\`*_[]<>&|!~#\t"}
+    | {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # what HTML does not have
+    | {"\n": "<br>"}
+)
 
 
 class TensorBoardExporter:
-    """Writes one TensorBoard event for each row, and the parameters as a table of text.
+    """Writes one TensorBoard event for each row; parameters and tables are shown as text.
+
+    The parameters are also those of a session of the HParams dashboard, which ends, as failed if a process
+    was lost, when the exporter is shut down. Like all of TensorBoard it keeps the first that it is told.
 
     Args:
         run: The run that is shown.
@@ -28,6 +41,7 @@ class TensorBoardExporter:
             `"double"` keeps each value bit for bit, but TensorBoard's default data server shows no
             curve then: such files need `tensorboard --load_fast=false`, or
             `EventAccumulator.Tensors`.
+        table_rows: How many rows of a table are shown at most; by default as many as 256 KiB hold.
     """
 
     batch_size = 256
@@ -40,41 +54,61 @@ class TensorBoardExporter:
         *,
         log_dir: str = "tensorboard",
         precision: Literal["double", "single"] = "single",
+        table_rows: int | None = None,
     ) -> None:
         try:
-            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto import event_pb2
             from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
             from tensorboard.compat.proto.tensor_pb2 import TensorProto
         except ImportError as error:
             raise ImportError("the tensorboard exporter needs: pip install 'otel-rl[tensorboard]'") from error
         if precision not in ("double", "single"):
             raise ValueError(f"precision={precision!r} is neither 'double' nor 'single'")
-        self._event, self._summary, self._metadata, self._tensor = Event, Summary, SummaryMetadata, TensorProto
+        self._event, self._summary = event_pb2.Event, Summary
+        self._metadata, self._tensor = SummaryMetadata, TensorProto
+        self._run_id = run.id
+        self._table_rows = table_rows
         self._double = precision == "double"
+        self._session_is_open = self._lost = False
         self._described: set[str] = set()
         directory = Path(run.directory, log_dir)
         directory.mkdir(parents=True, exist_ok=True)
         # TensorBoard finds the files by `tfevents` and reads them in the order of their names.
         name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
         self._file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._append([Event(wall_time=time.time(), file_version="brain.Event:2")])
+        self._append([self._event(wall_time=time.time(), file_version="brain.Event:2")])
 
     def export(self, items: Sequence[Item]) -> None:
-        """Append the rows and parameters among `items`: all of them, or none and an error."""
+        """Append the rows, parameters and tables among `items`: all of them, or none and an error."""
         described = self._described.copy()
-        events = []
-        for item in items:
-            if isinstance(item, Row):
-                values = [self._scalar(name, value, described) for name, value in item.values.items()]
-                events.append(self._at(item.time_unix_nano, values, step=item.step))
-            elif isinstance(item, Params):
-                events.append(self._at(item.time_unix_nano, [self._text("config", _table(item.values))]))
-        self._append(events)
+        self._append([event for item in items for event in self._events(item, described)])
         self._described = described  # only now: a batch that failed is written anew, metadata included
+        self._session_is_open |= any(isinstance(item, Params) for item in items)
+        self._lost |= any(isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST for item in items)
 
     def shutdown(self) -> None:
-        """Close the file."""
+        """End the session of the HParams dashboard, and close the file."""
+        if self._session_is_open:
+            from tensorboard.plugins.hparams.api_pb2 import Status
+
+            ended = {"status": Status.Value("STATUS_FAILURE" if self._lost else "STATUS_SUCCESS")}
+            self._append([self._at(time.time_ns(), [self._session("end", end_time_secs=time.time(), **ended)])])
+            self._session_is_open = False
         os.close(self._file)
+
+    def _events(self, item: Item, described: set[str]) -> Iterator[Any]:
+        if isinstance(item, Row):
+            scalars = [self._scalar(name, value, described) for name, value in item.values.items()]
+            yield self._at(item.time_unix_nano, scalars, step=item.step)
+        elif isinstance(item, Params):
+            values = [(name, str(value)) for name, value in item.values.items()]
+            text = self._text("config", _markdown(("name", "value"), values, 0))
+            yield self._at(item.time_unix_nano, [text])
+            yield self._at(item.time_unix_nano, [self._session_start(item)])
+        elif isinstance(item, Table):
+            rows = item.rows[: self._table_rows]
+            text = self._text(item.name, _markdown(item.columns, rows, item.cut_rows + len(item.rows) - len(rows)))
+            yield self._at(item.time_unix_nano, [text], step=item.step)
 
     def _at(self, time_unix_nano: int, values: list[Any], step: int = 0) -> Any:
         return self._event(wall_time=time_unix_nano / 1e9, step=step, summary=self._summary(value=values))
@@ -90,6 +124,23 @@ class TensorBoardExporter:
     def _text(self, name: str, text: str) -> Any:
         tensor = self._tensor(dtype="DT_STRING", string_val=[text.encode()])
         return self._summary.Value(tag=name, tensor=tensor, metadata=self._shown_by("text"))
+
+    def _session_start(self, params: Params) -> Any:
+        from google.protobuf.struct_pb2 import Value
+
+        hparams = {name: Value(**_hparam(value)) for name, value in params.values.items()}
+        return self._session(
+            "start", hparams=hparams, group_name=self._run_id, start_time_secs=params.time_unix_nano / 1e9
+        )
+
+    def _session(self, end: Literal["start", "end"], **fields: Any) -> Any:
+        from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+        message = plugin_data_pb2.SessionStartInfo if end == "start" else plugin_data_pb2.SessionEndInfo
+        tag = metadata.SESSION_START_INFO_TAG if end == "start" else metadata.SESSION_END_INFO_TAG
+        data = plugin_data_pb2.HParamsPluginData(**{f"session_{end}_info": message(**fields)})
+        described = metadata.create_summary_metadata(data)
+        return self._summary.Value(tag=tag, metadata=described, tensor=metadata.NULL_TENSOR)
 
     def _shown_by(self, plugin: str) -> Any:
         return self._metadata(plugin_data=self._metadata.PluginData(plugin_name=plugin))
@@ -112,10 +163,41 @@ class TensorBoardExporter:
             raise
 
 
-def _table(values: dict[str, bool | int | float | str | None]) -> str:
-    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in values.items()]
-    return "\n".join(["| name | value |", "|---|---|", *rows])
+def _hparam(value: bool | int | float | str | None) -> dict[str, Any]:
+    """Return the field of a protobuf `Value`, whose numbers are finite doubles; other values are texts."""
+    if isinstance(value, bool):
+        return {"bool_value": value}
+    if isinstance(value, int | float) and _is_finite_double(value):
+        return {"number_value": value}
+    return {"string_value": str(value)}
 
 
-def _cell(value: object) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")
+def _is_finite_double(value: int | float) -> bool:
+    try:
+        return math.isfinite(value) and float(value) == value
+    except OverflowError:
+        return False
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[Cell]], cut: int) -> str:
+    """Return a table in which every cell is shown literally; `cut` rows are missing already."""
+    lines = [_line(columns), "|" + "---|" * len(columns)]
+    room = _LONGEST_TABLE
+    for row in rows:
+        line = _line(row)
+        room -= len(line)
+        if room < 0:
+            cut += 1
+        else:
+            lines.append(line)
+    return "\n".join([*lines, *([f"\n{cut} more rows"] if cut else [])])
+
+
+def _line(cells: Sequence[Cell]) -> str:
+    return f"| {' | '.join(map(_shown, cells))} |"
+
+
+def _shown(cell: Cell) -> str:
+    text = "" if cell is None else str(cell)
+    more = len(text) - _LONGEST_CELL
+    return text[:_LONGEST_CELL].replace("\r\n", "\n").translate(_LITERAL) + (f"… ({more} more)" if more > 0 else "")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from otel_rl.export import Params, Row
+from otel_rl.export import Params, Refused, Row, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_rl.export import Item, RunInfo
 
+_LONGEST_TABLE_KEY = 50  # W&B's own name of it has at most 128 characters, with the id of the run
 _SETTINGS: dict[str, Any] = {
     "console": "off",  # the output of this process is not the trainer's
     "disable_code": True,  # nor is its program
@@ -32,6 +34,9 @@ class WandbExporter:
     drawn over: W&B drops what is logged with `step=` behind its current step, and rows may come late.
     A value that is named like the axis gives way to it; names that begin with `_` are W&B's own.
 
+    A table is a `wandb.Table` in a history row of its own; characters of its name that W&B has no place for
+    are replaced. Parameters that are NaN or infinite are texts in the config, which has `null` for `None`.
+
     Args:
         run: The run that is shown.
         project: The W&B project; by default the run's.
@@ -42,6 +47,7 @@ class WandbExporter:
         tags: Labels of the run.
         notes: A description of the run.
         axis: Name of the value that carries the step, as the framework calls it.
+        table_rows: How many rows of a table are logged at most; 0 is no tables. By default all are.
         settings: More of `wandb.Settings`; they win over ours.
     """
 
@@ -61,6 +67,7 @@ class WandbExporter:
         tags: list[str] | None = None,
         notes: str | None = None,
         axis: str = "step",
+        table_rows: int | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
         # W&B reports on itself through OTel's exporters, which add the tokens in OTEL_EXPORTER_OTLP_HEADERS.
@@ -68,6 +75,8 @@ class WandbExporter:
         if "wandb" not in sys.modules:
             # From a trainer that uses W&B itself: that service dies with the trainer, and our last rows with it.
             os.environ.pop("WANDB_SERVICE", None)
+            # Where the tables of an offline run wait for `wandb sync`; by W&B's choice in the home directory.
+            os.environ.setdefault("WANDB_DATA_DIR", os.path.join(run.directory, "wandb"))  # noqa: PTH118 - as given
         try:
             import wandb
         except ImportError as error:
@@ -75,6 +84,7 @@ class WandbExporter:
 
         known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
         self._axis = axis
+        self._table_rows = table_rows
         self._run = wandb.init(
             id=_run_id(run.id),
             project=project or run.project,
@@ -93,13 +103,22 @@ class WandbExporter:
         self._run.define_metric("*", step_metric=axis)
 
     def export(self, items: Sequence[Item]) -> None:
-        """Log the row, or update the config, that is in `items`."""
+        """Log the row or the table, or update the config, that is in `items`.
+
+        Raises:
+            Refused: W&B does not take the table.
+        """
         for item in items:
             if isinstance(item, Row):
-                # W&B keeps a `_timestamp` that it is given, so rows that are replayed keep their time.
-                self._run.log({**item.values, self._axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
+                self._log(item, item.values)
+            elif isinstance(item, Table) and self._table_rows != 0:
+                try:
+                    self._log(item, {_table_key(item.name): self._table(item)})
+                except (TypeError, ValueError) as error:
+                    raise Refused(f"table {item.name!r}: {error}") from error
             elif isinstance(item, Params):
-                self._run.config.update(item.values, allow_val_change=True)
+                config = {name: _config_value(value) for name, value in item.values.items()}
+                self._run.config.update(config, allow_val_change=True)
 
     def shutdown(self) -> None:
         """Finish the W&B run: wait until its server has everything, within `finish_timeout`.
@@ -108,10 +127,41 @@ class WandbExporter:
         """
         self._run.finish()
 
+    def _log(self, item: Row | Table, values: Mapping[str, Any]) -> None:
+        # W&B keeps a `_timestamp` that it is given, so rows that are replayed keep their time.
+        self._run.log({**values, self._axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
+
+    def _table(self, table: Table) -> Any:
+        import wandb
+
+        columns, rows = list(table.columns), [list(row) for row in table.rows[: self._table_rows]]
+        try:
+            return wandb.Table(columns=columns, data=rows)
+        except TypeError:  # a column of numbers and texts
+            return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
+
+
+def _config_value(value: bool | int | float | str | None) -> bool | int | float | str | None:
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
 
 def _run_id(id_: str) -> str:
     """Return the id that W&B accepts; ids that differ stay different."""
-    allowed = re.sub(r"[:;,#?/'\\%\s]", "-", id_)
-    if allowed == id_ and len(id_) <= 64:
-        return id_
-    return f"{allowed[:47]}-{hashlib.sha256(id_.encode()).hexdigest()[:16]}"
+    return _adapted(id_, re.sub(r"[:;,#?/'\\%\s]", "-", id_), 64)
+
+
+def _table_key(name: str) -> str:
+    """Return the key that W&B accepts for a table, a relative path; names that differ stay different."""
+    parts = re.sub(r'[\\:*?"<>|#%\x00-\x1f]', "-", name).split("/")
+    return _adapted(name, "/".join("-" if part in ("", ".", "..") else part for part in parts), _LONGEST_TABLE_KEY)
+
+
+def _adapted(name: str, allowed: str, longest: int) -> str:
+    """Return `name` if it is `allowed` and not too long, else what is allowed and a hash of `name`."""
+    if allowed == name and len(name) <= longest:
+        return name
+    return f"{allowed[: longest - 17]}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"

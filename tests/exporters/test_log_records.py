@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry._logs import LogRecord
 from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExportResult, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
-from otel_rl_exporters import log_records
-from tests.exporters import wandb_file
+from otel_rl.export import Row, Table
+from otel_rl_exporters import log_records, otlp
+from tests.exporters import same_run, wandb_file
 from tests.exporters.exactly import exactly
 from tests.real_parts import needs
 
@@ -93,6 +95,98 @@ def test_console(rows, capsys):
     emit(log_records.ConsoleLogRecords(), map(row_event, rows[:2]), SimpleLogRecordProcessor)
 
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["step 0", "step 1"]
+
+
+def test_same_run(run):
+    """Every row, table and parameter that OTLP sends as an event comes out of the event as it went in."""
+    sent = same_run.items(run)
+    records = readable(RESOURCE, *map(otlp.log_record, sent))
+    ((_, read),) = log_records._by_run(records)
+
+    assert list(map(type, read)) == list(map(type, sent))
+    for before, after in zip(sent, read, strict=True):
+        if isinstance(before, Row):
+            assert (after.step, after.time_unix_nano) == (before.step, before.time_unix_nano)
+            assert same_run.points([after]) == same_run.points([before])
+        elif isinstance(before, Table):
+            assert same_run.exact_rows(after.rows) == same_run.exact_rows(before.rows)
+            assert replace(after, rows=()) == replace(before, rows=())
+        else:
+            assert same_run.exact_values(after.values) == same_run.exact_values(before.values)
+
+
+def test_table(tmp_path):
+    """A table goes through OTel's SDK as an event, with its rows in the body, and is a file at the other end."""
+    emit(log_records.SidecarLogRecords(), map(otlp.log_record, same_run.tables()))
+    files = sorted((tmp_path / "gsm8k/run-7/tables").iterdir())
+    words = {"NaN", "Infinity", "-Infinity"}
+
+    for file, table in zip(files, same_run.tables(), strict=True):
+        content = json.loads(file.read_text())
+        cells = [[float(cell) if cell in words else cell for cell in row] for row in content["data"]]
+        assert tuple(content["columns"]) == table.columns
+        assert same_run.exact_rows(cells) == same_run.exact_rows(table.rows)
+
+
+def test_table_on_the_wire():
+    """OTLP has a value for each kind of cell, and an empty one for what is not known."""
+    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+
+    table = Table("t", 3, 0, ("a", "b", "c", "d", "e"), ((True, 2**40, 0.5, "x", None),), attempt=1, ranks=(0, 2))
+    message = encode_logs(readable(RESOURCE, otlp.log_record(table)))
+    (record,) = message.resource_logs[0].scope_logs[0].log_records
+    (row,) = record.body.array_value.values
+
+    kinds = [cell.WhichOneof("value") for cell in row.array_value.values]
+    assert kinds == ["bool_value", "int_value", "double_value", "string_value", None]
+    assert record.event_name == "rl.table"
+    assert [attribute.key for attribute in record.attributes] == [
+        "rl.loop.iteration",
+        "rl.table.name",
+        "rl.table.columns",
+        "rl.run.attempt",
+        "rl.table.ranks",
+    ]
+
+
+def test_empty_table():
+    """A table without rows is one at the other end, too."""
+    ((_, (read,)),) = log_records._by_run(readable(RESOURCE, otlp.log_record(Table("t", 0, 1, ("a",), ()))))
+
+    assert read == Table("t", 0, 1, ("a",), ())
+
+
+def test_large_table():
+    """Of a large table the event has the first rows, and says how many it lacks."""
+    table = Table("t", 0, 1, ("a",), (("奖" * 10_000,),) * 100, cut_rows=7)
+    ((_, (read,)),) = log_records._by_run(readable(RESOURCE, otlp.log_record(table)))
+
+    assert read.rows == table.rows[:4]
+    assert read.cut_rows == 7 + 96
+
+
+def test_requests():
+    """What is sent at once is within what a collector takes, and in order, however large the items are."""
+    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+
+    rows = [Row(step, 1, {f"奖励/{name}": step / 7 for name in range(500)}) for step in range(100)]
+    tables = [Table("t", step, 1, ("a",), (("奖" * 10_000,),) * 100) for step in range(100)]
+    requests = list(otlp._requests([otlp.log_record(item) for item in [*rows, *tables]]))
+
+    assert len(requests) > 1
+    assert max(encode_logs(readable(RESOURCE, *request)).ByteSize() for request in requests) < 4 * 2**20
+    steps = [record.attributes["rl.loop.iteration"] for request in requests for record in request]
+    assert steps == [*range(100), *range(100)]
+
+
+def test_stdout(rows, capsys):
+    """Rows in events are lines for a program to read, too."""
+    emit(log_records.StdoutLogRecords(), map(row_event, rows[:2]))
+
+    assert [line[:26] for line in capsys.readouterr().out.splitlines()] == [
+        'metrics_tag: {"step": 0, "',
+        'metrics_tag: {"step": 1, "',
+    ]
 
 
 def test_runs(rows, tmp_path):

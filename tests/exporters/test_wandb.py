@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import subprocess
 import sys
@@ -11,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.export import Exporter, Params, Row, RunInfo
+from otel_rl.export import Exporter, Params, Refused, Row, RunInfo, Table
 from otel_rl_exporters.wandb import WandbExporter
-from tests.exporters import wandb_file
+from tests.exporters import same_run, wandb_file
 from tests.exporters.exactly import exactly
 from tests.real_parts import needs
 
@@ -21,8 +23,9 @@ pytestmark = needs("wandb")
 
 
 @pytest.fixture(autouse=True)
-def _offline(monkeypatch):
+def _offline(monkeypatch, tmp_path):
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
 
 
@@ -92,6 +95,87 @@ def test_params(run):
     (file,) = wandb_file.files(run.directory)
 
     assert wandb_file.config(file) == {"lr": 2e-6, "actor.seed": 2**60, "lora": None, "fp8": True}
+
+
+def test_params_that_json_does_not_have(run):
+    """NaN and infinities are texts in the config; W&B would make `null` of a NaN."""
+    export(run, [Params(0, {"a": math.nan, "b": math.inf, "c": -math.inf, "d": None})])
+    (file,) = wandb_file.files(run.directory)
+
+    assert wandb_file.config(file) == {"a": "NaN", "b": "Infinity", "c": "-Infinity", "d": None}
+
+
+def test_table(run):
+    """A table is a history row of its own with the step axis, whose file holds every cell exactly."""
+    export(run, [Row(3, 0, {"loss": 1.0}), *same_run.tables(), Row(150, 0, {"loss": 2.0})])
+    (file,) = wandb_file.files(run.directory)
+    lines = wandb_file.history(file)
+
+    assert [line["step"] for line in lines] == ["3", "3", "150", "150"]
+    assert [line.get(f"{same_run.TABLE}/_type") for line in lines] == [None, '"table-file"', '"table-file"', None]
+    for (step, columns, rows), table in zip(wandb_file.tables(file, same_run.TABLE), same_run.tables(), strict=True):
+        assert (step, tuple(columns)) == (table.step, table.columns)
+        assert same_run.exact_rows(rows) == same_run.exact_rows(table.rows)
+
+
+def test_table_columns(run):
+    """W&B knows the type of a column that has one; a column of numbers and texts is taken, too."""
+    with exporting(run) as exporter:
+        typed = exporter._table(Table("t", 0, 0, ("a", "b"), ((1, "x"), (0.5, None))))
+        mixed = exporter._table(Table("t", 0, 0, ("a", "b"), ((1, "x"), ("y", None))))
+
+    assert "Number" in str(typed._column_types)
+    assert "Number" not in str(mixed._column_types)
+
+
+@pytest.mark.parametrize(("table_rows", "counts"), [(4, [4, 4]), (None, [5, 5]), (0, [])])
+def test_table_rows(run, table_rows, counts):
+    """Only as many rows of a table are logged as asked for; with none, no table is."""
+    export(run, same_run.tables(), table_rows=table_rows)
+    (file,) = wandb_file.files(run.directory)
+
+    assert [len(rows) for _, _, rows in wandb_file.tables(file, same_run.TABLE)] == counts
+
+
+def test_table_names(run):
+    """A name that W&B does not take, or that leads elsewhere, is adapted; names that differ stay different."""
+    names = ["../../../evil", "/etc/x", "a:b#c?*", "a:b#c?", "x" * 300, "x" * 301, "奖励", "a/../b", "plain"]
+    export(run, [Table(name, 0, 0, ("a",), ((1,),)) for name in names])
+    (file,) = wandb_file.files(run.directory)
+    paths = [
+        json.loads(text) for line in wandb_file.history(file) for key, text in line.items() if key.endswith("/path")
+    ]
+    media = (file.parent / "files/media/table").resolve()
+
+    assert len(set(paths)) == len(names)
+    assert all((file.parent / "files" / path).resolve().is_relative_to(media) for path in paths)
+    assert paths[-1].startswith("media/table/plain_")
+    assert paths[-3].startswith("media/table/奖励_")
+
+
+def test_table_that_wandb_refuses(run):
+    """A table that W&B will never take is refused: it does not hold up what comes after it."""
+    with exporting(run) as exporter, pytest.raises(Refused, match="columns"):
+        exporter.export([Table("t", 0, 0, ("a", "b"), ((1,),))])
+
+
+def test_table_stays_in_the_run_directory(run):
+    """What an offline run keeps of a table until it is synchronised lies in the run directory, not at home."""
+    program = f"""
+from otel_rl.export import RunInfo, Table
+from otel_rl_exporters.wandb import WandbExporter
+exporter = WandbExporter(RunInfo("run-7", "p", "n", {run.directory!r}))
+exporter.export([Table("t", 0, 0, ("a",), (("only here",),))])
+exporter.shutdown()
+"""
+    home = Path(run.directory, "home")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": str(home)}
+    del environment["WANDB_DATA_DIR"]
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    holding = [path for path in Path(run.directory).rglob("*") if path.is_file() and b"only here" in path.read_bytes()]
+
+    assert holding
+    assert not any(path.is_relative_to(home) for path in holding)
 
 
 def test_identity(run):

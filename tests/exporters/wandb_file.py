@@ -45,6 +45,17 @@ def history(path: Path) -> list[dict[str, str]]:
     return [{"/".join(item.nested_key) or item.key: item.value_json for item in row.item} for row in rows]
 
 
+def tables(path: Path, key: str) -> list[tuple[int, list[str], list[list[Any]]]]:
+    """Return step, columns and rows of each table that was logged as `key`, from the files that it points at."""
+    found = []
+    for line in history(path):
+        if f"{key}/path" in line:
+            file = path.parent / "files" / json.loads(line[f"{key}/path"])
+            content = json.loads(file.read_text(encoding="utf-8"))
+            found.append((int(line["step"]), content["columns"], content["data"]))
+    return found
+
+
 def config(path: Path) -> dict[str, Any]:
     """Return the config that the run ended with."""
     items = [item for record in records(path) for item in record.config.update]

@@ -1,0 +1,181 @@
+"""Rows as metrics of an MLflow run, on a tracking server or in a local database."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.export import Params, Refused, Row, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from otel_rl.export import Item, RunInfo
+
+_METRICS_AT_ONCE, _PARAMS_AT_ONCE = 1000, 100  # MLflow's limits for one request
+_LONGEST_NAME, _LONGEST_PARAM = 250, 6000
+_RUN_ID_TAG = "rl.run.id"
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # who calls tries again, with pauses of its own
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+_NEVER_TAKEN = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST")
+
+
+class MlflowExporter:
+    """Logs each row to an MLflow run that carries our run's id as a tag; a restarted run goes on in it.
+
+    Names keep their slashes; what MLflow does not allow in them is spelled as `escape` tells. MLflow's
+    database has no infinities: it reads them back as ±1.7976931348623157e308, and -0.0 as 0.0; NaN stays. A parameter
+    cannot be changed in MLflow: another value, of a restarted run, becomes the tag `changed.<name>`. Tables
+    are artifacts, `tables/<name>/step_000012.json`.
+
+    Args:
+        run: The run that is shown.
+        tracking_uri: The server or database; by default what `MLFLOW_TRACKING_URI` says, else a SQLite
+            database in the run directory. MLflow's file store is not supported: `loss` and `loss/kl` would
+            be a file and a directory of one name.
+        experiment_name: The experiment; by default `MLFLOW_EXPERIMENT_NAME`, else the project.
+        run_name: The run's name in MLflow; by default `MLFLOW_RUN_NAME`, else the run's.
+        artifact_location: Where a new experiment's artifacts lie.
+        tags: Tags of the run.
+    """
+
+    batch_size = 64
+    requires = ("mlflow",)
+    extra = "mlflow"
+
+    def __init__(
+        self,
+        run: RunInfo,
+        *,
+        tracking_uri: str | None = None,
+        experiment_name: str | None = None,
+        run_name: str | None = None,
+        artifact_location: str | None = None,
+        tags: dict[str, str] | None = None,
+    ) -> None:
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        try:
+            from mlflow import MlflowClient
+            from mlflow.entities import Metric, Param
+            from mlflow.exceptions import MlflowException
+        except ImportError as error:
+            raise ImportError("the mlflow exporter needs: pip install 'otel-rl[mlflow]'") from error
+        self._metric, self._param, self._error = Metric, Param, MlflowException
+        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        if uri is None:
+            uri = f"sqlite:///{Path(run.directory, 'mlflow.db')}"
+            artifact_location = artifact_location or Path(run.directory, "mlflow-artifacts").as_uri()
+        self._client: Any = MlflowClient(tracking_uri=uri)
+        experiment = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.project
+        label = run_name or os.environ.get("MLFLOW_RUN_NAME") or run.name
+        self._run_id: str = self._open(experiment, artifact_location, label, {**(tags or {}), _RUN_ID_TAG: run.id})
+        self._params: dict[str, str] = dict(self._client.get_run(self._run_id).data.params)
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Log the rows among `items` in few requests, then the parameters and tables.
+
+        What was logged already is logged again without harm: MLflow keeps equal points once.
+        """
+        try:
+            points = (point for item in items if isinstance(item, Row) for point in self._points(item))
+            while some := list(islice(points, _METRICS_AT_ONCE)):
+                self._client.log_batch(self._run_id, metrics=some)
+            for item in items:
+                if isinstance(item, Params):
+                    self._log_params({escape(name): str(value) for name, value in item.values.items()})
+                elif isinstance(item, Table):
+                    place = f"tables/{escape(item.name)}/step_{item.step:06d}.json"
+                    self._client.log_text(self._run_id, _json(item), place)
+        except self._error as error:
+            if error.error_code in _NEVER_TAKEN:
+                raise Refused(str(error)) from error
+            raise
+
+    def shutdown(self) -> None:
+        """Mark the run as finished."""
+        self._client.set_terminated(self._run_id)
+
+    def _open(self, experiment: str, artifacts: str | None, name: str, tags: dict[str, str]) -> str:
+        known = self._client.get_experiment_by_name(experiment)
+        if known is None:
+            try:
+                experiment_id = self._client.create_experiment(experiment, artifact_location=artifacts)
+            except self._error:  # another run was quicker
+                experiment_id = self._client.get_experiment_by_name(experiment).experiment_id
+        else:
+            experiment_id = known.experiment_id
+        ours = f"tags.`{_RUN_ID_TAG}` = '{tags[_RUN_ID_TAG]}'"
+        found = self._client.search_runs([experiment_id], filter_string=ours, max_results=1)
+        if found:
+            self._client.update_run(found[0].info.run_id, status="RUNNING")
+            return str(found[0].info.run_id)
+        return str(self._client.create_run(experiment_id, run_name=name, tags=tags).info.run_id)
+
+    def _points(self, row: Row) -> Iterator[Any]:
+        milliseconds = row.time_unix_nano // 1_000_000
+        for name, value in row.values.items():
+            yield self._metric(escape(name), float(value), milliseconds, row.step)
+
+    def _log_params(self, values: dict[str, str]) -> None:
+        fresh = {name: value[:_LONGEST_PARAM] for name, value in values.items() if name not in self._params}
+        for some in _chunks([self._param(name, value) for name, value in fresh.items()], _PARAMS_AT_ONCE):
+            self._client.log_batch(self._run_id, params=some)
+        for name, value in values.items():
+            if name in self._params and self._params[name] != value[:_LONGEST_PARAM]:
+                self._client.set_tag(self._run_id, f"changed.{name}"[:_LONGEST_NAME], value[:_LONGEST_PARAM])
+        self._params.update(fresh)
+
+
+_NOT_ALLOWED = re.compile(
+    r"""[^/\w.\- :]                 # what MLflow takes is slashes, word characters, dots, dashes, spaces, colons
+    | ^/ | /(?=/) | /$              # a path must not become another one when it is normalised
+    | ^\. | (?<=/)\.(?=\.?(?:/|$))  # nor with . and .. in it
+    | \.(?=at|x[0-9a-f])            # a dot that would look like an escape
+    """,
+    re.VERBOSE,
+)
+_ESCAPED = re.compile(r"\.(?:at|x([0-9a-f]+))\.")
+
+
+def escape(name: str) -> str:
+    """Return the name with what MLflow does not allow spelled out; `unescape` is the way back.
+
+    `@` is `.at.`, so that `mean@4` reads `mean.at.4`; any other character is its code point, `%` for one is
+    `.x25.`. Beyond 250 characters a name is cut and ends in a hash of itself, from which there is no way back.
+    """
+    escaped = _NOT_ALLOWED.sub(lambda found: ".at." if found[0] == "@" else f".x{ord(found[0]):x}.", name)
+    if len(escaped) <= _LONGEST_NAME:
+        return escaped
+    return f"{escaped[: _LONGEST_NAME - 17].rstrip('/.')}-{sha256(name.encode()).hexdigest()[:16]}"
+
+
+def unescape(escaped: str) -> str:
+    """Return the name that `escape` was given."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "@", escaped)
+
+
+def _chunks(values: list[Any], size: int) -> Iterable[list[Any]]:
+    return (values[start : start + size] for start in range(0, len(values), size))
+
+
+def _json(table: Table) -> str:
+    """Return the table as MLflow's own tables are; what JSON has no number for is its name."""
+    rows = [[_cell(cell) for cell in row] for row in table.rows]
+    return json.dumps({"columns": table.columns, "data": rows}, allow_nan=False, ensure_ascii=False)
+
+
+def _cell(cell: object) -> object:
+    if not isinstance(cell, float) or math.isfinite(cell):
+        return cell
+    return "NaN" if math.isnan(cell) else "Infinity" if cell > 0 else "-Infinity"

@@ -1,0 +1,123 @@
+"""Tables as files of JSON beside the run, one for each table and step."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from otel_rl.export import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.export import Cell, Item, RunInfo
+
+_LONGEST_NAME = 180  # of the 255 bytes that file systems give a file name
+_REMEMBERED = 1024
+
+
+class SidecarExporter:
+    """Writes each table whole, as `{"columns": [...], "data": [[...], ...]}`.
+
+    It is strict JSON in UTF-8 with a row on each line. What JSON has no number for is a string: `"NaN"`,
+    `"Infinity"`, `"-Infinity"`; `null` is a cell of which nothing is known. A file appears complete or not
+    at all. A step that is recorded again after a restart replaces its file. Rows of ranks that report after
+    their step's table has left get a file of their own, named like the first one with
+    `.ranks-` and the first and last of these ranks before the suffix.
+
+    Args:
+        run: The run that is shown.
+        path: Where the files lie, relative to the run directory. `{name}` is the name of the table,
+            percent-encoded where it has anything but ASCII letters, digits, spaces and `_.-~`; `{step}` and
+            `{attempt}` are numbers and take a format as in `{step:06d}`.
+
+    Raises:
+        ValueError: `path` has other fields than these, or lacks `{name}` or `{step}`.
+    """
+
+    def __init__(self, run: RunInfo, *, path: str = "tables/{name}_step_{step:06d}.json") -> None:
+        self._directory = run.directory
+        self._pattern = _checked(path)
+        self._written: dict[Path, tuple[int, tuple[str, ...], tuple[int, ...]]] = {}
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Write the tables among `items`."""
+        for item in items:
+            if isinstance(item, Table):
+                place = self._place(item)
+                _write(place, _json(item))
+                self._remember(place, item)
+
+    def shutdown(self) -> None:
+        """Do nothing: every file is complete."""
+
+    def _place(self, table: Table) -> Path:
+        place = Path(
+            self._directory, self._pattern.format(name=_file_name(table.name), step=table.step, attempt=table.attempt)
+        )
+        attempt, columns, ranks = self._written.get(place, (None, None, None))
+        if attempt != table.attempt or (columns, ranks) == (table.columns, table.ranks):
+            return place
+        ends = {min(table.ranks, default=0), max(table.ranks, default=0)}  # parts of a step have no rank in common
+        return place.with_suffix(f".ranks-{'-'.join(map(str, sorted(ends)))}{place.suffix}")
+
+    def _remember(self, place: Path, table: Table) -> None:
+        self._written[place] = (table.attempt, table.columns, table.ranks)
+        if len(self._written) > _REMEMBERED:
+            del self._written[next(iter(self._written))]
+
+
+def _checked(pattern: str) -> str:
+    try:
+        places = {pattern.format(name=name, step=step, attempt=0) for name, step in (("a", 1), ("b", 1), ("a", 2))}
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"path={pattern!r}: the fields are {{name}}, {{step}} and {{attempt}}") from error
+    if len(places) < 3:
+        raise ValueError(f"path={pattern!r} has to hold {{name}} and {{step}}, or one table would replace another")
+    return pattern
+
+
+def _file_name(name: str) -> str:
+    """Return the name so that `urllib.parse.unquote` gives it back; one that is too long ends with its hash."""
+    safe = quote(name, safe=" ", errors="surrogatepass")
+    if safe.startswith("."):
+        safe = "%2E" + safe[1:]
+    if len(safe) > _LONGEST_NAME:
+        return f"{safe[: _LONGEST_NAME - 17]}-{hashlib.sha256(safe.encode()).hexdigest()[:16]}"
+    return safe
+
+
+def _json(table: Table) -> bytes:
+    rows = ",\n".join(_dumps([_cell(cell) for cell in row]) for row in table.rows)
+    text = f'{{"columns": {_dumps(list(table.columns))}, "data": [\n{rows}\n]}}\n'
+    return text.encode("utf-8", "backslashreplace")  # a lone surrogate becomes JSON's own escape
+
+
+def _dumps(values: list[Any]) -> str:
+    return json.dumps(values, allow_nan=False, ensure_ascii=False)
+
+
+def _cell(cell: Cell) -> Cell:
+    if not isinstance(cell, float) or math.isfinite(cell):
+        return cell
+    if math.isnan(cell):
+        return "NaN"
+    return "Infinity" if cell > 0 else "-Infinity"
+
+
+def _write(place: Path, content: bytes) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_name(f".otel-rl-{os.getpid()}.tmp")
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(place)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise

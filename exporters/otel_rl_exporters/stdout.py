@@ -1,0 +1,70 @@
+"""A line of JSON per row among the other output, for programs that pick it out of a log."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from otel_rl.export import Refused, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.export import Item, RunInfo
+
+
+class StdoutExporter:
+    """Prints each row as `metrics_tag: {"step": 3, "metrics": {"loss": 0.5}}`.
+
+    What follows the tag is strict JSON in ASCII. What JSON has no number for is a string: `"NaN"`,
+    `"Infinity"`, `"-Infinity"`.
+
+    Args:
+        run: The run that is shown.
+        tag: What the line begins with, before the colon.
+        stream: `"stdout"` or `"stderr"`, of the process that delivers.
+    """
+
+    batch_size = 64
+
+    def __init__(
+        self, run: RunInfo, *, tag: str = "metrics_tag", stream: Literal["stdout", "stderr"] = "stdout"
+    ) -> None:
+        if stream not in ("stdout", "stderr"):
+            raise ValueError(f"stream={stream!r} is neither 'stdout' nor 'stderr'")
+        if "\n" in tag or "\r" in tag:
+            raise ValueError(f"tag={tag!r} has more than one line")
+        self._tag = tag
+        self._stream = stream
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Print the rows among `items`.
+
+        Raises:
+            Refused: Nobody reads our output any more.
+        """
+        lines = [f"{self._tag}: {_json(item)}" for item in items if isinstance(item, Row)]
+        if not lines:
+            return
+        try:
+            print(*lines, sep="\n", flush=True, file=getattr(sys, self._stream))
+        except BrokenPipeError as error:
+            raise Refused(f"{self._stream} is closed") from error
+
+    def shutdown(self) -> None:
+        """Leave the stream to the others who use it."""
+
+
+def _json(row: Row) -> str:
+    metrics = {name: _number(value) for name, value in row.values.items()}
+    return json.dumps({"step": row.step, "metrics": metrics}, allow_nan=False)
+
+
+def _number(value: int | float) -> int | float | str:
+    if isinstance(value, int) or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

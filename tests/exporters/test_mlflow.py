@@ -1,0 +1,197 @@
+"""MLflow, read back with its own client from a running server and from its database."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_rl.export import Params, Refused, Row, RunInfo, Table
+from tests.exporters import same_run
+from tests.exporters.exactly import bits
+from tests.exporters.mlflow_server import serving
+from tests.real_parts import needs, part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+mlflow = part("mlflow")
+pytestmark = needs("mlflow")
+
+from otel_rl_exporters.mlflow import MlflowExporter, escape, unescape  # noqa: E402 # where there is MLflow
+
+LARGEST = 1.7976931348623157e308
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("mlflow")) as address:
+        yield address
+
+
+def read(uri: str, run: RunInfo) -> tuple[Any, Any]:
+    """Return a client and the one MLflow run of our run."""
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name(run.project)
+    (found,) = client.search_runs([experiment.experiment_id], filter_string=f"tags.`rl.run.id` = '{run.id}'")
+    return client, found
+
+
+def history(client: Any, found: Any, name: str) -> list[tuple[int, int | bytes]]:
+    return [(point.step, bits(point.value)) for point in client.get_metric_history(found.info.run_id, escape(name))]
+
+
+def stored(value: float) -> float:
+    """Return what MLflow's database makes of a value."""
+    return math.copysign(LARGEST, value) if math.isinf(value) else float(value) + 0.0  # -0.0 is 0.0 there
+
+
+def write(exporter: MlflowExporter, run: RunInfo) -> None:
+    items = same_run.items(run)
+    for start in range(0, len(items), exporter.batch_size):
+        exporter.export(items[start : start + exporter.batch_size])
+    exporter.shutdown()
+
+
+@pytest.fixture(scope="module")
+def written(server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, RunInfo]:
+    """The run of 200 steps, logged to the server."""
+    run = RunInfo("run-7", "grpo-gsm8k", "baseline", str(tmp_path_factory.mktemp("run")))
+    write(MlflowExporter(run, tracking_uri=server), run)
+    return *read(server, run), run
+
+
+def test_the_same_run_reads_back_from_a_server(written: tuple[Any, Any, RunInfo]) -> None:
+    """Every value of 500 names at its step, in order; infinities are the largest floats there, and -0.0 is 0.0."""
+    client, found, run = written
+    expected: dict[str, list[tuple[int, int | bytes]]] = {}
+    for row in same_run.rows(run):
+        for name, value in row.values.items():
+            expected.setdefault(name, []).append((row.step, bits(stored(value))))
+
+    assert len(expected) == 500
+    assert {unescape(name) for name in found.data.metrics} == set(expected)
+    assert {name: history(client, found, name) for name in expected} == expected
+
+
+def test_its_times_are_those_of_the_rows(written: tuple[Any, Any, RunInfo]) -> None:
+    """To the millisecond, which is what MLflow keeps."""
+    client, found, run = written
+    times = [point.timestamp for point in client.get_metric_history(found.info.run_id, "loss")]
+
+    assert times == [row.time_unix_nano // 10**6 for row in same_run.rows(run)]
+
+
+def test_its_hyper_parameters_read_back(written: tuple[Any, Any, RunInfo]) -> None:
+    """As texts, which is what they are in MLflow."""
+    _, found, _ = written
+
+    assert found.data.params == {escape(name): str(value) for name, value in same_run.PARAMS.items()}
+
+
+def test_its_tables_read_back(written: tuple[Any, Any, RunInfo], tmp_path: Path) -> None:
+    """Each step's table is an artifact; what JSON has no number for is its name."""
+    client, found, _ = written
+    place = f"tables/{escape(same_run.TABLE)}"
+    names = {math.inf: "Infinity", -math.inf: "-Infinity"}
+    for table in same_run.tables():
+        text = Path(client.download_artifacts(found.info.run_id, f"{place}/step_{table.step:06d}.json", str(tmp_path)))
+        read_back = json.loads(text.read_text())
+
+        assert read_back["columns"] == list(table.columns)
+        assert read_back["data"] == [
+            ["NaN" if cell != cell else names.get(cell, cell) for cell in row]  # noqa: PLR0124 # NaN
+            for row in table.rows
+        ]
+
+
+def test_it_is_finished(written: tuple[Any, Any, RunInfo]) -> None:
+    """The run has ended, and is named and tagged."""
+    _, found, run = written
+
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "baseline")
+    assert found.data.tags["rl.run.id"] == run.id
+
+
+def test_the_local_database(run: RunInfo) -> None:
+    """Without a server, a SQLite database and the artifacts lie in the run directory."""
+    exporter = MlflowExporter(run)
+    exporter.export([Params(0, {"lr": 0.5}), Row(3, 10**9, {"loss": math.nan, "loss/kl": 1 / 3})])
+    exporter.export([Table("t", 3, 0, ("a",), ((1,),))])
+    exporter.shutdown()
+    client, found = read(f"sqlite:///{run.directory}/mlflow.db", run)
+
+    assert history(client, found, "loss") == [(3, bits(math.nan))]
+    assert history(client, found, "loss/kl") == [(3, bits(1 / 3))]
+    assert list(Path(run.directory, "mlflow-artifacts").rglob("step_000003.json")) != []
+
+
+def test_a_restarted_run_goes_on(run: RunInfo) -> None:
+    """It is the same MLflow run; points that come again are there once; a changed parameter is a tag."""
+    for lr, steps in ((0.5, (0, 1)), (0.25, (1, 2))):
+        exporter = MlflowExporter(run, tags={"team": "rl"})
+        exporter.export([Params(0, {"lr": lr, "beta": 0.1}), *(Row(n, n * 10**9, {"loss": n / 3}) for n in steps)])
+        exporter.shutdown()
+    client, found = read(f"sqlite:///{run.directory}/mlflow.db", run)
+
+    assert history(client, found, "loss") == [(n, bits(n / 3)) for n in (0, 1, 2)]
+    assert found.data.params == {"lr": "0.5", "beta": "0.1"}
+    assert (found.data.tags["changed.lr"], found.data.tags["team"]) == ("0.25", "rl")
+    assert "changed.beta" not in found.data.tags
+
+
+def test_what_mlflow_will_never_take_is_refused(run: RunInfo) -> None:
+    """The agent counts it and goes on, rather than to offer it for ever."""
+    exporter = MlflowExporter(run)
+    exporter._client.delete_run(exporter._run_id)
+
+    with pytest.raises(Refused):
+        exporter.export([Row(0, 0, {"loss": 1.0})])
+
+
+def test_a_server_that_is_gone_raises(run: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent offers the rows again later."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+    with pytest.raises(mlflow.exceptions.MlflowException, match=r"Max retries|refused"):
+        MlflowExporter(run, tracking_uri="http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("name", "escaped"),
+    [
+        ("eval/acc/mean@4", "eval/acc/mean.at.4"),
+        ("critic/score/max", "critic/score/max"),
+        ("50% {x}", "50.x25. .x7b.x.x7d."),
+        ("a//b/", "a.x2f./b.x2f."),
+        ("../x", ".x2e../x"),
+        ("récompense", "récompense"),
+        ("mean.at.4", "mean.x2e.at.4"),
+    ],
+)
+def test_escaping(name: str, escaped: str) -> None:
+    """What MLflow allows stays as it is, `@` can be read."""
+    assert escape(name) == escaped
+    assert unescape(escaped) == name
+
+
+@given(st.text(min_size=1, max_size=40) | st.text("./@x2eat%", min_size=1, max_size=20))
+def test_every_name_is_accepted_and_comes_back(name: str) -> None:
+    """MLflow's own validation takes what any name is escaped to, and the way back gives the name."""
+    escaped = escape(name)
+    mlflow.utils.validation._validate_metric_name(escaped)
+
+    assert unescape(escaped) == name
+
+
+def test_long_names_stay_different() -> None:
+    """Beyond MLflow's limit, names are cut and told apart by a hash."""
+    first, second = escape("x" * 300 + "1"), escape("x" * 300 + "2")
+
+    assert len(first) == len(second) == 250
+    assert first != second

@@ -1,0 +1,134 @@
+"""SwanLab, read back from its offline file with its own reader."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from otel_rl.export import Params, Row, RunInfo, Table
+from tests.exporters import same_run
+from tests.exporters.exactly import bits
+from tests.real_parts import needs, part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+part("swanlab")
+pytestmark = needs("swanlab")
+
+from otel_rl_exporters.swanlab import SwanlabExporter, _mode, _run_id  # noqa: E402 # where there is SwanLab
+
+
+def records(run: RunInfo) -> Iterator[Any]:
+    """Return what is in the offline files, in their order."""
+    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
+    from swanlab.sdk.internal.core_python.store import DataStoreReader
+
+    for path in sorted(Path(run.directory, "swanlab").glob("run-*/*.swanlab")):
+        reader = DataStoreReader()
+        reader.open(path)
+        for raw in reader:
+            record = Record()
+            record.ParseFromString(raw)
+            yield record
+
+
+def scalars(run: RunInfo) -> dict[str, list[tuple[int, int | bytes]]]:
+    found: dict[str, list[tuple[int, int | bytes]]] = {}
+    for record in records(run):
+        if record.WhichOneof("record_type") == "scalar":
+            found.setdefault(record.scalar.key, []).append((record.scalar.step, bits(record.scalar.value.number)))
+    return found
+
+
+def texts(run: RunInfo) -> list[tuple[str, int, str]]:
+    found = []
+    for record in records(run):
+        if record.WhichOneof("record_type") == "media":
+            (item,) = record.media.value.items
+            (file,) = Path(run.directory, "swanlab").glob(f"run-*/media/text/{item.filename}")
+            found.append((record.media.key, record.media.step, file.read_text()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> RunInfo:
+    """The run of 200 steps, offline."""
+    run = RunInfo("run-7", "grpo-gsm8k", "baseline", str(tmp_path_factory.mktemp("run")))
+    exporter = SwanlabExporter(run, mode="offline")
+    for item in same_run.items(run):
+        exporter.export([item])
+    exporter.shutdown()
+    return run
+
+
+def test_the_same_run_reads_back(written: RunInfo) -> None:
+    """Every value of 500 names at its step, in order, as floats; NaN and infinities too."""
+    assert scalars(written) == same_run.points(same_run.rows(written), float)
+
+
+def test_its_hyper_parameters_read_back(written: RunInfo) -> None:
+    """They are the experiment's config; SwanLab has no None, which is its name."""
+    (path,) = Path(written.directory, "swanlab").glob("run-*/files/config.yaml")
+    config = {name: entry["value"] for name, entry in yaml.safe_load(path.read_text()).items()}
+
+    assert config == {name: "None" if value is None else value for name, value in same_run.PARAMS.items()}
+
+
+def test_its_tables_read_back(written: RunInfo) -> None:
+    """Each is a text of its step: a Markdown table of all rows."""
+    found = texts(written)
+
+    assert [(name, step) for name, step, _ in found] == [(table.name, table.step) for table in same_run.tables()]
+    for (_, _, text), table in zip(found, same_run.tables(), strict=True):
+        header, line, *rows = text.split("\n")
+        assert header == f"| {' | '.join(table.columns)} |"
+        assert line.count("---") == len(table.columns)
+        assert len(rows) == len(table.rows)
+        assert [row.replace("\\|", "").count("|") for row in rows] == [len(table.columns) + 1] * len(rows)
+
+
+def test_a_restarted_run_has_the_same_id(run: RunInfo) -> None:
+    """SwanLab joins the two when they are sent; a step that is behind is kept."""
+    for step in (5, 3):
+        exporter = SwanlabExporter(run, mode="offline")
+        exporter.export([Row(step, 0, {"loss": step / 3})])
+        exporter.shutdown()
+    ids = {record.start.id for record in records(run) if record.WhichOneof("record_type") == "start"}
+
+    assert ids == {"run-7"}
+    assert sorted(scalars(run)["loss"]) == [(3, bits(1.0)), (5, bits(5 / 3))]
+
+
+def test_late_parameters(run: RunInfo) -> None:
+    """They join the config."""
+    exporter = SwanlabExporter(run, mode="offline")
+    exporter.export([Row(0, 0, {"loss": math.nan})])
+    exporter.export([Params(0, {"lr": 0.5})])
+    exporter.export([Table("t", 0, 0, ("a",), ((1,),))])
+    exporter.shutdown()
+    (path,) = Path(run.directory, "swanlab").glob("run-*/files/config.yaml")
+
+    assert yaml.safe_load(path.read_text())["lr"]["value"] == 0.5
+
+
+def test_without_a_key_it_stays_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that never logged in is no error; whoever asks for the cloud gets it."""
+    monkeypatch.setenv("SWANLAB_SAVE_DIR", str(tmp_path))
+    monkeypatch.delenv("SWANLAB_API_KEY", raising=False)
+    monkeypatch.delenv("SWANLAB_MODE", raising=False)
+
+    assert _mode(None, known_key=False) == "offline"
+    assert (_mode("cloud", known_key=False), _mode(None, known_key=True)) == ("online", "online")
+    monkeypatch.setenv("SWANLAB_MODE", "local")
+    assert _mode(None, known_key=True) == "local"
+
+
+def test_ids_that_differ_stay_different() -> None:
+    """What SwanLab does not allow in an id is replaced, and a hash tells the two apart."""
+    assert _run_id("run-7") == "run-7"
+    assert len({_run_id("a.b"), _run_id("a-b"), _run_id("a b"), _run_id("x" * 80)}) == 4
