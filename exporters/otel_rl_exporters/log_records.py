@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Exporter
 
-EVENT_TABLE = "rl.table"
-TABLE_COLUMNS = "rl.table.columns"
-TABLE_CUT_ROWS = "rl.table.cut_rows"
-TABLE_NAME = "rl.table.name"
-TABLE_RANKS = "rl.table.ranks"
 
 _Item = Row | Params | Table
 _logger = logging.getLogger(__name__)
@@ -144,17 +139,17 @@ def _item(record: ReadableLogRecord) -> _Item | None:
             missing_ranks=tuple(attributes.get(semconv.STEP_MISSING_RANKS, ())),
             late=attributes.get(semconv.STEP_LATE, False),
         )
-    if log.event_name == EVENT_TABLE:
+    if log.event_name == semconv.EVENT_TABLE:
         rows: Any = log.body or ()
         return Table(
-            name=attributes[TABLE_NAME],
+            name=attributes[semconv.TABLE_NAME],
             step=attributes[semconv.LOOP_ITERATION],
             time_unix_nano=time,
-            columns=tuple(attributes[TABLE_COLUMNS]),
+            columns=tuple(attributes[semconv.TABLE_COLUMNS]),
             rows=tuple(map(tuple, rows)),
             attempt=attributes.get(semconv.RUN_ATTEMPT, 0),
-            ranks=tuple(attributes.get(TABLE_RANKS, ())),
-            cut_rows=attributes.get(TABLE_CUT_ROWS, 0),
+            ranks=tuple(attributes.get(semconv.TABLE_RANKS, ())),
+            cut_rows=attributes.get(semconv.TABLE_CUT_ROWS, 0),
         )
     if log.event_name == semconv.EVENT_RUN_CONFIG:
         return Params(time, dict(attributes[semconv.RUN_CONFIG_VALUES]))

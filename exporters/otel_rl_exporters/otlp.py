@@ -32,7 +32,6 @@ from opentelemetry.trace import (
 
 from otel_rl import semconv
 from otel_rl.export import Event, Params, Row, Span, Table
-from otel_rl_exporters.log_records import EVENT_TABLE, TABLE_COLUMNS, TABLE_CUT_ROWS, TABLE_NAME, TABLE_RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -201,16 +200,16 @@ def _table_event(table: Table) -> tuple[str, dict[str, Any], list[list[Cell]]]:
     rows = _first_rows(table)
     optional = {
         semconv.RUN_ATTEMPT: table.attempt,
-        TABLE_RANKS: list(table.ranks),
-        TABLE_CUT_ROWS: table.cut_rows + len(table.rows) - len(rows),
+        semconv.TABLE_RANKS: list(table.ranks),
+        semconv.TABLE_CUT_ROWS: table.cut_rows + len(table.rows) - len(rows),
     }
     attributes = {
         semconv.LOOP_ITERATION: table.step,
-        TABLE_NAME: table.name,
-        TABLE_COLUMNS: list(table.columns),
+        semconv.TABLE_NAME: table.name,
+        semconv.TABLE_COLUMNS: list(table.columns),
         **{name: value for name, value in optional.items() if value},
     }
-    return EVENT_TABLE, attributes, rows
+    return semconv.EVENT_TABLE, attributes, rows
 
 
 def _first_rows(table: Table) -> list[list[Cell]]:

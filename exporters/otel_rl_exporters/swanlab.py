@@ -28,14 +28,13 @@ class SwanlabExporter:
     Args:
         run: The run that is shown.
         mode: `"cloud"` (or `"online"`), `"local"`, `"offline"` or `"disabled"`; by default what
-            `SWANLAB_MODE` says, else offline where there is no API key.
+            `SWANLAB_MODE` says, else offline where there is no API key (`SWANLAB_API_KEY`, `swanlab login`).
         project: The project; by default the run's.
         workspace: Whose it is.
         experiment_name: Its name; by default the run's.
         description: What it is about.
         tags: Labels.
         logdir: Where its files lie, relative to the run directory.
-        login_kwargs: `{"api_key": …}`, where no key is stored on the machine.
     """
 
     batch_size = 1
@@ -53,17 +52,14 @@ class SwanlabExporter:
         description: str | None = None,
         tags: list[str] | None = None,
         logdir: str = "swanlab",
-        login_kwargs: dict[str, str] | None = None,
     ) -> None:
         try:
             import swanlab
         except ImportError as error:
             raise ImportError("the swanlab exporter needs: pip install 'otel-rl[swanlab]'") from error
         self._swanlab: Any = swanlab
-        if login_kwargs and mode in (None, "cloud", "online"):
-            swanlab.login(**login_kwargs)
         self._run: Any = swanlab.init(
-            mode=_mode(mode, known_key=bool(login_kwargs)),
+            mode=_mode(mode),
             log_dir=str(_made(Path(run.directory, logdir))),
             project=project or run.project,
             workspace=workspace,
@@ -95,11 +91,11 @@ class SwanlabExporter:
         self._run.finish()
 
 
-def _mode(asked: Mode | None, *, known_key: bool) -> str:
+def _mode(asked: Mode | None) -> str:
     mode = asked or os.environ.get("SWANLAB_MODE")
     if mode is None:
         stored = Path(os.environ.get("SWANLAB_SAVE_DIR", Path.home() / ".swanlab"), ".netrc")
-        mode = "online" if known_key or "SWANLAB_API_KEY" in os.environ or stored.exists() else "offline"
+        mode = "online" if "SWANLAB_API_KEY" in os.environ or stored.exists() else "offline"
     return "online" if mode == "cloud" else mode
 
 

@@ -122,10 +122,11 @@ def test_without_a_key_it_stays_offline(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("SWANLAB_API_KEY", raising=False)
     monkeypatch.delenv("SWANLAB_MODE", raising=False)
 
-    assert _mode(None, known_key=False) == "offline"
-    assert (_mode("cloud", known_key=False), _mode(None, known_key=True)) == ("online", "online")
+    assert (_mode(None), _mode("cloud")) == ("offline", "online")
+    monkeypatch.setenv("SWANLAB_API_KEY", "key")
+    assert _mode(None) == "online"
     monkeypatch.setenv("SWANLAB_MODE", "local")
-    assert _mode(None, known_key=True) == "local"
+    assert _mode(None) == "local"
 
 
 def test_ids_that_differ_stay_different() -> None:
