@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -90,10 +91,11 @@ def take(window: Window, statistic_of: Callable[[str], str]) -> dict[str, Number
     return taken
 
 
+@cache
 def from_hugging_face(strategy: str, steps: int | None = 1, *, first: bool = True) -> Cadence:
     """Return the cadence that `logging_strategy`, `logging_steps` and `logging_first_step` ask for.
 
-    `no` never leaves a row; nor does `epoch`, which is not known here, and says so.
+    `no` never leaves a row; nor does `epoch`, which is not known here, and says so once.
     """
     name = strategy.strip().lower()
     if name in ("epoch", "epochs"):

@@ -1,0 +1,175 @@
+"""Coming from ROLL.
+
+Replace `from roll.utils.tracking import create_tracker` by `from otel_rl.integrations.roll import create_tracker`;
+the configuration stays what it is:
+
+    track_with: wandb
+    tracker_kwargs:
+      project: roll-agentic
+      name: ${exp_name}
+      tags: [grpo]
+
+    tracker = create_tracker(config["track_with"], config, **config["tracker_kwargs"])
+    tracker.log({"critic/score/mean": 0.5, "actor/clipfrac@sum": 0.1}, step=1)
+    tracker.finish()
+
+The same: the names of trackers and their keywords, the tags of reducers in names, and that trackers see names
+without them. Different: NumPy scalars and tensors arrive too; a tracker that fails is reported and does not hold
+up training; two tags of one name are kept apart; keys go to the environment rather than into a file; texts are
+recorded as tables, with `content=True` alone.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from otel_rl.integrations.recording import Recording
+from otel_rl.stats import statistics
+from otel_rl.values import to_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_KEYWORDS = {
+    "tensorboard": {"log_dir": "log_dir"},
+    "wandb": {"project": "project", "name": "name", "notes": "notes", "tags": "tags", "mode": "mode",
+              "settings": "settings", "entity": "entity", "group": "group"},
+    "swanlab": {"project": "project", "workspace": "workspace", "logdir": "logdir", "description": "description",
+                "experiment_name": "experiment_name", "tags": "tags", "mode": "mode"},
+    "trackio": {"project": "project", "name": "name", "group": "group", "space_id": "space_id"},
+    "stdout": {},
+}  # fmt: skip
+_SUFFIXES = ("mean", "max", "min", "p50", "p99", "std", "sum")
+
+
+class Tracker(Protocol):
+    """What `create_tracker` returns."""
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Log the values of a step."""
+
+    def finish(self) -> None:
+        """Write what is left."""
+
+
+class RunTracker:
+    """Records into a run."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Record numbers as values, samples as samples and texts as tables; further keywords are ignored."""
+        run = self._recording.run
+        flat = dict(_flat("", values))
+        texts = {name: value for name, value in flat.items() if isinstance(value, str)}
+        numbers = {name: value for name, value in flat.items() if name not in texts}
+        if numbers:
+            run.log(numbers, step=step)
+        for name, text in texts.items():
+            run.table(name, {"text": [text]}, step=step)
+
+    def finish(self) -> None:
+        """End the run, if it was begun for this tracker, and wait until it is delivered."""
+        self._recording.finish()
+
+
+class NoTracker:
+    """Records nothing."""
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+
+def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs: Any) -> Tracker:
+    """Return the tracker of this name; one that records nothing for an empty name.
+
+    Args:
+        tracker_name: `tensorboard`, `wandb`, `swanlab`, `trackio` or `stdout`.
+        config: The run's hyper-parameters.
+        kwargs: ROLL's `tracker_kwargs`. API keys among them go to the environment of the agent.
+
+    Raises:
+        ValueError: The name is unknown, or TensorBoard has no `log_dir`.
+    """
+    if not tracker_name:
+        return NoTracker()
+    if tracker_name not in _KEYWORDS:
+        raise ValueError(f"tracker {tracker_name!r} is unknown; there are {', '.join(_KEYWORDS)}")
+    known = _KEYWORDS[tracker_name]
+    options = {known[key]: value for key, value in kwargs.items() if key in known}
+    if tracker_name == "tensorboard":
+        if "log_dir" not in options:
+            raise ValueError("tracker 'tensorboard' needs log_dir=")
+        options["log_dir"] = str(Path(options["log_dir"]).absolute())
+    _take_keys(tracker_name, kwargs)
+    named = {
+        key: value
+        for key, value in (
+            ("project", kwargs.get("project")),
+            ("name", kwargs.get("name") or kwargs.get("experiment_name")),
+        )
+        if value
+    }
+    return RunTracker(Recording(exporters=[{tracker_name: options}], config=config, dialect="roll", **named))
+
+
+def reduce_metrics(
+    metrics: Mapping[str, Any], reduce_func: Callable[[Sequence[float]], float] | None = None
+) -> dict[str, Any]:
+    """Return metrics with each list reduced: by the tag in its name, else by its last word, else by `reduce_func`.
+
+    Scalars pass unchanged, empty lists are left out, names keep their tags. For lists that come from several
+    workers, rather log them as samples: these are pooled, with as many samples as each worker has.
+
+    Args:
+        metrics: Scalars, and lists or 1-D arrays, by name.
+        reduce_func: The mean by default.
+
+    Raises:
+        ValueError: A tag is unknown.
+    """
+    found: dict[str, Any] = {}
+    for name, value in metrics.items():
+        if not hasattr(value, "__len__") or isinstance(value, str):
+            found[name] = value
+        elif len(value):
+            samples = [to_number(item) for item in value]
+            statistic = _statistic(name)
+            if statistic is None:
+                found[name] = reduce_func(samples) if reduce_func else statistics.mean(samples)
+            else:
+                found[name] = statistics.reduce(statistic, samples)
+    return found
+
+
+def _statistic(name: str) -> str | None:
+    _, at, tag = name.rpartition("@")
+    if at:
+        if tag not in _SUFFIXES:
+            raise ValueError(f"{name!r}: {tag!r} is no reducer; there are {', '.join(_SUFFIXES)}")
+        return tag
+    suffix = name.rpartition("_")[2]
+    return suffix if suffix in _SUFFIXES and suffix != name else None
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        full = f"{prefix}/{name}" if prefix else str(name)
+        flat.extend(_flat(full, value) if isinstance(value, dict) else [(full, value)])
+    return flat
+
+
+def _take_keys(tracker: str, kwargs: Mapping[str, Any]) -> None:
+    """Put API keys where the agent inherits them: never into the run's files."""
+    keys = {
+        "WANDB_API_KEY": kwargs.get("api_key") if tracker == "wandb" else None,
+        "SWANLAB_API_KEY": kwargs.get("login_kwargs", {}).get("api_key") if tracker == "swanlab" else None,
+    }
+    os.environ.update({name: key for name, key in keys.items() if key})

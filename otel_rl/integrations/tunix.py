@@ -1,0 +1,193 @@
+"""Coming from Tunix.
+
+Replace `from tunix.sft.metrics_logger import MetricsLogger, MetricsLoggerOptions` by
+
+    from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions
+
+and give the options to `TrainingConfig(metrics_logging_options=…)` or `RLTrainingConfig` as before:
+
+    options = MetricsLoggerOptions(log_dir="/tmp/logs", project_name="grpo-gsm8k", flush_every_n_steps=20)
+    logger = MetricsLogger(options)
+    logger.log("actor", "loss", 0.5, Mode.TRAIN, step=1)  # `actor/train/loss`, as before
+    logger.close()
+
+The same: the options, the names that backends see, the local history, the geometric mean of perplexities, custom
+backends with `log_scalar` and `close`, under `backend_factories` or `backend_kwargs={"custom_backend": …}`.
+Different: values are durable when `log` returns; backends get them from another thread or process, so a slow one
+does not hold up training, and `flush_every_n_steps` has nothing left to do; OpenTelemetry metrics come from the
+agent, so no meter provider is needed; there is no Perfetto file, phases are OpenTelemetry spans.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import logging
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.integrations.recording import Recording
+from otel_rl.log_scalar import adapted
+from otel_rl.stats import statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+logger = logging.getLogger(__name__)
+_OURS = ("tensorboard", "wandb")
+_STATISTIC_OF = {"nanmean": "mean", "nanmax": "max", "nanmin": "min", "nansum": "sum", "amax": "max", "amin": "min"}
+
+
+class Mode(str, enum.Enum):
+    """Whether a value is of training or of evaluation."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+
+    def __str__(self) -> str:
+        """Return what stands in names."""
+        return self.value
+
+
+@dataclass
+class MetricsLoggerOptions:
+    """Where metrics go.
+
+    Attributes:
+        log_dir: Where files are written.
+        project_name: What trackers group runs by.
+        run_name: What people call the run; the time of its start if empty. Two runs of one name stay apart.
+        flush_every_n_steps: Accepted for compatibility; what is logged is durable at once.
+        backend_factories: What builds backends, instead of TensorBoard and W&B.
+        backend_kwargs: Options by backend, and the same under `custom_backend`.
+        enable_opentelemetry: Accepted for compatibility; metrics are always OpenTelemetry's too.
+    """
+
+    log_dir: str
+    project_name: str = "tunix"
+    run_name: str = ""
+    flush_every_n_steps: int = 100
+    backend_factories: list[Callable[[], Any]] = field(default_factory=list)
+    backend_kwargs: dict[str, Any] = field(default_factory=dict)
+    enable_opentelemetry: bool = False
+
+    def exporters(self) -> list[object]:
+        """Return the destinations as `otel_rl.init` takes them.
+
+        Raises:
+            SettingsError: A custom backend has no `log_scalar` or no `close`.
+        """
+        custom = [*self.backend_factories, *self.backend_kwargs.get("custom_backend", ())]
+        for factory in custom:
+            adapted(factory)
+        if custom:
+            return custom
+        tensorboard = {"log_dir": str(Path(self.log_dir).absolute())}
+        chosen: list[object] = [{"tensorboard": tensorboard}]
+        if importlib.util.find_spec("wandb") is not None:
+            known = {"mode": "offline"} if _without_wandb_key() else {}
+            chosen.append({"wandb": known | dict(self.backend_kwargs.get("wandb", {}))})
+        return chosen
+
+
+class MetricsLogger:
+    """Logs metrics to the backends of its options, and remembers them.
+
+    Args:
+        metrics_logger_options: Where metrics go; `None` for the local history alone.
+        otel_meter_provider: Accepted for compatibility and not used: the agent has its own.
+    """
+
+    def __init__(
+        self, metrics_logger_options: MetricsLoggerOptions | None = None, *, otel_meter_provider: object = None
+    ) -> None:
+        self._history: dict[str, list[float]] = {}
+        self._recording: Recording | None = None
+        options = metrics_logger_options
+        if options is not None:
+            self._recording = Recording(
+                project=options.project_name,
+                name=options.run_name or time.strftime("%Y-%m-%d_%H-%M-%S"),
+                dir=options.log_dir,
+                exporters=options.exporters(),
+                dialect="tunix",
+            )
+
+    def log(self, metrics_prefix: str, metric_name: str, scalar_value: Any, mode: Mode | str, step: int | None) -> None:
+        """Log one value as `{prefix}/{mode}/{name}`; texts go to the console alone."""
+        name = _name(metrics_prefix, mode, metric_name)
+        if isinstance(scalar_value, str) or _is_texts(scalar_value):
+            logger.info("step %s %s: %s", step, name, scalar_value)
+            return
+        self._history.setdefault(name, []).append(float(scalar_value))
+        if self._recording is not None:
+            self._recording.run.log({name: scalar_value}, step=step)
+
+    def log_buffered(self, metrics: Mapping[str, tuple[Any, Callable[..., Any] | None]], mode: Mode, step: int) -> None:
+        """Log values of a micro-batch; those of one step are reduced together, each as its operator says.
+
+        Args:
+            metrics: Value and operator (`np.mean`, `np.max`, …) by name; `None` does not reduce. The first
+                component of a name is its prefix, `global` if there is but one.
+            mode: Training or evaluation.
+            step: The global step.
+        """
+        for full_name, (value, operator) in metrics.items():
+            prefix, slash, name = full_name.partition("/")
+            prefix, name = (prefix, name) if slash else ("global", prefix)
+            if operator is None or self._recording is None or isinstance(value, str) or _is_texts(value):
+                self.log(prefix, name, value, mode, step)
+                continue
+            statistic = _STATISTIC_OF.get(operator.__name__, operator.__name__)
+            self._recording.run.log({f"{_name(prefix, mode, name)}@{statistic}": [value]}, step=step)
+
+    def metric_exists(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> bool:
+        """Tell whether the metric was logged."""
+        return _name(metrics_prefix, mode, metric_name) in self._history
+
+    def get_metric(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> float:
+        """Return the mean of what was logged: of perplexities the geometric one.
+
+        Raises:
+            ValueError: It was never logged.
+        """
+        statistic = "geomean" if metric_name == "perplexity" else "mean"
+        return float(statistics.reduce(statistic, self._values(metrics_prefix, metric_name, mode)))
+
+    def get_metric_history(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> Any:
+        """Return all that was logged: a NumPy array where NumPy is loaded, else a list.
+
+        Raises:
+            ValueError: It was never logged.
+        """
+        values = self._values(metrics_prefix, metric_name, mode)
+        numpy = sys.modules.get("numpy")
+        return list(values) if numpy is None else numpy.asarray(values)
+
+    def close(self) -> None:
+        """Wait until the backends have everything, and close them; a second call does nothing."""
+        if self._recording is not None:
+            self._recording.finish()
+
+    def _values(self, prefix: str, metric: str, mode: Mode | str) -> list[float]:
+        name = _name(prefix, mode, metric)
+        if name not in self._history:
+            raise ValueError(f"metric {name!r} was not logged; there are {sorted(self._history)}")
+        return self._history[name]
+
+
+def _name(prefix: str, mode: Mode | str, name: str) -> str:
+    return "/".join(part for part in (prefix.strip("/"), str(mode), name.lstrip("/")) if part)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and any(isinstance(item, str) for item in value)
+
+
+def _without_wandb_key() -> bool:
+    known = "WANDB_API_KEY" in os.environ or "WANDB_MODE" in os.environ
+    return not known and not (Path.home() / ".netrc").exists()

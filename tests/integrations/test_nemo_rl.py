@@ -1,0 +1,165 @@
+"""NeMo-RL's logger and timer, recorded."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import otel_rl
+from otel_rl.integrations.nemo_rl import Logger, LoggerInterface, Timer, get_next_experiment_dir
+from otel_rl.records import Configured, Logged, Refusals, Sampled, SpanStarted
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_rl.records import Record
+
+
+def logged(records: list[Record]) -> list[tuple[int, dict[str, int | float]]]:
+    return [(record.step, record.values) for record in records if isinstance(record, Logged)]
+
+
+def test_both_call_shapes(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """A prefix is joined with a slash, an empty one or `None` is not; nested metrics are joined too."""
+    logger: LoggerInterface = Logger({})
+    logger.log_metrics({"loss": 0.123}, 10, "train")
+    logger.log_metrics({"loss": 0.5}, step=11, prefix=None, step_finished=True)
+    logger.log_metrics({"a": {"b": 1}}, step=12)
+
+    assert logged(records_of(recording)) == [(10, {"train/loss": 0.123}), (11, {"loss": 0.5}), (12, {"a/b": 1})]
+
+
+def test_lists_are_samples(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """So are histograms; the agent makes their statistics."""
+    logger = Logger({})
+    logger.log_metrics({"lengths": [1, 2, 3]}, step=0)
+    logger.log_histogram(np.array([1.0, 2.0]), step=0, name="ratio")  # type: ignore[arg-type]
+    found = [list(record.values) for record in records_of(recording) if isinstance(record, Sampled)]
+
+    assert found == [["lengths"], ["ratio"]]
+
+
+def test_another_axis_never_advances_training(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """A hundred polls between three steps leave three steps."""
+    logger = Logger({})
+    for step in range(3):
+        logger.log_metrics({"loss": 0.5}, step)
+        for poll in range(33):
+            logger.log_metrics({"util": 90, "ray_step": poll}, poll, prefix="ray", step_metric="ray/ray_step")
+
+    assert {step for step, _ in logged(records_of(recording))} == {0, 1, 2}
+
+
+def test_hyper_parameters_are_flat(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """Nested ones are joined with dots, lists by their index."""
+    Logger({}).log_hyperparams({"a": {"b": [1, 2]}})
+
+    assert [r.values for r in records_of(recording) if isinstance(r, Configured)] == [{"a.b.0": 1, "a.b.1": 2}]
+
+
+def test_figures_are_counted(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """They have no place here, and say so."""
+    Logger({}).log_plot(object(), 0, "plot")
+
+    assert [record.counts for record in records_of(recording) if isinstance(record, Refusals)] == [{"plot": 1}]
+
+
+@needs("tensorboard")
+def test_backends_by_their_switches(tmp_path: Path) -> None:
+    """TensorBoard's files lie in its directory below the log directory; what is off leaves none."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    cfg = {
+        "log_dir": str(tmp_path),
+        "tensorboard_enabled": True,
+        "tensorboard": {"log_dir": "tb"},
+        "wandb_enabled": False,
+        "wandb": {"project": "grpo", "name": "baseline"},
+    }
+    logger = Logger(cfg)
+    logger.log_metrics({"loss": 0.5}, step=10, prefix="train")
+    logger.finish()
+    events = EventAccumulator(str(tmp_path / "tb")).Reload()
+
+    assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(10, 0.5)]
+    assert next((tmp_path / "grpo").iterdir()).name.startswith("baseline-")
+    assert list(tmp_path.rglob("wandb")) == []
+
+
+def test_no_backend_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is recorded all the same."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    logger = Logger({"log_dir": str(tmp_path)})
+    logger.log_metrics({"loss": 0.5}, step=0)
+    logger.finish()
+
+    assert otel_rl.current() is None
+
+
+def test_json_lines(recording: otel_rl.Run, tmp_path: Path) -> None:
+    """Columns replace the file, an object with its index for each sample; texts are appended."""
+    logger = Logger({"log_dir": str(tmp_path)})
+    for _ in range(2):
+        logger.log_batched_dict_as_jsonl({"reward": np.array([1.0, 2.0]), "text": ["a", "b"]}, "samples.jsonl")
+        logger.log_string_list_as_jsonl(["x"], "lines.jsonl")
+    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+
+    assert samples == [{"idx": 0, "reward": 1.0, "text": "a"}, {"idx": 1, "reward": 2.0, "text": "b"}]
+    assert (tmp_path / "lines.jsonl").read_text() == '"x"\n"x"\n'
+
+
+def test_the_next_experiment(tmp_path: Path) -> None:
+    """It is one more than the highest, whatever is missing below."""
+    first = get_next_experiment_dir(str(tmp_path))
+    for name in ("exp_001", "exp_007", "exp_x"):
+        (tmp_path / name).mkdir()
+
+    assert first == str(tmp_path / "exp_001")
+    assert get_next_experiment_dir(str(tmp_path)) == str(tmp_path / "exp_008")
+
+
+def test_timer_reductions() -> None:
+    """All of NeMo-RL's; the deviation is that of the population."""
+    timer = Timer()
+    for seconds in (1.0, 2.0, 3.0, 6.0):
+        timer.record("step", seconds)
+    operations = ("mean", "median", "min", "max", "std", "sum", "count")
+
+    assert [timer.reduce("step", operation) for operation in operations] == pytest.approx(
+        [3.0, 2.5, 1.0, 6.0, 1.8708286933869707, 12.0, 4.0]
+    )
+    assert timer.get_timing_metrics() == {"step": 3.0}
+    assert timer.get_timing_metrics({"step": "sum"}) == {"step": 12.0}
+    assert timer.get_elapsed("step") == [1.0, 2.0, 3.0, 6.0]
+
+
+def test_timer_mistakes() -> None:
+    """A label that runs cannot be started, one that does not cannot be stopped, and operations are known ones."""
+    timer = Timer()
+    timer.start("a")
+    with pytest.raises(ValueError, match="running already"):
+        timer.start("a")
+    assert timer.stop("a") >= 0
+    with pytest.raises(ValueError, match="was not started"):
+        timer.stop("a")
+    with pytest.raises(ValueError, match="no statistic"):
+        timer.reduce("a", "mode")
+    timer.mark("b")
+    timer.reset()
+    with pytest.raises(ValueError, match="was not started"):
+        timer.stop("b")
+
+
+def test_timed_stretches_are_phases(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """Inside a run, what is timed is a span too; an error passes, and is measured."""
+    timer = Timer()
+    with recording.step(0), pytest.raises(RuntimeError), timer.time("generation"):
+        raise RuntimeError
+
+    assert [record.name for record in records_of(recording) if isinstance(record, SpanStarted)] == ["generation"]
+    assert len(timer.get_elapsed("generation")) == 1
