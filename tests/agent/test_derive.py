@@ -81,3 +81,10 @@ def test_a_row_holds_what_its_phases_give() -> None:
 
     assert row.values["perf/generate/tokens_per_second"] == 100.0
     assert row.values["perf/generate/tokens_per_second_per_gpu"] == 50.0
+
+
+def test_overlapping_phases_are_not_added_up() -> None:
+    """Two phases that run side by side take as long as they take; the step's time is its own."""
+    found = follows({}, Step(seconds=5.0, phases={"generate": 4.0, "evaluate": 3.0}, tokens={}, devices=1))
+
+    assert (found["time/step"], found["time/generate"], found["time/evaluate"]) == (5.0, 4.0, 3.0)

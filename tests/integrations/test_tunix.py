@@ -189,3 +189,17 @@ def test_samples_are_samples(recording: otel_rl.Run, records_of: Callable[..., l
     MetricsLogger(MetricsLoggerOptions("logs")).log_buffered({"a/b/c": (1.0, np.nanmean)}, Mode.EVAL, 0)
 
     assert [list(r.values) for r in records_of(recording) if isinstance(r, Sampled)] == [["a/eval/b/c@mean"]]
+
+
+def test_runs_of_one_name_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has an id of its own, which is what trackers tell runs apart by; a name that is empty is the time."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    ids = []
+    for _ in range(2):
+        logger = MetricsLogger(MetricsLoggerOptions(str(tmp_path), run_name="same"))
+        run = otel_rl.current()
+        assert run is not None
+        ids.append(run.id)
+        logger.close()
+
+    assert len(set(ids)) == 2
