@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import Row
+from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,16 +62,8 @@ def _line(row: Row) -> str:
         line["missing_ranks"] = row.missing_ranks
     if row.late:
         line["late"] = True
-    line["values"] = {name: _number(value) for name, value in row.values.items()}
+    line["values"] = {name: spelled(value) for name, value in row.values.items()}
     return json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n"
-
-
-def _number(value: int | float) -> int | float | str:
-    if isinstance(value, int) or math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _end_of_last_line(file: int) -> int:

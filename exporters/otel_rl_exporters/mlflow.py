@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from hashlib import sha256
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import Params, Refused, Row, Table
+from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -171,11 +171,5 @@ def _chunks(values: list[Any], size: int) -> Iterable[list[Any]]:
 
 def _json(table: Table) -> str:
     """Return the table as MLflow's own tables are; what JSON has no number for is its name."""
-    rows = [[_cell(cell) for cell in row] for row in table.rows]
-    return json.dumps({"columns": table.columns, "data": rows}, allow_nan=False, ensure_ascii=False)
-
-
-def _cell(cell: object) -> object:
-    if not isinstance(cell, float) or math.isfinite(cell):
-        return cell
-    return "NaN" if math.isnan(cell) else "Infinity" if cell > 0 else "-Infinity"
+    rows = [[spelled(cell) for cell in row] for row in table.rows]
+    return json.dumps({"columns": table.columns, "data": rows}, allow_nan=False)

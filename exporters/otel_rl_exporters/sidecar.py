@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from otel_rl.export import Table
+from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_rl.export import Cell, Item, RunInfo
+    from otel_rl.export import Item, RunInfo
 
 _LONGEST_NAME = 180  # of the 255 bytes that file systems give a file name
 _REMEMBERED = 1024
@@ -94,21 +94,13 @@ def _file_name(name: str) -> str:
 
 
 def _json(table: Table) -> bytes:
-    rows = ",\n".join(_dumps([_cell(cell) for cell in row]) for row in table.rows)
+    rows = ",\n".join(_dumps([spelled(cell) for cell in row]) for row in table.rows)
     text = f'{{"columns": {_dumps(list(table.columns))}, "data": [\n{rows}\n]}}\n'
     return text.encode("utf-8", "backslashreplace")  # a lone surrogate becomes JSON's own escape
 
 
 def _dumps(values: list[Any]) -> str:
     return json.dumps(values, allow_nan=False, ensure_ascii=False)
-
-
-def _cell(cell: Cell) -> Cell:
-    if not isinstance(cell, float) or math.isfinite(cell):
-        return cell
-    if math.isnan(cell):
-        return "NaN"
-    return "Infinity" if cell > 0 else "-Infinity"
 
 
 def _write(place: Path, content: bytes) -> None:

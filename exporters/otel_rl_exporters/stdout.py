@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from typing import TYPE_CHECKING, Literal
 
 from otel_rl.export import Refused, Row
+from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,13 +58,5 @@ class StdoutExporter:
 
 
 def _json(row: Row) -> str:
-    metrics = {name: _number(value) for name, value in row.values.items()}
+    metrics = {name: spelled(value) for name, value in row.values.items()}
     return json.dumps({"step": row.step, "metrics": metrics}, allow_nan=False)
-
-
-def _number(value: int | float) -> int | float | str:
-    if isinstance(value, int) or math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl.export import Params, Refused, Row, Table
+from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ class WandbExporter:
                 except (TypeError, ValueError) as error:
                     raise Refused(f"table {item.name!r}: {error}") from error
             elif isinstance(item, Params):
-                config = {name: _config_value(value) for name, value in item.values.items()}
+                config = {name: spelled(value) for name, value in item.values.items()}
                 self._run.config.update(config, allow_val_change=True)
 
     def shutdown(self) -> None:
@@ -139,14 +139,6 @@ class WandbExporter:
             return wandb.Table(columns=columns, data=rows)
         except TypeError:  # a column of numbers and texts
             return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
-
-
-def _config_value(value: bool | int | float | str | None) -> bool | int | float | str | None:
-    if not isinstance(value, float) or math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _run_id(id_: str) -> str:
