@@ -7,7 +7,8 @@ and events, and into exact rows for trackers.
 
 from otel_rl.carriers import attach, carrier
 from otel_rl.decorator import traced
-from otel_rl.run import Run, current, init
+from otel_rl.run import Run, current
 from otel_rl.settings import SettingsError
+from otel_rl.start import init
 
 __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]

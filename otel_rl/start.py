@@ -1,0 +1,91 @@
+"""Begins a run."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from otel_rl import settings
+from otel_rl.otel_environment import sdk_is_disabled
+from otel_rl.run import Run, current, make_current
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def init(
+    *,
+    project: str | None = None,
+    name: str | None = None,
+    id: str | None = None,  # noqa: A002 - what W&B and MLflow users call it
+    config: object = None,
+    exporters: Sequence[object] | None = None,
+    dir: str | os.PathLike[str] | None = None,  # noqa: A002 - likewise
+    rank: int | None = None,
+    world_size: int | None = None,
+    local_world_size: int | None = None,
+    role: str | None = None,
+    dialect: str | None = None,
+    reduce: Mapping[str, str | Sequence[str]] | None = None,
+    quantiles: Sequence[float] | None = None,
+    metrics: str | Sequence[str] | None = None,
+    log_every: int | None = None,
+    log_first: bool | None = None,
+    log_window: str | None = None,
+    name_limit: int | None = None,
+    content: bool | None = None,
+    model_parameters: float | None = None,
+    flops_per_token: float | None = None,
+    peak_flops: float | None = None,
+    agent: str | None = None,
+    set_global: bool | None = None,
+    quiet: bool | None = None,
+    row_deadline: float | None = None,
+    idle_timeout: float | None = None,
+    journal_limit: int | None = None,
+) -> Run:
+    """Begin to record this process as one rank of a run; `otel_rl.settings.Settings` tells what each keyword means.
+
+    `config` is what `Run.params` takes. A second call returns the run that is being recorded, if it
+    asks for the same or for nothing.
+
+    Raises:
+        SettingsError: A setting is wrong, a package missing, a directory not writable, another run is
+            being recorded; the message names the fix. Nothing raises after `init`.
+    """
+    given = {key: value for key, value in locals().items() if value is not None}
+    present = current()
+    if present is not None:
+        if not given or _same(given, present.asked_for):
+            return present
+        raise settings.SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
+    chosen = settings.load({key: value for key, value in given.items() if key != "config"})
+    spans = not sdk_is_disabled(os.environ)
+    from otel_rl.session import Session  # what only the start of a run needs
+
+    if chosen.content:
+        pass  # not at the first table, in the midst of a step
+
+    run = Run(Session(chosen), spans=spans, provider_is_global=chosen.set_global, asked_for=given)
+    make_current(run)
+    atexit.register(run.finish, 0)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
+        from multiprocessing import util
+
+        util.Finalize(None, run.finish, args=(0,), exitpriority=100)
+    if config is not None:
+        run.params(config)
+    if chosen.rank == 0 and not chosen.quiet:
+        shown = f"; metrics at {run.prometheus}" if run.prometheus else ""
+        print(f"otel-rl: recording into {run.dir}{shown}", file=sys.stderr)  # noqa: T201
+    return run
+
+
+def _same(given: dict[str, object], before: dict[str, object]) -> bool:
+    try:
+        return bool(given == before)
+    except Exception:  # arrays in a config do not compare
+        return False
