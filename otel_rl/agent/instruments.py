@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
 
     from otel_rl.agent.state import Journal
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import AttributeValue, Item, RunInfo
     from otel_rl.semconv.recognise import Vocabulary
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600]
@@ -72,7 +72,8 @@ class Instruments:
         """Take in phases, as soon as they end: a step may last for long."""
         for span in spans:
             who = {name: span.attributes[name] for name in (semconv.RANK, semconv.ROLE) if name in span.attributes}
-            phase = {semconv.PHASE: span.attributes[semconv.PHASE], semconv.CLOCK: "host"}
+            name = self._vocabulary.phase(str(span.attributes[semconv.PHASE]))
+            phase: dict[str, AttributeValue] = {semconv.PHASE: name, semconv.CLOCK: "host"}
             self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), who | phase)
             if (stage := f"{span.name}.duration") in self._histograms:
                 self._histograms[stage].record(_seconds(span), who)
@@ -132,16 +133,20 @@ class Instruments:
                 self._forget_rows()
             if not row.late:
                 self._gauges[semconv.METRIC_STEP_CURRENT][()] = row.step
+            shown: set[tuple[str, Attributes]] = set()
             for name, value in row.values.items():
-                self._show_value(name, value)
+                self._show_value(name, value, shown)
         nonfinite = Counter(row.nonfinite)
         nonfinite.update(name for name, value in row.values.items() if not math.isfinite(value))
         for name, count in nonfinite.items():
             self._counters[semconv.METRIC_NUMERICS_NONFINITE].add(count, {semconv.METRIC_NAME: name})
 
-    def _show_value(self, name: str, value: float) -> None:
+    def _show_value(self, name: str, value: float, shown: set[tuple[str, Attributes]]) -> None:
         metric, attributes, factor = self._meaning(name)
         key = (metric, attributes)
+        if key in shown:  # of two names of one thing the trainer's own comes first, before what is derived
+            return
+        shown.add(key)
         if key not in self._of_rows:
             if len(self._of_rows) >= _MOST_SERIES:
                 overflow: Attributes = ((semconv.ERROR_TYPE, "series_limit"),)

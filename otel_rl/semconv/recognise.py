@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from otel_rl import semconv
 from otel_rl.semconv import registry
 from otel_rl.semconv.dialect import Dialect, Reading, dialect
 from otel_rl.semconv.frameworks import FRAMEWORKS
@@ -70,9 +73,18 @@ class Vocabulary:
         registered = registry.metrics().get(name)
         if registered is not None and registered.instrument == "gauge":  # a trainer may use the registry's names
             return Reading(name, reduce=registered.reduce)
-        for known in (OWN, self.chosen):
-            if known is not None and (reading := dialect(known).read(name)) is not None:
-                return reading
+        own = self._own.read(name)
+        if own is not None:
+            return replace(own, attributes=tuple((key, self._canonical(key, value)) for key, value in own.attributes))
+        if self.chosen is not None and (reading := dialect(self.chosen).read(name)) is not None:
+            return reading
         readings = [reading for each in self._all if (reading := each.read(name)) is not None]
         meanings = {(reading.metric, reading.attributes, reading.factor) for reading in readings}
         return readings[0] if len(meanings) == 1 else None
+
+    def phase(self, name: str) -> str:
+        """Return what a phase is called here that the trainer calls by this name."""
+        return name if self.chosen is None else dialect(self.chosen).phases.get(name, name)
+
+    def _canonical(self, attribute: str, value: str | int) -> str | int:
+        return self.phase(value) if attribute == semconv.PHASE and isinstance(value, str) else value

@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.state import Journal
-from otel_rl.export import Row, RunInfo
+from otel_rl.export import Row, RunInfo, Span
 from otel_rl.records import Started
 from otel_rl.semconv.recognise import Vocabulary
 
@@ -19,12 +19,16 @@ def instruments() -> tuple[Instruments, InMemoryMetricReader]:
     return Instruments(RunInfo("i", "p", "n", "."), [reader], Vocabulary("auto")), reader
 
 
-def points(reader: InMemoryMetricReader, name: str) -> dict[tuple[Any, ...], float]:
-    """Return the values of a metric by its attributes' values."""
+def data_points(reader: InMemoryMetricReader, name: str) -> list[Any]:
+    """Return what a scrape sees of a metric."""
     data = reader.get_metrics_data()
     metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
-    found = next((metric.data.data_points for metric in metrics if metric.name == name), [])
-    return {tuple(point.attributes.values()): point.value for point in found}
+    return next((list(metric.data.data_points) for metric in metrics if metric.name == name), [])
+
+
+def points(reader: InMemoryMetricReader, name: str) -> dict[tuple[Any, ...], float]:
+    """Return the values of a metric by its attributes' values."""
+    return {tuple(point.attributes.values()): point.value for point in data_points(reader, name)}
 
 
 def journal(attempt: int = 0, rank: int = 0, role: str = "", refused: int = 0) -> Journal:
@@ -77,3 +81,14 @@ def test_roles_and_ranks_are_apart() -> None:
     shown.show_journals([journal(), journal(role="reward")])
 
     assert points(reader, "rl.step.last_completed.timestamp") == {(0,): 5.0, (0, "reward"): 5.0}
+
+
+def test_phases_have_their_canonical_names() -> None:
+    """What the framework calls `gen` is `generate`, as its span and as what it logs; its own figure comes first."""
+    reader = InMemoryMetricReader()
+    shown = Instruments(RunInfo("i", "p", "n", "."), [reader], Vocabulary("verl"))
+    shown.show([Row(0, 0, {"timing_s/gen": 2.0, "time/gen": 1.9, "time/update_actor": 3.0})])
+    shown.show_phases([Span("gen", "", "", "", 0, 10**9, {"rl.phase": "gen", "rl.rank": 0})])
+
+    assert points(reader, "rl.phase.time") == {("generate",): 2.0, ("update_actor",): 3.0}
+    assert [p.attributes["rl.phase"] for p in data_points(reader, "rl.phase.duration")] == ["generate"]

@@ -133,7 +133,10 @@ print(run.dir)
 @pytest.mark.parametrize(
     ("keywords", "expected"),
     [
-        ({"exporters": ["wandbb"]}, "there is no exporter 'wandbb'; known are: console, jsonl, mlflow, otlp_logs, otlp_traces"),
+        (
+            {"exporters": ["wandbb"]},
+            "there is no exporter 'wandbb'; known are: console, jsonl, mlflow, otlp_logs, otlp_traces",
+        ),
         ({"exporters": [{"jsonl": {"color": "red"}}]}, "exporter 'jsonl': .*'color'.*its options are: path"),
         ({"exporters": [NeedsAPackage]}, "needs the package 'no_such_package'.*pip install 'otel-rl\\[wishes\\]'"),
         ({"exporters": ["tests.run.reading:NeedsAPackage"]}, "needs the package 'no_such_package'"),
