@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +14,9 @@ from otel_rl.cadence import Cadence
 from otel_rl.export import Event, Item, Row
 from otel_rl.filters import Filter
 from otel_rl.semconv.recognise import Vocabulary
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def left(
@@ -85,8 +89,8 @@ def test_chosen_metrics() -> None:
     assert [row.values for row in left(items, chosen=("actor/*", "!*/lr"))] == [{"actor/loss": 1.0}]
 
 
-def test_a_million_names() -> None:
-    """The first names are kept, in their order, for the whole run; the others are counted."""
+def test_a_million_names(caplog: pytest.LogCaptureFixture) -> None:
+    """The first names are kept, in their order, for the whole run; the others are counted, and named once."""
     trackers = TrackerRows(Cadence(), Filter(), Reductions({}, Vocabulary("auto").read), 1000)
     state = State()
     first = trackers.of([Row(0, 0, {f"name/{n}": 1.0 for n in range(10**6)})], state)
@@ -95,3 +99,4 @@ def test_a_million_names() -> None:
     assert list(first[0].values) == [f"name/{n}" for n in range(1000)]
     assert second[0].values == {"name/7": 2.0}
     assert trackers.dropped == 10**6 - 1000 + 1
+    assert len(caplog.records) == 1
