@@ -70,7 +70,7 @@ def to_samples(value: object) -> bytes:
         raise Unconvertible(f"shape {tuple(value.shape)} where a number or a 1-D array is expected")  # type: ignore[attr-defined]
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        value = _numpy_of(value.detach(), torch)
+        value = _numpy_of(value, torch)
     numpy = sys.modules.get("numpy")
     if numpy is None:  # torch without NumPy
         return array("d", value.tolist()).tobytes()  # type: ignore[attr-defined]
@@ -84,8 +84,8 @@ def _numpy_of(tensor: Any, torch: Any) -> Any:
     if tensor.dtype is torch.bool or tensor.is_complex():
         raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected; log it as floats")
     if tensor.dtype is torch.bfloat16 or tensor.layout is not torch.strided:  # NumPy has neither
-        tensor = tensor.to_dense().double()
-    return tensor.numpy() if "numpy" in sys.modules else tensor.double()
+        tensor = tensor.detach().to_dense().double()
+    return tensor.numpy(force=True) if "numpy" in sys.modules else tensor.double()
 
 
 def to_number(value: object) -> int | float:
@@ -117,7 +117,7 @@ def to_number(value: object) -> int | float:
 def _check_host(value: object) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        if value.device.type != "cpu":
+        if not value.is_cpu:
             raise Unconvertible(
                 f"a tensor on {value.device} would make the step wait for the device; "
                 "log `.item()` or `.cpu()` where the trainer waits anyway"

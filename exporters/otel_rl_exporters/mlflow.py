@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -14,17 +15,20 @@ from otel_rl.export import Params, Refused, Row, Table
 from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from otel_rl.export import Item, RunInfo
 
 _METRICS_AT_ONCE, _PARAMS_AT_ONCE = 1000, 100  # MLflow's limits for one request
 _LONGEST_NAME, _LONGEST_PARAM = 250, 6000
+_TABLES_LISTED = 16  # what fits in one tag, of 5000 characters in older servers
 _RUN_ID_TAG = "rl.run.id"
+_TABLES_TAG = "mlflow.loggedArtifacts"
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # who calls tries again, with pauses of its own
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 _NEVER_TAKEN = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST")
@@ -34,9 +38,10 @@ class MlflowExporter:
     """Logs each row to an MLflow run that carries our run's id as a tag; a restarted run goes on in it.
 
     Names keep their slashes; what MLflow does not allow in them is spelled as `escape` tells. MLflow's
-    database has no infinities: it reads them back as ±1.7976931348623157e308, and -0.0 as 0.0; NaN stays. A parameter
-    cannot be changed in MLflow: another value, of a restarted run, becomes the tag `changed.<name>`. Tables
-    are artifacts, `tables/<name>/step_000012.json`.
+    database has no infinities: it reads them back as ±1.7976931348623157e308, and -0.0 as 0.0; NaN stays.
+    Numbers are floats. A parameter cannot be changed in MLflow: another value, of a restarted run, becomes the
+    tag `changed.<name>`. Tables are artifacts, `tables/<name>/step_000012.json`; MLflow's UI shows the newest
+    16 as tables, the others as JSON.
 
     Args:
         run: The run that is shown.
@@ -80,31 +85,46 @@ class MlflowExporter:
         experiment = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.project
         label = run_name or os.environ.get("MLFLOW_RUN_NAME") or run.name
         self._run_id: str = self._open(experiment, artifact_location, label, {**(tags or {}), _RUN_ID_TAG: run.id})
-        self._params: dict[str, str] = dict(self._client.get_run(self._run_id).data.params)
+        known = self._client.get_run(self._run_id).data
+        self._params: dict[str, str] = dict(known.params)
+        self._tables: list[dict[str, str]] = json.loads(known.tags.get(_TABLES_TAG, "[]"))
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the rows among `items` in few requests, then the parameters and tables.
 
         What was logged already is logged again without harm: MLflow keeps equal points once.
+
+        Raises:
+            Refused: MLflow will never take some of them; it has the others.
         """
-        try:
-            points = (point for item in items if isinstance(item, Row) for point in self._points(item))
-            while some := list(islice(points, _METRICS_AT_ONCE)):
-                self._client.log_batch(self._run_id, metrics=some)
-            for item in items:
-                if isinstance(item, Params):
-                    self._log_params({escape(name): str(value) for name, value in item.values.items()})
-                elif isinstance(item, Table):
-                    place = f"tables/{escape(item.name)}/step_{item.step:06d}.json"
-                    self._client.log_text(self._run_id, _json(item), place)
-        except self._error as error:
-            if error.error_code in _NEVER_TAKEN:
-                raise Refused(str(error)) from error
-            raise
+        refused: list[Exception] = []
+        for request in self._requests(items):
+            try:
+                request()
+            except Exception as error:
+                if not _is_final(error):
+                    raise
+                refused.append(error)
+        if refused:
+            raise Refused(f"{len(refused)} request(s), the first: {refused[0]}") from refused[0]
 
     def shutdown(self) -> None:
-        """Mark the run as finished."""
-        self._client.set_terminated(self._run_id)
+        """Mark the run as finished, if it is still there."""
+        try:
+            self._client.set_terminated(self._run_id)
+        except self._error as error:
+            if not _is_final(error):
+                raise
+
+    def _requests(self, items: Sequence[Item]) -> Iterator[Callable[[], None]]:
+        points = (point for item in items if isinstance(item, Row) for point in self._points(item))
+        while some := list(islice(points, _METRICS_AT_ONCE)):
+            yield partial(self._client.log_batch, self._run_id, metrics=some)
+        for item in items:
+            if isinstance(item, Params):
+                yield partial(self._log_params, {escape(name): str(value) for name, value in item.values.items()})
+            elif isinstance(item, Table):
+                yield partial(self._log_table, item)
 
     def _open(self, experiment: str, artifacts: str | None, name: str, tags: dict[str, str]) -> str:
         known = self._client.get_experiment_by_name(experiment)
@@ -115,17 +135,24 @@ class MlflowExporter:
                 experiment_id = self._client.get_experiment_by_name(experiment).experiment_id
         else:
             experiment_id = known.experiment_id
-        ours = f"tags.`{_RUN_ID_TAG}` = '{tags[_RUN_ID_TAG]}'"
-        found = self._client.search_runs([experiment_id], filter_string=ours, max_results=1)
-        if found:
-            self._client.update_run(found[0].info.run_id, status="RUNNING")
-            return str(found[0].info.run_id)
+        pattern = re.sub(r"['\"`\\]", "_", tags[_RUN_ID_TAG])  # a filter has no way to quote a quote
+        found = self._client.search_runs([experiment_id], filter_string=f"tags.`{_RUN_ID_TAG}` LIKE '{pattern}'")
+        for run_id in [run.info.run_id for run in found if run.data.tags[_RUN_ID_TAG] == tags[_RUN_ID_TAG]]:
+            self._client.update_run(run_id, status="RUNNING")
+            return str(run_id)
         return str(self._client.create_run(experiment_id, run_name=name, tags=tags).info.run_id)
 
     def _points(self, row: Row) -> Iterator[Any]:
         milliseconds = row.time_unix_nano // 1_000_000
         for name, value in row.values.items():
             yield self._metric(escape(name), float(value), milliseconds, row.step)
+
+    def _log_table(self, table: Table) -> None:
+        place = f"tables/{escape(table.name)}/step_{table.step:06d}.json"
+        self._client.log_text(self._run_id, _json(table), place)
+        others = [entry for entry in self._tables if entry["path"] != place]
+        self._tables = [*others, {"path": place, "type": "table"}][-_TABLES_LISTED:]
+        self._client.set_tag(self._run_id, _TABLES_TAG, json.dumps(self._tables))
 
     def _log_params(self, values: dict[str, str]) -> None:
         fresh = {name: value[:_LONGEST_PARAM] for name, value in values.items() if name not in self._params}
@@ -137,6 +164,12 @@ class MlflowExporter:
         self._params.update(fresh)
 
 
+def _is_final(error: Exception) -> bool:
+    """Tell whether it would be the same another time; of artifacts that is a missing client or right, too."""
+    code = getattr(error, "error_code", None)
+    return isinstance(error, (ImportError, PermissionError)) or code in _NEVER_TAKEN
+
+
 _NOT_ALLOWED = re.compile(
     r"""[^/\w.\- :]                 # what MLflow takes is slashes, word characters, dots, dashes, spaces, colons
     | ^/ | /(?=/) | /$              # a path must not become another one when it is normalised
@@ -146,22 +179,26 @@ _NOT_ALLOWED = re.compile(
     re.VERBOSE,
 )
 _ESCAPED = re.compile(r"\.(?:at|x([0-9a-f]+))\.")
+_EMPTY = ".x."
 
 
 def escape(name: str) -> str:
     """Return the name with what MLflow does not allow spelled out; `unescape` is the way back.
 
     `@` is `.at.`, so that `mean@4` reads `mean.at.4`; any other character is its code point, `%` for one is
-    `.x25.`. Beyond 250 characters a name is cut and ends in a hash of itself, from which there is no way back.
+    `.x25.`; an empty name is `.x.`. Beyond 250 characters a name is cut and ends in a hash of itself, from
+    which there is no way back.
     """
     escaped = _NOT_ALLOWED.sub(lambda found: ".at." if found[0] == "@" else f".x{ord(found[0]):x}.", name)
     if len(escaped) <= _LONGEST_NAME:
-        return escaped
+        return escaped or _EMPTY
     return f"{escaped[: _LONGEST_NAME - 17].rstrip('/.')}-{sha256(name.encode()).hexdigest()[:16]}"
 
 
 def unescape(escaped: str) -> str:
     """Return the name that `escape` was given."""
+    if escaped == _EMPTY:
+        return ""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "@", escaped)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from otel_rl.directory import write_atomically
 from otel_rl.export import Params, Row, Table
 
 if TYPE_CHECKING:
@@ -16,20 +18,24 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, RunInfo
 
 Mode = Literal["cloud", "online", "local", "offline", "disabled"]
+_LONGEST_NAME, _LONGEST_PROJECT = 512, 100
 
 
 class SwanlabExporter:
     """Logs each row to a SwanLab experiment with our run's id; a restarted run resumes it.
 
-    Names and steps are ours, NaN and infinities stay, numbers are floats. SwanLab gives a point the time at
-    which it is handed over. Tables are text, as Markdown. SwanLab's own measuring of hardware and program is
+    Steps are ours and names too, but for what SwanLab would trim from them, which `escape` spells out. NaN and
+    infinities stay, numbers are floats. SwanLab gives a point the time at which it is handed over. Tables are
+    text, as Markdown. SwanLab uploads the config of a restarted run in place of the first one: what was in it
+    is kept in `swanlab.params.json` and handed over again. SwanLab's own measuring of hardware and program is
     off, since this is not the trainer's process.
 
     Args:
         run: The run that is shown.
-        mode: `"cloud"` (or `"online"`), `"local"`, `"offline"` or `"disabled"`; by default what
-            `SWANLAB_MODE` says, else offline where there is no API key (`SWANLAB_API_KEY`, `swanlab login`).
-        project: The project; by default the run's.
+        mode: `"cloud"` (or `"online"`), `"local"` (its board needs `swanlab[dashboard]`), `"offline"` or
+            `"disabled"`; by default what `SWANLAB_MODE` says, else offline where there is no API key
+            (`SWANLAB_API_KEY`, `swanlab login`).
+        project: The project; by default the run's. What SwanLab does not allow in it becomes a dash.
         workspace: Whose it is.
         experiment_name: Its name; by default the run's.
         description: What it is about.
@@ -58,14 +64,17 @@ class SwanlabExporter:
         except ImportError as error:
             raise ImportError("the swanlab exporter needs: pip install 'otel-rl[swanlab]'") from error
         self._swanlab: Any = swanlab
+        self._kept = Path(run.directory, "swanlab.params.json")
+        self._config: dict[str, Any] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._run: Any = swanlab.init(
             mode=_mode(mode),
             log_dir=str(_made(Path(run.directory, logdir))),
-            project=project or run.project,
+            project=_project(project or run.project),
             workspace=workspace,
-            name=experiment_name or run.name,
+            name=(experiment_name or run.name)[:_LONGEST_NAME] or None,
             description=description,
             tags=tags,
+            config=self._config,
             id=_run_id(run.id),
             resume="allow",
             reinit=True,
@@ -80,23 +89,59 @@ class SwanlabExporter:
         """Log the row or the table, or update the config, that is in `items`."""
         for item in items:
             if isinstance(item, Row):
-                self._run.log({name: float(value) for name, value in item.values.items()}, step=item.step)
+                self._run.log({escape(name): float(value) for name, value in item.values.items()}, step=item.step)
             elif isinstance(item, Table):
-                self._run.log({item.name: self._swanlab.Text(_markdown(item))}, step=item.step)
+                self._run.log({escape(item.name): self._swanlab.Text(_markdown(item))}, step=item.step)
             elif isinstance(item, Params):
-                self._run.config.update({name: "None" if v is None else v for name, v in item.values.items()})
+                self._config |= {name: "None" if value is None else value for name, value in item.values.items()}
+                write_atomically(self._kept, json.dumps(self._config).encode())
+                self._run.config.update(self._config)
 
     def shutdown(self) -> None:
         """Finish the experiment."""
         self._run.finish()
 
 
+_TRIMMED = re.compile(
+    r"""^[ ./] | [ ./]\Z             # what SwanLab cuts off
+    | [\x00-\x1f\x7f]               # or does not take
+    | ^_(?=_swanlab__\.)            # or takes for its own
+    | %(?=[0-9A-Fa-f]{2}) | ^%\Z    # a percent sign that would look like an escape
+    """,
+    re.VERBOSE,
+)
+
+
+def escape(name: str) -> str:
+    """Return the name with what SwanLab would trim percent-encoded; `unescape` is the way back.
+
+    `loss/` is `loss%2F` and so another metric than `loss`; an empty name is `%`. Beyond 512 characters a name
+    is cut and ends in a hash of itself, from which there is no way back.
+    """
+    escaped = _TRIMMED.sub(lambda found: f"%{ord(found[0]):02X}", name) or "%"
+    if len(escaped) <= _LONGEST_NAME:
+        return escaped
+    return f"{escaped[: _LONGEST_NAME - 17]}-{sha256(name.encode()).hexdigest()[:16]}"
+
+
+def unescape(escaped: str) -> str:
+    """Return the name that `escape` was given."""
+    if escaped == "%":
+        return ""
+    return re.sub("%([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), escaped)
+
+
 def _mode(asked: Mode | None) -> str:
     mode = asked or os.environ.get("SWANLAB_MODE")
     if mode is None:
-        stored = Path(os.environ.get("SWANLAB_SAVE_DIR", Path.home() / ".swanlab"), ".netrc")
-        mode = "online" if "SWANLAB_API_KEY" in os.environ or stored.exists() else "offline"
+        import swanlab
+
+        mode = "online" if swanlab.Settings(interactive=False).api_key else "offline"  # wherever it finds one
     return "online" if mode == "cloud" else mode
+
+
+def _project(name: str) -> str:
+    return re.sub(r"[^0-9A-Za-z_\-+.]", "-", name)[:_LONGEST_PROJECT] or "otel-rl"
 
 
 def _made(directory: Path) -> Path:
@@ -109,7 +154,7 @@ def _run_id(id_: str) -> str:
     allowed = re.sub(r"[^A-Za-z0-9_-]", "-", id_)
     if allowed == id_ and len(id_) <= 64:
         return id_
-    return f"{allowed[:47]}-{hashlib.sha256(id_.encode()).hexdigest()[:16]}"
+    return f"{allowed[:47]}-{sha256(id_.encode()).hexdigest()[:16]}"
 
 
 def _markdown(table: Table) -> str:

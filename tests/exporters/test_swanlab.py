@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_rl.export import Params, Row, RunInfo, Table
 from tests.exporters import same_run
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 part("swanlab")
 pytestmark = needs("swanlab")
 
-from otel_rl_exporters.swanlab import SwanlabExporter, _mode, _run_id  # noqa: E402 # where there is SwanLab
+from otel_rl_exporters.swanlab import SwanlabExporter, _mode, _run_id, escape, unescape  # noqa: E402 # where there is SwanLab
 
 
 def records(run: RunInfo) -> Iterator[Any]:
@@ -122,6 +124,42 @@ def test_late_parameters(run: RunInfo) -> None:
     (path,) = Path(run.directory, "swanlab").glob("run-*/files/config.yaml")
 
     assert yaml.safe_load(path.read_text())["lr"]["value"] == 0.5
+
+
+def test_parameters_of_an_earlier_attempt_stay(run: RunInfo) -> None:
+    """SwanLab would replace the config; the restarted run hands all of it over again."""
+    for params in ({"lr": 0.5, "beta": 0.1}, {"lr": 0.25}):
+        exporter = SwanlabExporter(run, mode="offline")
+        exporter.export([Params(0, dict(params))])
+        exporter.shutdown()
+    last = max(Path(run.directory, "swanlab").glob("run-*/files/config.yaml"), key=lambda path: path.stat().st_mtime_ns)
+
+    assert {name: entry["value"] for name, entry in yaml.safe_load(last.read_text()).items()} == {
+        "lr": 0.25,
+        "beta": 0.1,
+    }
+
+
+@given(st.text(max_size=40) | st.text("./ %2Fa_", max_size=12))
+def test_every_name_comes_back(name: str) -> None:
+    """Nothing is left that SwanLab would trim, so that `loss/` and `loss` stay two metrics."""
+    escaped = escape(name)
+
+    assert escaped == escaped.strip(" ./") != ""
+    assert unescape(escaped) == name
+
+
+def test_names_that_swanlab_would_trim_are_two_metrics(run: RunInfo) -> None:
+    """As its own file shows."""
+    exporter = SwanlabExporter(run, mode="offline")
+    exporter.export([Row(0, 0, {"loss": 1.0, "loss/": 2.0, ".loss": 3.0})])
+    exporter.shutdown()
+
+    assert {unescape(name): points for name, points in scalars(run).items()} == {
+        "loss": [(0, bits(1.0))],
+        "loss/": [(0, bits(2.0))],
+        ".loss": [(0, bits(3.0))],
+    }
 
 
 def test_without_a_key_it_stays_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

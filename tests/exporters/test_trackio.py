@@ -106,3 +106,12 @@ def test_a_restarted_run_goes_on(tmp_path: Path) -> None:
     assert points(tmp_path)["loss"] == [(n, bits(n + 1.5)) for n in range(3)]
     assert stored(tmp_path, "SELECT DISTINCT run_name FROM metrics") == [("run-7",)]
     assert '"_value":[{"name":"lr","value":"0.5"}]' in str(stored(tmp_path, "SELECT metrics FROM metrics"))
+
+
+def test_parameters_of_an_earlier_attempt_stay(tmp_path: Path) -> None:
+    """Trackio would replace the config; and it takes no name that begins with an underscore."""
+    write(tmp_path, [Params(0, {"lr": 0.5, "_beta": 0.1}), Row(0, 0, {"loss": 1.5})])
+    write(tmp_path, [Params(0, {"lr": 0.25}), Row(1, 1, {"loss": 2.5})])
+    config = json.loads(stored(tmp_path, "SELECT config FROM configs")[-1][0])
+
+    assert {name: value for name, value in config.items() if not name.startswith("_")} == {"lr": 0.25, "%5Fbeta": 0.1}
