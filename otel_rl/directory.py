@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from otel_rl.export import RunInfo
-from otel_rl.settings import RowSettings, SettingsError
+from otel_rl.settings import AgentSettings, SettingsError
 
 if TYPE_CHECKING:
     from otel_rl.settings import Settings
@@ -148,7 +148,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         readers: The ways out for instruments, each with its options.
         resource: OTel resource attributes.
         dialect: Which framework's names to expect, "auto" if the trainer's imports did not tell.
-        rows: How rows are made.
+        agent: How rows are made and the machine is measured.
         idle_timeout: Seconds without life or progress after which the agent ends.
         journal_limit: Bytes that the outbox keeps.
     """
@@ -160,7 +160,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     readers: list[tuple[str, dict[str, object]]]
     resource: dict[str, str]
     dialect: str
-    rows: RowSettings
+    agent: AgentSettings
     idle_timeout: float
     journal_limit: int
 

@@ -20,6 +20,32 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     """One fact in the journal."""
 
 
+class DeviceMemory(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """What the allocator of one device says at one moment, in bytes.
+
+    Attributes:
+        index: Which device, as the process counts them.
+        allocated: In use by tensors.
+        reserved: Held by the allocator, tensors included.
+        peak_allocated: Highest `allocated` since whoever reset it last.
+        peak_reserved: Likewise.
+        inactive: Free, but in blocks that are partly in use: what cannot be given back.
+        retries: How often the allocator had to free its cache to serve a request, so far.
+        ooms: How often it could not serve one, so far.
+        used: Of the whole device, by all processes; -1 where that was not asked.
+    """
+
+    index: int
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
+    inactive: int = 0
+    retries: int = 0
+    ooms: int = 0
+    used: int = -1
+
+
 class Started(Record, tag=0):
     """The process began to record; always the first record of a journal."""
 
@@ -33,6 +59,7 @@ class Started(Record, tag=0):
     host: str
     page_size: int
     time: int
+    visible_devices: str | None = None
 
 
 class StepStarted(Record, tag=1):
@@ -41,6 +68,7 @@ class StepStarted(Record, tag=1):
     step: int
     time: int
     memory: bytes
+    devices: list[DeviceMemory] | None = None
 
 
 class StepEnded(Record, tag=2):
@@ -53,6 +81,7 @@ class StepEnded(Record, tag=2):
     error: tuple[str, str] | None = None
     events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
     links: list[tuple[bytes, int]] | None = None
+    devices: list[DeviceMemory] | None = None
 
 
 class SpanStarted(Record, tag=3):
@@ -67,6 +96,8 @@ class SpanStarted(Record, tag=3):
         time: When.
         memory: Snapshot at the start of a phase, else empty.
         kind: OTel's `SpanKind` of a third party's span; `None` for a phase.
+        devices: Device memory at the start of a phase, where there are devices.
+        part: Which part of the phase `name` it is: onload, execute, offload …; empty for the phase itself.
     """
 
     span_id: int
@@ -77,10 +108,12 @@ class SpanStarted(Record, tag=3):
     time: int
     memory: bytes
     kind: int | None = None
+    devices: list[DeviceMemory] | None = None
+    part: str = ""
 
 
 class SpanEnded(Record, tag=4):
-    """A span ended."""
+    """A span ended; `timed` promises a `DeviceTimed` for it."""
 
     span_id: int
     time: int
@@ -90,6 +123,8 @@ class SpanEnded(Record, tag=4):
     events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
     links: list[tuple[bytes, int]] | None = None
     name: str | None = None
+    devices: list[DeviceMemory] | None = None
+    timed: bool = False
 
 
 class Logged(Record, tag=5):
@@ -144,6 +179,32 @@ class Tabled(Record, tag=11):
     cut_rows: int = 0
 
 
+class DeviceSeen(Record, tag=12):
+    """The process uses a device; `uuid` and `total` (bytes) are what its driver says."""
+
+    time: int
+    index: int
+    uuid: str
+    name: str
+    total: int
+
+
+class DeviceTimed(Record, tag=13):
+    """How long a phase took on its device, and how long after the step had begun there it began, in seconds."""
+
+    step: int | None
+    span_id: int
+    seconds: float
+    offset: float = 0.0
+
+
+class OnDevice(Record, tag=14):
+    """Values that were logged are still on a device (1), or have come from there and are recorded (-1)."""
+
+    step: int
+    count: int
+
+
 class Finished(Record, tag=9):
     """The process will record nothing more."""
 
@@ -162,6 +223,9 @@ AnyRecord = (
     | Configured
     | Happened
     | Refusals
+    | DeviceSeen
+    | DeviceTimed
+    | OnDevice
     | Finished
 )
 

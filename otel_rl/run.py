@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 
-from otel_rl import params
+from otel_rl import exhaustion, params
+from otel_rl.devices import Devices
 from otel_rl.ids import RandomIds, step_ids
 from otel_rl.memory import MemoryReader
 from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals, Sampled, Tabled, encodable
+from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.sink import CLOSED, SILENCE, ClosedError, Sink
 from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, Phase, StepSpan, clean_attributes
 from otel_rl.tracing import RunTracerProvider
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("otel_rl")
 _STEPS = 1 << 63
+_ARRIVAL_S = 5.0
 
 
 class Run:
@@ -57,6 +60,13 @@ class Run:
         self.prometheus = session.prometheus
         self.ids = RandomIds()
         self.memory = MemoryReader()
+        self.devices = Devices(
+            self.write,
+            self.refuse,
+            clock=session.settings.device_clock,
+            reset_peaks=session.settings.memory_peaks == "reset",
+            history=session.settings.memory_history,
+        )
         self._session = session
         self._journal: Sink = session.journal
         self._spans = spans
@@ -65,6 +75,7 @@ class Run:
         self._last_step: int | None = None
         self._refusals: dict[str, int] = {}
         self._delivered: bool | None = None
+        self._reported: BaseException | None = None
         self.tracer_provider: trace.TracerProvider = RunTracerProvider(self) if spans else trace.NoOpTracerProvider()
         if provider_is_global:
             trace.set_tracer_provider(self.tracer_provider)
@@ -95,8 +106,9 @@ class Run:
     def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
         """Record the values of metrics; they are durable when this returns.
 
-        They belong to `step`, else to the step that is open, else to the last one. Values are floats,
-        ints, and NumPy or CPU torch scalars; others are refused, one by one.
+        They belong to `step`, else to the step that is open, else to the last one. Values are floats, ints, and
+        NumPy or torch scalars; others are refused, one by one. What lies on a GPU is copied behind the work that
+        makes it and recorded when it has arrived: nothing waits for it, and it is the value of this moment.
 
         A list or 1-D array is samples: those of all calls and ranks in the step are pooled, and `name` becomes
         `name/mean`, `name/max` and so on; under `name@max` it is this one statistic, named `name`.
@@ -110,13 +122,15 @@ class Run:
             number = self._step_of("log", step)
             if number is None:
                 return
-            samples = None
+            samples = on_device = None
             if not is_plain(values):
-                values, samples = sort(values, self.refuse)
+                values, samples, on_device = sort(values, self.refuse)
             if values:
                 self.write(Logged(number, time.time_ns(), values, weight))  # type: ignore[arg-type] # is_plain, or made so
             if samples:
                 self.write(Sampled(number, time.time_ns(), samples))
+            if on_device:
+                self.devices.take_values(on_device, number, weight)
         except Exception as error:
             self.refuse_error("log", error)
 
@@ -202,6 +216,7 @@ class Run:
             return bool(self._delivered)
         if self.open_step is not None:
             self.open_step.end()
+        self.devices.wait(min(timeout, _ARRIVAL_S))
         self.write(Finished(time.time_ns()))
         self._journal = CLOSED
         if _current is self:
@@ -271,10 +286,33 @@ class Run:
         if self.open_step is step:
             self.open_step = None
 
+    def failed(self, span: JournaledSpan, error: BaseException) -> None:
+        """Report the exception if memory ran out, once however many phases it passes through."""
+        if error is self._reported or not exhaustion.is_out_of_memory(error):
+            return
+        self._reported = error
+        try:
+            step = self._last_step if self.open_step is None else self.open_step.number
+            place = self.dir / "oom" / f"{self._session.label}.attempt{self.attempt}.step{step}"
+            found = exhaustion.describe(error, self.devices.found, place)
+            self.write(
+                Happened(
+                    EVENT_MEMORY_EXHAUSTED,
+                    time.time_ns(),
+                    clean_attributes(found | {PHASE: span.phase}),
+                    step,
+                    span.trace_id,
+                    span.span_id,
+                )
+            )
+        except Exception as failure:
+            self.refuse_error("oom", failure)
+
     def _go_silent(self) -> None:
         """Record nothing from here on: this is a forked child, and its parent has the journal."""
         self._journal = SILENCE
         self.ids = RandomIds()
+        self.devices = Devices(self.write, self.refuse, modules={})  # a child cannot use its parent's devices
 
 
 _current: Run | None = None

@@ -20,7 +20,7 @@ from otel_rl.log_scalar import adapted
 from otel_rl.memory import PAGE_SIZE
 from otel_rl.records import Started
 from otel_rl.semconv.frameworks import FRAMEWORKS, imported
-from otel_rl.settings import RowSettings, SettingsError
+from otel_rl.settings import AgentSettings, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """What `init` opens and `finish` closes."""
+    """What `init` opens and `finish` closes.
+
+    Attributes:
+        label: What files of this process are called.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -40,7 +44,8 @@ class Session:
         own = _own_destinations(settings)
         self.directory: RunDirectory = directories.create(settings)
         self._info = manifest.run(self.directory)
-        self._claim = claim_journal(self.directory.journals, settings.role or f"rank{settings.rank}")
+        self.label = settings.role or f"rank{settings.rank}"
+        self._claim = claim_journal(self.directory.journals, self.label)
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
             directories.write_atomically(self.directory.manifest, msgspec.json.format(msgspec.json.encode(manifest)))
@@ -70,6 +75,7 @@ class Session:
             host=socket.gethostname(),
             page_size=PAGE_SIZE,
             time=time.time_ns(),
+            visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         )
 
     def close(self) -> None:
@@ -128,7 +134,7 @@ def _manifest(settings: Settings) -> Manifest:
         readers=readers,
         resource=resource | otel_environment.resource(os.environ),
         dialect=settings.dialect if settings.dialect != "auto" else imported(sys.modules) or "auto",
-        rows=msgspec.convert(settings, RowSettings, from_attributes=True),
+        agent=msgspec.convert(settings, AgentSettings, from_attributes=True),
         idle_timeout=settings.idle_timeout,
         journal_limit=settings.journal_limit,
     )

@@ -43,8 +43,8 @@ class ExporterSpec(msgspec.Struct, frozen=True):
     factory: Any = None
 
 
-class RowSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How rows are made of what the ranks log.
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the agent makes rows of what the ranks log, and how it measures the machine.
 
     Attributes:
         reduce: How ranks and samples are reduced, by name pattern: one or several of mean, max, min, sum, last,
@@ -59,6 +59,10 @@ class RowSettings(msgspec.Struct, frozen=True, kw_only=True):
         model_parameters: Trainable parameters of the model, for FLOP/s.
         flops_per_token: FLOPs for training on one token, where that is not 6 for each parameter.
         peak_flops: FLOP/s that one device can do, for the model FLOPs utilisation.
+        hardware: Whether GPUs, host, processes and cgroup are measured.
+        collection_interval: Seconds between two measurements; of GPUs at least one.
+        flush_interval: Seconds after which trackers get what was measured.
+        gpu_io: Whether PCIe throughput is measured too, for which the driver takes 20 ms each time.
     """
 
     reduce: dict[str, str | tuple[str, ...]] = {}
@@ -72,9 +76,13 @@ class RowSettings(msgspec.Struct, frozen=True, kw_only=True):
     model_parameters: float = 0.0
     flops_per_token: float = 0.0
     peak_flops: float = 0.0
+    hardware: bool = True
+    collection_interval: float = 10.0
+    flush_interval: float = 10.0
+    gpu_io: bool = False
 
 
-class Settings(RowSettings, frozen=True, kw_only=True):
+class Settings(AgentSettings, frozen=True, kw_only=True):
     """What `init` was asked for, complete and checked.
 
     Attributes:
@@ -94,6 +102,11 @@ class Settings(RowSettings, frozen=True, kw_only=True):
         quiet: Whether nothing is printed.
         idle_timeout: Seconds without life or progress after which the agent ends.
         journal_limit: Bytes of journal that each process keeps.
+        device_clock: Whether phases are timed on the device too.
+        memory_peaks: "shared" leaves the allocator's peaks to whoever reads them; "reset" resets them where a
+            phase begins, so that its peak is exact.
+        memory_history: How many events of the allocator are kept for a report of running out of memory; each
+            takes some kilobytes of the host.
     """
 
     project: str = ""
@@ -112,9 +125,18 @@ class Settings(RowSettings, frozen=True, kw_only=True):
     quiet: bool = False
     idle_timeout: float = 60.0
     journal_limit: int = 1 << 30
+    device_clock: bool = True
+    memory_peaks: Literal["shared", "reset"] = "shared"
+    memory_history: int = 0
 
 
 _VARIABLES = {field: f"OTEL_RL_{field.upper()}" for field in Settings.__struct_fields__} | {"id": "OTEL_RL_RUN_ID"}
+_ALSO = {
+    "monitor_gpus": "hardware",
+    "gpu_collection_interval": "collection_interval",
+    "gpu_flush_interval": "flush_interval",
+}
+"""NeMo-RL's spellings, which a file or the environment may use."""
 
 
 def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = None) -> Settings:
@@ -142,6 +164,7 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     fields = {variable: field for field, variable in _VARIABLES.items()}
     given = [name for name in environ if name.startswith("OTEL_RL_") and name not in (_CONFIG_FILE_VARIABLE,)]
+    fields |= {f"OTEL_RL_{other.upper()}": field for other, field in _ALSO.items()}
     for name in given:
         if name not in fields:
             raise SettingsError(f"{name} is no setting of otel-rl{_meant(name, fields)}")
@@ -161,10 +184,19 @@ def _from_file(environ: Mapping[str, str]) -> dict[str, object]:
         raise SettingsError(f"{path}: cannot be read as settings: {error}") from error
     if not isinstance(values, dict):
         raise SettingsError(f"{path}: expected settings by name, e.g. `project: grpo`")
+    values = {_ALSO.get(name, name): value for name, value in {**values, **_gpu_monitoring(values, path)}.items()}
     for name in values:
         if name not in _VARIABLES:
             raise SettingsError(f"{path}: `{name}` is no setting of otel-rl{_meant(str(name), _VARIABLES)}")
     return values
+
+
+def _gpu_monitoring(values: dict[str, object], path: Path) -> Mapping[str, object]:
+    """Take NeMo-RL's section `gpu_monitoring` out, and return what is in it."""
+    section = values.pop("gpu_monitoring", {})
+    if not isinstance(section, dict):
+        raise SettingsError(f"{path}: gpu_monitoring: expected collection_interval and flush_interval")
+    return section
 
 
 def _meant(name: str, known: Mapping[str, str]) -> str:
@@ -244,10 +276,13 @@ def _check_numbers(settings: Settings) -> None:
     for quantile in settings.quantiles:
         if not 0 <= quantile <= 1:
             raise SettingsError(f"quantiles={settings.quantiles}: {quantile} is not between 0 and 1")
-    for name in ("row_deadline", "idle_timeout", "journal_limit", "name_limit"):
+    for name in (
+        *("row_deadline", "idle_timeout", "journal_limit", "name_limit"),
+        *("collection_interval", "flush_interval"),
+    ):
         if getattr(settings, name) <= 0:
             raise SettingsError(f"{name}={getattr(settings, name)}: must be above 0")
-    for name in ("log_every", "model_parameters", "flops_per_token", "peak_flops"):
+    for name in ("log_every", "model_parameters", "flops_per_token", "peak_flops", "memory_history"):
         if getattr(settings, name) < 0:
             raise SettingsError(f"{name}={getattr(settings, name)}: must not be below 0")
 

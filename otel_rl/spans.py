@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from opentelemetry.util import types
     from typing_extensions import Self
 
+    from otel_rl.device_clock import DeviceEvent
+    from otel_rl.devices import Devices
     from otel_rl.export import AttributeValue
     from otel_rl.ids import RandomIds, SpanIds
     from otel_rl.memory import MemoryReader
@@ -48,6 +50,7 @@ class Recorder(Protocol):
 
     ids: RandomIds
     memory: MemoryReader
+    devices: Devices
     open_step: StepSpan | None
 
     def write(self, record: Record) -> None:
@@ -61,6 +64,9 @@ class Recorder(Protocol):
 
     def close_step(self, step: StepSpan) -> None:
         """Take note that the step has ended."""
+
+    def failed(self, span: JournaledSpan, error: BaseException) -> None:
+        """Take note of an exception that passed through a span."""
 
 
 class JournaledSpan(trace.Span):
@@ -79,6 +85,11 @@ class JournaledSpan(trace.Span):
         self._recorder = recorder
         self._name = name
         self._attributes = attributes
+
+    @property
+    def phase(self) -> str:
+        """The phase that it is, or is a part of; empty for a step."""
+        return ""
 
     def get_span_context(self) -> SpanContext:
         """Return the span's identity; it is always sampled, the agent decides what is kept."""
@@ -139,6 +150,8 @@ class JournaledSpan(trace.Span):
         if error is not None and not isinstance(error, GeneratorExit):
             self._fail(error)
         self.end()
+        if error is not None:
+            self._recorder.failed(self, error)
         if self._token is not None:
             _detach(self._token)
             self._token = None
@@ -157,12 +170,39 @@ class JournaledSpan(trace.Span):
 
 
 class Phase(JournaledSpan):
-    """A named stretch of a step, with the process's memory at both ends; used as a context manager.
+    """A named stretch of a step, with the process's and its devices' memory at both ends; a context manager.
 
-    `kind` is `None` for a phase; a span of a third party has one, and takes no snapshots.
+    `kind` is `None` for a phase; a span of a third party has one, and takes no snapshots. A trainer that loads
+    and unloads states marks the parts of a phase: `onload`, `execute`, `offload`, or any by `part`.
     """
 
     kind: SpanKind | None = None
+    in_phase = ""  # the phase that it is a part of
+    _step: int | None = None
+    _device_start: DeviceEvent | None = None
+
+    @property
+    def phase(self) -> str:
+        """The phase that it is, or is a part of."""
+        return self.in_phase or self._name
+
+    def onload(self) -> Phase:
+        """Return a context manager for bringing states to the device."""
+        return self.part("onload")
+
+    def execute(self) -> Phase:
+        """Return a context manager for the work itself."""
+        return self.part("execute")
+
+    def offload(self) -> Phase:
+        """Return a context manager for taking states off the device; what stays there is asked of the driver."""
+        return self.part("offload")
+
+    def part(self, name: str, /, **attributes: object) -> Phase:
+        """Return a context manager for a part of this phase, such as `reload_nccl`."""
+        part = Phase(self._recorder, str(name), attributes)
+        part.in_phase = self.phase
+        return part
 
     def begin(self, parent: trace.Span | None = None, start_time: int | None = None) -> Self:
         """Start the span under `parent`, or under what is current: a span, else the open step."""
@@ -182,18 +222,21 @@ class Phase(JournaledSpan):
             parent_id, self.trace_id = 0, recorder.ids.trace_id().to_bytes(16, "big")
         self.span_id = recorder.ids.span_id()
         self._ended = False
-        recorder.write(
-            SpanStarted(
-                self.span_id,
-                parent_id,
-                self.trace_id,
-                None if step is None else step.number,
-                self._name,
-                now,
-                recorder.memory.recent(now) if self.kind is None else b"",
-                None if self.kind is None else self.kind.value,
-            )
-        )
+        self._step = None if step is None else step.number
+        name, part = (self.in_phase, self._name) if self.in_phase else (self._name, "")
+        begun = (self.span_id, parent_id, self.trace_id, self._step, name, now)
+        kind = self.kind
+        if kind is not None:
+            recorder.write(SpanStarted(*begun, b"", kind.value))
+            return
+        devices = recorder.devices
+        memory = recorder.memory.recent(now)
+        if now < devices.silent_until or not devices.asked(now):
+            recorder.write(SpanStarted(*begun, memory, None, None, part))
+            return
+        recorder.write(SpanStarted(*begun, memory, None, devices.begin(now, used=bool(part)), part))
+        devices.arrived()
+        self._device_start = devices.start_clock()
 
     def end(self, end_time: int | None = None) -> None:
         """End the span; a second call does nothing."""
@@ -202,15 +245,19 @@ class Phase(JournaledSpan):
         self._ended = True
         recorder = self._recorder
         now = end_time or time.time_ns()
-        recorder.write(
-            SpanEnded(
-                self.span_id,
-                now,
-                recorder.memory.snapshot(now) if self.kind is None else b"",
-                *self._told(),
-                self._name if self._renamed else None,
-            )
-        )
+        renamed = self._name if self._renamed and not self.in_phase else None
+        if self.kind is not None:
+            recorder.write(SpanEnded(self.span_id, now, b"", *self._told(), renamed))
+            return
+        told = self._told()
+        devices = recorder.devices
+        if devices.found is None:
+            recorder.write(SpanEnded(self.span_id, now, recorder.memory.snapshot(now), *told, renamed))
+            return
+        timed = devices.stop_clock(self._step, self.span_id, self._device_start)
+        memory = recorder.memory.snapshot(now)
+        on_devices = devices.memory(now, used=bool(self.in_phase))
+        recorder.write(SpanEnded(self.span_id, now, memory, *told, renamed, on_devices, timed))
 
     def __enter__(self) -> Self:
         here = _current_context()
@@ -235,20 +282,18 @@ class StepSpan(JournaledSpan):
         self._ended = True
         recorder = self._recorder
         now = end_time or time.time_ns()
-        recorder.write(
-            StepEnded(
-                self.number,
-                now,
-                recorder.memory.snapshot(now),
-                *self._told(),
-            )
-        )
+        memory = recorder.memory.snapshot(now)
+        recorder.write(StepEnded(self.number, now, memory, *self._told(), recorder.devices.memory(now)))
         recorder.close_step(self)
+        recorder.devices.arrived()
 
     def __enter__(self) -> Self:
         if self._recorder.begin_step(self):
             now = time.time_ns()
-            self._recorder.write(StepStarted(self.number, now, self._recorder.memory.recent(now)))
+            devices = self._recorder.devices
+            devices.arrived()
+            memory = self._recorder.memory.recent(now)
+            self._recorder.write(StepStarted(self.number, now, memory, devices.begin_step(now)))
             self._token = _attach(_with_span(self))
         return self
 
@@ -258,6 +303,22 @@ class NoSpan(trace.NonRecordingSpan):
 
     def __init__(self) -> None:
         super().__init__(trace.INVALID_SPAN_CONTEXT)
+
+    def onload(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def execute(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def offload(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def part(self, name: str, /, **attributes: object) -> NoSpan:
+        """Return this."""
+        return self
 
 
 NO_SPAN = NoSpan()

@@ -6,7 +6,7 @@ import numbers
 import sys
 from array import array
 from operator import countOf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,15 +29,28 @@ def is_plain(values: Mapping[str, object]) -> bool:
     return numbers_only and _NAMES.issuperset(map(type, values)) and "" not in values
 
 
-def sort(
-    values: Mapping[str, object], refuse: Callable[[str, str], None]
-) -> tuple[dict[str, int | float], dict[str, bytes]]:
-    """Return the values that are numbers, and those that are 1-D samples as native doubles.
+class Sorted(NamedTuple):
+    """Values by kind and name.
+
+    Attributes:
+        scalars: Numbers.
+        samples: 1-D arrays, as native doubles.
+        on_device: torch tensors that lie on a device.
+    """
+
+    scalars: dict[str, int | float]
+    samples: dict[str, bytes]
+    on_device: dict[str, Any]
+
+
+def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> Sorted:
+    """Return the values by their kind.
 
     The others are given to `refuse` with a reason and a text. What is empty is neither: a rank may have no samples.
     """
     scalars: dict[str, int | float] = {}
     samples: dict[str, bytes] = {}
+    on_device: dict[str, Any] = {}
     for name, value in values.items():
         kind = type(value)
         if not isinstance(name, str) or not name:
@@ -46,14 +59,28 @@ def sort(
             scalars[name] = value  # type: ignore[assignment] # its type was just looked at
         else:
             try:
-                if getattr(value, "ndim", None) or kind in _SEQUENCES:
+                if getattr(value, "is_cuda", False):
+                    _check_on_device(value)
+                    on_device[str.__str__(name)] = value
+                elif getattr(value, "ndim", None) or kind in _SEQUENCES:
                     if found := to_samples(value):
                         samples[str.__str__(name)] = found
                 else:
                     scalars[str.__str__(name)] = to_number(value)
             except Exception as error:  # what a foreign object's conversion may raise is not known
                 refuse("value", f"{name}: {error}")
-    return scalars, samples
+    return Sorted(scalars, samples, on_device)
+
+
+def _check_on_device(tensor: Any) -> None:
+    """Look at what is known of a tensor without asking the device."""
+    torch = sys.modules["torch"]
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # of a DTensor each rank has a part
+        raise Unconvertible(f"a {type(tensor).__name__} on {tensor.device}; log its local or its full tensor")
+    if tensor.ndim > 1 and tensor.numel() != 1:
+        raise Unconvertible(f"shape {tuple(tensor.shape)} where a number or a 1-D array is expected")
+    if tensor.dtype is torch.bool or tensor.is_complex() or tensor.layout is not torch.strided:
+        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected")
 
 
 def to_samples(value: object) -> bytes:

@@ -199,7 +199,11 @@ def test_named_file_only() -> None:
         ("otel-rl.yaml", b"project: \xff", ["otel-rl.yaml", "cannot be read as settings"]),
         ("otel-rl.yaml", b"- project", ["otel-rl.yaml", "expected settings by name"]),
         ("otel-rl.toml", b"projct = 'x'", ["otel-rl.toml", "`projct`", "did you mean project?"]),
-        ("otel-rl.yaml", b"1: 2", ["otel-rl.yaml", "`1` is no setting", "there are: agent, content, dialect"]),
+        (
+            "otel-rl.yaml",
+            b"1: 2",
+            ["otel-rl.yaml", "`1` is no setting", "there are: agent, collection_interval, content"],
+        ),
         ("otel-rl.toml", b"rank = '1'", ["rank: '1' in the settings file", "Expected `int`"]),
     ],
 )

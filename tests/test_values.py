@@ -164,7 +164,7 @@ def test_other_numbers(value: object, expected: float) -> None:
 def test_refused_alone(value: object) -> None:
     """What is no real scalar on the host is refused with its name, and the other values are kept."""
     refused: list[tuple[str, str]] = []
-    kept, _ = sort({"before": 1.0, "bad": value, "after": 2}, lambda reason, text: refused.append((reason, text)))
+    kept, _, _ = sort({"before": 1.0, "bad": value, "after": 2}, lambda reason, text: refused.append((reason, text)))
     ((reason, text),) = refused
 
     assert kept == {"before": 1.0, "after": 2}
@@ -199,7 +199,7 @@ def test_text_in_numpy(value: object) -> None:
 )
 def test_samples(value: object) -> None:
     """Sequences and 1-D arrays of numbers are samples: doubles, whatever they were."""
-    scalars, samples = sort({"x": value}, pytest.fail)
+    scalars, samples, _ = sort({"x": value}, pytest.fail)
 
     assert (scalars, [1.0, 2.5]) == ({}, array("d", samples["x"]).tolist())
 
@@ -207,13 +207,13 @@ def test_samples(value: object) -> None:
 @pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([])], ids=repr)
 def test_no_samples(value: object) -> None:
     """What is empty is passed over: a rank may have no samples."""
-    assert sort({"x": value}, pytest.fail) == ({}, {})
+    assert sort({"x": value}, pytest.fail) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("value", [[0.5], np.array([0.5]), torch.tensor([0.5])], ids=repr)
 def test_one_sample(value: object) -> None:
     """One sample is samples too: what is logged has the same names whatever the batch size."""
-    assert sort({"x": value}, pytest.fail) == ({}, {"x": array("d", [0.5]).tobytes()})
+    assert sort({"x": value}, pytest.fail) == ({}, {"x": array("d", [0.5]).tobytes()}, {})
 
 
 @pytest.mark.parametrize("name", [None, 7, ("a", "b"), b"loss", ""], ids=repr)
@@ -221,7 +221,7 @@ def test_bad_name(name: object) -> None:
     """A name that is no text is refused alone."""
     refused: list[tuple[str, str]] = []
     values = {"loss": 1.0, name: 2.0, "reward": 3.0}
-    kept, _ = sort(values, lambda reason, text: refused.append((reason, text)))  # type: ignore[arg-type]
+    kept, _, _ = sort(values, lambda reason, text: refused.append((reason, text)))  # type: ignore[arg-type]
     ((reason, text),) = refused
 
     assert kept == {"loss": 1.0, "reward": 3.0}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from otel_rl import semconv
 from otel_rl.export import Event, Span, SpanEvent, SpanLink
 from otel_rl.memory import parse_snapshot
@@ -12,13 +14,14 @@ from otel_rl.semconv import registry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from otel_rl.agent.state import OpenPhase, Timed
     from otel_rl.export import AttributeValue
     from otel_rl.ids import SpanIds
-    from otel_rl.records import Happened, SpanEnded, SpanStarted, Started
+    from otel_rl.records import DeviceTimed, Happened, SpanEnded, SpanStarted, Started
 
 
-def span(process: Started, begun: SpanStarted, ended: SpanEnded) -> Span:
-    """Return the span of a phase, or of a third party."""
+def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhase | None) -> Span:
+    """Return the span of a phase, a part of one, or of a third party."""
     attributes: dict[str, AttributeValue] = {semconv.RANK: process.rank}
     if process.role:
         attributes[semconv.ROLE] = process.role
@@ -28,6 +31,9 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded) -> Span:
     if begun.kind is None:
         attributes[semconv.PHASE] = name
         name = f"rl.{registry.stages()[name]}" if name in registry.stages() else name
+        if begun.part:
+            attributes[semconv.PHASE_PART] = begun.part
+            name = f"{name}.{begun.part}"
     for key, raw in (
         (semconv.PROCESS_MEMORY_USAGE_START, begun.memory),
         (semconv.PROCESS_MEMORY_USAGE_END, ended.memory),
@@ -35,6 +41,10 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded) -> Span:
         memory = parse_snapshot(raw, process.page_size)
         if memory is not None:
             attributes[key] = memory.resident
+    if begun.devices and ended.devices and phase is not None:
+        attributes[semconv.PYTORCH_DEVICE_MEMORY_USAGE_START] = max(d.allocated for d in begun.devices)
+        attributes[semconv.PYTORCH_DEVICE_MEMORY_USAGE_END] = max(d.allocated for d in ended.devices)
+        attributes[semconv.PYTORCH_DEVICE_MEMORY_PEAK] = max(peak for peak, _ in phase.peaks.values())
     if ended.error is not None and ended.error[0]:
         attributes[semconv.ERROR_TYPE] = ended.error[0]
     return Span(
@@ -50,6 +60,25 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded) -> Span:
         events=tuple(SpanEvent(*moment) for moment in ended.events or ()),
         links=tuple(SpanLink(trace_id.hex(), f"{span_id:016x}") for trace_id, span_id in ended.links or ()),
     )
+
+
+def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
+    """Return a phase as its device saw it, for instruments alone; only its duration means anything."""
+    attributes: dict[str, AttributeValue] = {semconv.RANK: process.rank, semconv.CLOCK: "device"}
+    attributes |= {semconv.PHASE: timed.phase} | ({semconv.PHASE_PART: timed.part} if timed.part else {})
+    attributes |= {semconv.ROLE: process.role} if process.role else {}
+    return Span(timed.phase, "", "", "", 0, round(measured.seconds * 1e9), attributes)
+
+
+def timed(span: Span, measured: DeviceTimed) -> Span:
+    """Return the span with what its device says, if it is the one that was measured."""
+    if span.span_id != f"{measured.span_id:016x}":
+        return span
+    told: dict[str, AttributeValue] = {
+        semconv.PHASE_DEVICE_DURATION: measured.seconds,
+        semconv.PHASE_DEVICE_OFFSET: measured.offset,
+    }
+    return replace(span, attributes=span.attributes | told)
 
 
 def root(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from otel_rl.semconv.dialect import Reading
 
+_OF_DEVICE = {"device", "gap"}
 _LOG_LIKELIHOOD_LOSSES = ("sft", "nll")
 
 
@@ -42,6 +43,7 @@ class Step(msgspec.Struct, frozen=True):
         seconds: Its duration, 0 if not known.
         phases: Seconds by phase, of the rank that took longest.
         tokens: Tokens by phase, of all ranks together.
+        parts: Seconds by phase and by its part, of the rank that took longest.
         devices: How many devices worked on it.
     """
 
@@ -49,6 +51,7 @@ class Step(msgspec.Struct, frozen=True):
     phases: dict[str, float]
     tokens: dict[str, float]
     devices: int
+    parts: dict[str, dict[str, float]] = {}
 
 
 def derived(
@@ -56,7 +59,7 @@ def derived(
 ) -> dict[str, float]:
     """Return what follows from the values of a row and the measurements of its step, by name."""
     known = {reading.metric: value * reading.factor for name, value in values.items() if (reading := read(name))}
-    found = {f"time/{phase}": seconds for phase, seconds in step.phases.items()}
+    found = _times(step)
     if step.seconds > 0:
         found["time/step"] = step.seconds
         found["perf/steps_per_second"] = 1 / step.seconds
@@ -78,6 +81,16 @@ def derived(
             found["perf/mfu"] = efficiency.model_flops_utilisation(flops, step.seconds, step.devices, model.peak_flops)
     found |= _perplexities(values, read)
     return {name: value for name, value in found.items() if name not in values and not _is_told(name, known, read)}
+
+
+def _times(step: Step) -> dict[str, float]:
+    """Return the seconds of phases; as ROLL does, a phase that loads and unloads states has a total."""
+    found: dict[str, float] = {}
+    for phase, seconds in step.phases.items():
+        parts = step.parts.get(phase, {})
+        found[f"time/{phase}/total" if parts.keys() - _OF_DEVICE else f"time/{phase}"] = seconds
+        found |= {f"time/{phase}/{part}": of_part for part, of_part in parts.items()}
+    return found
 
 
 def _is_told(name: str, known: Mapping[str, float], read: Callable[[str], Reading | None]) -> bool:

@@ -74,6 +74,9 @@ class Instruments:
             who = {name: span.attributes[name] for name in (semconv.RANK, semconv.ROLE) if name in span.attributes}
             name = self._vocabulary.phase(str(span.attributes[semconv.PHASE]))
             phase: dict[str, AttributeValue] = {semconv.PHASE: name, semconv.CLOCK: "host"}
+            phase |= {
+                key: span.attributes[key] for key in (semconv.PHASE_PART, semconv.CLOCK) if key in span.attributes
+            }
             self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), who | phase)
             if (stage := f"{span.name}.duration") in self._histograms:
                 self._histograms[stage].record(_seconds(span), who)

@@ -58,7 +58,7 @@ class Agent:
         self._once = once
         run = manifest.run(directory)
         self._readers = self._open_readers(run)
-        how = manifest.rows
+        how = manifest.agent
         self._encode = msgspec.msgpack.Encoder().encode
         self._outbox = Outbox(directory.outbox, manifest.journal_limit)
         saved = self._outbox.checkpoint

@@ -11,41 +11,25 @@ of its own, marked late.
 from __future__ import annotations
 
 import logging
-from array import array
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from otel_rl import semconv
 from otel_rl.agent import assemble, derive, rows
-from otel_rl.agent.follow import Lost
+from otel_rl.agent.intake import Intake
 from otel_rl.agent.state import Journal, OpenStep, State
-from otel_rl.export import Event, Params, Span
 from otel_rl.ids import step_ids
-from otel_rl.memory import parse_snapshot
 from otel_rl.records import (
-    Configured,
-    Finished,
-    Happened,
-    Logged,
     Record,
-    Refusals,
-    Sampled,
-    SpanEnded,
-    SpanStarted,
     Started,
-    StepEnded,
-    StepStarted,
-    Tabled,
 )
-from otel_rl.stats.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_rl.agent.derive import Model
     from otel_rl.agent.naming import Reductions
-    from otel_rl.export import Item
+    from otel_rl.export import Item, Span
     from otel_rl.semconv.recognise import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -65,6 +49,7 @@ class Reducer:
 
     Attributes:
         state: What it remembers.
+        forensics: What it notices on the way.
         failed: Records that it could not take in.
     """
 
@@ -83,13 +68,13 @@ class Reducer:
         self._vocabulary = vocabulary
         self._model = model
         self._deadline = int(deadline * _NS)
-        self._items: list[Item] = []
-        self._phases: list[Span] = []
+        self._intake = Intake(self.state, vocabulary)
+        self.forensics = self._intake.forensics
         self.failed = 0
 
     def take_phases(self) -> list[Span]:
         """Return the phases that ended since the last call; their spans are items only when the step is closed."""
-        phases, self._phases = self._phases, []
+        phases, self._intake.phases = self._intake.phases, []
         return phases
 
     def feed(self, records: Iterable[tuple[str, Record]]) -> list[Item]:
@@ -99,7 +84,7 @@ class Reducer:
                 self.state.journals[name] = Journal(record, last_time=record.time)
             elif name in self.state.journals:
                 try:
-                    self._take(name, self.state.journals[name], record)
+                    self._intake.take(name, self.state.journals[name], record)
                 except Exception:  # one record that makes no sense must not end the recording
                     self.failed += 1
                     logger.exception("%s: a record could not be taken in: %r", name, record)
@@ -131,126 +116,8 @@ class Reducer:
         return any(name in step.begun or name in step.reported for step in steps.values())
 
     def _taken_items(self) -> list[Item]:
-        items, self._items = self._items, []
+        items, self._intake.items = self._intake.items, []
         return items
-
-    def _take(self, name: str, journal: Journal, record: Record) -> None:
-        journal.last_time = max(journal.last_time, getattr(record, "time", 0))
-        match record:
-            case Logged() | Sampled() | Tabled():
-                self._log(name, journal, record)
-            case SpanStarted():
-                self._remember_memory(journal, record.memory)
-                journal.spans[record.span_id] = record
-            case SpanEnded():
-                self._remember_memory(journal, record.memory)
-                if (begun := journal.spans.pop(record.span_id, None)) is not None:
-                    self._end_span(name, journal, begun, record)
-            case StepStarted():
-                self._remember_memory(journal, record.memory)
-                journal.step = journal.moved_on_to = record.step
-                journal.takes_part = journal.uses_steps = True
-                self._step(journal, record.step).begun[name] = record.time
-            case StepEnded():
-                self._remember_memory(journal, record.memory)
-                self._end_step(name, journal, record)
-            case Configured():
-                self._items.append(Params(record.time, record.values))
-            case Happened():
-                self._items.append(assemble.event(journal.started.rank, record))
-            case Refusals():
-                journal.refusals = record.counts
-            case Finished():
-                journal.over = True
-                self._abandon(name, journal, record.time, None)
-            case Lost():
-                self._lose(name, journal, record)
-
-    def _remember_memory(self, journal: Journal, raw: bytes) -> None:
-        memory = parse_snapshot(raw, journal.started.page_size)
-        if memory is not None:
-            journal.resident, journal.virtual = memory
-
-    def _step(self, journal: Journal, number: int) -> OpenStep:
-        return self.state.steps.setdefault(journal.started.attempt, {}).setdefault(number, OpenStep())
-
-    def _is_closed(self, journal: Journal, number: int) -> bool:
-        return number <= self.state.closed.get(journal.started.attempt, -1)
-
-    def _log(self, name: str, journal: Journal, record: Logged | Sampled | Tabled) -> None:
-        journal.takes_part = True
-        step = self._step(journal, record.step)
-        if name not in step.reported:
-            step.reported.append(name)
-        match record:
-            case Logged():
-                for metric, value in record.values.items():
-                    step.values.setdefault(metric, {})[name] = value
-                    if record.weight != 1.0:
-                        step.weights.setdefault(metric, {})[name] = record.weight
-            case Sampled():
-                for metric, doubles in record.values.items():
-                    step.samples.setdefault(metric, Pool()).add(array("d", doubles))
-            case Tabled():
-                step.tables.append((name, record))
-        step.time = max(step.time, record.time)
-        if journal.step != record.step:
-            step.heard_at = record.time
-        if not journal.uses_steps:
-            journal.moved_on_to = max(journal.moved_on_to, record.step)
-
-    def _end_span(self, name: str, journal: Journal, begun: SpanStarted, ended: SpanEnded) -> None:
-        span = assemble.span(journal.started, begun, ended)
-        if begun.kind is None:
-            self._phases.append(span)
-        if begun.step is None or self._is_closed(journal, begun.step):
-            self._items.append(span)
-            return
-        step = self._step(journal, begun.step)
-        step.spans.append(span)
-        if begun.kind is None and not journal.lost:  # when a lost process left the phase, nobody knows
-            of_phase = step.seconds.setdefault(begun.name, {})
-            of_phase[name] = of_phase.get(name, 0.0) + (ended.time - begun.time) / _NS
-            tokens = span.attributes.get("tokens")
-            if isinstance(tokens, (int, float)):
-                worked_on = step.tokens.setdefault(begun.name, {})
-                worked_on[name] = worked_on.get(name, 0.0) + tokens
-
-    def _end_step(self, name: str, journal: Journal, record: StepEnded) -> None:
-        journal.step = -1
-        journal.step_ended_at = record.time
-        if self._is_closed(journal, record.step):
-            return
-        step = self._step(journal, record.step)
-        step.ended[name] = record.time
-        step.attributes |= record.attributes or {}
-        step.time = step.time or record.time
-        step.heard_at = step.heard_at or record.time
-        if record.error is not None:
-            step.error = assemble.error_text(record.error)
-
-    def _lose(self, name: str, journal: Journal, record: Lost) -> None:
-        journal.over = journal.lost = True
-        time = max(record.time, journal.last_time)
-        phases = [span.name for span in journal.spans.values() if span.kind is None]
-        attributes = {semconv.PHASE: phases[-1]} if phases else {}
-        inside = None if journal.step < 0 else journal.step
-        self._items.append(
-            Event(semconv.EVENT_PROCESS_LOST, time, attributes, inside, journal.started.rank)  # type: ignore[arg-type]
-        )
-        self._abandon(name, journal, time, semconv.EVENT_PROCESS_LOST)
-
-    def _abandon(self, name: str, journal: Journal, time: int, error: str | None) -> None:
-        """End what the process left open."""
-        for begun in list(journal.spans.values()):
-            ended = SpanEnded(begun.span_id, time, b"", error=None if error is None else (error, ""))
-            self._end_span(name, journal, begun, ended)
-        journal.spans = {}
-        if journal.step >= 0:
-            number = journal.step
-            if error is not None:
-                self._step(journal, number).abandoned.append(name)
-            self._end_step(name, journal, StepEnded(number, time, b"", error=None if error is None else (error, "")))
 
     def _journals_of(self, attempt: int) -> list[Journal]:
         return [journal for journal in self.state.journals.values() if journal.started.attempt == attempt]
@@ -266,7 +133,7 @@ class Reducer:
         awaited = [journal for journal in journals if journal.takes_part and not journal.over]
         for trait in ("uses_steps", "is_rank"):  # those who mark no steps, or are no ranks, hold up nobody
             awaited = [journal for journal in awaited if getattr(journal, trait)] or awaited
-        done_below = min((journal.moved_on_to for journal in awaited), default=max(steps) + 1)
+        done_below = min((journal.done_below for journal in awaited), default=max(steps) + 1)
         done = [number for number in steps if number < done_below]
         if done:
             self._close(attempt, max(done))
@@ -293,18 +160,20 @@ class Reducer:
     def _emit(self, attempt: int, number: int, step: OpenStep) -> None:
         ids = step_ids(self._run_id, attempt, number)
         late = number <= self.state.closed.get(attempt, -1)
-        self._items.extend(step.spans)
+        items = self._intake.items
+        items.extend(step.spans)
         if step.begun and step.ended and not late:
-            self._items.append(assemble.root(ids, attempt, number, step.begun, step.ended, step.attributes, step.error))
+            items.append(assemble.root(ids, attempt, number, step.begun, step.ended, step.attributes, step.error))
         ranks = {journal: known.started.rank for journal, known in self.state.journals.items()}
         if step.values or step.samples:
             self._learn([*step.values, *step.samples])
         values, nonfinite = rows.reduced(step, self._reductions)
         values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
+        values |= {name: value for name, value in step.memory.items() if name not in values}
         if values:
             row = rows.row(ids, attempt, number, step, values, nonfinite)
-            self._items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late))
-        self._items.extend(rows.tables(attempt, number, step.tables, ranks))
+            items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late))
+        items.extend(rows.tables(attempt, number, step.tables, ranks))
 
     def _learn(self, names: Iterable[str]) -> None:
         if self._vocabulary.learn(names):
@@ -317,6 +186,9 @@ class Reducer:
         return derive.Step(
             seconds=max(((time - step.begun[name]) / _NS for name, time in ended.items()), default=0.0),
             phases={phase: max(by.values()) for phase, by in step.seconds.items()},
+            parts={
+                phase: {part: max(by.values()) for part, by in parts.items()} for phase, parts in step.parts.items()
+            },
             tokens={phase: sum(by.values()) for phase, by in step.tokens.items()},
             devices=sum(journal.is_rank for journal in self._journals_of(attempt)) or 1,
         )

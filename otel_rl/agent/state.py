@@ -7,10 +7,32 @@ import msgspec
 from otel_rl.cadence import Window
 from otel_rl.export import AttributeValue, Span
 from otel_rl.journal import Position
-from otel_rl.records import SpanStarted, Started, Tabled
+from otel_rl.records import DeviceMemory, DeviceSeen, SpanStarted, Started, Tabled
 from otel_rl.stats.pool import Pool
 
 Number = int | float
+
+
+class OpenPhase(msgspec.Struct):
+    """What is known of a phase, or of a part of one, that is open.
+
+    Attributes:
+        name: The phase.
+        peaks: Highest bytes since it began, allocated and reserved, by device.
+        parts: Its parts that have ended.
+    """
+
+    name: str
+    peaks: dict[int, tuple[int, int]] = {}
+    parts: list[str] = []
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """A phase whose time on the device is not known yet: what it is, and its seconds on the host."""
+
+    phase: str
+    part: str
+    seconds: float
 
 
 class Journal(msgspec.Struct):
@@ -30,6 +52,13 @@ class Journal(msgspec.Struct):
         resident: Its resident memory at the last boundary, in bytes.
         virtual: Its virtual memory then.
         refusals: What it could not serve, by reason.
+        phases: Its open phases and parts of phases by span id, in the order in which they began.
+        devices: The devices that it uses.
+        on_devices: Their memory at the last boundary.
+        highest: The most bytes reserved on them in the open step.
+        timed: Phases that have ended, and whose time on the device is still to come, by span id.
+        awaited: How much is still to come from devices for a step.
+        nonfinite: Losses and gradient norms that were not finite before.
     """
 
     started: Started
@@ -45,6 +74,23 @@ class Journal(msgspec.Struct):
     resident: int = 0
     virtual: int = 0
     refusals: dict[str, int] = {}
+    phases: dict[int, OpenPhase] = {}
+    devices: dict[int, DeviceSeen] = {}
+    on_devices: dict[int, DeviceMemory] = {}
+    highest: dict[int, int] = {}
+    timed: dict[int, Timed] = {}
+    awaited: dict[int, int] = {}
+    nonfinite: list[str] = []
+
+    @property
+    def phase_now(self) -> str:
+        """The phase that it is in, the innermost of several; empty outside of any."""
+        return next((phase.name for phase in reversed(self.phases.values())), "")
+
+    @property
+    def done_below(self) -> int:
+        """Steps below this one have all that this process gives them."""
+        return min(self.moved_on_to, *self.awaited) if self.awaited else self.moved_on_to
 
     @property
     def is_rank(self) -> bool:
@@ -62,6 +108,8 @@ class OpenStep(msgspec.Struct):
         tables: With the journal that each is from.
         reported: Journals that logged something.
         seconds: Time in phases by name, then by journal.
+        parts: Time in parts of phases: by phase, by part, then by journal.
+        memory: Memory of phases and devices, as rows have it.
         tokens: Tokens that phases say they worked on, by name, then by journal.
         begun: When each journal began the step.
         ended: When each journal ended it.
@@ -79,6 +127,8 @@ class OpenStep(msgspec.Struct):
     tables: list[tuple[str, Tabled]] = []
     reported: list[str] = []
     seconds: dict[str, dict[str, float]] = {}
+    parts: dict[str, dict[str, dict[str, float]]] = {}
+    memory: dict[str, float] = {}
     tokens: dict[str, dict[str, float]] = {}
     begun: dict[str, int] = {}
     ended: dict[str, int] = {}
@@ -88,6 +138,11 @@ class OpenStep(msgspec.Struct):
     error: str | None = None
     time: int = 0
     heard_at: int = 0
+
+    def add_part(self, phase: str, part: str, journal: str, seconds: float) -> None:
+        """Add to the time of a part of a phase."""
+        of_part = self.parts.setdefault(phase, {}).setdefault(part, {})
+        of_part[journal] = of_part.get(journal, 0.0) + seconds
 
 
 class State(msgspec.Struct):
@@ -99,6 +154,7 @@ class State(msgspec.Struct):
         closed: The last step that was closed.
         dialect: Which framework the names showed the trainer to be; empty if that is not known.
         window: What was averaged since the last row that left.
+        labels: Index of each device in names, by its UUID, or by what else tells it.
     """
 
     journals: dict[str, Journal] = {}
@@ -106,6 +162,7 @@ class State(msgspec.Struct):
     closed: dict[int, int] = {}
     dialect: str = ""
     window: Window = {}
+    labels: dict[str, int] = {}
 
 
 class Checkpoint(msgspec.Struct):

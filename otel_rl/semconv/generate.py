@@ -34,7 +34,16 @@ where that is not their mean; a name that says `max`, `min` or `sum` itself is r
 |---|---|---|---|---|---|---|---|
 """
 _PREFIXES = {"metric": "METRIC_", "event": "EVENT_", "span": "SPAN_"}
-_UNITS_IN_PROMETHEUS = {"s": "seconds", "By": "bytes"}
+_UNITS_IN_PROMETHEUS = {
+    "s": "seconds",
+    "By": "bytes",
+    "By/{step}": "bytes",
+    "By/s": "bytes_per_second",
+    "J": "joules",
+    "W": "watts",
+    "Hz": "hertz",
+    "Cel": "celsius",
+}
 
 
 def outputs() -> dict[Path, str]:

@@ -1,0 +1,214 @@
+"""What a run does with devices: it looks for them, waits for none, and records what comes from there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.agent.follow import Lost
+from otel_rl.device_clock import DeviceClock
+from otel_rl.device_values import DeviceValues
+from otel_rl.devices import Devices
+from otel_rl.records import DeviceSeen, DeviceTimed, Logged, OnDevice, SpanEnded, SpanStarted, StepEnded, StepStarted
+from tests.agent.reducing import S, feed, logged, reducing, rows, started
+from tests.devices import GIB, Allocator, Queue
+from tests.processes import run_python
+from tests.real_parts import needs
+from tests.run.reading import begin, refusals
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import otel_rl
+    from tests.run.reading import RecordsOf
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+@pytest.fixture
+def run(tmp_path: Path, queue: Queue) -> otel_rl.Run:
+    """A run on a device whose queue the test works off."""
+    run = begin(tmp_path)
+    run.devices.found = Allocator()
+    run.devices._clock = DeviceClock(queue.new_mark, queue.is_capturing)
+    return run
+
+
+def test_devices_are_announced_once(run: otel_rl.Run, records_of: RecordsOf) -> None:
+    """With UUID, name and size, when a step finds them."""
+    for step in range(2):
+        with run.step(step):
+            pass
+    found = [record for record in records_of(run) if isinstance(record, DeviceSeen)]
+
+    assert [(one.index, one.uuid, one.name, one.total) for one in found] == [(0, "GPU-0", "imaginary", 80 * GIB)]
+
+
+def test_a_phase_is_timed_when_its_time_is_known(run: otel_rl.Run, queue: Queue, records_of: RecordsOf) -> None:
+    """Its end promises it, and a later call records it; nothing waits in between."""
+    with run.step(0):
+        with run.phase("generate"):
+            pass
+        queue.work(10)
+        queue.work(20)
+        queue.work(300)
+        with run.phase("train"):
+            pass
+    records = records_of(run)
+    (timed,) = [record for record in records if isinstance(record, DeviceTimed)]
+    (ended, *_) = [record for record in records if isinstance(record, SpanEnded)]
+
+    assert ended.timed
+    assert (timed.step, timed.span_id, timed.seconds, timed.offset) == (0, ended.span_id, 0.3, 0.02)
+
+
+@needs("torch")
+def test_values_come_later(run: otel_rl.Run, queue: Queue, records_of: RecordsOf) -> None:
+    """They belong to the step that they were logged for, and whoever reads is told to wait for them."""
+    import torch
+
+    run.devices._clock = None
+    run.devices._values = DeviceValues(torch, queue.mark, queue.is_capturing, lambda device: 0, pinned=False)
+    loss = torch.tensor(0.5)
+    with run.step(0):
+        run.devices.take_values({"loss": loss}, 0, 1.0)
+        loss.zero_()
+    queue.work(1)
+    with run.step(1):
+        pass
+    records = [record for record in records_of(run) if isinstance(record, (Logged, OnDevice, StepStarted, StepEnded))]
+
+    assert [type(record).__name__ for record in records] == [
+        *("StepStarted", "OnDevice", "StepEnded"),
+        *("Logged", "OnDevice", "StepStarted", "StepEnded"),
+    ]
+    assert (records[3].step, records[3].values) == (0, {"loss": 0.5})
+    assert [record.count for record in records if isinstance(record, OnDevice)] == [1, -1]
+
+
+def test_a_device_that_fails_does_not_reach_the_trainer(run: otel_rl.Run, records_of: RecordsOf) -> None:
+    """What its driver raises is counted."""
+
+    def fail(*, used: bool = False) -> None:
+        raise RuntimeError("the GPU has fallen off the bus")
+
+    run.devices.found.memory = fail  # type: ignore[union-attr, method-assign]
+    with run.step(0), run.phase("generate"):
+        pass
+
+    assert refusals(records_of(run))["devices"] > 0
+
+
+@needs("torch")
+def test_without_an_initialised_device_nothing_is_asked(tmp_path: Path, records_of: RecordsOf) -> None:
+    """Torch may be there, even with CUDA: a process that did not begin to use it is not made to."""
+    import torch
+
+    run = begin(tmp_path)
+    with run.step(0), run.phase("generate"):
+        pass
+
+    assert not torch.cuda.is_initialized()
+    assert run.devices.found is None
+    assert [record for record in records_of(run) if isinstance(record, DeviceSeen)] == []
+
+
+def test_jax_is_asked_only_after_the_trainer_did(tmp_path: Path) -> None:
+    """Asking for its devices would initialise them."""
+    asked = []
+    device = SimpleNamespace(
+        local_hardware_id=0,
+        device_kind="TPU v5",
+        memory_stats=lambda: {"bytes_in_use": 3, "peak_bytes_in_use": 5, "bytes_limit": 16},
+    )
+    bridge = SimpleNamespace(backends_are_initialized=lambda: bool(asked))
+    modules = {"jax": SimpleNamespace(local_devices=lambda: [device]), "jax._src.xla_bridge": bridge}
+    written: list[object] = []
+    devices = Devices(written.append, pytest.fail, modules=modules)
+    before = devices.begin_step(0)
+    asked.append("by the trainer")
+    (memory,) = devices.begin_step(2 * S) or ()
+
+    assert before is None
+    assert (memory.allocated, memory.peak_allocated) == (3, 5)
+    assert [(seen.name, seen.total) for seen in written if isinstance(seen, DeviceSeen)] == [("TPU v5", 16)]
+
+
+def test_a_step_waits_for_its_values() -> None:
+    """Its row leaves when what is on a device has come, though the trainer is steps ahead."""
+    reducer = reducing()
+    reducer.feed([("rank0", started())])
+    early = feed(reducer, "rank0", StepStarted(0, 0, b""), OnDevice(0, 1), StepEnded(0, S, b""), StepStarted(1, S, b""))
+    row = feed(reducer, "rank0", logged(0, loss=0.5), OnDevice(0, -1))
+
+    assert rows(early) == []
+    assert rows(row)[0].values["loss"] == 0.5
+
+
+def test_a_step_waits_no_longer_than_for_a_rank() -> None:
+    """After the deadline it is closed without."""
+    reducer = reducing()
+    reducer.feed([("rank0", started())])
+    begun = (StepStarted(0, 0, b""), logged(0, loss=1.0), OnDevice(0, 1), StepEnded(0, S, b""), StepStarted(1, S, b""))
+    feed(reducer, "rank0", *begun)
+
+    assert rows(reducer.tick(5 * S)) == []
+    assert rows(reducer.tick(12 * S))[0].values["loss"] == 1.0
+
+
+def test_times_of_the_device_are_in_the_row() -> None:
+    """With the gap: what the host took more, to launch or to wait, than the device did."""
+    reducer = reducing()
+    reducer.feed([("rank0", started())])
+    items = feed(
+        reducer,
+        "rank0",
+        StepStarted(0, 0, b""),
+        SpanStarted(7, 0, b"", 0, "generate", 0, b""),
+        SpanEnded(7, 2 * S, b"", timed=True),
+        StepEnded(0, 2 * S, b""),
+        StepStarted(1, 2 * S, b""),
+    )
+    items += feed(reducer, "rank0", DeviceTimed(0, 7, 1.5, 0.25))
+    (row,) = rows(items)
+    (span,) = [item for item in items if getattr(item, "span_id", "") == f"{7:016x}"]
+
+    assert (row.values["time/generate"], row.values["time/generate/device"]) == (2.0, 1.5)
+    assert row.values["time/generate/gap"] == 0.5
+    assert span.attributes["rl.phase.device.duration"] == 1.5
+    assert span.attributes["rl.phase.device.offset"] == 0.25
+
+
+def test_a_process_that_died_is_not_waited_for() -> None:
+    """Nothing comes from its devices any more."""
+    reducer = reducing()
+    reducer.feed([("rank0", started())])
+    begun = (StepStarted(0, 0, b""), logged(0, loss=1.0), OnDevice(0, 1), StepEnded(0, S, b""))
+    items = feed(reducer, "rank0", *begun, Lost(2 * S))
+
+    assert rows(items)[0].values["loss"] == 1.0
+
+
+@needs("torch")
+def test_a_phase_in_a_compiled_function(tmp_path: Path) -> None:
+    """It computes what it should, and the phase harms nobody."""
+    script = """
+import torch, otel_rl
+run = otel_rl.init(agent="off", exporters=[], quiet=True)
+
+@torch.compile(backend="eager")
+def train(x):
+    with run.phase("forward"):
+        y = x * 2
+    return y + 1
+
+with run.step(0):
+    print(train(torch.ones(3)).tolist(), train(torch.ones(3)).tolist())
+"""
+
+    assert run_python(script, tmp_path) == "[3.0, 3.0, 3.0] [3.0, 3.0, 3.0]\n"

@@ -1,0 +1,111 @@
+"""The report when memory runs out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.exhaustion import is_out_of_memory
+from otel_rl.export import Event
+from otel_rl.records import Happened, Record
+from tests.agent.reducing import reducing
+from tests.devices import Allocator
+from tests.real_parts import needs
+from tests.run.reading import begin
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.run.reading import RecordsOf
+
+
+def reports(records: list[Record]) -> list[Happened]:
+    return [record for record in records if isinstance(record, Happened) and record.name == "rl.memory.exhausted"]
+
+
+def exhausted() -> BaseException:
+    torch = pytest.importorskip("torch")
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@needs("torch")
+def test_it_names_the_phase_and_the_step_once(tmp_path: Path, records_of: RecordsOf) -> None:
+    """However many phases the exception passes through; it is the innermost one that is named."""
+    run = begin(tmp_path)
+    error = exhausted()
+    with (
+        pytest.raises(type(error)),
+        run.step(3),
+        run.phase("train_step") as phase,
+        phase.execute(),
+        run.phase("backward"),
+    ):
+        raise error
+    run.finish(0)
+    (report,) = reports(records_of(run))
+
+    assert (report.step, report.attributes["rl.phase"]) == (3, "backward")
+    assert report.attributes["error.type"] == "OutOfMemoryError"
+    assert "2.00 GiB" in str(report.attributes["exception.message"])
+
+
+@needs("torch")
+def test_the_ledger_is_in_the_report(tmp_path: Path, records_of: RecordsOf) -> None:
+    """What stayed after each phase, and what each one took a step."""
+    run = begin(tmp_path)
+    allocator = Allocator()
+    run.devices.found = allocator
+    error = exhausted()
+    for step in range(3):
+        with contextlib.suppress(type(error)), run.step(step):
+            with run.phase("generate"):
+                allocator.hold(10 * (step + 1))
+            with run.phase("train"):
+                if step == 2:
+                    raise error
+    run.finish(0)
+    reducer = reducing()
+    items = reducer.feed([("rank0", record) for record in records_of(run)])
+    (event,) = [item for item in items if isinstance(item, Event) and item.name == "rl.memory.exhausted"]
+    books = {book["of"]: book for book in json.loads(str(event.attributes["rl.memory.ledger"]))}
+
+    assert books["device"]["residual"]["generate"] == 30 * 2**30
+    assert books["device"]["growth"]["generate"] == 10 * 2**30
+    assert books["device"]["growth"]["train"] == 0
+
+
+def test_memory_of_the_host_counts_too(tmp_path: Path, records_of: RecordsOf) -> None:
+    """`MemoryError` is one as well."""
+    run = begin(tmp_path)
+    with pytest.raises(MemoryError), run.step(0), run.phase("reward"):
+        raise MemoryError
+    run.finish(0)
+
+    assert [report.attributes["rl.phase"] for report in reports(records_of(run))] == ["reward"]
+
+
+def test_other_errors_are_none(tmp_path: Path, records_of: RecordsOf) -> None:
+    """They are on their spans, and need no report."""
+    run = begin(tmp_path)
+    with pytest.raises(ValueError, match="memory"), run.step(0), run.phase("reward"):
+        raise ValueError("not enough memory of good answers")
+    run.finish(0)
+
+    assert reports(records_of(run)) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes"), True),
+        (RuntimeError("shape mismatch"), False),
+        (KeyboardInterrupt(), False),
+    ],
+)
+def test_what_is_out_of_memory(error: BaseException, expected: bool) -> None:
+    """CUDA's and XLA's errors are told by their texts, where they have no class of their own."""
+    assert is_out_of_memory(error) == expected

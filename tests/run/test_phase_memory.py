@@ -1,0 +1,274 @@
+"""Memory and time around a phase that loads and unloads states, in ROLL's names and in its order."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.export import Span
+from otel_rl.records import DeviceMemory, DeviceSeen, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from tests.agent.reducing import reducing, rows, started
+from tests.devices import GIB, Allocator
+from tests.run.reading import begin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import otel_rl
+    from otel_rl.agent.reduce import Reducer
+    from tests.run.reading import RecordsOf
+
+S = 1_000_000_000
+
+
+def with_devices(run: otel_rl.Run, allocator: Allocator) -> Allocator:
+    run.devices.found = allocator
+    run.devices._announce()
+    return allocator
+
+
+def offloading(run: otel_rl.Run, allocator: Allocator, body: Callable[[], None], *, offload: bool = True) -> None:
+    """One phase as ROLL's `state_offload_manager` has it: 20 GiB are loaded, used, and unloaded."""
+    with run.phase("train_step") as phase:
+        with phase.onload():
+            allocator.calls.append("load")
+            allocator.hold(20)
+        try:
+            with phase.execute():
+                body()
+        finally:
+            if offload:
+                with phase.offload():
+                    allocator.calls.append("unload")
+                    allocator.hold(1)
+
+
+def row_of(records: Sequence[Record]) -> dict[str, int | float]:
+    return rows(closed(records)[1])[0].values
+
+
+def closed(records: Sequence[Record]) -> tuple[Reducer, list[object]]:
+    reducer = reducing()
+    items = list(reducer.feed([("rank0", record) for record in records]))
+    return reducer, items + list(reducer.feed([("rank0", StepStarted(9, 9 * S, b""))]))
+
+
+def retimed(records: Sequence[Record], seconds: Sequence[float]) -> list[Record]:
+    """Put the boundaries of spans and steps at the given times."""
+    times = iter(seconds)
+    for record in records:
+        if isinstance(record, (StepStarted, SpanStarted, SpanEnded, StepEnded)):
+            record.time = round(next(times) * S)
+    return list(records)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, records_of: RecordsOf) -> tuple[Allocator, list[Record]]:
+    """A step with one phase that loads, works and unloads, where peaks are reset."""
+    run = begin(tmp_path)
+    allocator = with_devices(run, Allocator())
+
+    def body() -> None:
+        allocator.calls.append("body")
+        allocator.hold(40)
+        allocator.hold(20)
+
+    allocator.hold(2)
+    with run.step(0):
+        allocator.calls.clear()
+        offloading(run, allocator, body)
+    run.finish(0)
+    return allocator, records_of(run)
+
+
+def test_the_order_of_events(recorded: tuple[Allocator, list[Record]]) -> None:
+    """Peaks count anew, then states are loaded, used and unloaded, with a snapshot after each."""
+    calls = [call for call in recorded[0].calls if call != "snapshot"]
+
+    assert calls[:2] == ["reset", "reset"]
+    assert [call for call in calls if call != "reset"] == ["load", "body", "unload"]
+    assert re.fullmatch(
+        r"(snapshot )?reset .*load .*snapshot .*body .*snapshot .*unload .*snapshot.*", " ".join(recorded[0].calls)
+    )
+
+
+def test_memory_of_a_phase(recorded: tuple[Allocator, list[Record]]) -> None:
+    """Four snapshots with their peaks, in GiB; fractions where the work has ended; the process at both ends."""
+    found = row_of(recorded[1])
+    head = "memory/train_step"
+    expected = {
+        **snapshot(f"{head}/start/offload", 2, 2),
+        **snapshot(f"{head}/start/onload", 20, 20),
+        **snapshot(f"{head}/end/onload", 20, 40),
+        **snapshot(f"{head}/end/offload", 1, 40),
+        f"{head}/end/onload/max_allocated_frac/0": 0.5,
+        f"{head}/end/onload/max_reserved_frac/0": 1.0,
+    }
+
+    assert {name: value for name, value in found.items() if name.startswith(head)} == expected
+
+
+def snapshot(head: str, allocated: float, peak: float) -> dict[str, float]:
+    return {
+        f"{head}/allocated/0": allocated,
+        f"{head}/reserved/0": 2 * allocated,
+        f"{head}/max_allocated/0": peak,
+        f"{head}/max_reserved/0": 2 * peak,
+    }
+
+
+def test_times_of_a_phase(recorded: tuple[Allocator, list[Record]]) -> None:
+    """The parts are in the total: 1 s to load, 2 s of work, 3 s to unload."""
+    found = row_of(retimed(recorded[1], [0, 0, 0, 1, 1, 3, 3, 6, 6, 6]))
+
+    assert {name: value for name, value in found.items() if name.startswith("time/train_step")} == {
+        "time/train_step/onload": 1.0,
+        "time/train_step/execute": 2.0,
+        "time/train_step/offload": 3.0,
+        "time/train_step/total": 6.0,
+    }
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_how_many_names_there_are(devices: int, tmp_path: Path, records_of: RecordsOf) -> None:
+    """18 for each phase and device, and four of memory of the process and four of time for each phase."""
+    run = begin(tmp_path)
+    allocator = with_devices(run, Allocator(devices))
+    with run.step(0):
+        offloading(run, allocator, lambda: None)
+    run.finish(0)
+    found = [name for name in row_of(records_of(run)) if "train_step" in name]
+
+    assert len([name for name in found if re.search(r"^memory/train_step/.*/\d+$", name)]) == 18 * devices
+    assert len([name for name in found if name.startswith("memory/cpu/train_step/")]) == 4
+    assert len([name for name in found if name.startswith("time/train_step/")]) == 4
+
+
+def test_the_peak_of_one_phase_is_not_that_of_the_next(tmp_path: Path, records_of: RecordsOf) -> None:
+    """With and without a reset: what the first one reached is not the second one's."""
+    for peaks in ("reset", "shared"):
+        run = begin(tmp_path, id=peaks, memory_peaks=peaks)
+        allocator = with_devices(run, Allocator() if peaks == "reset" else Unreset())
+        with run.step(0):
+            for name, highest in (("generate", 40), ("train", 30)):
+                with run.phase(name):
+                    allocator.hold(highest)
+                    allocator.hold(10)
+        run.finish(0)
+        found = row_of(records_of(run))
+
+        assert found["memory/generate/end/onload/max_allocated/0"] == 40
+        assert found["memory/train/end/onload/max_allocated/0"] == (30 if peaks == "reset" else 10)
+
+
+class Unreset(Allocator):
+    """One whose peaks only its owner resets."""
+
+    def begin_peak(self) -> None:
+        self.calls.append("left alone")
+
+
+def test_a_peak_that_rises_is_exact_without_a_reset(tmp_path: Path, records_of: RecordsOf) -> None:
+    """Where the allocator's own peak rises inside of a phase, that is its peak."""
+    run = begin(tmp_path)
+    allocator = with_devices(run, Unreset())
+    with run.step(0):
+        for name, highest in (("generate", 20), ("train", 30)):
+            with run.phase(name):
+                allocator.hold(highest)
+                allocator.hold(10)
+    run.finish(0)
+    found = row_of(records_of(run))
+
+    assert found["memory/generate/end/onload/max_allocated/0"] == 20
+    assert found["memory/train/end/onload/max_allocated/0"] == 30
+
+
+def test_an_exception_loses_nothing(tmp_path: Path, records_of: RecordsOf) -> None:
+    """The body raises: the snapshots and times of the end are there, and the exception passes."""
+    run = begin(tmp_path)
+    allocator = with_devices(run, Allocator())
+
+    def fail() -> None:
+        allocator.hold(60)
+        raise ValueError("bad batch")
+
+    with pytest.raises(ValueError, match="bad batch"), run.step(0):
+        offloading(run, allocator, fail, offload=False)
+    run.finish(0)
+    records = records_of(run)
+    found = row_of(records)
+    spans = {item.name: item for item in closed(records)[1] if isinstance(item, Span)}
+
+    assert found["memory/train_step/end/onload/max_allocated/0"] == 60
+    assert found["memory/train_step/end/offload/allocated/0"] == 60
+    assert {"time/train_step/total", "time/train_step/execute"} <= found.keys()
+    assert spans["rl.train.execute"].error == "ValueError: bad batch"
+
+
+def test_without_unloading_the_last_snapshot_is_there(tmp_path: Path, records_of: RecordsOf) -> None:
+    """It is that of the phase's end."""
+    run = begin(tmp_path)
+    allocator = with_devices(run, Allocator())
+    with run.step(0):
+        offloading(run, allocator, lambda: None, offload=False)
+    run.finish(0)
+    found = row_of(records_of(run))
+
+    assert found["memory/train_step/end/offload/allocated/0"] == 20
+    assert "time/train_step/offload" not in found
+
+
+def test_other_parts_tell_what_they_changed(tmp_path: Path, records_of: RecordsOf) -> None:
+    """Such as the buffers of NCCL, which are in no allocator: memory of the whole device, whichever way it went."""
+    run = begin(tmp_path)
+    allocator = with_devices(run, Allocator())
+    with run.step(0), run.phase("train_step") as phase:
+        with phase.onload(), phase.part("reload_nccl"):
+            allocator.hold(3)
+        with phase.offload(), phase.part("offload_nccl"):
+            allocator.hold(1)
+    run.finish(0)
+    found = row_of(records_of(run))
+
+    assert (found["memory/train_step/reload_nccl"], found["memory/train_step/offload_nccl"]) == (3, 2)
+    assert {"time/train_step/reload_nccl", "time/train_step/offload_nccl"} <= found.keys()
+
+
+def test_both_moments_of_the_start_are_told(recorded: tuple[Allocator, list[Record]]) -> None:
+    """Memory of the process before loading is the phase's, after loading that of the end of the part."""
+    spans = {item.name: item.attributes for item in closed(recorded[1])[1] if isinstance(item, Span)}
+
+    assert spans["rl.train"]["process.memory.usage.start"]
+    assert spans["rl.train.onload"]["process.memory.usage.end"]
+    assert spans["rl.train.onload"]["rl.phase.part"] == "onload"
+    assert spans["rl.train"]["pytorch.device.memory.peak"] == 40 * GIB
+
+
+def test_each_device_has_its_own_name(tmp_path: Path) -> None:
+    """Two processes that both call their device 0 have two devices, if their UUIDs differ."""
+    reducer = reducing()
+    reducer.feed([(f"rank{n}", started(n, local=2)) for n in range(2)])
+    for n in range(2):
+        memory = [DeviceMemory(0, (n + 1) * GIB, 4 * GIB, 4 * GIB, 4 * GIB)]
+        reducer.feed(
+            [
+                (f"rank{n}", record)
+                for record in (
+                    DeviceSeen(0, 0, f"GPU-{'ab'[n]}", "H200", 8 * GIB),
+                    StepStarted(0, 0, b"", memory),
+                    SpanStarted(1, 0, b"", 0, "generate", 0, b"", None, memory),
+                    SpanEnded(1, S, b"", devices=memory),
+                    StepEnded(0, S, b"", devices=memory),
+                )
+            ]
+        )
+    (row,) = rows(reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]))
+
+    assert row.values["memory/generate/end/onload/allocated/0"] == 1
+    assert row.values["memory/generate/end/onload/allocated/1"] == 2
+    assert row.values["memory/device/1/headroom"] == 4
+    assert row.values["memory/device/0/fragmentation"] == 3
