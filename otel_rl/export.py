@@ -1,7 +1,7 @@
 """The contract between the agent and a destination.
 
-The agent hands a destination *items* — rows, parameters, tables, events, finished spans — in the order of
-the run. A destination is one class with two methods, registered under the entry point group
+The agent hands a destination *items* — rows, measurements, parameters, tables, events, finished spans — in the
+order of the run. A destination is one class with two methods, registered under the entry point group
 `otel_rl_exporter`; it ignores the kinds of item that it has no place for.
 """
 
@@ -67,6 +67,23 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
     trace_id: str = ""
     span_id: str = ""
     nonfinite: dict[str, int] = {}
+
+
+class Machine(msgspec.Struct, frozen=True, tag="machine"):
+    """What was measured of a machine, such as its GPUs, on a time axis of its own: it never moves the training step.
+
+    Attributes:
+        step: Its place on `MACHINE_AXIS`: whole seconds since the run began.
+        time_unix_nano: When it was measured.
+        values: Value by name, in NeMo-RL's spelling: `ray/node.0.gpu.1.util` and so on.
+    """
+
+    step: int
+    time_unix_nano: int
+    values: dict[str, int | float]
+
+
+MACHINE_AXIS = "ray/ray_step"
 
 
 class Params(msgspec.Struct, frozen=True, tag="params"):
@@ -160,7 +177,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     links: tuple[SpanLink, ...] = ()
 
 
-Item = Row | Params | Table | Event | Span
+Item = Row | Machine | Params | Table | Event | Span
 """One thing that a destination may show."""
 
 

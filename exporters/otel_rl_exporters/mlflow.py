@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.export import Params, Refused, Row, Table
+from otel_rl.export import Machine, Params, Refused, Row, Table
 from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class MlflowExporter:
                 raise
 
     def _requests(self, items: Sequence[Item]) -> Iterator[Callable[[], None]]:
-        points = (point for item in items if isinstance(item, Row) for point in self._points(item))
+        points = (point for item in items if isinstance(item, Row | Machine) for point in self._points(item))
         while some := list(islice(points, _METRICS_AT_ONCE)):
             yield partial(self._client.log_batch, self._run_id, metrics=some)
         for item in items:
@@ -142,7 +142,7 @@ class MlflowExporter:
             return str(run_id)
         return str(self._client.create_run(experiment_id, run_name=name, tags=tags).info.run_id)
 
-    def _points(self, row: Row) -> Iterator[Any]:
+    def _points(self, row: Row | Machine) -> Iterator[Any]:
         milliseconds = row.time_unix_nano // 1_000_000
         for name, value in row.values.items():
             yield self._metric(escape(name), float(value), milliseconds, row.step)

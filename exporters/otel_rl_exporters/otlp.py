@@ -31,7 +31,7 @@ from opentelemetry.trace import (
 )
 
 from otel_rl import semconv
-from otel_rl.export import Event, Params, Row, Span, Table
+from otel_rl.export import Event, Machine, Params, Row, Span, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,8 +88,8 @@ class OtlpLogs:
         self._exporter = _signal("LOGS")
 
     def export(self, items: Sequence[Item]) -> None:
-        """Send what is no span among `items`."""
-        records = [log_record(item) for item in items if not isinstance(item, Span)]
+        """Send what is an event among `items`: neither spans nor measurements, which are metrics."""
+        records = [log_record(item) for item in items if not isinstance(item, Span | Machine)]
         for request in _requests(records):
             readable = [ReadableLogRecord(record, self._resource, _SCOPE) for record in request]
             if self._exporter.export(readable) is not LogRecordExportResult.SUCCESS:

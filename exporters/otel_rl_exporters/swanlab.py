@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import Params, Row, Table
+from otel_rl.export import Machine, Params, Row, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ class SwanlabExporter:
     def export(self, items: Sequence[Item]) -> None:
         """Log the row or the table, or update the config, that is in `items`."""
         for item in items:
-            if isinstance(item, Row):
+            if isinstance(item, Row | Machine):
                 self._run.log({escape(name): float(value) for name, value in item.values.items()}, step=item.step)
             elif isinstance(item, Table):
                 self._run.log({escape(item.name): self._swanlab.Text(_markdown(item))}, step=item.step)

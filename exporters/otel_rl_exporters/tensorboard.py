@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl import semconv
-from otel_rl.export import Event, Params, Row, Table
+from otel_rl.export import Event, Machine, Params, Row, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -97,7 +97,7 @@ class TensorBoardExporter:
         os.close(self._file)
 
     def _events(self, item: Item, described: set[str]) -> Iterator[Any]:
-        if isinstance(item, Row):
+        if isinstance(item, Row | Machine):
             scalars = [self._scalar(name, value, described) for name, value in item.values.items()]
             yield self._at(item.time_unix_nano, scalars, step=item.step)
         elif isinstance(item, Params):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import Params, Row, Table
+from otel_rl.export import Machine, Params, Row, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ class TrackioExporter:
     def export(self, items: Sequence[Item]) -> None:
         """Log the row or the table, or take note of the parameters, that are in `items`."""
         for item in items:
-            if isinstance(item, Row):
+            if isinstance(item, Row | Machine):
                 self._opened().log(dict(item.values), step=item.step)
             elif isinstance(item, Table):
                 table = self._trackio.Table(columns=list(item.columns), data=[list(row) for row in item.rows])

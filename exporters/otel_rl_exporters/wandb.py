@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from otel_rl.export import Params, Refused, Row, Table
+from otel_rl.export import MACHINE_AXIS, Machine, Params, Refused, Row, Table
 from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class WandbExporter:
         )
         self._run.define_metric(axis)
         self._run.define_metric("*", step_metric=axis)
+        self._measured: set[str] = set()
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the row or the table, or update the config, that is in `items`.
@@ -111,6 +112,8 @@ class WandbExporter:
         for item in items:
             if isinstance(item, Row):
                 self._log(item, item.values)
+            elif isinstance(item, Machine):
+                self._log_machine(item)
             elif isinstance(item, Table) and self._table_rows != 0:
                 try:
                     self._log(item, {_table_key(item.name): self._table(item)})
@@ -130,6 +133,13 @@ class WandbExporter:
     def _log(self, item: Row | Table, values: Mapping[str, Any]) -> None:
         # W&B keeps a `_timestamp` that it is given, so rows that are replayed keep their time.
         self._run.log({**values, self._axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
+
+    def _log_machine(self, machine: Machine) -> None:
+        """Log on the axis of the machine; W&B is told for each name, since one pattern may not win over another."""
+        for name in machine.values.keys() - self._measured:
+            self._run.define_metric(name, step_metric=MACHINE_AXIS)
+            self._measured.add(name)
+        self._run.log({**machine.values, MACHINE_AXIS: machine.step, "_timestamp": machine.time_unix_nano / 1e9})
 
     def _table(self, table: Table) -> Any:
         import wandb

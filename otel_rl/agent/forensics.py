@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from otel_rl import semconv
+from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.ledger import Account, Ledger
+from otel_rl.directory import write_atomically
 from otel_rl.export import Event
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
     from otel_rl.agent.ledger import Outlook
     from otel_rl.agent.state import Journal
-    from otel_rl.export import AttributeValue
+    from otel_rl.export import AttributeValue, Item
     from otel_rl.records import Logged
     from otel_rl.semconv.recognise import Vocabulary
 
+logger = logging.getLogger(__name__)
 _VITAL_METRICS = (semconv.METRIC_TRAIN_LOSS, semconv.METRIC_TRAIN_GRADIENT_NORM)
 _VITAL_NAMES = ("loss", "grad_norm", "gradient_norm")
 """Last parts of names that are losses and gradient norms in any dialect."""
@@ -76,14 +83,25 @@ class Forensics:
         """Close the books of a step of a process; return an event for each memory that will run out."""
         found: list[Event] = []
         for account in self.ledger.accounts(name):
-            if account.of.startswith("device"):
-                seen = journal.devices.get(account.device)
-                outlook = self.ledger.close_step(account, step, 0.0 if seen is None else float(seen.total))
-            else:
-                outlook = self.ledger.close_step(account, step, self.host.limit, self.host.left)
+            outlook = self.ledger.close_step(account, step, *self._limits(account, journal))
             if outlook is not None:
                 told = _growing(account, journal, outlook)
                 found.append(Event(semconv.EVENT_MEMORY_GROWING, time, told, step, journal.started.rank))
+        return found
+
+    def points(self, journals: Mapping[str, Journal]) -> list[Point]:
+        """Return growth by phase, what stays after each phase, and the steps that are left, of all accounts."""
+        found: list[Point] = []
+        for account in self.ledger.accounts():
+            journal = journals[account.journal]
+            who: dict[str, str | int] = {**where(account, journal), semconv.RANK: journal.started.rank}
+            who |= {semconv.ROLE: journal.started.role} if journal.started.role else {}
+            found += _by_phase(semconv.METRIC_MEMORY_GROWTH, self.ledger.growth(account), who)
+            found += _by_phase(semconv.METRIC_MEMORY_RESIDUAL, self.ledger.residuals(account), who)
+            outlook = self.ledger.outlook(account, *self._limits(account, journal))
+            if outlook is not None:
+                left = {outlook.phase: float(outlook.steps)}
+                found += _by_phase(semconv.METRIC_MEMORY_EXHAUSTION_STEPS, left, who)
         return found
 
     def complete(self, name: str, event: Event) -> Event:
@@ -101,6 +119,13 @@ class Forensics:
         ]
         return replace(event, attributes=event.attributes | {semconv.MEMORY_LEDGER: json.dumps(books)})
 
+    def _limits(self, account: Account, journal: Journal) -> tuple[float, float | None]:
+        """Return the bytes that there are, and those that are left where the ledger cannot tell that itself."""
+        if not account.of.startswith("device"):
+            return self.host.limit, self.host.left
+        seen = journal.devices.get(account.device)
+        return 0.0 if seen is None else float(seen.total), None
+
     def _is_vital(self, metric: str) -> bool:
         reading = self._vocabulary.read(metric)
         return metric.rpartition("/")[2] in _VITAL_NAMES if reading is None else reading.metric in _VITAL_METRICS
@@ -117,6 +142,12 @@ def _growing(account: Account, journal: Journal, outlook: Outlook) -> dict[str, 
     }
 
 
+def _by_phase(metric: str, values: Mapping[str, float], who: Mapping[str, str | int]) -> list[Point]:
+    return [
+        Point(metric, value, tuple(sorted({**who, semconv.PHASE: phase}.items()))) for phase, value in values.items()
+    ]
+
+
 def where(account: Account, journal: Journal) -> dict[str, str]:
     """Return the attributes that tell which memory an account is of."""
     if not account.of.startswith("device"):
@@ -124,3 +155,17 @@ def where(account: Account, journal: Journal) -> dict[str, str]:
     seen = journal.devices.get(account.device)
     device = seen.uuid if seen is not None and seen.uuid else str(account.device)
     return {semconv.MEMORY_OF: account.of, semconv.HW_ID: device}
+
+
+def write_reports(directory: Path, items: Iterable[Item]) -> None:
+    """Write each report of exhausted memory among the items to `oom/` in the run directory, as JSON."""
+    for item in items:
+        if isinstance(item, Event) and item.name == semconv.EVENT_MEMORY_EXHAUSTED:
+            report = item.attributes | {"step": item.step, "rank": item.rank, "time_unix_nano": item.time_unix_nano}
+            report[semconv.MEMORY_LEDGER] = json.loads(str(item.attributes[semconv.MEMORY_LEDGER]))
+            place = directory / "oom" / f"rank{item.rank}.step{item.step}.json"
+            try:
+                place.parent.mkdir(exist_ok=True)
+                write_atomically(place, json.dumps(report, indent=1).encode())
+            except OSError as error:
+                logger.warning("%s: the report cannot be written: %s", place, error)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions
     from opentelemetry.sdk.metrics.export import MetricReader
 
+    from otel_rl.agent.hardware.points import Point
     from otel_rl.agent.state import Journal
     from otel_rl.export import AttributeValue, Item, RunInfo
     from otel_rl.semconv.recognise import Vocabulary
@@ -55,6 +56,8 @@ class Instruments:
         self._totals: dict[str, dict[Attributes, float]] = defaultdict(dict)
         self._histograms: dict[str, metrics.Histogram] = {}
         self._counters: dict[str, metrics.Counter] = {}
+        self._of_sources: dict[str, set[tuple[str, Attributes]]] = {}
+        self._devices: dict[int, str] = {}
         self._create()
 
     def show(self, items: Iterable[Item]) -> None:
@@ -96,6 +99,28 @@ class Instruments:
                     of_reason: Attributes = (*who, (semconv.ERROR_TYPE, reason))
                     refusals[of_reason] += count
             self._totals[semconv.METRIC_TELEMETRY_REFUSED].update(refusals)
+
+    def show_points(self, source: str, points: Iterable[Point]) -> None:
+        """Show what a source measured; what it measured before and not now is shown no longer."""
+        shown: set[tuple[str, Attributes]] = set()
+        with self._lock:
+            for point in points:
+                self._table(point.metric)[point.attributes] = point.value
+                shown.add((point.metric, point.attributes))
+            for metric, attributes in self._of_sources.get(source, set()) - shown:
+                self._gauges[metric].pop(attributes, None)  # counters stay: they do not fall
+            self._of_sources[source] = shown
+
+    def show_failures(self, failures: Mapping[tuple[str, str], int]) -> None:
+        """Show how often sources could not be measured, by source and reason."""
+        with self._lock:
+            for (source, reason), count in failures.items():
+                key: Attributes = ((semconv.HARDWARE_SOURCE, source), (semconv.ERROR_TYPE, reason))
+                self._totals[semconv.METRIC_HARDWARE_FAILURES][key] = count
+
+    def name_devices(self, labels: Mapping[str, int]) -> None:
+        """Take note of the UUID of each device that names have an index for."""
+        self._devices = {label: uuid for uuid, label in labels.items() if "/" not in uuid}
 
     def show_totals(self, metric: str, attribute: str, totals: Mapping[str, int]) -> None:
         """Set the counters of `metric`, one for each value of the attribute."""
@@ -146,6 +171,7 @@ class Instruments:
 
     def _show_value(self, name: str, value: float, shown: set[tuple[str, Attributes]]) -> None:
         metric, attributes, factor = self._meaning(name)
+        attributes = tuple((k, self._device(v) if k == semconv.HW_ID else v) for k, v in attributes)
         key = (metric, attributes)
         if key in shown:  # of two names of one thing the trainer's own comes first, before what is derived
             return
@@ -159,6 +185,9 @@ class Instruments:
                 return
             self._of_rows.add(key)
         self._table(metric)[attributes] = value if factor == 1 else value * factor
+
+    def _device(self, index: str | int) -> str:
+        return self._devices.get(int(index), str(index)) if str(index).isdecimal() else str(index)
 
     def _table(self, metric: str) -> dict[Attributes, float]:
         return (self._totals if registry.metrics()[metric].instrument == "counter" else self._gauges)[metric]

@@ -16,7 +16,10 @@ import msgspec
 from otel_rl import launch, plugins, semconv
 from otel_rl.agent.derive import Model
 from otel_rl.agent.follow import Follower
+from otel_rl.agent.forensics import write_reports
+from otel_rl.agent.hardware.sampler import Sampler
 from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.naming import Reductions
 from otel_rl.agent.reduce import Reducer
 from otel_rl.agent.state import Checkpoint
@@ -41,6 +44,7 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.05
 _READ_AT_ONCE = 500
 _CLOSE_WITHIN_S = 30.0
+_LEDGER_NS = 2_000_000_000
 
 
 class Agent:
@@ -74,6 +78,11 @@ class Agent:
             Cadence(how.log_every, how.log_first, how.log_window), Filter(how.metrics), reductions, how.name_limit
         )
         self._instruments = Instruments(run, [reader.reader for reader in self._readers], vocabulary)
+        self._sampler = Sampler(how.collection_interval, io=how.gpu_io)
+        self._measurements = Measurements(
+            self._sampler, self._instruments, self._reducer.forensics, vocabulary, how.flush_interval
+        )
+        self._shown_memory_at = 0
         self._finished: dict[str, Position] = {}
         for name, journal in self._reducer.state.journals.items():
             if journal.over:
@@ -94,6 +103,8 @@ class Agent:
         """Work until done; return whether everything was delivered."""
         for destination in self._destinations:
             destination.start()
+        if self._manifest.agent.hardware and not self._once:
+            self._sampler.start()
         self._say("ready")
         while True:
             worked = self._work()
@@ -113,11 +124,16 @@ class Agent:
         items = self._reducer.feed(found)
         if not found:
             items += self._reducer.tick(now)
-        self._unsaved += self._trackers.of(items, self._reducer.state)
+        near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
+        measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
+        self._unsaved += self._trackers.of([*items, *measured], self._reducer.state)
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
         if (self._unsaved or over) and self._save():
             self._finished |= dict.fromkeys(over, self._outbox.end)
+        self._instruments.name_devices(self._reducer.state.labels)
         self._instruments.show(items)
+        self._show_memory(now)
+        write_reports(self._directory.path, items)
         self._instruments.show_phases(self._reducer.take_phases())
         self._instruments.show_journals(self._reducer.state.journals.values())
         self._show_delivery()
@@ -139,6 +155,12 @@ class Agent:
     def _is_news(self, name: str) -> bool:
         over = self._reducer.state.journals[name].over
         return over and name not in self._finished and not self._reducer.has_open(name)
+
+    def _show_memory(self, now: int) -> None:
+        """Show what the ledger says; not at each look, since it goes through all steps that it knows."""
+        if now - self._shown_memory_at > _LEDGER_NS:
+            self._shown_memory_at = now
+            self._instruments.show_points("ledger", self._reducer.forensics.points(self._reducer.state.journals))
 
     def _show_delivery(self) -> None:
         by_exporter = {d.label: d for d in self._destinations}
@@ -177,6 +199,7 @@ class Agent:
         deadline = time.monotonic() + _CLOSE_WITHIN_S
         for destination in complete:
             destination.join(max(0.0, deadline - time.monotonic()))
+        self._sampler.stop()
         self._instruments.shutdown(timeout_s=5)
         for reader in self._readers:
             reader.shutdown()

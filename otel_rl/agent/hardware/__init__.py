@@ -1,0 +1,1 @@
+"""Measures GPUs, host, processes and cgroup, in the agent; each source in a thread of its own."""

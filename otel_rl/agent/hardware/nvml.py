@@ -1,0 +1,279 @@
+"""NVIDIA's GPUs and their MIG devices, by NVML.
+
+What a device does not support is found out once and not asked again. No lists of processes are asked for: the
+driver holds a lock for milliseconds meanwhile, for which kernels wait.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_rl import semconv
+from otel_rl.agent.hardware.points import Attributes, Point
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from otel_rl.agent.hardware.sampler import Watched
+
+_GPU: Attributes = ((semconv.HW_TYPE, "gpu"),)
+
+
+class _Question(NamedTuple):
+    """One question to a device, and what its answer is in the registry.
+
+    Attributes:
+        ask: Asks the module about a handle.
+        points: Metric, value and attributes that the answer holds.
+    """
+
+    ask: Callable[[Any, Any], Any]
+    points: Callable[[Any], list[tuple[str, float, Attributes]]]
+
+
+def _clock(clock: str) -> Attributes:
+    return ((semconv.HW_GPU_CLOCK, clock),)
+
+
+def _errors(kind: str) -> Attributes:
+    return ((semconv.ERROR_TYPE, kind), *_GPU)
+
+
+def _direction(direction: str) -> Attributes:
+    return ((semconv.NETWORK_IO_DIRECTION, direction),)
+
+
+_REASONS = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake",
+}
+"""Bits of nvml.h's clocks event reasons; that a GPU is idle, or set to a clock by its owner, is no throttling."""
+_QUESTIONS = (
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu),
+        lambda memory: [
+            (semconv.METRIC_HW_GPU_MEMORY_USAGE, memory.used, ()),
+            (semconv.METRIC_HW_GPU_MEMORY_LIMIT, memory.total, ()),
+            (semconv.METRIC_HW_GPU_MEMORY_UTILIZATION, memory.used / memory.total, ()),
+        ],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu),
+        lambda rates: [(semconv.METRIC_HW_GPU_UTILIZATION, rates.gpu / 100, ())],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu),
+        lambda milliwatts: [(semconv.METRIC_HW_POWER, milliwatts / 1e3, _GPU)],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
+        lambda millijoules: [(semconv.METRIC_HW_ENERGY, millijoules / 1e3, _GPU)],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+        lambda celsius: [(semconv.METRIC_HW_TEMPERATURE, celsius, _GPU)],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        lambda mhz: [(semconv.METRIC_HW_GPU_CLOCK_FREQUENCY, mhz * 1e6, _clock("sm"))],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+        lambda mhz: [(semconv.METRIC_HW_GPU_CLOCK_FREQUENCY, mhz * 1e6, _clock("memory"))],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+        lambda bits: [
+            (semconv.METRIC_HW_GPU_THROTTLE, float(bool(bits & bit)), ((semconv.HW_GPU_THROTTLE_REASON, reason),))
+            for bit, reason in _REASONS.items()
+        ],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
+            gpu, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_VOLATILE_ECC
+        ),
+        lambda count: [(semconv.METRIC_HW_ERRORS, count, _errors("corrected"))],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
+            gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        ),
+        lambda count: [(semconv.METRIC_HW_ERRORS, count, _errors("uncorrected"))],
+    ),
+)
+_IO_QUESTIONS = (
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES),
+        lambda kilobytes: [(semconv.METRIC_HW_GPU_IO_RATE, kilobytes * 1e3, _direction("receive"))],
+    ),
+    _Question(
+        lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES),
+        lambda kilobytes: [(semconv.METRIC_HW_GPU_IO_RATE, kilobytes * 1e3, _direction("transmit"))],
+    ),
+)
+
+
+class NvidiaGpu:
+    """One GPU, or one MIG device of it.
+
+    Args:
+        nvml: The module pynvml, initialised.
+        handle: What NVML calls the device.
+        index: NVML's index of the GPU.
+        parent: UUID of the GPU that a MIG device is a part of; empty for a GPU.
+        questions: What it is asked.
+        is_visible: Tells whether the trainer can see it; what others use is not measured.
+
+    Attributes:
+        uuid: Its UUID, `GPU-…` or `MIG-…`.
+        parent: As given.
+    """
+
+    def __init__(
+        self,
+        nvml: Any,
+        handle: Any,
+        index: int,
+        parent: str = "",
+        *,
+        questions: tuple[_Question, ...],
+        is_visible: Callable[[NvidiaGpu], bool],
+    ) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
+        self.parent = parent
+        self.name = f"nvml/{self.uuid}"
+        self._who: Attributes = (
+            (semconv.HW_ID, self.uuid),
+            (semconv.HW_INDEX, index),
+            *(((semconv.HW_PARENT, parent),) if parent else ()),
+        )
+        self._questions = list(questions)
+        self._is_visible = is_visible
+        self._xids: dict[int, int] = {}
+        self._events: Any = None
+        self._listens = bool(parent)  # XIDs are told of whole GPUs
+
+    def read(self) -> Iterator[Point]:
+        """Measure.
+
+        Raises:
+            NVMLError: The device does not answer; what it answered before is there.
+        """
+        if not self._is_visible(self):
+            return
+        if not self._listens:
+            self._listens, self._events = True, self._listen()
+        lacking = (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound)
+        for question in list(self._questions):
+            try:
+                answer = question.ask(self._nvml, self._handle)
+            except lacking:
+                self._questions.remove(question)
+            else:
+                for metric, value, more in question.points(answer):
+                    yield Point(metric, value, tuple(sorted((*self._who, *more))))
+        yield from self._read_xids()
+
+    def _listen(self) -> Any:
+        """Ask for the driver's XID errors; `None` where they are not told."""
+        try:
+            events = self._nvml.nvmlEventSetCreate()
+            self._nvml.nvmlDeviceRegisterEvents(self._handle, self._nvml.nvmlEventTypeXidCriticalError, events)
+        except self._nvml.NVMLError:
+            return None
+        return events
+
+    def _read_xids(self) -> Iterator[Point]:
+        while self._events is not None:
+            try:
+                told = self._nvml.nvmlEventSetWait_v2(self._events, 0)
+            except self._nvml.NVMLError:  # mostly a timeout: there are no more
+                break
+            self._xids[int(told.eventData)] = self._xids.get(int(told.eventData), 0) + 1
+        for xid, count in self._xids.items():
+            yield Point(semconv.METRIC_HW_ERRORS, count, tuple(sorted((*self._who, *_errors(f"xid_{xid}")))))
+
+
+def devices(watched: Callable[[], Sequence[Watched]], *, io: bool) -> list[NvidiaGpu]:
+    """Return the GPUs and MIG devices, each once; none where there is no library.
+
+    Measured are those that the watched processes can see at the time.
+
+    Raises:
+        NVMLError: The driver does not answer.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    nvml: Any = pynvml
+    try:
+        nvml.nvmlInit()
+    except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
+        return []
+    found: list[NvidiaGpu] = []
+
+    def is_visible(device: NvidiaGpu) -> bool:
+        return device in visible(found, [one.visible_devices for one in watched()])
+
+    make = partial(NvidiaGpu, nvml, questions=_QUESTIONS + (_IO_QUESTIONS if io else ()), is_visible=is_visible)
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            gpu = make(handle, index)
+        except nvml.NVMLError_GpuIsLost:  # the others are there
+            continue
+        found += [gpu, *(make(part, index, gpu.uuid) for part in _mig_handles(nvml, handle))]
+    return found
+
+
+def visible(found: Sequence[NvidiaGpu], said: Sequence[str | None]) -> list[NvidiaGpu]:
+    """Return the devices that any of the processes can see; all, if that leaves none.
+
+    Args:
+        found: All devices, GPUs before their MIG devices.
+        said: Each process's `CUDA_VISIBLE_DEVICES`: indices, or beginnings of UUIDs. As CUDA does, one that
+            fits no device hides those behind it. Where CUDA numbers the fastest device first, indices are only
+            right if `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set, or all GPUs are alike.
+    """
+    gpus = [device for device in found if device.uuid.startswith("GPU")]
+    chosen: set[str] = set()
+    for text in said:
+        if text is None:
+            return list(found)
+        for entry in filter(None, (part.strip() for part in text.split(","))):
+            fitting = _fitting(entry, found, gpus)
+            if not fitting:
+                break
+            chosen |= fitting
+    return [device for device in found if device.uuid in chosen] or list(found)
+
+
+def _fitting(entry: str, found: Sequence[NvidiaGpu], gpus: Sequence[NvidiaGpu]) -> set[str]:
+    """Return the UUID of the one device that an entry means; a GPU's brings its MIG devices along."""
+    if entry.isdecimal():
+        meant = [gpus[int(entry)]] if int(entry) < len(gpus) else []
+    else:
+        meant = [device for device in found if device.uuid.startswith(entry)]
+    if len(meant) != 1:
+        return set()
+    return {meant[0].uuid} | {device.uuid for device in found if device.parent == meant[0].uuid}
+
+
+def _mig_handles(nvml: Any, gpu: Any) -> Iterator[Any]:
+    try:
+        mode, _ = nvml.nvmlDeviceGetMigMode(gpu)
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if mode else 0
+    except nvml.NVMLError:
+        return
+    for n in range(count):
+        with suppress(nvml.NVMLError):  # a place that no device is made in
+            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, n)

@@ -1,0 +1,39 @@
+"""What is measured, and what measures it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Attributes = tuple[tuple[str, str | int], ...]
+
+
+class Point(NamedTuple):
+    """A value of a metric of the registry, in its unit; attributes are sorted by name."""
+
+    metric: str
+    value: float
+    attributes: Attributes = ()
+
+
+class Sample(NamedTuple):
+    """What one source measured at one time (Unix nanoseconds)."""
+
+    source: str
+    time: int
+    points: tuple[Point, ...]
+
+
+class Source(Protocol):
+    """Something that can be measured, such as one GPU, the host, or the processes of the trainer.
+
+    Attributes:
+        name: What it is called where it fails.
+    """
+
+    name: str
+
+    def read(self) -> Iterable[Point]:
+        """Measure; may block and may raise, in a thread of its own."""

@@ -1,0 +1,132 @@
+"""The trainer's processes with all their descendants, by psutil."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+
+from otel_rl import semconv
+from otel_rl.agent.hardware.points import Attributes, Point
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from otel_rl.agent.hardware.sampler import Watched
+
+_CLOCKS_DIFFER_S = 2.0
+
+_Key = tuple[int, float]
+"""A process for good: its id and when it was created."""
+
+
+class _Total(NamedTuple):
+    cpu: float
+    resident: int
+    threads: int
+    files: int
+    processes: int
+
+
+class _Tree:
+    """One trainer process, and what descends from it.
+
+    What was once a descendant remains one: a parent that ends leaves its children to another.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[_Key, psutil.Process] = {}
+        self.cpu: dict[_Key, float] = {}  # of those that have ended, too: a counter does not fall
+        self.before: tuple[int, float] | None = None
+
+
+class Processes:
+    """All watched trees; nobody is counted in two of them.
+
+    Args:
+        watched: Tells the trainer processes that live.
+        now: The clock, in Unix nanoseconds.
+    """
+
+    name = "processes"
+
+    def __init__(self, watched: Callable[[], Sequence[Watched]], now: Callable[[], int]) -> None:
+        self._watched = watched
+        self._now = now
+        self._trees: dict[_Key, _Tree] = {}
+
+    def read(self) -> Iterator[Point]:
+        """Measure."""
+        roots = [(one, process) for one in self._watched() if (process := _process(one)) is not None]
+        others = {process.pid for _, process in roots} | {os.getpid()}  # the agent mostly descends from a trainer
+        living = {_key(process) for _, process in roots}
+        self._trees = {key: tree for key, tree in self._trees.items() if key in living}
+        children = _children() if roots else {}
+        for one, process in roots:
+            tree = self._trees.setdefault(_key(process), _Tree())
+            _grow(tree, process, others, children)
+            yield from self._points(one, tree)
+
+    def _points(self, one: Watched, tree: _Tree) -> Iterator[Point]:
+        now = self._now()
+        total = _measure(tree)
+        told: dict[str, str | int] = {semconv.RANK: one.rank, semconv.PROCESS_SCOPE: "tree"}
+        who: Attributes = tuple(sorted((told | ({semconv.ROLE: one.role} if one.role else {})).items()))
+        yield Point(semconv.METRIC_PROCESS_CPU_TIME, total.cpu, who)
+        if tree.before is not None and now > tree.before[0]:
+            seconds = (now - tree.before[0]) / 1e9
+            yield Point(semconv.METRIC_PROCESS_CPU_UTILIZATION, (total.cpu - tree.before[1]) / seconds, who)
+        tree.before = (now, total.cpu)
+        yield Point(semconv.METRIC_PROCESS_MEMORY_USAGE, total.resident, who)
+        yield Point(semconv.METRIC_PROCESS_THREAD_COUNT, total.threads, who)
+        yield Point(semconv.METRIC_PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, total.files, who)
+        yield Point(semconv.METRIC_PROCESS_COUNT, total.processes, who)
+
+
+def _process(one: Watched) -> psutil.Process | None:
+    """Return the process, if it is the one that began to record: ids are given anew, and differ by namespace."""
+    try:
+        process = psutil.Process(one.pid)
+        began = process.create_time()
+    except psutil.Error:
+        return None
+    return process if began <= one.started_unix_nano / 1e9 + _CLOCKS_DIFFER_S else None
+
+
+def _children() -> dict[int, list[psutil.Process]]:
+    """Return the children of every process of the machine, from one look at all of them."""
+    found: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter(["ppid"]):
+        found.setdefault(process.info["ppid"], []).append(process)
+    return found
+
+
+def _grow(tree: _Tree, root: psutil.Process, others: set[int], children: Mapping[int, list[psutil.Process]]) -> None:
+    """Add what descends from the root or from a known member, but for what has a tree of its own, and the agent."""
+    waiting = [root, *(process for process in tree.members.values() if process.pid != root.pid)]
+    tree.members = {}
+    while waiting:
+        process = waiting.pop()
+        with contextlib.suppress(psutil.Error):  # it may end at any moment
+            if _key(process) not in tree.members and process.is_running():
+                tree.members[_key(process)] = process
+                waiting += [child for child in children.get(process.pid, ()) if child.pid not in others]
+
+
+def _measure(tree: _Tree) -> _Total:
+    resident = threads = files = processes = 0
+    for key, process in tree.members.items():
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            times = process.cpu_times()
+            tree.cpu[key] = max(tree.cpu.get(key, 0.0), times.user + times.system)
+            resident += process.memory_info().rss
+            threads += process.num_threads()
+            processes += 1
+            files += process.num_fds()
+    return _Total(sum(tree.cpu.values()), resident, threads, files, processes)
+
+
+def _key(process: psutil.Process) -> _Key:
+    return process.pid, process.create_time()

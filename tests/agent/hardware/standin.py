@@ -1,0 +1,88 @@
+"""The stand-in for NVML's library, and a sampler in a process of its own that finds it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tests.processes import run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SOURCE = Path(__file__).with_name("nvml_standin.c")
+_SAMPLE = """
+import json, os, sys, time
+from otel_rl.agent.hardware import sampler as sampling
+from otel_rl.agent.hardware.sampler import Sampler, Watched
+
+sampling._SLOW_S = 0.2
+wanted = json.loads({wanted!r})
+sampler = Sampler(0.3, io=wanted["io"])
+visible = enumerate(wanted["visible"])
+sampler.watch([Watched(os.getpid(), rank, "", devices, time.time_ns()) for rank, devices in visible])
+sampler.start()
+seen, times, began = {{}}, {{}}, time.monotonic()
+
+def is_enough():
+    failures = [list(key) for key in sampler.failures]
+    often = all(times.get(name, 0) >= n for name, n in wanted["times"].items())
+    return often and all(failure in failures for failure in wanted["failures"])
+
+while not is_enough() and time.monotonic() < began + 60:
+    for sample in sampler.take():
+        seen[sample.source] = [[point.metric, point.value, dict(point.attributes)] for point in sample.points]
+        times[sample.source] = times.get(sample.source, 0) + 1
+    time.sleep(0.02)
+sampler.stop()
+print(json.dumps({{"seen": seen, "failures": [[*key, n] for key, n in sampler.failures.items()]}}), flush=True)
+os._exit(0)
+"""
+_OF_EACH = ("hw.id", "hw.index", "hw.type")
+
+
+class Found(msgspec.Struct):
+    """What a sampler measured: the last points of each source, and what failed how often."""
+
+    seen: dict[str, list[tuple[str, float, dict[str, Any]]]]
+    failures: list[tuple[str, str, int]]
+
+    def of(self, source: str) -> dict[str, float]:
+        """Return value by metric, with what its own attributes say beside hw.id and hw.index."""
+        return {
+            " ".join([metric, *(str(said) for name, said in told.items() if name not in _OF_EACH)]): value
+            for metric, value, told in self.seen[source]
+        }
+
+    @property
+    def gpus(self) -> list[str]:
+        """The devices that were measured."""
+        return sorted(name.removeprefix("nvml/") for name in self.seen if name.startswith("nvml/"))
+
+
+def build(directory: Path, *options: str) -> Path:
+    """Compile the library into a directory, which is returned."""
+    library = directory / "libnvidia-ml.so.1"
+    command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", *options, "-o", str(library), str(_SOURCE)]
+    subprocess.run(command, check=True)
+    return directory
+
+
+def sample(
+    library: Path | None,
+    plays: str,
+    directory: Path,
+    *,
+    times: Mapping[str, int],
+    failures: list[tuple[str, str]] | None = None,
+    visible: list[str | None] | None = None,
+    io: bool = False,
+) -> Found:
+    """Measure until each source was measured so often, and has failed as it should; a minute at most."""
+    wanted = {"io": io, "visible": visible or [], "times": dict(times), "failures": failures or []}
+    script = _SAMPLE.format(wanted=msgspec.json.encode(wanted).decode())
+    found = {"LD_LIBRARY_PATH": str(library)} if library else {}
+    return msgspec.json.decode(run_python(script, directory, NVML_STANDIN=plays, **found), type=Found)

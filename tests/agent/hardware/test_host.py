@@ -1,0 +1,48 @@
+"""The host, against what psutil says of it."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+from otel_rl.agent.hardware.host import Host
+
+
+def values(host: Host) -> dict[str, float]:
+    return {
+        " ".join([point.metric, *(str(value) for _, value in point.attributes)]): point.value for point in host.read()
+    }
+
+
+def test_the_host_as_psutil_has_it() -> None:
+    """Sizes exactly; what changes, between two looks."""
+    before = psutil.disk_io_counters()
+    found = values(Host(time.time_ns))
+    after = psutil.disk_io_counters()
+
+    assert found["system.memory.limit"] == psutil.virtual_memory().total
+    assert 0 < found["system.memory.usage used"] < found["system.memory.limit"]
+    assert found["system.network.io receive"] >= 0
+    if before is not None and after is not None:
+        assert before.read_bytes <= found["system.disk.io read"] <= after.read_bytes
+
+
+def test_utilisation_needs_two_looks() -> None:
+    """The first one has nothing to compare with, and tells nothing rather than 0."""
+    host = Host(time.time_ns)
+    first = values(host)
+    busy = time.process_time() + 0.3
+    while time.process_time() < busy:
+        pass
+    second = values(host)
+
+    assert "system.cpu.utilization" not in first
+    assert 0 < second["system.cpu.utilization"] <= 1
+
+
+@pytest.mark.parametrize("name", ["system.memory.usage used", "system.cpu.load_average.1m", "system.paging.usage used"])
+def test_it_tells_of(name: str) -> None:
+    """Each is there at the first look."""
+    assert name in values(Host(time.time_ns))
