@@ -100,7 +100,8 @@ class WandbExporter:
             settings=wandb.Settings(**{**known, **(settings or {})}),
         )
         self._run.define_metric(axis)
-        self._run.define_metric("*", step_metric=axis)
+        # Every row has its axis; W&B is not to add the last step to measurements, which have another one.
+        self._run.define_metric("*", step_metric=axis, step_sync=False)
         self._measured: set[str] = set()
 
     def export(self, items: Sequence[Item]) -> None:
@@ -137,7 +138,7 @@ class WandbExporter:
     def _log_machine(self, machine: Machine) -> None:
         """Log on the axis of the machine; W&B is told for each name, since one pattern may not win over another."""
         for name in machine.values.keys() - self._measured:
-            self._run.define_metric(name, step_metric=MACHINE_AXIS)
+            self._run.define_metric(name, step_metric=MACHINE_AXIS, step_sync=False)
             self._measured.add(name)
         self._run.log({**machine.values, MACHINE_AXIS: machine.step, "_timestamp": machine.time_unix_nano / 1e9})
 

@@ -1,0 +1,131 @@
+"""What becomes of what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_rl.agent.forensics import Forensics, Room
+from otel_rl.agent.hardware.points import Attributes, Point, Sample
+from otel_rl.agent.hardware.sampler import Sampler
+from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.ledger import Account
+from otel_rl.agent.measurements import Measurements
+from otel_rl.agent.state import Journal, OpenPhase
+from otel_rl.export import Machine, RunInfo
+from otel_rl.semconv.recognise import Vocabulary
+from tests.agent.reducing import S, started
+
+GIB = 2**30
+
+
+class Bench:
+    """Measurements whose sampler gives what a test puts there."""
+
+    def __init__(self) -> None:
+        self.sampler = Sampler(1.0)
+        vocabulary = Vocabulary("trl")
+        self.forensics = Forensics(vocabulary)
+        self.instruments = Instruments(RunInfo("run", "project", "name", "."), [], vocabulary)
+        self.measurements = Measurements(self.sampler, self.instruments, self.forensics, vocabulary, 10.0)
+        self.journals = {"rank0": Journal(started())}
+
+    def take(self, now: int, *points: Point, source: str = "host", all_of_it: bool = False) -> list[object]:
+        if points:
+            self.sampler.add(Sample(source, now, points))
+        return list(self.measurements.take(self.journals, [], now, all_of_it=all_of_it))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def gpu(index: int, metric: str, value: float) -> Point:
+    return Point(metric, value, (("hw.id", f"GPU-{index}"), ("hw.index", index)))
+
+
+def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Utilisation in percent, memory in GiB, at the whole second since the run began."""
+    bench.take(0)
+    found = bench.take(
+        12 * S + 7,
+        gpu(1, "hw.gpu.utilization", 0.5),
+        gpu(1, "hw.gpu.memory.usage", 3 * GIB),
+        Point("system.memory.usage", 8 * GIB, (("system.memory.state", "used"),)),
+        Point("system.memory.limit", 16 * GIB),
+        Point("system.cpu.utilization", 0.25),
+    )
+
+    assert found == [
+        Machine(
+            12,
+            12 * S + 7,
+            {
+                "ray/node.0.gpu.1.util": 50.0,
+                "ray/node.0.gpu.1.mem_gb": 3.0,
+                "ray/node.0.mem_gb": 8.0,
+                "ray/node.0.mem_total_gb": 16.0,
+            },
+        )
+    ]
+
+
+def test_what_was_measured_in_one_second_is_one_row(bench: Bench) -> None:
+    """However many GPUs there are, each with a thread of its own."""
+    bench.sampler.add(Sample("nvml/0", 5 * S, (gpu(0, "hw.gpu.utilization", 0.1),)))
+    bench.sampler.add(Sample("nvml/1", 5 * S + 9, (gpu(1, "hw.gpu.utilization", 0.2),)))
+    (row,) = bench.take(20 * S)
+
+    assert isinstance(row, Machine)
+    assert row.values == {"ray/node.0.gpu.0.util": 10.0, "ray/node.0.gpu.1.util": 20.0}
+
+
+def test_rows_leave_at_the_flush_interval(bench: Bench) -> None:
+    """And at the end all that is left."""
+    point = Point("system.memory.limit", 16 * GIB)
+    left = [bench.take(n * S, point) for n in range(10, 25)]
+    at_the_end = bench.take(25 * S, point, all_of_it=True)
+
+    assert [len(rows) for rows in left] == [1, *[0] * 9, 10, *[0] * 4]
+    assert len(at_the_end) == 5
+
+
+def test_a_part_of_a_gpu_has_no_name_there(bench: Bench) -> None:
+    """NeMo-RL's names have no place for MIG devices; the instruments have."""
+    mig: Attributes = (("hw.id", "MIG-1"), ("hw.index", 0), ("hw.parent", "GPU-0"))
+
+    assert bench.take(20 * S, Point("hw.gpu.memory.usage", GIB, mig)) == []
+
+
+def test_the_node_is_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its number, not by the order in which nodes are seen."""
+    monkeypatch.setenv("GROUP_RANK", "3")
+    (row,) = Bench().take(20 * S, Point("system.memory.limit", 16 * GIB))
+
+    assert list(row.values) == ["ray/node.3.mem_total_gb"]  # type: ignore[attr-defined]
+
+
+def test_the_memory_of_a_tree_is_in_the_books(bench: Bench) -> None:
+    """Under the phase that its trainer is in."""
+    rank: Attributes = (("rl.process.scope", "tree"), ("rl.rank", 0))
+    bench.take(S, Point("process.memory.usage", GIB, rank), source="processes")
+    bench.journals["rank0"].phases = {1: OpenPhase("generate")}
+    bench.take(2 * S, Point("process.memory.usage", 3 * GIB, rank), source="processes")
+    account = Account("rank0", "host_tree")
+    bench.forensics.ledger.close_step(account, 0, 0)
+
+    assert bench.forensics.ledger.growth(account) == {"generate": 2 * GIB}
+
+
+def test_the_tighter_memory_is_the_hosts(bench: Bench) -> None:
+    """A cgroup's limit where it leaves less than the host has."""
+    used = Point("system.memory.usage", 4 * GIB, (("system.memory.state", "used"),))
+    bench.take(S, Point("system.memory.limit", 16 * GIB), used)
+    of_host = bench.forensics.host
+    bench.take(
+        2 * S, Point("container.memory.limit", 8 * GIB), Point("container.memory.usage", 6 * GIB), source="cgroup"
+    )
+    bench.take(3 * S, used)
+
+    assert of_host == Room(16 * GIB, 12 * GIB)
+    assert bench.forensics.host == Room(8 * GIB, 2 * GIB)
