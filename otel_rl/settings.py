@@ -184,7 +184,8 @@ def _from_file(environ: Mapping[str, str]) -> dict[str, object]:
         raise SettingsError(f"{path}: cannot be read as settings: {error}") from error
     if not isinstance(values, dict):
         raise SettingsError(f"{path}: expected settings by name, e.g. `project: grpo`")
-    values = {_ALSO.get(name, name): value for name, value in {**values, **_gpu_monitoring(values, path)}.items()}
+    monitoring = _gpu_monitoring(values, path)
+    values = {_ALSO.get(name, name): value for name, value in {**values, **monitoring}.items()}
     for name in values:
         if name not in _VARIABLES:
             raise SettingsError(f"{path}: `{name}` is no setting of otel-rl{_meant(str(name), _VARIABLES)}")

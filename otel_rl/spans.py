@@ -304,6 +304,9 @@ class NoSpan(trace.NonRecordingSpan):
     def __init__(self) -> None:
         super().__init__(trace.INVALID_SPAN_CONTEXT)
 
+    def __enter__(self) -> Self:
+        return self
+
     def onload(self) -> NoSpan:
         """Return this."""
         return self

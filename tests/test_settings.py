@@ -179,6 +179,18 @@ def test_file(path: str, content: str) -> None:
     assert settings.name == "run-7"
 
 
+def test_nemo_rls_spellings() -> None:
+    """Its section, its names in prose, and the environment mean the same settings."""
+    Path("otel-rl.yaml").write_text(
+        "monitor_gpus: false\ngpu_monitoring: {collection_interval: 5}\ngpu_flush_interval: 20\n"
+    )
+    from_file = load({}, {})
+    from_environment = load({}, {"OTEL_RL_GPU_COLLECTION_INTERVAL": "7"})
+
+    assert (from_file.hardware, from_file.collection_interval, from_file.flush_interval) == (False, 5, 20)
+    assert from_environment.collection_interval == 7
+
+
 def test_named_file_only() -> None:
     """One file is read: the one that is named, else the TOML file."""
     Path("otel-rl.toml").write_text("project = 'toml'")

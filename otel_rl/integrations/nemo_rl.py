@@ -15,7 +15,8 @@ Replace `from nemo_rl.utils.logger import Logger` and `from nemo_rl.utils.timer 
 The same: the configuration, `prefix/name`, hyper-parameters flattened with dots, both call shapes of `log_metrics`.
 Different: a backend that fails does not keep the others from being called; a list is samples, and becomes
 `name/mean`, `name/max` …; metrics on an axis of their own (`step_metric`) belong to the last training step, which
-they never advance; figures are counted and left out; GPU monitoring is not here.
+they never advance; figures are counted and left out. GPUs (`monitor_gpus`, `gpu_monitoring`) are measured by the
+agent of each node, not through Ray's endpoints: a node that is gone delays no other one, and keeps its number.
 """
 
 from __future__ import annotations
@@ -69,13 +70,15 @@ class Logger:
 
     Args:
         cfg: NeMo-RL's `logger` section: `log_dir`, `wandb_enabled`, `tensorboard_enabled`, `mlflow_enabled`,
-            `swanlab_enabled`, and a section for each of these.
+            `swanlab_enabled`, and a section for each of these; `monitor_gpus`, and `gpu_monitoring` with its
+            `collection_interval` and `flush_interval` in seconds.
     """
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self.base_log_dir = str(cfg.get("log_dir", "logs"))
         sections: dict[str, Mapping[str, Any]] = {name: cfg.get(name) or {} for name in _BACKENDS}
         named = sections["wandb"] or {}
+        monitoring: Mapping[str, float] = cfg.get("gpu_monitoring") or {}
         self._recording = Recording(
             dir=self.base_log_dir,
             project=named.get("project") or sections["mlflow"].get("experiment_name"),
@@ -84,6 +87,9 @@ class Logger:
                 {name: self._options(name, sections[name])} for name in _BACKENDS if cfg.get(f"{name}_enabled", False)
             ],
             dialect="nemo_rl",
+            hardware=cfg.get("monitor_gpus"),
+            collection_interval=monitoring.get("collection_interval"),
+            flush_interval=monitoring.get("flush_interval"),
         )
 
     def log_metrics(

@@ -13,6 +13,8 @@ the configuration stays what it is:
     tracker.log({"critic/score/mean": 0.5, "actor/clipfrac@sum": 0.1}, step=1)
     tracker.finish()
 
+`state_offload_manager` of `roll.utils.context_managers` is here too: its phases, their times and memory are recorded.
+
 The same: the names of trackers and their keywords, the tags of reducers in names, and that trackers see names
 without them. Different: NumPy scalars and tensors arrive too; a tracker that fails is reported and does not hold
 up training; two tags of one name are kept apart; keys go to the environment rather than into a file; texts are
@@ -22,15 +24,18 @@ recorded as tables, with `content=True` alone.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import otel_rl
 from otel_rl.integrations.recording import Recording
+from otel_rl.spans import NO_SPAN
 from otel_rl.stats import statistics
 from otel_rl.values import to_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _KEYWORDS = {
     "tensorboard": {"log_dir": "log_dir"},
@@ -117,6 +122,50 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
         if value
     }
     return RunTracker(Recording(exporters=[{tracker_name: options}], config=config, dialect="roll", **named))
+
+
+class Strategy(Protocol):
+    """What ROLL's strategies offer."""
+
+    def load_states(self, **kwargs: Any) -> None:
+        """Bring states to the device."""
+
+    def offload_states(self) -> None:
+        """Take them off."""
+
+
+@contextmanager
+def state_offload_manager(
+    strategy: Strategy,
+    metrics: Mapping[str, Any],
+    metric_infix: str,
+    is_offload_states: bool = True,
+    load_kwargs: Mapping[str, Any] | None = None,
+) -> Iterator[None]:
+    """Load states, do what is inside, and unload them, as a phase with these parts; ROLL's `state_offload_manger`.
+
+    Times and memory are in the step's row under ROLL's names, always, and also when what is inside raises. States
+    are then left where they are, as in ROLL.
+
+    Args:
+        strategy: Whose states.
+        metrics: Left as it is.
+        metric_infix: Name of the phase: train_step, generate, …
+        is_offload_states: Whether states are unloaded at the end.
+        load_kwargs: What `load_states` gets.
+    """
+    run = otel_rl.current()
+    with NO_SPAN if run is None else run.phase(metric_infix) as phase:
+        with phase.onload():
+            strategy.load_states(**(load_kwargs or {}))
+        with phase.execute():
+            yield
+        if is_offload_states:
+            with phase.offload():
+                strategy.offload_states()
+
+
+state_offload_manger = state_offload_manager  # as ROLL spells it
 
 
 def reduce_metrics(

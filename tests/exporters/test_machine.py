@@ -61,7 +61,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     directory = tmp_path_factory.mktemp("machine")
     library = standin.build(directory)
     environment = {"LD_LIBRARY_PATH": str(library), "NVML_STANDIN": "gpus=1", "WANDB_MODE": "offline"}
-    environment |= {"SWANLAB_MODE": "offline", "CUDA_VISIBLE_DEVICES": "0", "OTEL_EXPORTER_PROMETHEUS_PORT": str(free_port())}
+    environment |= {
+        "SWANLAB_MODE": "offline",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "OTEL_EXPORTER_PROMETHEUS_PORT": str(free_port()),
+    }
     scripts = [f"RANK, STEPS = {rank}, {STEPS}\n{_RANK}" for rank in range(2)]
     ranks = [start_python(script, directory, **environment) for script in scripts]
     told = [process.stdout.readline().split() for process in ranks]  # type: ignore[union-attr]

@@ -163,3 +163,19 @@ def test_timed_stretches_are_phases(recording: otel_rl.Run, records_of: Callable
 
     assert [record.name for record in records_of(recording) if isinstance(record, SpanStarted)] == ["generation"]
     assert len(timer.get_elapsed("generation")) == 1
+
+
+def test_gpu_monitoring(tmp_path: Path) -> None:
+    """The switch and the intervals of NeMo-RL's configuration are the run's settings."""
+    cfg = {
+        "log_dir": str(tmp_path),
+        "monitor_gpus": False,
+        "gpu_monitoring": {"collection_interval": 5, "flush_interval": 20},
+    }
+    logger = Logger(cfg)
+    run = otel_rl.current()
+    assert run is not None
+    agent = json.loads((run.dir / "run.json").read_text())["agent"]
+    logger.finish()
+
+    assert (agent["hardware"], agent["collection_interval"], agent["flush_interval"]) == (False, 5, 20)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import otel_rl
-from otel_rl.integrations.roll import create_tracker, reduce_metrics
-from otel_rl.records import Configured, Logged, Tabled
+from otel_rl.integrations.roll import create_tracker, reduce_metrics, state_offload_manger
+from otel_rl.records import Configured, Logged, SpanStarted, Tabled
 from tests.processes import rows_of, run_python
 from tests.real_parts import needs
 
@@ -44,8 +44,9 @@ def test_tensorboard_needs_a_directory() -> None:
 
 
 @needs("tensorboard")
-def test_tensorboard(tmp_path: Path) -> None:
+def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy scalars arrive, nested values are joined, tags are off; the file lies where it was asked for."""
+    monkeypatch.setenv("OTEL_RL_HARDWARE", "false")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     tracker = create_tracker("tensorboard", {"lr": 1e-6}, log_dir=str(tmp_path / "tb"), max_queue=10)
@@ -163,3 +164,41 @@ def test_hyper_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     tracker.finish()
 
     assert [r.values for r in records if isinstance(r, Configured)] == [{"actor.lr": 1e-6}]
+
+
+class Recorded:
+    """A strategy that writes down what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def load_states(self, **kwargs: object) -> None:
+        self.asked.append(kwargs)
+
+    def offload_states(self) -> None:
+        self.asked.append("offload")
+
+
+@pytest.mark.parametrize("offloads", [True, False])
+def test_states_are_loaded_and_unloaded(
+    offloads: bool, recording: otel_rl.Run, records_of: Callable[..., list[Record]]
+) -> None:
+    """In the parts of a phase; ROLL's arguments, and what it is called with its typing error."""
+    strategy = Recorded()
+    with recording.step(0), state_offload_manger(strategy, {}, "train_step", offloads, {"include": ["model"]}):
+        strategy.asked.append("body")
+    spans = [(r.name, r.part) for r in records_of(recording) if isinstance(r, SpanStarted)]
+
+    assert strategy.asked == [{"include": ["model"]}, "body", *(["offload"] if offloads else [])]
+    assert spans == [
+        *(("train_step", part) for part in ("", "onload", "execute", "offload") if offloads or part != "offload")
+    ]
+
+
+def test_without_a_run_states_are_loaded_all_the_same() -> None:
+    """Nothing is recorded, and the trainer goes on."""
+    strategy = Recorded()
+    with state_offload_manger(strategy, {}, "generate"):
+        pass
+
+    assert strategy.asked == [{}, "offload"]

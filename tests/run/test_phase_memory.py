@@ -164,6 +164,18 @@ def test_the_peak_of_one_phase_is_not_that_of_the_next(tmp_path: Path, records_o
         assert found["memory/train/end/onload/max_allocated/0"] == (30 if peaks == "reset" else 10)
 
 
+def test_memory_is_read_once_at_a_boundary(tmp_path: Path) -> None:
+    """At the start and the end of each phase and step, at most."""
+    run = begin(tmp_path)
+    allocator = with_devices(run, Allocator())
+    with run.step(0):
+        for _ in range(10):
+            with run.phase("generate"):
+                pass
+
+    assert allocator.calls.count("snapshot") <= 2 * 10 + 2
+
+
 class Unreset(Allocator):
     """One whose peaks only its owner resets."""
 
