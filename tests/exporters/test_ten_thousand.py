@@ -42,7 +42,7 @@ def run_dir(logged: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path
         patch.setenv("WANDB_MODE", "offline")
         patch.setenv("WANDB_SILENT", "true")
         exporters = ["jsonl", {"tensorboard": {"precision": "double"}}, "wandb"]
-        run = otel_rl.init(dir=tmp_path_factory.mktemp("runs"), exporters=exporters, quiet=True)
+        run = otel_rl.init(dir=tmp_path_factory.mktemp("runs"), exporters=exporters, hardware=False, quiet=True)
         for n, values in enumerate(logged):
             run.log(values, step=n)
         assert run.finish(120)

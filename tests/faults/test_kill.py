@@ -28,7 +28,8 @@ KILLS = 50
 TRAINER = """
 import mmap, os, struct, time, otel_rl
 attempt = int(os.environ["ATTEMPT"])
-run = otel_rl.init(dir="runs", project="kill", id="killed", exporters=["jsonl", "tensorboard", "wandb"], quiet=True)
+exporters = ["jsonl", "tensorboard", "wandb"]
+run = otel_rl.init(dir="runs", project="kill", id="killed", exporters=exporters, hardware=False, quiet=True)
 with open("progress", "r+b") as file:
     progress = mmap.mmap(file.fileno(), 8)
 for n in range(10**6):
