@@ -7,10 +7,12 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_rl.run import current
-from otel_rl.spans import NO_SPAN, NoSpan, Phase
+from otel_rl.spans import NO_SPAN, NoSpan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from otel_rl.phase import Phase
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import sys
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 
 from otel_rl import exhaustion, params
+from otel_rl.attributes import clean_attributes
 from otel_rl.devices import Devices
 from otel_rl.ids import RandomIds, step_ids
 from otel_rl.memory import MemoryReader
+from otel_rl.phase import Phase
 from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals, Sampled, Tabled, encodable
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.sink import CLOSED, SILENCE, ClosedError, Sink
-from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, Phase, StepSpan, clean_attributes
+from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, StepSpan
 from otel_rl.tracing import RunTracerProvider
 from otel_rl.values import is_plain, sort
 
@@ -100,7 +104,13 @@ class Run:
         return NO_SPAN
 
     def phase(self, name: str, /, **attributes: object) -> Phase | NoSpan:
-        """Return a context manager for a named stretch of a step; the attributes go to its span."""
+        """Return a context manager for a named stretch of a step; the attributes go to its span.
+
+        In what `torch.compile` compiles it is nothing at all, so that it breaks no graph.
+        """
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_compiling():
+            return nullcontext(NO_SPAN)  # type: ignore[return-value] # what Dynamo can enter; `as` gives a NoSpan
         return Phase(self, name if type(name) is str else str(name), attributes) if self._spans else NO_SPAN
 
     def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
@@ -294,17 +304,9 @@ class Run:
         try:
             step = self._last_step if self.open_step is None else self.open_step.number
             place = self.dir / "oom" / f"{self._session.label}.attempt{self.attempt}.step{step}"
-            found = exhaustion.describe(error, self.devices.found, place)
-            self.write(
-                Happened(
-                    EVENT_MEMORY_EXHAUSTED,
-                    time.time_ns(),
-                    clean_attributes(found | {PHASE: span.phase}),
-                    step,
-                    span.trace_id,
-                    span.span_id,
-                )
-            )
+            found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})
+            where = (step, span.trace_id, span.span_id)
+            self.write(Happened(EVENT_MEMORY_EXHAUSTED, time.time_ns(), found, *where))
         except Exception as failure:
             self.refuse_error("oom", failure)
 

@@ -8,7 +8,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 from opentelemetry.util._decorator import _agnosticcontextmanager  # the API's own signature asks for it
 
-from otel_rl.spans import Phase, Recorder
+from otel_rl.phase import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Link
     from opentelemetry.util import types
+
+    from otel_rl.spans import Recorder
 
 
 class RunTracer(trace.Tracer):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.hardware.points import Point
     from otel_rl.agent.state import Journal
     from otel_rl.export import AttributeValue, Item, RunInfo
+    from otel_rl.records import DeviceMemory
     from otel_rl.semconv.recognise import Vocabulary
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600]
@@ -95,6 +96,8 @@ class Instruments:
                 if journal.resident:
                     self._gauges[semconv.METRIC_PROCESS_MEMORY_USAGE][who] = journal.resident
                     self._gauges[semconv.METRIC_PROCESS_MEMORY_VIRTUAL][who] = journal.virtual
+                for index, memory in journal.on_devices.items():
+                    self._show_allocator(journal, index, memory, who)
                 for reason, count in journal.refusals.items():
                     of_reason: Attributes = (*who, (semconv.ERROR_TYPE, reason))
                     refusals[of_reason] += count
@@ -185,6 +188,12 @@ class Instruments:
                 return
             self._of_rows.add(key)
         self._table(metric)[attributes] = value if factor == 1 else value * factor
+
+    def _show_allocator(self, journal: Journal, index: int, memory: DeviceMemory, who: Attributes) -> None:
+        seen = journal.devices.get(index)
+        of_device: Attributes = ((semconv.HW_ID, seen.uuid if seen is not None and seen.uuid else str(index)), *who)
+        self._totals[semconv.METRIC_PYTORCH_DEVICE_ALLOC_RETRIES][of_device] = memory.retries
+        self._totals[semconv.METRIC_PYTORCH_DEVICE_OOMS][of_device] = memory.ooms
 
     def _device(self, index: str | int) -> str:
         return self._devices.get(int(index), str(index)) if str(index).isdecimal() else str(index)

@@ -7,10 +7,11 @@ from typing import Any
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.state import Journal
 from otel_rl.export import Row, RunInfo, Span
-from otel_rl.records import Started
+from otel_rl.records import DeviceMemory, DeviceSeen, Started
 from otel_rl.semconv.recognise import Vocabulary
 
 
@@ -92,3 +93,52 @@ def test_phases_have_their_canonical_names() -> None:
 
     assert points(reader, "rl.phase.time") == {("generate",): 2.0, ("update_actor",): 3.0}
     assert [p.attributes["rl.phase"] for p in data_points(reader, "rl.phase.duration")] == ["generate"]
+
+
+def test_what_a_source_no_longer_measures_is_no_longer_shown() -> None:
+    """A process that ended, a GPU that is not the trainer's any more; counters stay."""
+    shown, reader = instruments()
+    gpu = (("hw.id", "GPU-1"),)
+    shown.show_points("nvml", [Point("hw.gpu.utilization", 0.5, gpu), Point("hw.energy", 7.0, gpu)])
+    shown.show_points("host", [Point("system.cpu.utilization", 0.25)])
+    before = points(reader, "hw.gpu.utilization")
+    shown.show_points("nvml", [])
+
+    assert before == {("GPU-1",): 0.5}
+    assert points(reader, "hw.gpu.utilization") == {}
+    assert points(reader, "hw.energy") == {("GPU-1",): 7.0}
+    assert points(reader, "system.cpu.utilization") == {(): 0.25}
+
+
+def test_devices_have_their_uuids() -> None:
+    """Names in rows have an index; instruments say which device that is."""
+    shown, reader = instruments()
+    shown.name_devices({"GPU-7f": 3})
+    shown.show([Row(0, 0, {"memory/generate/end/onload/allocated/3": 2.0, "memory/device/4/headroom": 1.0})])
+    (memory,) = data_points(reader, "pytorch.device.memory.usage")
+
+    assert (memory.value, memory.attributes["hw.id"]) == (2 * 2**30, "GPU-7f")
+    assert points(reader, "pytorch.device.memory.headroom") == {("4",): 2**30}
+
+
+def test_retries_of_the_allocator_are_counted() -> None:
+    """And requests that it could not serve, for each device of a rank."""
+    shown, reader = instruments()
+    one = journal()
+    one.devices = {0: DeviceSeen(0, 0, "GPU-7f", "H200", 1)}
+    one.on_devices = {0: DeviceMemory(0, 1, 2, 3, 4, retries=5, ooms=1)}
+    shown.show_journals([one])
+
+    assert points(reader, "pytorch.device.alloc_retries") == {("GPU-7f", 0): 5}
+    assert points(reader, "pytorch.device.ooms") == {("GPU-7f", 0): 1}
+
+
+def test_a_phase_has_two_clocks() -> None:
+    """One histogram, told apart by an attribute."""
+    shown, reader = instruments()
+    on_host = {"rl.phase": "gen", "rl.rank": 0}
+    shown.show_phases([Span("gen", "", "", "", 0, 2 * 10**9, on_host)])
+    shown.show_phases([Span("gen", "", "", "", 0, 10**9, {**on_host, "rl.clock": "device"})])
+    found = {point.attributes["rl.clock"]: point.sum for point in data_points(reader, "rl.phase.duration")}
+
+    assert found == {"host": 2.0, "device": 1.0}

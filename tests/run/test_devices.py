@@ -196,19 +196,18 @@ def test_a_process_that_died_is_not_waited_for() -> None:
 
 @needs("torch")
 def test_a_phase_in_a_compiled_function(tmp_path: Path) -> None:
-    """It computes what it should, and the phase harms nobody."""
+    """It breaks no graph, and what is computed is what should be; the same phase outside of it is recorded."""
     script = """
 import torch, otel_rl
 run = otel_rl.init(agent="off", exporters=[], quiet=True)
 
-@torch.compile(backend="eager")
 def train(x):
-    with run.phase("forward"):
+    with run.phase("forward", tokens=3) as phase:
         y = x * 2
     return y + 1
 
 with run.step(0):
-    print(train(torch.ones(3)).tolist(), train(torch.ones(3)).tolist())
+    print(torch.compile(train, backend="eager", fullgraph=True)(torch.ones(2)).tolist(), train(torch.ones(2)).tolist())
 """
 
-    assert run_python(script, tmp_path) == "[3.0, 3.0, 3.0] [3.0, 3.0, 3.0]\n"
+    assert run_python(script, tmp_path) == "[3.0, 3.0] [3.0, 3.0]\n"

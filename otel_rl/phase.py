@@ -1,0 +1,118 @@
+"""Phases: named stretches of a step, with memory at both ends and two clocks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from opentelemetry import context, trace
+
+from otel_rl.records import SpanEnded, SpanStarted
+from otel_rl.spans import JournaledSpan
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanKind
+    from typing_extensions import Self
+
+    from otel_rl.device_clock import DeviceEvent
+
+_attach, _current_context = context.attach, context.get_current
+_current_span, _with_span = trace.get_current_span, trace.set_span_in_context
+
+
+class Phase(JournaledSpan):
+    """A named stretch of a step, with the process's and its devices' memory at both ends; a context manager.
+
+    `kind` is `None` for a phase; a span of a third party has one, and takes no snapshots. A trainer that loads
+    and unloads states marks the parts of a phase: `onload`, `execute`, `offload`, or any by `part`.
+    """
+
+    kind: SpanKind | None = None
+    in_phase = ""  # the phase that it is a part of
+    _step: int | None = None
+    _device_start: DeviceEvent | None = None
+
+    @property
+    def phase(self) -> str:
+        """The phase that it is, or is a part of."""
+        return self.in_phase or self._name
+
+    def onload(self) -> Phase:
+        """Return a context manager for bringing states to the device."""
+        return self.part("onload")
+
+    def execute(self) -> Phase:
+        """Return a context manager for the work itself."""
+        return self.part("execute")
+
+    def offload(self) -> Phase:
+        """Return a context manager for taking states off the device; what stays there is asked of the driver."""
+        return self.part("offload")
+
+    def part(self, name: str, /, **attributes: object) -> Phase:
+        """Return a context manager for a part of this phase, such as `reload_nccl`."""
+        part = Phase(self._recorder, str(name), attributes)
+        part.in_phase = self.phase
+        return part
+
+    def begin(self, parent: trace.Span | None = None, start_time: int | None = None) -> Self:
+        """Start the span under `parent`, or under what is current: a span, else the open step."""
+        self._begin(_current_span() if parent is None else parent, start_time or time.time_ns())
+        return self
+
+    def _begin(self, parent: trace.Span, now: int) -> None:
+        recorder = self._recorder
+        step = recorder.open_step
+        if isinstance(parent, JournaledSpan):
+            parent_id, self.trace_id = parent.span_id, parent.trace_id
+        elif (found := parent.get_span_context()).is_valid:
+            parent_id, self.trace_id = found.span_id, found.trace_id.to_bytes(16, "big")
+        elif step is not None:
+            parent_id, self.trace_id = step.span_id, step.trace_id
+        else:
+            parent_id, self.trace_id = 0, recorder.ids.trace_id().to_bytes(16, "big")
+        self.span_id = recorder.ids.span_id()
+        self._ended = False
+        self._step = None if step is None else step.number
+        name, part = (self.in_phase, self._name) if self.in_phase else (self._name, "")
+        begun = (self.span_id, parent_id, self.trace_id, self._step, name, now)
+        kind = self.kind
+        if kind is not None:
+            recorder.write(SpanStarted(*begun, b"", kind.value))
+            return
+        devices = recorder.devices
+        memory = recorder.memory.recent(now)
+        if now < devices.silent_until or not devices.asked(now):
+            recorder.write(SpanStarted(*begun, memory, None, None, part))
+            return
+        recorder.write(SpanStarted(*begun, memory, None, devices.begin(now, used=bool(part)), part))
+        devices.arrived()
+        self._device_start = devices.start_clock()
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the span; a second call does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        recorder = self._recorder
+        now = end_time or time.time_ns()
+        renamed = self._name if self._renamed and not self.in_phase else None
+        if self.kind is not None:
+            recorder.write(SpanEnded(self.span_id, now, b"", *self._told(), renamed))
+            return
+        told = self._told()
+        devices = recorder.devices
+        if devices.found is None:
+            recorder.write(SpanEnded(self.span_id, now, recorder.memory.snapshot(now), *told, renamed))
+            return
+        timed = devices.stop_clock(self._step, self.span_id, self._device_start)
+        memory = recorder.memory.snapshot(now)
+        on_devices = devices.memory(now, used=bool(self.in_phase))
+        recorder.write(SpanEnded(self.span_id, now, memory, *told, renamed, on_devices, timed))
+
+    def __enter__(self) -> Self:
+        here = _current_context()
+        if self.kind is None:
+            self._begin(_current_span(here), time.time_ns())
+        self._token = _attach(_with_span(self, here))
+        return self
