@@ -11,11 +11,11 @@ class JaxDevices:
     """What JAX knows of the memory of this process's devices.
 
     Args:
-        devices: `jax.local_devices()`; those that tell nothing, such as CPUs, are left out.
+        devices: Those that tell of their memory.
     """
 
     def __init__(self, devices: list[Any]) -> None:
-        self._devices = {device.local_hardware_id or n: device for n, device in enumerate(devices)}
+        self._devices = dict(enumerate(devices))
         self._told = False
 
     def describe(self, index: int) -> tuple[str, str, int]:
@@ -24,12 +24,10 @@ class JaxDevices:
         return "", str(device.device_kind), int((device.memory_stats() or {}).get("bytes_limit", 0))
 
     def find(self) -> list[int]:
-        """Return the devices that tell of their memory, the first time."""
-        if self._told:
-            return []
+        """Return all of them, the first time."""
+        fresh = [] if self._told else list(self._devices)
         self._told = True
-        self._devices = {index: device for index, device in self._devices.items() if device.memory_stats()}
-        return list(self._devices)
+        return fresh
 
     def memory(self, *, used: bool = False) -> list[DeviceMemory]:
         """Return what is in use; JAX tells no difference between allocated and reserved where it tells no pool."""
@@ -46,8 +44,12 @@ def _memory(index: int, stats: dict[str, int]) -> DeviceMemory:
 
 
 def initialised(modules: dict[str, Any]) -> JaxDevices | None:
-    """Return the devices, if the trainer has initialised a backend; asking JAX earlier would do it."""
+    """Return the devices, if the trainer has initialised a backend; asking JAX earlier would do it.
+
+    `None` also where no device tells of its memory, such as CPUs.
+    """
     bridge = modules.get("jax._src.xla_bridge")
     if bridge is None or "jax" not in modules or not getattr(bridge, "backends_are_initialized", bool)():
         return None
-    return JaxDevices(list(modules["jax"].local_devices()))
+    devices = [device for device in modules["jax"].local_devices() if device.memory_stats()]
+    return JaxDevices(devices) if devices else None

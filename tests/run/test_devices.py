@@ -10,7 +10,7 @@ import pytest
 from otel_rl.agent.follow import Lost
 from otel_rl.device_clock import DeviceClock
 from otel_rl.device_values import DeviceValues
-from otel_rl.devices import Devices
+from otel_rl.jax_devices import JaxDevices
 from otel_rl.records import DeviceSeen, DeviceTimed, Logged, OnDevice, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, feed, logged, reducing, rows, started
 from tests.devices import GIB, Allocator, Queue
@@ -118,25 +118,36 @@ def test_without_an_initialised_device_nothing_is_asked(tmp_path: Path, records_
     assert [record for record in records_of(run) if isinstance(record, DeviceSeen)] == []
 
 
-def test_jax_is_asked_only_after_the_trainer_did(tmp_path: Path) -> None:
-    """Asking for its devices would initialise them."""
-    asked = []
-    device = SimpleNamespace(
-        local_hardware_id=0,
-        device_kind="TPU v5",
-        memory_stats=lambda: {"bytes_in_use": 3, "peak_bytes_in_use": 5, "bytes_limit": 16},
-    )
-    bridge = SimpleNamespace(backends_are_initialized=lambda: bool(asked))
-    modules = {"jax": SimpleNamespace(local_devices=lambda: [device]), "jax._src.xla_bridge": bridge}
-    written: list[object] = []
-    devices = Devices(written.append, pytest.fail, modules=modules)
-    before = devices.begin_step(0)
-    asked.append("by the trainer")
-    (memory,) = devices.begin_step(2 * S) or ()
+@needs("jax")
+def test_jax_is_not_initialised_by_us(tmp_path: Path) -> None:
+    """Asking for its devices would do it, and take their memory; CPUs tell of none, and their values are logged."""
+    script = """
+import jax, otel_rl
+from jax._src import xla_bridge
+run = otel_rl.init(agent="off", exporters=[], quiet=True)
+with run.step(0):
+    pass
+print(xla_bridge.backends_are_initialized())
+value = jax.numpy.ones(())
+run.devices.silent_until = 0
+with run.step(1):
+    run.log({"loss": value})
+print(run.devices.found, run._refusals)
+"""
 
-    assert before is None
+    assert run_python(script, tmp_path, JAX_PLATFORMS="cpu") == "False\nNone {}\n"
+
+
+def test_devices_of_jax() -> None:
+    """What a TPU tells, from its documentation: none was at hand."""
+    told = {"bytes_in_use": 3, "peak_bytes_in_use": 5, "bytes_limit": 16}
+    devices = JaxDevices([SimpleNamespace(device_kind="TPU v5", memory_stats=lambda: told)])
+    (memory,) = devices.memory()
+
+    assert devices.find() == [0]
+    assert devices.find() == []
+    assert devices.describe(0) == ("", "TPU v5", 16)
     assert (memory.allocated, memory.peak_allocated) == (3, 5)
-    assert [(seen.name, seen.total) for seen in written if isinstance(seen, DeviceSeen)] == [("TPU v5", 16)]
 
 
 def test_a_step_waits_for_its_values() -> None:

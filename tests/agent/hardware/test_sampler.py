@@ -1,0 +1,72 @@
+"""The sampler, with sources of our own."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.agent.hardware.points import Point, Sample
+from otel_rl.agent.hardware.sampler import Sampler
+from tests.collector import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Counting:
+    """A source that counts; it fails in the midst if it is to."""
+
+    def __init__(self, name: str = "counting", *, fails: bool = False) -> None:
+        self.name = name
+        self.read_times = 0
+        self._fails = fails
+
+    def read(self) -> Iterator[Point]:
+        self.read_times += 1
+        yield Point("system.cpu.utilization", self.read_times)
+        if self._fails:
+            raise OSError("gone")
+
+
+@pytest.fixture
+def sampler() -> Iterator[Sampler]:
+    sampler = Sampler(0.01, now=lambda: 7)
+    yield sampler
+    sampler.stop()
+
+
+def test_what_was_measured_is_taken_once(sampler: Sampler) -> None:
+    """In order, with the time of the clock."""
+    sampler._poll(Counting(), 0.01)
+    found: list[Sample] = []
+    wait_for(lambda: found.extend(sampler.take()) or len(found) >= 3, "nothing is measured")
+
+    assert found[:2] == [Sample("counting", 7, (Point("system.cpu.utilization", n),)) for n in (1, 2)]
+
+
+def test_what_was_measured_before_an_error_counts(sampler: Sampler) -> None:
+    """The error is counted, and the source is tried again."""
+    sampler._poll(Counting(fails=True), 0.01)
+    wait_for(lambda: sampler.failures.get(("counting", "OSError"), 0) >= 2, "no failure is counted")
+
+    assert sampler.take()[0].points == (Point("system.cpu.utilization", 1),)
+
+
+def test_gpus_are_not_asked_more_often_than_every_second(sampler: Sampler) -> None:
+    """Whatever interval is asked for: each question holds a lock of the driver."""
+    thread = threading.Thread(target=sampler._look_for, args=("nvml", lambda: [Counting("nvml/GPU-1")]), daemon=True)
+    thread.start()
+    wait_for(lambda: sampler._polls, "no device is found")
+
+    assert sampler._polls[0]._interval == 1.0
+
+
+def test_nobody_takes_what_is_measured(sampler: Sampler) -> None:
+    """It fills no memory: the oldest is dropped and counted."""
+    for n in range(5000):
+        sampler.add(Sample("host", n, ()))
+
+    assert sampler.failures == {("sampler", "queue"): 5000 - 4096}
+    assert sampler.take()[0].time == 5000 - 4096
