@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ class MemoryReader:
             self._fd = -1
 
 
+@lru_cache(maxsize=256)  # the end of one phase is mostly the start of the next
 def parse_snapshot(raw: bytes, page_size: int) -> ProcessMemory | None:
     """Return the snapshot's numbers in bytes, or `None` if it is empty.
 

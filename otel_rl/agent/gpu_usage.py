@@ -24,6 +24,11 @@ class GpuUsage:
         self._steps = 0
         self._tokens = 0.0
 
+    @property
+    def knows_energy(self) -> bool:
+        """Whether any GPU tells its energy; if none does, nobody needs to tell the steps."""
+        return bool(self._energy)
+
     def step_ended(self, tokens: float) -> None:
         """Take note of a step, and of how many tokens were trained on in it."""
         self._steps += 1

@@ -51,7 +51,9 @@ class Instruments:
         self._provider = MeterProvider(readers, resource=Resource.create(dict(run.resource)), shutdown_on_exit=False)
         self._vocabulary = vocabulary
         self._chosen = vocabulary.chosen
-        self._of_rows: set[tuple[str, Attributes]] = set()
+        self._of_rows: dict[tuple[str, Attributes], _Series] = {}
+        self._series: dict[str, _Series] = {}
+        self._rows = 0
         self._lock = threading.Lock()
         self._gauges: dict[str, dict[Attributes, float]] = defaultdict(dict)
         self._totals: dict[str, dict[Attributes, float]] = defaultdict(dict)
@@ -123,7 +125,11 @@ class Instruments:
 
     def name_devices(self, labels: Mapping[str, int]) -> None:
         """Take note of the UUID of each device that names have an index for."""
-        self._devices = {label: uuid for uuid, label in labels.items() if "/" not in uuid}
+        devices = {label: uuid for uuid, label in labels.items() if "/" not in uuid}
+        if devices != self._devices:
+            self._devices = devices
+            with self._lock:
+                self._forget_rows()
 
     def show_totals(self, metric: str, attribute: str, totals: Mapping[str, int]) -> None:
         """Set the counters of `metric`, one for each value of the attribute."""
@@ -164,30 +170,31 @@ class Instruments:
                 self._forget_rows()
             if not row.late:
                 self._gauges[semconv.METRIC_STEP_CURRENT][()] = row.step
-            shown: set[tuple[str, Attributes]] = set()
+            self._rows += 1
             for name, value in row.values.items():
-                self._show_value(name, value, shown)
+                series = self._series.get(name) or self._resolve(name)
+                if series is not None and series.row != self._rows:
+                    series.row = self._rows
+                    series.table[series.attributes] = value * series.factor
         nonfinite = Counter(row.nonfinite)
         nonfinite.update(name for name, value in row.values.items() if not math.isfinite(value))
         for name, count in nonfinite.items():
             self._counters[semconv.METRIC_NUMERICS_NONFINITE].add(count, {semconv.METRIC_NAME: name})
 
-    def _show_value(self, name: str, value: float, shown: set[tuple[str, Attributes]]) -> None:
+    def _resolve(self, name: str) -> _Series | None:
+        """Return where a logged value is shown; `None` if there are too many series, which is counted."""
         metric, attributes, factor = self._meaning(name)
         attributes = tuple((k, self._device(v) if k == semconv.HW_ID else v) for k, v in attributes)
-        key = (metric, attributes)
-        if key in shown:  # of two names of one thing the trainer's own comes first, before what is derived
-            return
-        shown.add(key)
-        if key not in self._of_rows:
-            if len(self._of_rows) >= _MOST_SERIES:
-                overflow: Attributes = ((semconv.ERROR_TYPE, "series_limit"),)
-                self._totals[semconv.METRIC_TELEMETRY_DROPPED][overflow] = (
-                    self._totals[semconv.METRIC_TELEMETRY_DROPPED].get(overflow, 0) + 1
-                )
-                return
-            self._of_rows.add(key)
-        self._table(metric)[attributes] = value if factor == 1 else value * factor
+        series = self._of_rows.get((metric, attributes))
+        if series is None and len(self._of_rows) >= _MOST_SERIES:
+            overflow: Attributes = ((semconv.ERROR_TYPE, "series_limit"),)
+            dropped = self._totals[semconv.METRIC_TELEMETRY_DROPPED]
+            dropped[overflow] = dropped.get(overflow, 0) + 1
+            return None
+        if series is None:
+            series = self._of_rows[metric, attributes] = _Series(self._table(metric), attributes, factor)
+        self._series[name] = series
+        return series
 
     def _show_allocator(self, journal: Journal, index: int, memory: DeviceMemory, who: Attributes) -> None:
         seen = journal.devices.get(index)
@@ -209,9 +216,25 @@ class Instruments:
         return semconv.METRIC_METRIC, ((semconv.METRIC_NAME, name),), 1.0
 
     def _forget_rows(self) -> None:
-        for metric, attributes in self._of_rows:
-            self._table(metric).pop(attributes, None)
+        for series in self._of_rows.values():
+            series.table.pop(series.attributes, None)
         self._of_rows.clear()
+        self._series.clear()
+
+
+class _Series:
+    """Where the values of a name are shown; of two names of one thing the first one in a row counts.
+
+    That is the trainer's own name, before what is derived.
+    """
+
+    __slots__ = ("attributes", "factor", "row", "table")
+
+    def __init__(self, table: dict[Attributes, float], attributes: Attributes, factor: float) -> None:
+        self.table = table
+        self.attributes = attributes
+        self.factor = factor
+        self.row = 0
 
 
 def _seconds(span: Span) -> float:

@@ -125,10 +125,10 @@ class Ledger:
     def outlook(self, account: Account, limit: float, room: float | None = None) -> Outlook | None:
         """Return when memory runs out and why; `None` where it does not grow for sure, by much, and still."""
         entries = self._books[account].entries
-        if not entries or entries[-1].level - entries[0].level < _MATERIAL * limit / 2:  # mostly so: no need to fit
-            return None
+        if limit <= 0 or not entries or entries[-1].level - entries[0].level < _MATERIAL * limit / 2:
+            return None  # mostly so: there is no need to fit
         found = trend([entry.step for entry in entries], [entry.level for entry in entries])
-        if found is None or found.low <= 0 or limit <= 0:
+        if found is None or found.low <= 0:
             return None
         if found.slope * (entries[-1].step - entries[0].step) < _MATERIAL * limit or not _grows_still(entries):
             return None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from otel_rl.semconv.recognise import Vocabulary
 
 _NS = 1_000_000_000
+_LOOK_EVERY_NS = 250_000_000
 _GPU_NAMES = {
     semconv.METRIC_HW_GPU_UTILIZATION: ("util", 100.0),
     semconv.METRIC_HW_GPU_MEMORY_USAGE: ("mem_gb", 2.0**-30),
@@ -65,7 +66,7 @@ class Measurements:
         self._node = next((os.environ[name] for name in _NODE_VARIABLES if name in os.environ), "0")
         self._usage = GpuUsage()
         self._waiting: dict[int, Machine] = {}
-        self._flushed_at = 0
+        self._flushed_at = self._looked_at = 0
         self._host: dict[str, float] = {}
 
     def take(
@@ -79,11 +80,14 @@ class Measurements:
             now: Unix nanoseconds.
             all_of_it: Whether nothing waits for the flush interval any more.
         """
+        for item in items:
+            if isinstance(item, Row) and not item.late and self._usage.knows_energy:
+                self._usage.step_ended(self._tokens(item))
+        if now - self._looked_at < _LOOK_EVERY_NS and not all_of_it:
+            return []
+        self._looked_at = now
         live = {name: journal for name, journal in journals.items() if not journal.over}
         self._sampler.watch([_watched(journal) for journal in live.values()])
-        for item in items:
-            if isinstance(item, Row) and not item.late:
-                self._usage.step_ended(self._tokens(item))
         samples = self._sampler.take()
         began = min((journal.started.time for journal in journals.values()), default=now)
         for sample in samples:

@@ -130,7 +130,8 @@ class Agent:
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
         if (self._unsaved or over) and self._save():
             self._finished |= dict.fromkeys(over, self._outbox.end)
-        self._instruments.name_devices(self._reducer.state.labels)
+        if items:
+            self._instruments.name_devices(self._reducer.state.labels)
         self._instruments.show(items)
         self._show_memory(now)
         write_reports(self._directory.path, items)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from otel_rl.records import Tabled
 
 logger = logging.getLogger(__name__)
+_KEEPING = frozenset({("mean",), ("max",), ("min",), ("sum",), ("last",), ("geomean",)})
+"""Statistics that are the value itself where there is one value, which is the common case."""
 
 
 def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], dict[str, int]]:
@@ -27,6 +29,9 @@ def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], 
     values: dict[str, Number] = {}
     for logged, by in step.values.items():
         reduction = reductions.of(logged)
+        if len(by) == 1 and reduction.statistics in _KEEPING and reduction.name not in values:
+            (values[reduction.name],) = by.values()
+            continue
         given = list(by.values())
         weights = step.weights.get(logged, {})
         of_each = [weights.get(journal, 1.0) for journal in by] if weights else None
