@@ -134,8 +134,8 @@ class Sampler:
 
     def _poll(self, source: Source, interval: float) -> None:
         poll = _Poll(source, interval, self, self._stopped, self._now)
-        self._polls = [*self._polls, poll]  # a new list: another thread may go through the old one
         poll.start()
+        self._polls = [*self._polls, poll]  # a new list: another thread may go through the old one
 
 
 class _Poll(threading.Thread):
