@@ -52,11 +52,12 @@ def measure() -> list[Table]:
                 pass
 
         def phase_on_a_device() -> None:
-            run.devices.found, run.devices._clock = device, clock
+            devices.found, devices._clock, devices.silent_until = device, clock, 0
             with run.phase("x"):
                 pass
-            run.devices.found, run.devices._clock = None, None
+            devices.found, devices._clock = None, None
 
+        devices = run.devices
         device, clock = ImaginaryDevice(), DeviceClock(PassedEvent, bool)
         flush = provider.force_flush
         bare = [Contestant("otel_rl run.phase", phase), Contestant(_PEER, span, flush)]
