@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_rl.agent.state import OpenPhase, Timed
+    from otel_rl.agent.stragglers import Straggler
     from otel_rl.export import AttributeValue
     from otel_rl.ids import SpanIds
     from otel_rl.records import DeviceTimed, Happened, SpanEnded, SpanStarted, Started
@@ -79,6 +80,17 @@ def timed(span: Span, measured: DeviceTimed) -> Span:
         semconv.PHASE_DEVICE_OFFSET: measured.offset,
     }
     return replace(span, attributes=span.attributes | told)
+
+
+def straggler(found: Straggler, step: int, host: str, time: int) -> Event:
+    """Return the event that names a straggler."""
+    attributes: dict[str, AttributeValue] = {
+        semconv.PHASE: found.phase,
+        semconv.HOST_NAME: host,
+        semconv.STRAGGLER_SCORE: found.score,
+        semconv.STRAGGLER_DELAY: found.seconds,
+    }
+    return Event(semconv.EVENT_STRAGGLER, time, attributes, step, found.rank)
 
 
 def root(

@@ -158,10 +158,11 @@ class Agent:
         return over and name not in self._finished and not self._reducer.has_open(name)
 
     def _show_memory(self, now: int) -> None:
-        """Show what the ledger says; not at each look, since it goes through all steps that it knows."""
+        """Show what the ledger and the stragglers are; not at each look, since they go through all steps known."""
         if now - self._shown_memory_at > _LEDGER_NS:
             self._shown_memory_at = now
             self._instruments.show_points("ledger", self._reducer.forensics.points(self._reducer.state.journals))
+            self._instruments.show_points("stragglers", self._reducer.stragglers.points())
 
     def _show_delivery(self) -> None:
         by_exporter = {d.label: d for d in self._destinations}

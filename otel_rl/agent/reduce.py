@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from otel_rl.agent import assemble, derive, rows
 from otel_rl.agent.intake import Intake
 from otel_rl.agent.state import Journal, OpenStep, State
+from otel_rl.agent.stragglers import Stragglers
 from otel_rl.ids import step_ids
 from otel_rl.records import (
     Record,
@@ -50,6 +51,7 @@ class Reducer:
     Attributes:
         state: What it remembers.
         forensics: What it notices on the way.
+        stragglers: Who falls behind.
         failed: Records that it could not take in.
     """
 
@@ -68,6 +70,7 @@ class Reducer:
         self._vocabulary = vocabulary
         self._model = model
         self._deadline = int(deadline * _NS)
+        self.stragglers = Stragglers()
         self._intake = Intake(self.state, vocabulary)
         self.forensics = self._intake.forensics
         self.failed = 0
@@ -162,6 +165,8 @@ class Reducer:
         late = number <= self.state.closed.get(attempt, -1)
         items = self._intake.items
         items.extend(step.spans)
+        for straggler in self.stragglers.take(step.spans):
+            items.append(assemble.straggler(straggler, number, self._host_of(attempt, straggler.rank), step.time))
         if step.begun and step.ended and not late:
             items.append(assemble.root(ids, attempt, number, step.begun, step.ended, step.attributes, step.error))
         ranks = {journal: known.started.rank for journal, known in self.state.journals.items()}
@@ -174,6 +179,10 @@ class Reducer:
             row = rows.row(ids, attempt, number, step, values, nonfinite)
             items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late))
         items.extend(rows.tables(attempt, number, step.tables, ranks))
+
+    def _host_of(self, attempt: int, rank: int) -> str:
+        ranks = (journal for journal in self._journals_of(attempt) if journal.is_rank)
+        return next((journal.started.host for journal in ranks if journal.started.rank == rank), "")
 
     def _learn(self, names: Iterable[str]) -> None:
         if self._vocabulary.learn(names):
