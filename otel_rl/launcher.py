@@ -33,6 +33,8 @@ def find_place(environ: Mapping[str, str]) -> Place:
         names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
         mpi_job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid")
         return _place(environ, *names, f"mpi-{_digest(mpi_job)}" if mpi_job else None)
+    if "PMI_RANK" in environ:  # MPICH and Intel MPI, which name no job that all ranks of all machines see
+        return _place(environ, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", None)
     return Place()
 
 

@@ -59,6 +59,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         model_parameters: Trainable parameters of the model, for FLOP/s.
         flops_per_token: FLOPs for training on one token, where that is not 6 for each parameter.
         peak_flops: FLOP/s that one device can do, for the model FLOPs utilisation.
+        trace_ratio: Which share of the steps leaves as traces; slow and failed steps, and those with an evaluation
+            or a checkpoint, always do.
         hardware: Whether GPUs, host, processes and cgroup are measured.
         collection_interval: Seconds between two measurements; of GPUs at least one.
         flush_interval: Seconds after which trackers get what was measured.
@@ -76,6 +78,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     model_parameters: float = 0.0
     flops_per_token: float = 0.0
     peak_flops: float = 0.0
+    trace_ratio: float = 1.0
     hardware: bool = True
     collection_interval: float = 10.0
     flush_interval: float = 10.0
@@ -148,7 +151,7 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
     environ = os.environ if environ is None else environ
     place = find_place(environ)
     layers: dict[str, Mapping[str, object]] = {  # a later one wins
-        "launcher": msgspec.structs.asdict(place),
+        "launcher": msgspec.structs.asdict(place) | _sampler(environ),
         "file": _from_file(environ),
         "environment": _from_environment(environ),
         "keyword": keywords,
@@ -159,6 +162,18 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
             if value is not None and (name, value) != ("id", ""):
                 chosen[name] = _convert(name, value, source)
     return _complete(Settings(**chosen), place)
+
+
+def _sampler(environ: Mapping[str, str]) -> dict[str, object]:
+    """Return the ratio that OpenTelemetry's own variables ask for; its specification has 1 where none is told."""
+    sampler = environ.get("OTEL_TRACES_SAMPLER", "").removeprefix("parentbased_")
+    if sampler == "traceidratio":
+        text = environ.get("OTEL_TRACES_SAMPLER_ARG", "1")
+        try:
+            return {"trace_ratio": float(text)}
+        except ValueError:
+            raise SettingsError(f"OTEL_TRACES_SAMPLER_ARG={text!r}: expected a ratio such as 0.1") from None
+    return {"trace_ratio": 0.0} if sampler == "always_off" else {}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
@@ -274,6 +289,8 @@ def _check_numbers(settings: Settings) -> None:
                 statistics.parse(statistic)
             except ValueError as error:
                 raise SettingsError(f"reduce={{{pattern!r}: {chosen!r}}}: {error}") from None
+    if not 0 <= settings.trace_ratio <= 1:
+        raise SettingsError(f"trace_ratio={settings.trace_ratio}: must be between 0 and 1")
     for quantile in settings.quantiles:
         if not 0 <= quantile <= 1:
             raise SettingsError(f"quantiles={settings.quantiles}: {quantile} is not between 0 and 1")

@@ -39,6 +39,7 @@ def init(
     model_parameters: float | None = None,
     flops_per_token: float | None = None,
     peak_flops: float | None = None,
+    trace_ratio: float | None = None,
     hardware: bool | None = None,
     collection_interval: float | None = None,
     flush_interval: float | None = None,

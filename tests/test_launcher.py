@@ -43,6 +43,7 @@ OPENMPI = {
         ({"SLURM_JOB_ID": "4242", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, Place()),  # a batch script's own shell
         (OPENMPI, Place(1, 4, 2, "mpi-")),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, Place(1, 4)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"}, Place(2, 8, 4)),
         (SLURM | TORCHRUN, Place(5, 16, 4, "torchrun-")),  # torchrun started by srun: the inner launcher counts
         ({"RANK": "", "WORLD_SIZE": "x"}, Place()),
     ],

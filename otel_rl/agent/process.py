@@ -22,6 +22,7 @@ from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.naming import Reductions
 from otel_rl.agent.reduce import Reducer
+from otel_rl.agent.sampling import TraceSampler
 from otel_rl.agent.state import Checkpoint
 from otel_rl.agent.trackers import TrackerRows
 from otel_rl.cadence import Cadence
@@ -77,6 +78,7 @@ class Agent:
         self._trackers = TrackerRows(
             Cadence(how.log_every, how.log_first, how.log_window), Filter(how.metrics), reductions, how.name_limit
         )
+        self._traces = TraceSampler(how.trace_ratio, vocabulary.phase)
         self._instruments = Instruments(run, [reader.reader for reader in self._readers], vocabulary)
         self._sampler = Sampler(how.collection_interval, io=how.gpu_io)
         self._measurements = Measurements(
@@ -126,7 +128,8 @@ class Agent:
             items += self._reducer.tick(now)
         near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
         measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
-        self._unsaved += self._trackers.of([*items, *measured], self._reducer.state)
+        leaving = self._traces.of([*items, *measured])
+        self._unsaved += self._trackers.of(leaving, self._reducer.state)
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
         if (self._unsaved or over) and self._save():
             self._finished |= dict.fromkeys(over, self._outbox.end)
@@ -176,6 +179,7 @@ class Agent:
             "outbox_retention": outbox,
             "not_understood": self._reducer.failed,
             "name_limit": self._trackers.dropped,
+            "not_sampled": self._traces.left_out,
         }
         show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, losses)
 
