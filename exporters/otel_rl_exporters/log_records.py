@@ -7,7 +7,6 @@ table and `rl.run.config` the parameters. Every other record is passed over.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from pathlib import Path
 from pkgutil import resolve_name
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
-from otel_rl import semconv
-from otel_rl.export import Params, Row, RunInfo, Table
+from otel_rl.export import Params, Row, Table
+from otel_rl.step_events import item_of, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from opentelemetry.sdk._logs import ReadableLogRecord
 
-    from otel_rl.export import Exporter
+    from otel_rl.export import Exporter, RunInfo
 
 
 _Item = Row | Params | Table
@@ -120,48 +118,9 @@ class WandbLogRecords(RowLogRecordExporter):
 def _by_run(batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[_Item]]]:
     runs: dict[str, tuple[RunInfo, list[_Item]]] = {}
     for record in batch:
-        if item := _item(record):
-            run = _run(record.resource.attributes)
+        log = record.log_record
+        time = log.timestamp or log.observed_timestamp or 0
+        if item := item_of(log.event_name or "", time, log.attributes or {}, log.body):
+            run = run_of(record.resource.attributes)
             runs.setdefault(run.directory, (run, []))[1].append(item)
     return list(runs.values())
-
-
-def _item(record: ReadableLogRecord) -> _Item | None:
-    log = record.log_record
-    attributes: Mapping[str, Any] = log.attributes or {}
-    time = log.timestamp or log.observed_timestamp or 0
-    if log.event_name == semconv.EVENT_STEP_METRICS:
-        return Row(
-            step=attributes[semconv.LOOP_ITERATION],
-            time_unix_nano=time,
-            values=dict(attributes[semconv.STEP_VALUES]),
-            attempt=attributes.get(semconv.RUN_ATTEMPT, 0),
-            missing_ranks=tuple(attributes.get(semconv.STEP_MISSING_RANKS, ())),
-            late=attributes.get(semconv.STEP_LATE, False),
-        )
-    if log.event_name == semconv.EVENT_TABLE:
-        rows: Any = log.body or ()
-        return Table(
-            name=attributes[semconv.TABLE_NAME],
-            step=attributes[semconv.LOOP_ITERATION],
-            time_unix_nano=time,
-            columns=tuple(attributes[semconv.TABLE_COLUMNS]),
-            rows=tuple(map(tuple, rows)),
-            attempt=attributes.get(semconv.RUN_ATTEMPT, 0),
-            ranks=tuple(attributes.get(semconv.TABLE_RANKS, ())),
-            cut_rows=attributes.get(semconv.TABLE_CUT_ROWS, 0),
-        )
-    if log.event_name == semconv.EVENT_RUN_CONFIG:
-        return Params(time, dict(attributes[semconv.RUN_CONFIG_VALUES]))
-    return None
-
-
-def _run(resource: Mapping[str, Any]) -> RunInfo:
-    service = resource.get("service.name", "unknown_service")
-    id_, project = resource.get(semconv.RUN_ID, service), resource.get(semconv.RUN_PROJECT, service)
-    directory = Path(os.environ.get("OTEL_RL_DIR", "runs")).absolute() / _file_name(project) / _file_name(id_)
-    return RunInfo(id_, project, resource.get(semconv.RUN_NAME, id_), str(directory), dict(resource))
-
-
-def _file_name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-") or "run"

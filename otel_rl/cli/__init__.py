@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo` and `otel-rl agent`."""
+"""The command line: `otel-rl demo`, `otel-rl agent` and `otel-rl bridge`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from otel_rl.agent.process import log_to_stderr, run_agent
+from otel_rl.cli.bridge import bridge
 from otel_rl.cli.demo.command import demo
 
 
@@ -38,4 +39,5 @@ def agent(run_dir: Path, *, once: bool) -> None:
     os._exit(0 if complete else 1)  # a destination that hangs must not keep the process
 
 
+main.add_command(bridge)
 main.add_command(demo)

@@ -1,0 +1,80 @@
+"""`otel-rl bridge`."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import threading
+from pathlib import Path
+
+import click
+
+from otel_rl.agent.process import log_to_stderr
+
+
+@click.command()
+@click.option("--exporter", "exporters", multiple=True, default=["jsonl"], show_default=True, help="A destination.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option("--http", default="127.0.0.1:4318", show_default=True, help="Address of OTLP/HTTP.")
+@click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="Address of OTLP/gRPC; empty for none.")
+@click.option("--token-file", type=click.Path(exists=True, path_type=Path), help="Holds the bearer token of senders.")
+@click.option("--tls-cert", type=click.Path(exists=True, path_type=Path))
+@click.option("--tls-key", type=click.Path(exists=True, path_type=Path))
+def bridge(
+    exporters: tuple[str, ...],
+    directory: Path,
+    http: str,
+    grpc: str,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> None:
+    """Bring OTLP from any SDK to trackers: the log event rl.step.metrics is a row, exactly once per step."""
+    from otel_rl import export, plugins
+    from otel_rl.bridge import rpc
+    from otel_rl.bridge.http import HttpServer
+    from otel_rl.bridge.runs import Runs
+    from otel_rl.settings import SettingsError
+
+    log_to_stderr()
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together")
+    token = token_file.read_text().strip() if token_file else ""
+    host, _, port = http.rpartition(":")
+    try:
+        for name in exporters:
+            plugins.check(export.ENTRY_POINT_GROUP, name, {})
+        runs = Runs(directory.absolute(), [(name, {}) for name in exporters])
+        runs.resume()
+        server = HttpServer((host, int(port)), runs, token, _tls(tls_cert, tls_key))
+        other = rpc.serve(grpc, runs, token, _credentials(tls_cert, tls_key)) if grpc else None
+    except (SettingsError, OSError, RuntimeError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    shown = f"http {host}:{server.server_port}" + (f", grpc port {other[1]}" if other else "")
+    click.echo(f"otel-rl bridge: {shown}; {', '.join(exporters)} into {directory}", err=True)
+    stopped.wait()
+    server.shutdown()
+    if other:
+        other[0].stop(1).wait()
+    if not runs.close():
+        click.echo("not everything was delivered; the next bridge with this directory goes on", err=True)
+
+
+def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if cert is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context
+
+
+def _credentials(cert: Path | None, key: Path | None) -> object:
+    if cert is None or key is None:
+        return None
+    import grpc
+
+    return grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])

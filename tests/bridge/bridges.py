@@ -1,0 +1,110 @@
+"""A bridge in a process of its own, and requests to it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from tests.collector import free_port, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+class Bridge:
+    """`otel-rl bridge` on ports of its own.
+
+    Args:
+        directory: Where runs lie.
+        options: More of the command line.
+    """
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self.http, self.grpc = free_port(), free_port()
+        self._options = options
+        self._log = directory.parent / f"{directory.name}.log"
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        ports = ["--http", f"127.0.0.1:{self.http}", "--grpc", f"127.0.0.1:{self.grpc}"]
+        command = [sys.executable, "-m", "otel_rl.cli", "bridge", "--dir", str(self.directory), *ports, *self._options]
+        before = self.log.count("otel-rl bridge:")
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ)
+        wait_for(lambda: self.log.count("otel-rl bridge:") > before or process.poll() is not None, "no bridge", 60)
+        return process
+
+    @property
+    def log(self) -> str:
+        """What it said."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    def kill(self) -> None:
+        """End it as a machine that is switched off would."""
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        """Start another one in its place."""
+        self.process = self._start()
+
+    def stop(self) -> None:
+        """End it in order."""
+        self.process.terminate()
+        self.process.wait(60)
+
+    def post(self, body: bytes, path: str = "/v1/logs", **headers: str) -> tuple[int, bytes]:
+        """Send a request; return status and body of the answer. `_` in a header's name is a dash."""
+        given = {"Content-Type": "application/x-protobuf"} | {k.replace("_", "-"): v for k, v in headers.items()}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http}{path}", data=body, headers=given)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def send(self, request: ExportLogsServiceRequest, *, compress: bool = False) -> ExportLogsServiceResponse:
+        """Send a request that must be taken; return the answer."""
+        body = request.SerializeToString()
+        headers = {"Content_Encoding": "gzip"} if compress else {}
+        status, answer = self.post(gzip.compress(body) if compress else body, **headers)
+        assert status == 200, answer
+        return ExportLogsServiceResponse.FromString(answer)
+
+
+def any_value(value: Any) -> AnyValue:
+    if isinstance(value, dict):
+        return AnyValue(kvlist_value={"values": pairs(value)})
+    if isinstance(value, list):
+        return AnyValue(array_value={"values": [any_value(item) for item in value]})
+    kind = {bool: "bool_value", int: "int_value", float: "double_value", str: "string_value"}[type(value)]
+    return AnyValue(**{kind: value})
+
+
+def pairs(values: Mapping[str, Any]) -> list[KeyValue]:
+    return [KeyValue(key=key, value=any_value(value)) for key, value in values.items()]
+
+
+def step_metrics(
+    run: str | None, steps: Mapping[int, Mapping[str, float]], event: str = "rl.step.metrics"
+) -> ExportLogsServiceRequest:
+    """Return what any SDK in any language would send of steps."""
+    request = ExportLogsServiceRequest()
+    of_resource = request.resource_logs.add()
+    if run is not None:
+        of_resource.resource.attributes.extend(pairs({"rl.run.id": run, "rl.run.project": "p"}))
+    scope = of_resource.scope_logs.add()
+    for step, values in steps.items():
+        record = scope.log_records.add(event_name=event, time_unix_nano=10**18 + step)
+        record.attributes.extend(pairs({"rl.loop.iteration": step, "rl.step.values": dict(values)}))
+    return request

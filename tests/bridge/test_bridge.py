@@ -1,0 +1,282 @@
+"""The bridge: OTLP from anybody to trackers, exactly per step."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import ssl
+import subprocess
+import threading
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+
+import otel_rl
+from otel_rl.bridge.receive import take
+from otel_rl.bridge.runs import Runs
+from tests.bridge.bridges import Bridge, step_metrics
+from tests.collector import wait_for
+from tests.processes import rows_of
+from tests.real_parts import needs, needs_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[Bridge]:
+    bridge = Bridge(tmp_path / "bridged")
+    yield bridge
+    bridge.kill()
+
+
+def rows(bridge: Bridge, run: str, count: int) -> list[dict[str, Any]]:
+    """Return the rows of a run, when there are as many."""
+    run_dir = bridge.directory / "p" / run
+    wait_for(lambda: len(rows_of(run_dir)) >= count, f"there are no {count} rows of {run}; {bridge.log}")
+    return rows_of(run_dir)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_a_run_arrives_as_it_was(
+    protocol: str, bridge: Bridge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an agent sends over OTLP makes the same rows as its own exporter, NaN and large integers included."""
+    port = bridge.http if protocol.startswith("http") else bridge.grpc
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    run = otel_rl.init(dir=tmp_path, project="p", id="run-7", quiet=True, hardware=False, config={"lr": 0.5})
+    for n in range(50):
+        with run.step(n), run.phase("generate"):
+            pass
+        run.log({"loss": math.nan if n == 7 else n / 3, "tokens": 2**53 + n, "eval/acc/mean@4": 0.5})
+    assert run.finish(60)
+    keys = ("step", "time_unix_nano", "values")
+
+    assert [[row[key] for key in keys] for row in rows(bridge, "run-7", 50)] == [
+        [row[key] for key in keys] for row in rows_of(run.dir)
+    ]
+
+
+def test_several_runs_at_once(bridge: Bridge) -> None:
+    """Each has its own rows, however requests come."""
+    runs = [f"run-{n}" for n in range(4)]
+
+    def send(run: str) -> None:
+        for n in range(30):
+            bridge.send(step_metrics(run, {n: {"loss": float(n)}}), compress=n % 2 == 0)
+
+    senders = [threading.Thread(target=send, args=(run,)) for run in runs]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+
+    for run in runs:
+        assert [row["step"] for row in rows(bridge, run, 30)] == list(range(30))
+
+
+def test_what_is_sent_again_is_taken_once(bridge: Bridge) -> None:
+    """A sender that heard no answer repeats itself; over a restart of the bridge too."""
+    for _ in range(3):
+        bridge.send(step_metrics("run", {n: {"loss": float(n)} for n in range(5)}))
+    rows(bridge, "run", 5)
+    bridge.kill()
+    bridge.restart()
+    bridge.send(step_metrics("run", {n: {"loss": float(n)} for n in range(7)}))
+
+    assert [row["step"] for row in rows(bridge, "run", 7)] == list(range(7))
+
+
+def test_what_was_answered_survives_a_kill(bridge: Bridge) -> None:
+    """It is on disk before the answer; the next bridge delivers it without being sent anything."""
+    for n in range(200):
+        bridge.send(step_metrics("run", {n: {"loss": float(n)}}))
+    bridge.kill()
+    bridge.restart()
+
+    assert {row["step"] for row in rows(bridge, "run", 200)} == set(range(200))
+
+
+def test_a_run_without_a_name_is_refused(bridge: Bridge) -> None:
+    """The answer says truly how many records were not taken, and why; the others were."""
+    request = step_metrics("run", {0: {"loss": 1.0}})
+    request.MergeFrom(step_metrics(None, {1: {"loss": 1.0}, 2: {"loss": 1.0}}))
+    answer = bridge.send(request)
+
+    assert answer.partial_success.rejected_log_records == 2
+    assert "rl.run.id" in answer.partial_success.error_message
+    assert len(rows(bridge, "run", 1)) == 1
+
+
+def test_a_record_that_makes_no_sense_is_refused_alone(bridge: Bridge) -> None:
+    """Without a step; with a value that is no number."""
+    request = step_metrics("run", {0: {"loss": 1.0}, 1: {"loss": "high"}, 2: {"loss": 2.0}})  # type: ignore[dict-item]
+    answer = bridge.send(request)
+
+    assert answer.partial_success.rejected_log_records == 1
+    assert "loss" in answer.partial_success.error_message
+    assert [row["step"] for row in rows(bridge, "run", 2)] == [0, 2]
+
+
+def test_metrics_belong_to_no_step(bridge: Bridge) -> None:
+    """They are refused, all of them, and the answer says what to send."""
+    request = ExportMetricsServiceRequest()
+    metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="loss")
+    metric.gauge.data_points.add(as_double=1.0)
+    metric.gauge.data_points.add(as_double=2.0)
+    status, body = bridge.post(request.SerializeToString(), "/v1/metrics")
+    answer = ExportMetricsServiceResponse.FromString(body)
+
+    assert status == 200
+    assert answer.partial_success.rejected_data_points == 2
+    assert "rl.step.metrics" in answer.partial_success.error_message
+
+
+def test_json(bridge: Bridge) -> None:
+    """OTLP's JSON, with ids in hex, as a browser or a shell script sends it."""
+    value = {"key": "loss", "value": {"doubleValue": 0.5}}
+    attributes = [
+        {"key": "rl.loop.iteration", "value": {"intValue": "3"}},
+        {"key": "rl.step.values", "value": {"kvlistValue": {"values": [value]}}},
+    ]
+    record = {"timeUnixNano": "5", "eventName": "rl.step.metrics", "traceId": "ab" * 16, "attributes": attributes}
+    resource = [{"key": "rl.run.id", "value": {"stringValue": "run"}}]
+    resource.append({"key": "rl.run.project", "value": {"stringValue": "p"}})
+    request = {"resourceLogs": [{"resource": {"attributes": resource}, "scopeLogs": [{"logRecords": [record]}]}]}
+    status, body = bridge.post(json.dumps(request).encode(), Content_Type="application/json")
+
+    assert (status, json.loads(body)) == (200, {})
+    assert rows(bridge, "run", 1)[0]["values"] == {"loss": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "headers", "status"),
+    [
+        (b"x", "/v1/logs", {}, 400),
+        (b"{", "/v1/logs", {"Content_Type": "application/json"}, 400),
+        (b"", "/v1/profiles", {}, 404),
+        (b"", "/", {}, 404),
+        (b"", "/v1/logs", {"Content_Type": "text/plain"}, 415),
+        (b"no gzip", "/v1/logs", {"Content_Encoding": "gzip"}, 400),
+        (b"", "/v1/logs", {"Content_Encoding": "zstd"}, 400),
+        (gzip.compress(b"\0" * (65 << 20)), "/v1/logs", {"Content_Encoding": "gzip"}, 413),
+        (b"\0" * ((16 << 20) + 1), "/v1/logs", {}, 413),
+    ],
+)
+def test_bad_requests(body: bytes, path: str, headers: dict[str, str], status: int, bridge: Bridge) -> None:
+    """Each is answered with what is wrong, and the bridge goes on."""
+    try:
+        answered, _ = bridge.post(body, path, **headers)
+    except OSError:  # it closes the connection rather than to read what is too much
+        answered = 413
+
+    assert answered == status
+    assert bridge.send(step_metrics("run", {0: {"loss": 1.0}})).partial_success.rejected_log_records == 0
+
+
+def test_nobody_comes_in_without_the_token(tmp_path: Path) -> None:
+    """Over HTTP and over gRPC."""
+    (tmp_path / "token").write_text("secret\n")
+    bridge = Bridge(tmp_path / "bridged", "--token-file", str(tmp_path / "token"))
+    request = step_metrics("run", {0: {"loss": 1.0}})
+    statuses = [
+        bridge.post(request.SerializeToString(), **headers)[0]
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer secret"})
+    ]
+    stub = LogsServiceStub(grpc.insecure_channel(f"127.0.0.1:{bridge.grpc}"))
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.Export(request)
+    answer = stub.Export(request, metadata=[("authorization", "Bearer secret")])
+    bridge.kill()
+
+    assert statuses == [401, 401, 200]
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert answer.partial_success.rejected_log_records == 0
+
+
+@needs_program("openssl")
+def test_tls(tmp_path: Path) -> None:
+    """A sender that trusts the certificate comes in; nobody does without encryption."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=bridge"]
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(["openssl", "req", *made, *files], check=True, capture_output=True)
+    bridge = Bridge(tmp_path / "bridged", "--tls-cert", str(cert), "--tls-key", str(key))
+    request = step_metrics("run", {0: {"loss": 1.0}})
+    trusting = ssl.create_default_context(cafile=str(cert))
+    post = urllib.request.Request(
+        f"https://127.0.0.1:{bridge.http}/v1/logs",
+        request.SerializeToString(),
+        {"Content-Type": "application/x-protobuf"},
+    )
+    with urllib.request.urlopen(post, timeout=30, context=trusting) as answer:
+        over_http = answer.status
+    credentials = grpc.ssl_channel_credentials(cert.read_bytes())
+    over_grpc = LogsServiceStub(grpc.secure_channel(f"127.0.0.1:{bridge.grpc}", credentials)).Export(request)
+    with pytest.raises(OSError):  # noqa: PT011 - whichever way the connection ends
+        bridge.post(request.SerializeToString())
+    bridge.kill()
+
+    assert over_http == 200
+    assert over_grpc.partial_success.rejected_log_records == 0
+
+
+def test_a_place_that_cannot_be_written_asks_for_patience(bridge: Bridge) -> None:
+    """Nothing is taken; the sender is to come again, and is taken then."""
+    bridge.directory.mkdir()
+    (bridge.directory / "p").write_text("in the way")
+    request = step_metrics("run", {0: {"loss": 1.0}})
+    status, _ = bridge.post(request.SerializeToString())
+    (bridge.directory / "p").unlink()
+    bridge.send(request)
+
+    assert status == 503
+    assert len(rows(bridge, "run", 1)) == 1
+
+
+def test_too_many_runs_ask_for_patience(tmp_path: Path) -> None:
+    """Beyond the limit nothing is taken, and the sender is told to come again."""
+    runs = Runs(tmp_path, [("jsonl", {})], most=1)
+    take("logs", step_metrics("a", {0: {"loss": 1.0}}), runs)
+
+    with pytest.raises(OSError, match="1 runs are open"):
+        take("logs", step_metrics("b", {0: {"loss": 1.0}}), runs)
+    assert runs.close()
+
+
+@needs("tensorboard")
+def test_a_plain_sdk_reaches_tensorboard(tmp_path: Path) -> None:
+    """OpenTelemetry's own logging API, without a line of ours in the trainer."""
+    from opentelemetry._logs import LogRecord
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+    from opentelemetry.sdk.resources import Resource
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    bridge = Bridge(tmp_path / "bridged", "--exporter", "tensorboard")
+    provider = LoggerProvider(Resource({"rl.run.id": "run", "rl.run.project": "p"}))
+    provider.add_log_record_processor(
+        BatchLogRecordProcessor(OTLPLogExporter(f"http://127.0.0.1:{bridge.http}/v1/logs"))
+    )
+    for step in range(1000):
+        attributes = {"rl.loop.iteration": step, "rl.step.values": {"loss": 1 / (step + 1)}}
+        provider.get_logger("trainer").emit(LogRecord(event_name="rl.step.metrics", attributes=attributes))
+    provider.shutdown()
+    bridge.stop()
+    accumulator = EventAccumulator(str(bridge.directory / "p" / "run" / "tensorboard"), {"scalars": 0}).Reload()
+
+    assert [event.step for event in accumulator.Scalars("loss")] == list(range(1000))
