@@ -17,6 +17,7 @@ _BENCHMARKS = {
     "import": "benchmarks.import_cost",
     "destinations": "benchmarks.destination_cost",
     "agent": "benchmarks.agent_cost",
+    "scale": "benchmarks.scale_cost",
     "hardware": "benchmarks.hardware_cost",
     "gpu": "benchmarks.gpu_cost",
 }

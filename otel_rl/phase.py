@@ -69,6 +69,8 @@ class Phase(JournaledSpan):
             parent_id, self.trace_id = found.span_id, found.trace_id.to_bytes(16, "big")
         elif step is not None:
             parent_id, self.trace_id = step.span_id, step.trace_id
+        elif (remote := recorder.remote) is not None:
+            parent_id, self.trace_id = remote.span_id, remote.trace_id.to_bytes(16, "big")
         else:
             parent_id, self.trace_id = 0, recorder.ids.trace_id().to_bytes(16, "big")
         self.span_id = recorder.ids.span_id()

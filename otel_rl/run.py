@@ -12,14 +12,16 @@ import os
 import sys
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 
 from otel_rl import exhaustion, params
 from otel_rl.attributes import clean_attributes
+from otel_rl.carriers import carrier
 from otel_rl.devices import Devices
-from otel_rl.ids import RandomIds, step_ids
+from otel_rl.ids import RandomIds, parse_traceparent, step_ids
 from otel_rl.memory import MemoryReader
 from otel_rl.phase import Phase
 from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals, Sampled, Tabled, encodable
@@ -31,7 +33,6 @@ from otel_rl.values import is_plain, sort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
@@ -63,6 +64,7 @@ class Run:
         self.dir: Path = session.directory.path
         self.prometheus = session.prometheus
         self.ids = RandomIds()
+        self.remote = parse_traceparent(os.environ.get("TRACEPARENT", ""))
         self.memory = MemoryReader()
         self.devices = Devices(
             self.write,
@@ -215,6 +217,21 @@ class Run:
                 0 if here is None else here.span_id,
             )
         )
+
+    def environment(self) -> dict[str, str]:
+        """Return variables with which another process joins this run, under the span that is current here.
+
+        For `subprocess`, multiprocessing, or Ray's `runtime_env={"env_vars": run.environment()}`; the other process
+        calls `init(role="reward")`, or whatever it is.
+        """
+        chosen = self._session.settings
+        variables = {
+            "OTEL_RL_RUN_ID": self.id,
+            "OTEL_RL_DIR": str(Path(chosen.dir).absolute()),
+            "OTEL_RL_PROJECT": chosen.project,
+            "OTEL_RL_NAME": chosen.name,
+        }
+        return variables | {name.upper(): text for name, text in carrier().items()}
 
     def finish(self, timeout: float = 30.0) -> bool:
         """End the run and wait for the destinations; return whether everything was delivered in time.

@@ -46,6 +46,7 @@ class Recorder(Protocol):
     """What a span needs of its run."""
 
     ids: RandomIds
+    remote: SpanIds | None  # whose child this process is, if its environment says so
     memory: MemoryReader
     devices: Devices
     open_step: StepSpan | None

@@ -61,6 +61,25 @@ def test_carrier_without_a_run() -> None:
     assert otel_rl.carrier() == {}
 
 
+def test_another_process_joins_the_run(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """Under the span that was current where its environment was made, with a journal of its own."""
+    script = """
+import otel_rl
+run = otel_rl.init(role="reward", agent="off", exporters=[], quiet=True)
+with run.phase("score"):
+    pass
+run.finish(0)
+print(run.dir)
+"""
+    with recording.step(3), recording.phase("reward") as phase:
+        printed = run_python(script, recording.dir, **recording.environment())
+        here = phase.get_span_context()
+    (score,) = [record for record in records_of(recording, "reward") if isinstance(record, SpanStarted)]
+
+    assert printed == f"{recording.dir}\n"
+    assert (int.from_bytes(score.trace_id, "big"), score.parent_id) == (here.trace_id, here.span_id)
+
+
 @pytest.mark.parametrize("key", ["traceparent", "TRACEPARENT", "Traceparent"])
 def test_attach(recording: Run, records_of: RecordsOf, key: str) -> None:
     """Phases inside `attach` are children of the span that the carrier names, in whatever case its key is."""

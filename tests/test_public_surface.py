@@ -27,7 +27,7 @@ def test_names() -> None:
 
 def test_run() -> None:
     """The public methods of a run are these, and each has a docstring."""
-    expected = {"step", "phase", "log", "samples", "table", "params", "event", "finish"}
+    expected = {"step", "phase", "log", "samples", "table", "params", "event", "finish", "environment"}
     for_spans = {
         "write",
         "refuse",

@@ -87,10 +87,14 @@ class Ledger:
 
     def __init__(self) -> None:
         self._books: dict[Account, _Book] = {}
+        self._of_journal: dict[str, list[Account]] = {}
 
     def charge(self, account: Account, phase: str, level: float, peak: float = 0.0) -> None:
         """Enter the change to `level` bytes under the phase in which it came about; `peak` lies in between."""
-        book = self._books.setdefault(account, _Book())
+        book = self._books.get(account)
+        if book is None:
+            book = self._books[account] = _Book()
+            self._of_journal.setdefault(account.journal, []).append(account)
         if book.level is not None:
             book.changes[phase] = book.changes.get(phase, 0.0) + level - book.level
         book.level = level
@@ -149,7 +153,7 @@ class Ledger:
 
     def accounts(self, journal: str | None = None) -> list[Account]:
         """Return the accounts of one process, or all."""
-        return [account for account in self._books if journal in (None, account.journal)]
+        return list(self._books) if journal is None else self._of_journal.get(journal, [])
 
 
 def blamed(changes: Mapping[str, float]) -> str:

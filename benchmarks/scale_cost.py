@@ -1,0 +1,82 @@
+"""What one agent has to do for more and more ranks: a load generator of records, as their journals would hold them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from benchmarks.recording import PHASES
+from benchmarks.tables import Cell, Table
+from otel_rl.agent.derive import Model
+from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.naming import Reductions
+from otel_rl.agent.reduce import Reducer
+from otel_rl.export import RunInfo
+from otel_rl.records import Finished, Logged, Record, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
+from otel_rl.semconv.recognise import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_METRICS = 100
+_S = 1_000_000_000
+_MEMORY = b"500000 250000 9000 1 0 90000 0\n"
+_RANKS = ((1, 200), (8, 50), (64, 10), (512, 3), (4096, 1))
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def measure() -> list[Table]:
+    """Return bytes, CPU and series for one agent that has 1 to 4,096 ranks."""
+    rows = [_row(ranks, steps) for ranks, steps in _RANKS]
+    columns = ["ranks of one agent", "journal bytes a rank", "agent CPU ms", "CPU µs a rank", "outbox KB", "series"]
+    note = (
+        f"A step of {_METRICS} floats and {len(PHASES)} phases on every rank. An agent has the ranks of one machine, "
+        "mostly eight; the rows beyond show that it is linear. Series are those of the page that Prometheus reads, "
+        "histograms as one each."
+    )
+    return [Table("One step", columns, rows, note)]
+
+
+def records(rank: int, step: int) -> Iterator[Record]:
+    """Yield what a rank records in a step."""
+    at = step * 10 * _S
+    yield StepStarted(step, at, _MEMORY)
+    for n, phase in enumerate(PHASES):
+        yield SpanStarted(n + 1, 0, b"t" * 16, step, phase, at + n * _S, _MEMORY)
+        yield SpanEnded(n + 1, at + (n + 1) * _S, _MEMORY)
+    yield Logged(step, at + 6 * _S, {f"actor/metric_{n}": (n + rank) / 7 for n in range(_METRICS)})
+    yield StepEnded(step, at + 7 * _S, _MEMORY)
+
+
+def _row(ranks: int, steps: int) -> list[Cell]:
+    vocabulary = Vocabulary("verl")
+    reductions = Reductions({}, vocabulary.read)
+    reducer = Reducer("run", reductions, vocabulary, Model(), 10.0)
+    reader = InMemoryMetricReader()
+    instruments = Instruments(RunInfo("run", "p", "n", "."), [reader], vocabulary)
+    started = [Started("run", 0, rank, ranks, ranks, "", 1, "host", 4096, 0) for rank in range(ranks)]
+    reducer.feed([(f"rank{one.rank}", one) for one in started])
+    outbox = 0
+    took: list[float] = []
+    for step in range(steps + 1):
+        given = [(f"rank{rank}", record) for rank in range(ranks) for record in records(rank, step)]
+        began = time.process_time()
+        items = reducer.feed(given)
+        instruments.show(items)
+        instruments.show_phases(reducer.take_phases())
+        took.append(time.process_time() - began)
+        outbox += sum(len(_encode(item)) for item in items)
+    reducer.feed([(f"rank{rank}", Finished(10**18)) for rank in range(ranks)])
+    instruments.show_journals(reducer.state.journals.values())
+    size = sum(len(_encode(record)) for record in records(0, 1))
+    cpu = sorted(took[1:])[len(took[1:]) // 2]
+    return [ranks, size, cpu * 1e3, cpu * 1e6 / ranks, outbox / steps / 1e3, _series(reader)]
+
+
+def _series(reader: InMemoryMetricReader) -> int:
+    data = reader.get_metrics_data()
+    metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
+    return sum(len(metric.data.data_points) for metric in metrics)
