@@ -78,7 +78,9 @@ class Intake:
                 journal.highest = {}
                 journal.step = journal.moved_on_to = record.step
                 journal.takes_part = journal.uses_steps = True
-                self._step(journal, record.step).begun[name] = record.time
+                step = self._step(journal, record.step)
+                step.begun[name] = record.time
+                step.after[name] = min(record.time, journal.step_ended_at or record.time)
             case StepEnded():
                 boundaries.cross(name, journal, record.memory, record.devices, self.forensics.ledger)
                 self.items += self.forensics.balance(name, journal, record.step, record.time)

@@ -166,6 +166,7 @@ class Agent:
             self._shown_memory_at = now
             self._instruments.show_points("ledger", self._reducer.forensics.points(self._reducer.state.journals))
             self._instruments.show_points("stragglers", self._reducer.stragglers.points())
+            self._instruments.show_points("goodput", self._reducer.goodput.points())
 
     def _show_delivery(self) -> None:
         by_exporter = {d.label: d for d in self._destinations}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_rl.agent import assemble, derive, rows
+from otel_rl.agent.goodput import PRODUCTIVE, Goodput
 from otel_rl.agent.intake import Intake
 from otel_rl.agent.state import Journal, OpenStep, State
 from otel_rl.agent.stragglers import Stragglers
@@ -52,6 +53,7 @@ class Reducer:
         state: What it remembers.
         forensics: What it notices on the way.
         stragglers: Who falls behind.
+        goodput: Where the workers' time went.
         failed: Records that it could not take in.
     """
 
@@ -71,6 +73,7 @@ class Reducer:
         self._model = model
         self._deadline = int(deadline * _NS)
         self.stragglers = Stragglers()
+        self.goodput = Goodput(vocabulary.phase)
         self._intake = Intake(self.state, vocabulary)
         self.forensics = self._intake.forensics
         self.failed = 0
@@ -175,10 +178,22 @@ class Reducer:
         values, nonfinite = rows.reduced(step, self._reductions)
         values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
         values |= {name: value for name, value in step.memory.items() if name not in values}
+        values |= self._goodput_of(step)
         if values:
             row = rows.row(ids, attempt, number, step, values, nonfinite)
             items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late))
         items.extend(rows.tables(attempt, number, step.tables, ranks))
+
+    def _goodput_of(self, step: OpenStep) -> dict[str, float]:
+        """Return the productive part of the ranks' time in a step."""
+        steps = {
+            (journal.started.rank, journal.started.role): (step.after[name], step.ended[name])
+            for name, journal in self.state.journals.items()
+            if name in step.after and name in step.ended and name not in step.abandoned
+        }
+        seconds = self.goodput.take(steps, step.spans)
+        total = sum(seconds.values())
+        return {"perf/goodput": seconds.get(PRODUCTIVE, 0.0) / total} if total and step.seconds else {}
 
     def _host_of(self, attempt: int, rank: int) -> str:
         ranks = (journal for journal in self._journals_of(attempt) if journal.is_rank)

@@ -112,6 +112,7 @@ class OpenStep(msgspec.Struct):
         memory: Memory of phases and devices, as rows have it.
         tokens: Tokens that phases say they worked on, by name, then by journal.
         begun: When each journal began the step.
+        after: When each journal ended the step before; when it began this one, if there was none.
         ended: When each journal ended it.
         abandoned: Journals whose process died inside it.
         spans: Finished spans of it.
@@ -131,6 +132,7 @@ class OpenStep(msgspec.Struct):
     memory: dict[str, float] = {}
     tokens: dict[str, dict[str, float]] = {}
     begun: dict[str, int] = {}
+    after: dict[str, int] = {}
     ended: dict[str, int] = {}
     abandoned: list[str] = []
     spans: list[Span] = []
