@@ -37,6 +37,11 @@ class RunDirectory(NamedTuple):
         return self.path / "run.json"
 
     @property
+    def own_manifest(self) -> Path:
+        """The same for a machine that sends to a head: the run directory may be shared with it."""
+        return self.path / "local" / "run.json"
+
+    @property
     def journals(self) -> Path:
         """One journal for each process and attempt."""
         return self.path / "local" / "journals"
@@ -149,6 +154,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         resource: OTel resource attributes.
         dialect: Which framework's names to expect, "auto" if the trainer's imports did not tell.
         agent: How rows are made and the machine is measured.
+        receives: Where the agent listens for what other machines record, as `host:port`; empty for nowhere.
         idle_timeout: Seconds without life or progress after which the agent ends.
         journal_limit: Bytes that the outbox keeps.
     """
@@ -161,6 +167,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     resource: dict[str, str]
     dialect: str
     agent: AgentSettings
+    receives: str = ""
     idle_timeout: float
     journal_limit: int
 

@@ -86,6 +86,20 @@ class Machine(msgspec.Struct, frozen=True, tag="machine"):
 MACHINE_AXIS = "ray/ray_step"
 
 
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """Records of one process, for the agent of another machine that makes the rows.
+
+    Attributes:
+        journal: The process's journal, whose name is its own in the whole run.
+        first: How many records of it went before.
+        records: MessagePack of each.
+    """
+
+    journal: str
+    first: int
+    records: tuple[bytes, ...]
+
+
 class Params(msgspec.Struct, frozen=True, tag="params"):
     """Hyper-parameters, flattened with `.`; secrets are redacted before they get here."""
 
@@ -177,7 +191,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     links: tuple[SpanLink, ...] = ()
 
 
-Item = Row | Machine | Params | Table | Event | Span
+Item = Row | Machine | Recorded | Params | Table | Event | Span
 """One thing that a destination may show."""
 
 

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+NODE_VARIABLES = ("GROUP_RANK", "SLURM_NODEID")
+"""Torchrun's and Slurm's number of this machine."""
+
+
 class Place(msgspec.Struct, frozen=True):
     """A process among its peers; `None` where the launcher does not say."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.export import Event, Machine, Params, Row, Span, Table
+from otel_rl.export import Event, Machine, Params, Recorded, Row, Span, Table
 from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Batch(msgspec.Struct, array_like=True):
     """What was made at once, and its maker's checkpoint: MessagePack, since only the last one is ever read."""
 
-    items: list[Row | Machine | Params | Table | Event | Span]
+    items: list[Row | Machine | Recorded | Params | Table | Event | Span]
     checkpoint: msgspec.Raw
 
 

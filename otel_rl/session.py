@@ -16,6 +16,7 @@ from otel_rl import export, launch, otel_environment, plugins, semconv
 from otel_rl.claim import claim_journal
 from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.journal import Writer
+from otel_rl.launcher import NODE_VARIABLES
 from otel_rl.log_scalar import adapted
 from otel_rl.memory import PAGE_SIZE
 from otel_rl.records import Started
@@ -48,7 +49,8 @@ class Session:
         self._claim = claim_journal(self.directory.journals, self.label)
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
-            directories.write_atomically(self.directory.manifest, msgspec.json.format(msgspec.json.encode(manifest)))
+            place = self.directory.own_manifest if _sends(settings) else self.directory.manifest
+            directories.write_atomically(place, msgspec.json.format(msgspec.json.encode(manifest)))
         try:
             self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
             self.journal.append(self._started())
@@ -113,6 +115,8 @@ class Session:
 
 def _manifest(settings: Settings) -> Manifest:
     exporters, readers = _destinations(settings)
+    if _sends(settings):
+        exporters = [("head", {"address": settings.head})]
     if settings.dialect not in ("auto", *FRAMEWORKS):
         raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(FRAMEWORKS)}")
     for name, options in exporters:
@@ -134,10 +138,19 @@ def _manifest(settings: Settings) -> Manifest:
         readers=readers,
         resource=resource | otel_environment.resource(os.environ),
         dialect=settings.dialect if settings.dialect != "auto" else imported(sys.modules) or "auto",
+        receives="" if _sends(settings) else settings.head,
         agent=msgspec.convert(settings, AgentSettings, from_attributes=True),
         idle_timeout=settings.idle_timeout,
         journal_limit=settings.journal_limit,
     )
+
+
+def _sends(settings: Settings) -> bool:
+    """Tell whether this is another machine than that of rank 0, where the head is."""
+    node = next((os.environ[name] for name in NODE_VARIABLES if name in os.environ), None)
+    if node is None:
+        return bool(settings.head) and settings.rank >= (settings.local_world_size or settings.world_size)
+    return bool(settings.head) and node != "0"
 
 
 def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:

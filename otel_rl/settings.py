@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _FILES = ("otel-rl.toml", "otel-rl.yaml", "otel-rl.yml")
 _CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
+TOKEN_VARIABLE = "OTEL_RL_TOKEN"  # a secret is no setting: settings are written down
 
 
 class SettingsError(ValueError):
@@ -61,6 +62,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         peak_flops: FLOP/s that one device can do, for the model FLOPs utilisation.
         trace_ratio: Which share of the steps leaves as traces; slow and failed steps, and those with an evaluation
             or a checkpoint, always do.
+        head: `host:port` of the agent that makes the rows of all machines, the one on the machine of rank 0; empty
+            where there is one machine. Agents send it what their ranks record; `OTEL_RL_TOKEN` protects it.
         hardware: Whether GPUs, host, processes and cgroup are measured.
         collection_interval: Seconds between two measurements; of GPUs at least one.
         flush_interval: Seconds after which trackers get what was measured.
@@ -79,6 +82,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     flops_per_token: float = 0.0
     peak_flops: float = 0.0
     trace_ratio: float = 1.0
+    head: str = ""
     hardware: bool = True
     collection_interval: float = 10.0
     flush_interval: float = 10.0
@@ -178,7 +182,9 @@ def _sampler(environ: Mapping[str, str]) -> dict[str, object]:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     fields = {variable: field for field, variable in _VARIABLES.items()}
-    given = [name for name in environ if name.startswith("OTEL_RL_") and name not in (_CONFIG_FILE_VARIABLE,)]
+    given = [
+        name for name in environ if name.startswith("OTEL_RL_") and name not in (_CONFIG_FILE_VARIABLE, TOKEN_VARIABLE)
+    ]
     fields |= {f"OTEL_RL_{other.upper()}": field for other, field in _ALSO.items()}
     for name in given:
         if name not in fields:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.claim import is_held
 from otel_rl.journal import START, Position, Reader
+from otel_rl.record_events import Lost
 from otel_rl.records import AnyRecord, Finished, Record
 
 if TYPE_CHECKING:
@@ -14,12 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
-
-
-class Lost(Record, tag=100):
-    """The process died without finishing; the follower's word, never in a journal."""
-
-    time: int
+REMOTE = "@"
+"""What stands between the name of a journal and the machine that it came from."""
 
 
 class Found(NamedTuple):
@@ -32,16 +29,19 @@ class Found(NamedTuple):
 class _Journal:
     def __init__(self, path: Path, position: Position) -> None:
         self.path = path
-        self.reader: Reader[Record] = Reader(path, AnyRecord, position)  # type: ignore[arg-type] # a union of types
+        # A process of another machine has no lock here; its own agent tells when it is over.
+        self.remote = REMOTE in path.name
+        kinds = AnyRecord | Lost if self.remote else AnyRecord
+        self.reader: Reader[Record] = Reader(path, kinds, position)  # type: ignore[arg-type] # a union of types
         self.over = False
         self.alive_at = 0
 
     def read(self, limit: int, now: int) -> list[Record]:
-        held = is_held(self.path)  # asked before reading: what a living process wrote is then all there
+        held = self.remote or is_held(self.path)  # asked before reading: what a living process wrote is then all there
         if held:
             self.alive_at = now
         records = self.reader.read(limit, final=not held)
-        if records and isinstance(records[-1], Finished):
+        if records and isinstance(records[-1], Finished | Lost):
             self.over = True
         elif not held and not records:
             self.over = True
@@ -72,6 +72,11 @@ class Follower:
     def alive(self) -> bool:
         """Whether a process that records lives, as far as the last look tells."""
         return any(not journal.over for journal in self._journals.values())
+
+    @property
+    def alive_here(self) -> bool:
+        """The same of the processes of this machine: of another one that is switched off nothing is heard."""
+        return any(not journal.over and not journal.remote for journal in self._journals.values())
 
     def ignore(self, journal: str) -> None:
         """Take a journal as read to its end: an earlier agent had done so."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from otel_rl import semconv
 from otel_rl.agent import assemble, boundaries
-from otel_rl.agent.follow import Lost
 from otel_rl.agent.forensics import Forensics
 from otel_rl.agent.state import Journal, OpenStep, Timed
 from otel_rl.export import Event, Params
+from otel_rl.record_events import Lost
 from otel_rl.records import (
     Configured,
     DeviceSeen,

@@ -21,6 +21,7 @@ from otel_rl.agent.hardware.sampler import Sampler
 from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.naming import Reductions
+from otel_rl.agent.receiver import Receiver
 from otel_rl.agent.reduce import Reducer
 from otel_rl.agent.sampling import TraceSampler
 from otel_rl.agent.state import Checkpoint
@@ -28,17 +29,20 @@ from otel_rl.agent.trackers import TrackerRows
 from otel_rl.cadence import Cadence
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, write_atomically
-from otel_rl.export import READER_ENTRY_POINT_GROUP
+from otel_rl.export import READER_ENTRY_POINT_GROUP, Recorded
 from otel_rl.filters import Filter
 from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus
 from otel_rl.outbox import Outbox
 from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.settings import TOKEN_VARIABLE
 from otel_rl.stats.statistics import quantile_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from otel_rl.agent.follow import Found
     from otel_rl.export import Item, RunInfo
 
 logger = logging.getLogger(__name__)
@@ -74,7 +78,14 @@ class Agent:
         quantiles = [quantile_key(quantile) for quantile in how.quantiles]
         reductions = Reductions(how.reduce, vocabulary.read, quantiles)
         model = Model(how.model_parameters, how.flops_per_token, how.peak_flops)
-        self._reducer = Reducer(manifest.id, reductions, vocabulary, model, how.row_deadline, state)
+        self._reducer = Reducer(
+            manifest.id, reductions, vocabulary, model, how.row_deadline, state, whole_world=bool(manifest.receives)
+        )
+        self._sends = any(name == "head" for name, _ in manifest.exporters)
+        self._receiver: Receiver | None = None
+        if manifest.receives:
+            token = os.environ.get(TOKEN_VARIABLE, "")
+            self._receiver = Receiver(manifest.receives, manifest.id, directory.journals, manifest.journal_limit, token)
         self._trackers = TrackerRows(
             Cadence(how.log_every, how.log_first, how.log_window), Filter(how.metrics), reductions, how.name_limit
         )
@@ -128,7 +139,8 @@ class Agent:
             items += self._reducer.tick(now)
         near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
         measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
-        leaving = self._traces.of([*items, *measured])
+        recorded = forwarded(found, self._reducer.state.forwarded) if self._sends else []
+        leaving = [*recorded, *self._traces.of([*items, *measured])]
         self._unsaved += self._trackers.of(leaving, self._reducer.state)
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
         if (self._unsaved or over) and self._save():
@@ -192,7 +204,7 @@ class Agent:
         if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True
         progress = (self._follower.positions, [destination.taken for destination in self._destinations])
-        if progress != self._progress or (self._follower.alive and not self._once):
+        if progress != self._progress or (self._follower.alive_here and not self._once):
             self._progress, self._last_progress = progress, now
         return now - self._last_progress > self._manifest.idle_timeout
 
@@ -207,6 +219,8 @@ class Agent:
         for destination in complete:
             destination.join(max(0.0, deadline - time.monotonic()))
         self._sampler.stop()
+        if self._receiver is not None:
+            self._receiver.close()
         self._instruments.shutdown(timeout_s=5)
         for reader in self._readers:
             reader.shutdown()
@@ -244,6 +258,20 @@ class Agent:
                 self._said = status
 
 
+def forwarded(found: Iterable[Found], counts: dict[str, int]) -> list[Item]:
+    """Return the records as items for the head, and count them."""
+    encode = msgspec.msgpack.Encoder().encode
+    of_journal: dict[str, list[bytes]] = {}
+    for journal, record in found:
+        of_journal.setdefault(journal, []).append(encode(record))
+    items: list[Item] = []
+    for journal, raw in of_journal.items():
+        first = counts.get(journal, 0)
+        counts[journal] = first + len(raw)
+        items.append(Recorded(journal, first, tuple(raw)))
+    return items
+
+
 def log_to_stderr() -> None:
     """Log to standard error; the SDK's exporters are kept quiet, since a destination says itself what fails."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -258,7 +286,8 @@ def run_agent(path: Path, *, once: bool = False) -> bool:
         BlockingIOError: Another agent has it.
     """
     directory = RunDirectory(path.absolute())
-    manifest = msgspec.json.decode(directory.manifest.read_bytes(), type=Manifest)
+    place = directory.own_manifest if directory.own_manifest.exists() else directory.manifest
+    manifest = msgspec.json.decode(place.read_bytes(), type=Manifest)
     lock_fd = os.open(directory.agent_lock, os.O_CREAT | os.O_RDWR, 0o644)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -48,6 +48,7 @@ class Reducer:
         model: What FLOPs follow from.
         deadline: Seconds after which a step is closed though ranks are missing.
         state: Where to go on.
+        whole_world: Whether ranks of other machines are awaited as well.
 
     Attributes:
         state: What it remembers.
@@ -65,6 +66,8 @@ class Reducer:
         model: Model,
         deadline: float,
         state: State | None = None,
+        *,
+        whole_world: bool = False,
     ) -> None:
         self.state = State() if state is None else state
         self._run_id = run_id
@@ -72,6 +75,7 @@ class Reducer:
         self._vocabulary = vocabulary
         self._model = model
         self._deadline = int(deadline * _NS)
+        self._whole_world = whole_world
         self.stragglers = Stragglers()
         self.goodput = Goodput(vocabulary.phase)
         self._intake = Intake(self.state, vocabulary)
@@ -113,6 +117,9 @@ class Reducer:
         journals = self.state.journals.values()
         last = max((journal.started.attempt for journal in journals), default=0)
         of_last = self._journals_of(last)
+        world = max((journal.started.world_size for journal in of_last), default=1)
+        if self._whole_world and sum(journal.is_rank for journal in of_last) < world:
+            return False
         return bool(of_last) and all(journal.over and not journal.lost for journal in of_last)
 
     def has_open(self, name: str) -> bool:
@@ -145,8 +152,9 @@ class Reducer:
             self._close(attempt, max(done))
 
     def _ranks_are_awaited(self, journals: Sequence[Journal]) -> bool:
-        """Tell whether ranks of this machine have not begun yet, though the deadline has not passed."""
-        expected = max(journal.started.local_world_size for journal in journals)
+        """Tell whether ranks have not begun yet, though the deadline has not passed."""
+        started = [journal.started for journal in journals]
+        expected = max(one.world_size if self._whole_world else one.local_world_size for one in started)
         begun = sum(journal.takes_part or journal.over for journal in journals)
         if begun >= expected or all(journal.over for journal in journals):
             return False

@@ -156,6 +156,7 @@ class State(msgspec.Struct):
         closed: The last step that was closed.
         dialect: Which framework the names showed the trainer to be; empty if that is not known.
         window: What was averaged since the last row that left.
+        forwarded: How many records of each journal went on to the head.
         labels: Index of each device in names, by its UUID, or by what else tells it.
     """
 
@@ -165,6 +166,7 @@ class State(msgspec.Struct):
     dialect: str = ""
     window: Window = {}
     labels: dict[str, int] = {}
+    forwarded: dict[str, int] = {}
 
 
 class Checkpoint(msgspec.Struct):

@@ -9,7 +9,7 @@ import base64
 import json
 import logging
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
@@ -19,13 +19,22 @@ from otel_rl.bridge import receive
 if TYPE_CHECKING:
     import ssl
 
-    from otel_rl.bridge.runs import Runs
-
 logger = logging.getLogger(__name__)
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 _HEX_FIELDS = ("traceId", "spanId", "parentSpanId")  # OTLP has these in hex, protobuf's own JSON in base64
 _RETRY_AFTER_S = "5"
 _IDLE_S = 60
+
+
+class Sink(Protocol):
+    """What takes requests."""
+
+    def take_request(self, signal: str, request: Any) -> Any:
+        """Take a request in, and return the answer to it.
+
+        Raises:
+            OSError: It cannot be taken now; the sender is to send it again.
+        """
 
 
 class _Answer(Exception):
@@ -39,7 +48,7 @@ class HttpServer(ThreadingHTTPServer):
 
     Args:
         address: Host and port; port 0 for a free one.
-        runs: What takes the items.
+        sink: What takes the requests.
         token: What senders must bring as their bearer token; empty for none.
         tls: How connections are encrypted, if they are.
     """
@@ -47,10 +56,10 @@ class HttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, address: tuple[str, int], runs: Runs, token: str = "", tls: ssl.SSLContext | None = None
+        self, address: tuple[str, int], sink: Sink, token: str = "", tls: ssl.SSLContext | None = None
     ) -> None:
         super().__init__(address, _Handler)
-        self.runs = runs
+        self.sink = sink
         self.token = token
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
@@ -86,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise self._refuse(404, "there are /v1/logs, /v1/traces and /v1/metrics")
         if kind not in (_PROTOBUF, _JSON):
             raise self._refuse(415, f"Content-Type {kind}: there are {_PROTOBUF} and {_JSON}")
-        return receive.take(signal, self._request(kind, signal), self.server.runs)
+        return self.server.sink.take_request(signal, self._request(kind, signal))
 
     def _request(self, kind: str, signal: str) -> Any:
         length = self.headers.get("Content-Length", "")

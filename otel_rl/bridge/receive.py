@@ -62,6 +62,17 @@ def is_allowed(authorization: str, token: str) -> bool:
     return not token or hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
 
 
+class IntoRuns:
+    """Takes requests for the runs of a bridge."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    def take_request(self, signal: str, request: Any) -> Any:
+        """Take a request in, and return the answer to it."""
+        return take(signal, request, self._runs)
+
+
 def take(signal: str, request: Any, runs: Runs) -> Any:
     """Keep what a request holds, and return the response that OTLP has for it: what was refused, and why.
 

@@ -33,6 +33,7 @@ def bridge(
     from otel_rl import export, plugins
     from otel_rl.bridge import rpc
     from otel_rl.bridge.http import HttpServer
+    from otel_rl.bridge.receive import IntoRuns
     from otel_rl.bridge.runs import Runs
     from otel_rl.settings import SettingsError
 
@@ -46,7 +47,7 @@ def bridge(
             plugins.check(export.ENTRY_POINT_GROUP, name, {})
         runs = Runs(directory.absolute(), [(name, {}) for name in exporters])
         runs.resume()
-        server = HttpServer((host, int(port)), runs, token, _tls(tls_cert, tls_key))
+        server = HttpServer((host, int(port)), IntoRuns(runs), token, _tls(tls_cert, tls_key))
         other = rpc.serve(grpc, runs, token, _credentials(tls_cert, tls_key)) if grpc else None
     except (SettingsError, OSError, RuntimeError, ValueError) as error:
         raise click.ClickException(str(error)) from error

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.follow import Lost
 from otel_rl.agent.state import State
 from otel_rl.export import Event, Span
+from otel_rl.record_events import Lost
 from otel_rl.records import (
     Finished,
     Logged,

@@ -1,0 +1,117 @@
+"""Takes in what the agents of other machines send: their records go into journals beside those of this machine."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from otel_rl.agent.follow import REMOTE
+from otel_rl.bridge import decode
+from otel_rl.bridge.http import HttpServer
+from otel_rl.journal import Reader, Writer
+from otel_rl.record_events import INDEX, JOURNAL, PREFIX, from_event
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+    from otel_rl.records import Record
+
+logger = logging.getLogger(__name__)
+
+
+class _RemoteJournal:
+    """The journal of one process of another machine; a record that is there already is not written again."""
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        path.mkdir(exist_ok=True)
+        reader = Reader(path, msgspec.Raw)
+        self._count = 0
+        while found := reader.read(final=True):
+            self._count += len(found)
+        reader.close()
+        self._writer = Writer(path, limit_bytes=limit_bytes)
+
+    def take(self, index: int, record: Record) -> None:
+        """Write the record that is the next one.
+
+        Raises:
+            OSError: It cannot be written, or one before it is missing.
+        """
+        if index > self._count:
+            raise OSError(f"record {self._count} has not come yet, but {index}")
+        if index == self._count:
+            self._writer.append(record)
+            self._count += 1
+
+
+class Receiver:
+    """Listens for records of one run.
+
+    Args:
+        address: `host:port`.
+        run_id: The run; records of others are refused.
+        journals: The directory of the journals of this machine.
+        limit_bytes: Bytes that are kept of each.
+        token: What senders must bring; empty for none.
+
+    Raises:
+        OSError: The address cannot be listened on.
+    """
+
+    def __init__(self, address: str, run_id: str, journals: Path, limit_bytes: int, token: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._run_id = run_id
+        self._path = journals
+        self._limit_bytes = limit_bytes
+        self._journals: dict[str, _RemoteJournal] = {}
+        self._lock = threading.Lock()
+        self._server = HttpServer((host, int(port)), self, token)
+        threading.Thread(target=self._server.serve_forever, name="otel-rl-receiver", daemon=True).start()
+
+    def take_request(self, signal: str, request: Any) -> Any:
+        """Take a request in, and return the answer to it."""
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+
+        rejected, reason = self._take(request) if signal == "logs" else (1, "only logs are taken here")
+        answer = ExportLogsServiceResponse()
+        if rejected:
+            logger.warning("refused %d records: %s", rejected, reason)
+            answer.partial_success.rejected_log_records = rejected
+            answer.partial_success.error_message = reason
+        return answer
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _take(self, request: ExportLogsServiceRequest) -> tuple[int, str]:
+        rejected, reason = 0, ""
+        for of_resource in request.resource_logs:
+            resource = decode.attributes(of_resource.resource.attributes)
+            for event in (event for scope in of_resource.scope_logs for event in scope.log_records):
+                told = decode.attributes(event.attributes)
+                try:
+                    if resource.get("rl.run.id") != self._run_id or not event.event_name.startswith(PREFIX):
+                        raise ValueError(f"{event.event_name} of run {resource.get('rl.run.id')}")
+                    record = from_event(event.event_name, decode.plain(event.body))
+                    journal = f"{told[JOURNAL]}{REMOTE}{resource.get('host.name', '')}"
+                    index = int(told[INDEX])
+                except (KeyError, TypeError, ValueError) as error:
+                    rejected, reason = rejected + 1, reason or str(error)
+                    continue
+                with self._lock:
+                    self._of(journal).take(index, record)
+        return rejected, reason
+
+    def _of(self, name: str) -> _RemoteJournal:
+        if "/" in name or name.startswith("."):
+            raise ValueError(f"{name!r} is no name of a journal")
+        if name not in self._journals:
+            self._journals[name] = _RemoteJournal(self._path / name, self._limit_bytes)
+        return self._journals[name]
