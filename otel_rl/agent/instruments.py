@@ -143,7 +143,10 @@ class Instruments:
 
     def _create(self) -> None:
         meter = self._provider.get_meter("otel_rl")
-        added_to = {semconv.METRIC_TRAIN_STEPS, semconv.METRIC_PROCESSES_LOST, semconv.METRIC_NUMERICS_NONFINITE}
+        added_to = {
+            *(semconv.METRIC_TRAIN_STEPS, semconv.METRIC_PROCESSES_LOST, semconv.METRIC_NUMERICS_NONFINITE),
+            *(semconv.METRIC_TELEMETRY_LATE, semconv.METRIC_TELEMETRY_INCOMPLETE),
+        }
         for name, metric in registry.metrics().items():
             if metric.instrument == "histogram":
                 self._histograms[name] = meter.create_histogram(
@@ -176,6 +179,10 @@ class Instruments:
                 if series is not None and series.row != self._rows:
                     series.row = self._rows
                     series.table[series.attributes] = value * series.factor
+        if row.late:
+            self._counters[semconv.METRIC_TELEMETRY_LATE].add(len(row.values))
+        if row.missing_ranks:
+            self._counters[semconv.METRIC_TELEMETRY_INCOMPLETE].add(1)
         nonfinite = Counter(row.nonfinite)
         nonfinite.update(name for name, value in row.values.items() if not math.isfinite(value))
         for name, count in nonfinite.items():

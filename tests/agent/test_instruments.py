@@ -142,3 +142,12 @@ def test_a_phase_has_two_clocks() -> None:
     found = {point.attributes["rl.clock"]: point.sum for point in data_points(reader, "rl.phase.duration")}
 
     assert found == {"host": 2.0, "device": 1.0}
+
+
+def test_late_and_incomplete_rows_are_counted() -> None:
+    """How many values came too late, and how many rows left without a rank."""
+    shown, reader = instruments()
+    shown.show([Row(3, 0, {"loss": 1.0}, missing_ranks=(2,)), Row(3, 0, {"loss": 1.0, "kl": 2.0}, late=True)])
+
+    assert points(reader, "rl.telemetry.late") == {(): 2}
+    assert points(reader, "rl.telemetry.incomplete") == {(): 1}

@@ -193,3 +193,19 @@ def test_a_rank_that_starts_a_little_later_is_waited_for() -> None:
 
     assert rows(early) == []
     assert [(row.step, row.values["x"]) for row in rows(late)] == [(0, 2.0)]
+
+
+def test_one_rank_logs_an_extra_key_and_one_is_dead() -> None:
+    """huggingface/trl#7310, where that was a deadlock: the row leaves at the deadline, with three ranks of four."""
+    reducer = reducing()
+    for rank in range(4):
+        feed(reducer, f"rank{rank}", started(rank, local=4), *step(0, 0, Logged(0, 1, {"loss": float(rank)})))
+    for rank in range(3):
+        extra = {"completions/clipped": 1.0} if rank == 0 else {}
+        feed(reducer, f"rank{rank}", *step(1, 2 * S, Logged(1, 3 * S, {"loss": float(rank), **extra})))
+    early, late = reducer.tick(5 * S), reducer.tick(30 * S)
+    (row,) = [row for row in rows(late) if row.step == 1]
+
+    assert [row for row in rows(early) if row.step == 1] == []
+    assert row.missing_ranks == (3,)
+    assert (row.values["loss"], row.values["completions/clipped"]) == (1.0, 1.0)
