@@ -18,6 +18,7 @@ _BENCHMARKS = {
     "destinations": "benchmarks.destination_cost",
     "agent": "benchmarks.agent_cost",
     "scale": "benchmarks.scale_cost",
+    "collectives": "benchmarks.collective_cost",
     "hardware": "benchmarks.hardware_cost",
     "gpu": "benchmarks.gpu_cost",
 }

@@ -1,0 +1,101 @@
+"""What it costs a rank to have its metrics reduced: a record for the agent, or collectives of the trainer's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.recording import end_agent
+from benchmarks.tables import Cell, Table
+
+_METRICS = 200
+_RANK = """
+import json, os, statistics, time, torch, otel_rl
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+world = dist.get_world_size()
+run = otel_rl.init(dir="runs", project="benchmark", exporters=[], quiet=True, hardware=False, idle_timeout=2)
+values = {f"actor/metric_{n}": n / 7 for n in range(METRICS)}
+
+def log(n):
+    run.log(values, step=n)
+
+def fused(n):
+    summed = torch.tensor(list(values.values()))
+    dist.all_reduce(summed)
+    return dict(zip(values, (summed / world).tolist()))
+
+def gathered(n):
+    means = {}
+    for name, value in values.items():
+        found = [None] * world if dist.get_rank() == 0 else None
+        dist.gather_object(value, found)
+        if found:
+            means[name] = sum(found) / world
+    return means
+
+def median(call, times):
+    took = []
+    for n in range(times):
+        dist.barrier()
+        began = time.perf_counter_ns()
+        call(n)
+        took.append(time.perf_counter_ns() - began)
+    return statistics.median(took[len(took) // 5:]) / 1e3
+
+calls = {"run.log": (log, 400), "one fused all_reduce": (fused, 400), "gather_object of each": (gathered, 15)}
+found = {name: median(*call) for name, call in calls.items()}
+run.finish(30)
+if dist.get_rank() == 0:
+    print(json.dumps({"dir": str(run.dir), "took": found}))
+dist.destroy_process_group()
+"""
+
+
+def measure() -> list[Table]:
+    """Return the cost of a step's metrics for one rank among 1, 2 and 4."""
+    found = {world: _medians(world) for world in (1, 2, 4)}
+    rows: list[list[Cell]] = [
+        [call, *(found[world][call] for world in found), found[4][call] / found[4]["run.log"]] for call in found[1]
+    ]
+    columns = ["how", "1 rank µs", "2 ranks µs", "4 ranks µs", "÷ run.log, 4 ranks"]
+    note = (
+        "Medians of rank 0, over gloo on this machine, each call after a barrier. The agent reduces meanwhile, in a "
+        "process of its own; with more ranks than cores everything waits for everything."
+    )
+    return [Table(f"{_METRICS} metrics of a step, reduced over ranks", columns, rows, note)]
+
+
+def _medians(world: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+        free.close()
+        shared = os.environ | {
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(world),
+            "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "OTEL_RL_RUN_ID": "benchmark",
+            "OTEL_METRICS_EXPORTER": "none",
+        }
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", _RANK.replace("METRICS", str(_METRICS))],
+                cwd=name,
+                env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.PIPE,
+            )
+            for rank in range(world)
+        ]
+        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+        told = json.loads(outputs[0].splitlines()[-1])
+        end_agent(Path(name, told["dir"]))
+        return {call: float(took) for call, took in told["took"].items()}
