@@ -6,14 +6,11 @@ every backend can show it. Integers of more than 63 bits, such as ids of spans, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from otel_rl.records import AnyRecord, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PREFIX = "rl.journal."
 JOURNAL, INDEX = "rl.journal.name", "rl.journal.index"
@@ -36,14 +33,14 @@ def to_event(record: Record) -> tuple[str, dict[str, Any]]:
     return f"{PREFIX}{type(record).__name__.lower()}", plain
 
 
-def from_event(name: str, body: Mapping[str, Any]) -> Record:
+def from_event(name: str, body: object) -> Record:
     """Return the record in an event.
 
     Raises:
         ValueError: It is none.
     """
     kind = _KINDS.get(name.removeprefix(PREFIX))
-    if kind is None:
+    if kind is None or not isinstance(body, dict):
         raise ValueError(f"{name} is no record of a journal")
     tag = kind.__struct_config__.tag
     fields = [_incoming(body.get(field)) for field in kind.__struct_fields__]
@@ -67,7 +64,7 @@ def _outgoing(value: Any) -> Any:
 
 def _incoming(value: Any) -> Any:
     if isinstance(value, dict):
-        if value.keys() == {"uint64"}:
+        if value.keys() == {"uint64"} and isinstance(value["uint64"], bytes):  # and no metric of that name
             return int.from_bytes(value["uint64"], "big")
         return {key: _incoming(item) for key, item in value.items()}
     return [_incoming(item) for item in value] if isinstance(value, list) else value

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("otel_rl")
 _STEPS = 1 << 63
 _ARRIVAL_S = 5.0
+_REPORTED = "_otel_rl_reported"
 
 
 class Run:
@@ -81,7 +82,6 @@ class Run:
         self._last_step: int | None = None
         self._refusals: dict[str, int] = {}
         self._delivered: bool | None = None
-        self._reported: BaseException | None = None
         self.tracer_provider: trace.TracerProvider = RunTracerProvider(self) if spans else trace.NoOpTracerProvider()
         if provider_is_global:
             trace.set_tracer_provider(self.tracer_provider)
@@ -110,8 +110,8 @@ class Run:
 
         In what `torch.compile` compiles it is nothing at all, so that it breaks no graph.
         """
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.compiler.is_compiling():
+        compiler = getattr(sys.modules.get("torch"), "compiler", None)  # which old versions do not have
+        if compiler is not None and getattr(compiler, "is_compiling", bool)():
             return nullcontext(NO_SPAN)  # type: ignore[return-value] # what Dynamo can enter; `as` gives a NoSpan
         return Phase(self, name if type(name) is str else str(name), attributes) if self._spans else NO_SPAN
 
@@ -315,10 +315,10 @@ class Run:
 
     def failed(self, span: JournaledSpan, error: BaseException) -> None:
         """Report the exception if memory ran out, once however many phases it passes through."""
-        if error is self._reported or not exhaustion.is_out_of_memory(error):
+        if not exhaustion.is_out_of_memory(error) or getattr(error, _REPORTED, False):
             return
-        self._reported = error
         try:
+            setattr(error, _REPORTED, True)  # to hold the exception here would hold its frames, and their tensors
             step = self._last_step if self.open_step is None else self.open_step.number
             place = self.dir / "oom" / f"{self._session.label}.attempt{self.attempt}.step{step}"
             found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})

@@ -295,6 +295,8 @@ def _check_numbers(settings: Settings) -> None:
                 statistics.parse(statistic)
             except ValueError as error:
                 raise SettingsError(f"reduce={{{pattern!r}: {chosen!r}}}: {error}") from None
+    if settings.head and not re.fullmatch(r".+:\d{1,5}", settings.head):
+        raise SettingsError(f"head={settings.head!r}: expected host:port of the machine of rank 0")
     if not 0 <= settings.trace_ratio <= 1:
         raise SettingsError(f"trace_ratio={settings.trace_ratio}: must be between 0 and 1")
     for quantile in settings.quantiles:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _LONGEST_STACK = 8192
-_attach, _detach, _current_context = context.attach, context.detach, context.get_current
-_current_span, _with_span = trace.get_current_span, trace.set_span_in_context
+_attach, _detach, _with_span = context.attach, context.detach, trace.set_span_in_context
 
 
 class Recorder(Protocol):

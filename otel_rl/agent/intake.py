@@ -228,7 +228,6 @@ class Intake:
 
 def _await(journal: Journal, step: int, count: int) -> None:
     """Count what is still to come from the devices for a step."""
-    left = journal.awaited.get(step, 0) + count
-    journal.awaited.pop(step, None)
-    if left > 0 and not journal.over:
+    left = journal.awaited.pop(step, 0) + count
+    if left and not journal.over:  # below 0 where another thread was quicker to record that it came
         journal.awaited[step] = left

@@ -31,6 +31,7 @@ class _RemoteJournal:
         path.mkdir(exist_ok=True)
         reader = Reader(path, msgspec.Raw)
         self._count = 0
+        self._is_new = True
         while found := reader.read(final=True):
             self._count += len(found)
         reader.close()
@@ -39,14 +40,18 @@ class _RemoteJournal:
     def take(self, index: int, record: Record) -> None:
         """Write the record that is the next one.
 
+        The first one after a start may be far ahead: the sender goes on only from what was taken, so those in between
+        were here and have been removed by retention.
+
         Raises:
             OSError: It cannot be written, or one before it is missing.
         """
-        if index > self._count:
+        if index > self._count and not self._is_new:
             raise OSError(f"record {self._count} has not come yet, but {index}")
-        if index == self._count:
+        if index >= self._count:
             self._writer.append(record)
-            self._count += 1
+            self._count = index + 1
+        self._is_new = False
 
 
 class Receiver:
@@ -70,7 +75,13 @@ class Receiver:
         self._limit_bytes = limit_bytes
         self._journals: dict[str, _RemoteJournal] = {}
         self._lock = threading.Lock()
-        self._server = HttpServer((host, int(port)), self, token)
+        try:
+            self._server = HttpServer((host, int(port)), self, token)
+        except OSError as error:
+            raise OSError(
+                f"head={address!r}: cannot be listened on ({error.strerror or error}); "
+                "give the address of the machine of rank 0 and a free port"
+            ) from error
         threading.Thread(target=self._server.serve_forever, name="otel-rl-receiver", daemon=True).start()
 
     def take_request(self, signal: str, request: Any) -> Any:

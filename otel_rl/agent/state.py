@@ -90,7 +90,7 @@ class Journal(msgspec.Struct):
     @property
     def done_below(self) -> int:
         """Steps below this one have all that this process gives them."""
-        return min(self.moved_on_to, *self.awaited) if self.awaited else self.moved_on_to
+        return min([self.moved_on_to, *(step for step, count in self.awaited.items() if count > 0)])
 
     @property
     def is_rank(self) -> bool:

@@ -42,6 +42,14 @@ class _Collected:
         self.rejected = 0
         self.reason = ""
 
+    def run_of(self, resource: Iterable[KeyValue], directory: Path, count: int) -> RunInfo | None:
+        """Return the run that a resource names; without one its `count` records are refused."""
+        told = attributes(resource)
+        if semconv.RUN_ID in told:
+            return run_of(told, directory)
+        self.reject(f"the resource names no {semconv.RUN_ID}", count)
+        return None
+
     def add(self, run: RunInfo, item: Item) -> None:
         self.runs.setdefault(run.directory, (run, []))[1].append(item)
 
@@ -61,12 +69,10 @@ def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
     """
     found = _Collected()
     for of_resource in request.resource_logs:
-        resource = attributes(of_resource.resource.attributes)
         records = [record for scope in of_resource.scope_logs for record in scope.log_records]
-        if semconv.RUN_ID not in resource:
-            found.reject(f"the resource names no {semconv.RUN_ID}", len(records))
+        run = found.run_of(of_resource.resource.attributes, directory, len(records))
+        if run is None:
             continue
-        run = run_of(resource, directory)
         for record in records:
             try:
                 found.add(run, _item(record))
@@ -79,12 +85,10 @@ def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:
     """Return the spans in a request for traces; those whose resource names no run are refused."""
     found = _Collected()
     for of_resource in request.resource_spans:
-        resource = attributes(of_resource.resource.attributes)
         spans = [span for scope in of_resource.scope_spans for span in scope.spans]
-        if semconv.RUN_ID not in resource:
-            found.reject(f"the resource names no {semconv.RUN_ID}", len(spans))
+        run = found.run_of(of_resource.resource.attributes, directory, len(spans))
+        if run is None:
             continue
-        run = run_of(resource, directory)
         for span in spans:
             found.add(run, _span(span))
     return found.decoded

@@ -172,8 +172,17 @@ def test_values_are_the_same_on_the_other_side(values: dict[str, float], step: i
     assert {name: type(value) for name, value in record.values.items()} == {n: type(v) for n, v in values.items()}
 
 
+def test_a_metric_may_be_called_as_it_likes() -> None:
+    """Also as what large integers travel under."""
+    record = Logged(0, 1, {"uint64": 0.5})
+
+    assert from_event(*to_event(record)) == record
+
+
 def test_what_is_no_record_is_refused() -> None:
     """By its name, or by its fields."""
+    with pytest.raises(ValueError, match="no record"):
+        from_event("rl.journal.logged", None)
     with pytest.raises(ValueError, match="no record"):
         from_event("rl.journal.poem", {})
     with pytest.raises(ValueError, match="logged"):

@@ -161,6 +161,15 @@ def test_a_step_waits_for_its_values() -> None:
     assert rows(row)[0].values["loss"] == 0.5
 
 
+def test_what_came_may_be_recorded_before_what_was_promised() -> None:
+    """Two threads record; the step waits for nothing then."""
+    reducer = reducing()
+    reducer.feed([("rank0", started())])
+    begun = (StepStarted(0, 0, b""), logged(0, loss=0.5), OnDevice(0, -1), OnDevice(0, 1), StepEnded(0, S, b""))
+
+    assert len(rows(feed(reducer, "rank0", *begun, StepStarted(1, S, b"")))) == 1
+
+
 def test_a_step_waits_no_longer_than_for_a_rank() -> None:
     """After the deadline it is closed without."""
     reducer = reducing()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +52,26 @@ def test_it_names_the_phase_and_the_step_once(tmp_path: Path, records_of: Record
     assert (report.step, report.attributes["rl.phase"]) == (3, "backward")
     assert report.attributes["error.type"] == "OutOfMemoryError"
     assert "2.00 GiB" in str(report.attributes["exception.message"])
+
+
+def test_the_exception_is_not_held(tmp_path: Path) -> None:
+    """Its frames hold the trainer's tensors, which a trainer that goes on with a smaller batch has to be rid of."""
+    run = begin(tmp_path)
+
+    class Tensor:
+        pass
+
+    def fail() -> weakref.ref[Tensor]:
+        held = Tensor()
+        seen = weakref.ref(held)
+        with contextlib.suppress(MemoryError), run.step(0), run.phase("train"):
+            raise MemoryError
+        return seen
+
+    seen = fail()
+    gc.collect()
+
+    assert seen() is None
 
 
 @needs("torch")
