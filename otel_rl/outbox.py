@@ -7,6 +7,7 @@ either both are there or neither: an agent that starts anew goes on exactly wher
 from __future__ import annotations
 
 import threading
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,17 +16,29 @@ from otel_rl.export import Event, Machine, Params, Recorded, Row, Span, Table
 from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.export import Item
 
 
 class Batch(msgspec.Struct, array_like=True):
-    """What was made at once, and its maker's checkpoint: MessagePack, since only the last one is ever read."""
+    """What was made at once.
+
+    Attributes:
+        items: For the destinations.
+        checkpoint: Its maker's, as MessagePack, since only the last one is ever read.
+        held: Spans that wait until it is known whether they leave.
+        settled: Traces whose spans wait no longer, and whether they left.
+    """
 
     items: list[Row | Machine | Recorded | Params | Table | Event | Span]
     checkpoint: msgspec.Raw
+    held: list[Span] = []
+    settled: dict[str, bool] = {}
+
+
+_NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -52,12 +65,28 @@ class Outbox:
         self._writer = Writer(path, limit_bytes=limit_bytes)
         self.end = self._writer.position
 
-    def append(self, items: Sequence[Item], checkpoint: bytes) -> None:
+    def append(
+        self,
+        items: Sequence[Item],
+        checkpoint: bytes,
+        held: Sequence[Span] = (),
+        settled: Mapping[str, bool] = _NOTHING,
+    ) -> None:
         """Write a batch; `end` is behind it then."""
-        self._writer.append(Batch(list(items), msgspec.Raw(checkpoint)))
+        self._writer.append(Batch(list(items), msgspec.Raw(checkpoint), list(held), dict(settled)))
         with self.grown:
             self.end = self._writer.position
             self.grown.notify_all()
+
+    def since(self, position: Position) -> Iterator[tuple[Position, Batch]]:
+        """Yield the batches from a position on, each with where it is."""
+        reader = Reader(self.path, Batch, position)
+        while True:
+            place = reader.position
+            if not (batches := reader.read(1)):
+                break
+            yield place, batches[0]
+        reader.close()
 
     def close(self) -> None:
         """Give back what is reserved."""

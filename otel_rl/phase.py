@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from otel_rl.device_clock import DeviceEvent
+    from otel_rl.spans import StepSpan
 
 _attach, _current_context = context.attach, context.get_current
 _current_span, _with_span = trace.get_current_span, trace.set_span_in_context
@@ -63,16 +64,7 @@ class Phase(JournaledSpan):
     def _begin(self, parent: trace.Span, now: int) -> None:
         recorder = self._recorder
         step = recorder.open_step
-        if isinstance(parent, JournaledSpan):
-            parent_id, self.trace_id = parent.span_id, parent.trace_id
-        elif (found := parent.get_span_context()).is_valid:
-            parent_id, self.trace_id = found.span_id, found.trace_id.to_bytes(16, "big")
-        elif step is not None:
-            parent_id, self.trace_id = step.span_id, step.trace_id
-        elif (remote := recorder.remote) is not None:
-            parent_id, self.trace_id = remote.span_id, remote.trace_id.to_bytes(16, "big")
-        else:
-            parent_id, self.trace_id = 0, recorder.ids.trace_id().to_bytes(16, "big")
+        parent_id, self.trace_id = self._place(parent, step)
         self.span_id = recorder.ids.span_id()
         self._ended = False
         self._step = None if step is None else step.number
@@ -90,6 +82,19 @@ class Phase(JournaledSpan):
         recorder.write(SpanStarted(*begun, memory, None, devices.begin(now, used=bool(part)), part))
         devices.arrived()
         self._device_start = devices.start_clock()
+
+    def _place(self, parent: trace.Span, step: StepSpan | None) -> tuple[int, bytes]:
+        """Return the id of the span that this one is under, 0 for none, and the trace."""
+        recorder = self._recorder
+        if isinstance(parent, JournaledSpan):
+            return parent.span_id, parent.trace_id
+        if (found := parent.get_span_context()).is_valid:
+            return found.span_id, found.trace_id.to_bytes(16, "big")
+        if step is not None:
+            return step.span_id, step.trace_id
+        if (remote := recorder.remote) is not None:
+            return remote.span_id, remote.trace_id.to_bytes(16, "big")
+        return 0, recorder.ids.trace_id().to_bytes(16, "big")
 
     def end(self, end_time: int | None = None) -> None:
         """End the span; a second call does nothing."""

@@ -205,6 +205,28 @@ class OnDevice(Record, tag=14):
     count: int
 
 
+class Consumed(Record, tag=15):
+    """What became of trajectories at a step.
+
+    Attributes:
+        step: The step.
+        time: When.
+        outcome: Whether they were trained on ("trained"), or why they were dropped.
+        policy_version: Of the policy that is trained; -1 if not known.
+        ids: Trace id and span id of each, 24 bytes in network order; 0 where it has no trace.
+        rewards: Native doubles, one of each; NaN where it is not known.
+        segments: Native 64-bit integers in threes: which trajectory, version that sampled (-1: unknown), tokens.
+    """
+
+    step: int
+    time: int
+    outcome: str
+    policy_version: int
+    ids: bytes
+    rewards: bytes
+    segments: bytes
+
+
 class Finished(Record, tag=9):
     """The process will record nothing more."""
 
@@ -226,6 +248,7 @@ AnyRecord = (
     | DeviceSeen
     | DeviceTimed
     | OnDevice
+    | Consumed
     | Finished
 )
 

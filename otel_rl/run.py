@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
@@ -29,10 +29,11 @@ from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.sink import CLOSED, SILENCE, ClosedError, Sink
 from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, StepSpan
 from otel_rl.tracing import RunTracerProvider
+from otel_rl.trajectories import TRAINED, Rollout, Trajectory, consumed
 from otel_rl.values import is_plain, sort
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -114,6 +115,49 @@ class Run:
         if compiler is not None and getattr(compiler, "is_compiling", bool)():
             return nullcontext(NO_SPAN)  # type: ignore[return-value] # what Dynamo can enter; `as` gives a NoSpan
         return Phase(self, name if type(name) is str else str(name), attributes) if self._spans else NO_SPAN
+
+    def rollout(self, *, policy_version: int | None = None, **attributes: object) -> Rollout:
+        """Return a context manager for a batch of trajectories, with a trace of its own."""
+        return Rollout(self, recorded=self._spans, policy_version=policy_version, attributes=attributes)
+
+    def trajectory(self, *, policy_version: int | None = None, **attributes: object) -> Trajectory:
+        """Return a context manager for one trajectory, with a trace of its own.
+
+        Inside, say `generated` and `rewarded`; what `ticket()` returns goes with the data to the trainer, which hands
+        it to `trained` or `dropped`.
+        """
+        return Trajectory(self, recorded=self._spans, policy_version=policy_version, attributes=attributes)
+
+    def trained(
+        self, tickets: Iterable[Mapping[str, Any]], *, policy_version: int | None = None, step: int | None = None
+    ) -> None:
+        """Record that the step trains on these trajectories; its trace links to theirs.
+
+        Args:
+            tickets: A ticket of each; or what is known of it: `policy_version`, `tokens`, `reward`.
+            policy_version: Version of the policy that is trained now; staleness counts from it.
+            step: Iteration of the RL loop; as in `log`.
+        """
+        self._consume("trained", tickets, policy_version, step, TRAINED)
+
+    def dropped(
+        self,
+        tickets: Iterable[Mapping[str, Any]],
+        *,
+        reason: str,
+        policy_version: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Record that these trajectories are not trained on, and why: stale, filtered, aborted, or whatever it is."""
+        self._consume("dropped", tickets, policy_version, step, str(reason))
+
+    def queue(self, name: str, *, depth: float, waited: float = 0.0, step: int | None = None) -> None:
+        """Record how much is in a queue, and for how many seconds one had to wait for it.
+
+        Of several calls in a step, by whatever rank, the depths are averaged and the waits added up.
+        """
+        values = {f"queue/{name}/depth@mean": [depth], f"queue/{name}/wait@sum": [waited]}
+        self.log(values, step=step)
 
     def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
         """Record the values of metrics; they are durable when this returns.
@@ -288,6 +332,17 @@ class Run:
     def refuse_error(self, call: str, error: Exception) -> None:
         """Count and log an error of ours, or of the journal's disk."""
         self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {error}")
+
+    def _consume(
+        self, call: str, tickets: Iterable[Mapping[str, Any]], version: int | None, step: int | None, outcome: str
+    ) -> None:
+        try:
+            number = self._step_of(call, step)
+            if number is not None:
+                for record in consumed(tickets, number, time.time_ns(), version, outcome):
+                    self.write(record)
+        except Exception as error:
+            self.refuse_error(call, error)
 
     def _step_of(self, call: str, step: int | None) -> int | None:
         """Return the step that a call belongs to, and remember it; `None` if there is none."""

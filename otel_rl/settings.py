@@ -62,6 +62,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         peak_flops: FLOP/s that one device can do, for the model FLOPs utilisation.
         trace_ratio: Which share of the steps leaves as traces; slow and failed steps, and those with an evaluation
             or a checkpoint, always do.
+        trace_budget: How many spans leave with a step at most, when it trained on trajectories with traces: its own,
+            then those of the slowest, failed and extreme ones, then of others at random.
         head: `host:port` of the agent that makes the rows of all machines, the one on the machine of rank 0; empty
             where there is one machine. Agents send it what their ranks record; `OTEL_RL_TOKEN` protects it.
         hardware: Whether GPUs, host, processes and cgroup are measured.
@@ -82,6 +84,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     flops_per_token: float = 0.0
     peak_flops: float = 0.0
     trace_ratio: float = 1.0
+    trace_budget: int = 2000
     head: str = ""
     hardware: bool = True
     collection_interval: float = 10.0
@@ -299,6 +302,8 @@ def _check_numbers(settings: Settings) -> None:
         raise SettingsError(f"head={settings.head!r}: expected host:port of the machine of rank 0")
     if not 0 <= settings.trace_ratio <= 1:
         raise SettingsError(f"trace_ratio={settings.trace_ratio}: must be between 0 and 1")
+    if settings.trace_budget < 0:
+        raise SettingsError(f"trace_budget={settings.trace_budget}: must not be negative")
     for quantile in settings.quantiles:
         if not 0 <= quantile <= 1:
             raise SettingsError(f"quantiles={settings.quantiles}: {quantile} is not between 0 and 1")

@@ -40,6 +40,7 @@ def init(
     flops_per_token: float | None = None,
     peak_flops: float | None = None,
     trace_ratio: float | None = None,
+    trace_budget: int | None = None,
     head: str | None = None,
     hardware: bool | None = None,
     collection_interval: float | None = None,

@@ -27,7 +27,8 @@ def test_names() -> None:
 
 def test_run() -> None:
     """The public methods of a run are these, and each has a docstring."""
-    expected = {"step", "phase", "log", "samples", "table", "params", "event", "finish", "environment"}
+    of_training = {"step", "phase", "log", "samples", "table", "params", "event", "finish", "environment"}
+    expected = of_training | {"rollout", "trajectory", "trained", "dropped", "queue"}
     for_spans = {
         "write",
         "refuse",

@@ -12,7 +12,7 @@ from otel_rl.memory import parse_snapshot
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_rl.agent.state import OpenPhase, Timed
     from otel_rl.agent.stragglers import Straggler
@@ -59,8 +59,13 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhas
         error=None if ended.error is None else error_text(ended.error),
         kind=begun.kind or 0,
         events=tuple(SpanEvent(*moment) for moment in ended.events or ()),
-        links=tuple(SpanLink(trace_id.hex(), f"{span_id:016x}") for trace_id, span_id in ended.links or ()),
+        links=tuple(links(ended.links or ())),
     )
+
+
+def links(recorded: Iterable[tuple[bytes, int]]) -> list[SpanLink]:
+    """Return links as they were recorded."""
+    return [SpanLink(trace_id.hex(), f"{span_id:016x}") for trace_id, span_id in recorded]
 
 
 def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
@@ -101,6 +106,7 @@ def root(
     ended: Mapping[str, int],
     attributes: Mapping[str, AttributeValue],
     error: str | None,
+    links: Sequence[SpanLink] = (),
 ) -> Span:
     """Return the root span of a step: from its first rank's start to its last one's end."""
     return Span(
@@ -112,6 +118,7 @@ def root(
         end_unix_nano=max(ended.values()),
         attributes={semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: attempt, **attributes},
         error=error,
+        links=tuple(links),
     )
 
 

@@ -11,9 +11,11 @@ import threading
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from opentelemetry.context import Context
 from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_rl import semconv
 from otel_rl.export import Event, Row, Span
@@ -36,6 +38,10 @@ _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600,
 _MOST_SERIES = 2000  # of what is logged
 
 Attributes = tuple[tuple[str, str | int], ...]
+
+
+def _no_trace(_: str) -> bool:
+    return False
 
 
 class Instruments:
@@ -63,13 +69,14 @@ class Instruments:
         self._devices: dict[int, str] = {}
         self._create()
 
-    def show(self, items: Iterable[Item]) -> None:
-        """Take in the rows, step spans and events that the reducer made."""
+    def show(self, items: Iterable[Item], keeps: Callable[[str], bool] = _no_trace) -> None:
+        """Take in the rows, step spans and events that the reducer made; exemplars point to traces that it keeps."""
         for item in items:
             if isinstance(item, Row):
                 self._show_row(item)
             elif isinstance(item, Span) and item.name == semconv.SPAN_LOOP:
-                self._histograms[semconv.METRIC_LOOP_DURATION].record(_seconds(item))
+                context = _context(item, kept=keeps(item.trace_id))
+                self._histograms[semconv.METRIC_LOOP_DURATION].record(_seconds(item), context=context)
                 self._counters[semconv.METRIC_TRAIN_STEPS].add(1)
             elif isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST:
                 self._counters[semconv.METRIC_PROCESSES_LOST].add(1, {semconv.RANK: item.rank or 0})
@@ -86,6 +93,13 @@ class Instruments:
             self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), who | phase)
             if (stage := f"{span.name}.duration") in self._histograms:
                 self._histograms[stage].record(_seconds(span), who)
+
+    def show_trajectories(self, decided: Iterable[tuple[Span, bool]]) -> None:
+        """Take in trajectories, each with whether its trace was kept."""
+        for span, kept in decided:
+            who = {name: span.attributes[name] for name in (semconv.RANK, semconv.ROLE) if name in span.attributes}
+            histogram = self._histograms[semconv.METRIC_TRAJECTORY_DURATION]
+            histogram.record(_seconds(span), who, _context(span, kept=kept))
 
     def show_journals(self, journals: Iterable[Journal]) -> None:
         """Take in what is known of the processes: when they were heard of, their memory, what they refused."""
@@ -246,6 +260,13 @@ class _Series:
 
 def _seconds(span: Span) -> float:
     return (span.end_unix_nano - span.start_unix_nano) / 1e9
+
+
+def _context(span: Span, *, kept: bool) -> Context:
+    """Return a context of which the SDK makes an exemplar if the span is kept."""
+    flags = TraceFlags(TraceFlags.SAMPLED if kept else TraceFlags.DEFAULT)
+    ids = SpanContext(int(span.trace_id, 16), int(span.span_id, 16), is_remote=False, trace_flags=flags)
+    return set_span_in_context(NonRecordingSpan(ids), Context())
 
 
 def _who(rank: int, role: str) -> Attributes:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from otel_rl import semconv
 from otel_rl.agent import assemble, boundaries
 from otel_rl.agent.forensics import Forensics
+from otel_rl.agent.rollout_traces import ROLLOUTS
 from otel_rl.agent.state import Journal, OpenStep, Timed
 from otel_rl.export import Event, Params
 from otel_rl.record_events import Lost
 from otel_rl.records import (
     Configured,
+    Consumed,
     DeviceSeen,
     DeviceTimed,
     Finished,
@@ -50,12 +52,19 @@ class Intake:
         items: What was made of records at once: parameters, events, spans outside of steps.
         phases: Phases that ended; their spans are items only when the step is closed.
         forensics: What is noticed on the way.
+        rollouts: Traces of rollouts that began.
     """
 
     def __init__(self, state: State, vocabulary: Vocabulary) -> None:
         self._state = state
         self.items: list[Item] = []
         self.phases: list[Span] = []
+        self.rollouts = [
+            span.trace_id.hex()
+            for known in state.journals.values()
+            for span in known.spans.values()
+            if is_rollout(span)
+        ]
         self.forensics = Forensics(vocabulary)
 
     def take(self, name: str, journal: Journal, record: Record) -> None:
@@ -67,6 +76,8 @@ class Intake:
             case SpanStarted():
                 boundaries.cross(name, journal, record.memory, record.devices, self.forensics.ledger)
                 journal.spans[record.span_id] = record
+                if is_rollout(record):
+                    self.rollouts.append(record.trace_id.hex())
                 if record.kind is None:
                     journal.phases[record.span_id] = boundaries.open_phase(record)
             case SpanEnded():
@@ -104,6 +115,9 @@ class Intake:
                 journal.refusals = record.counts
             case DeviceSeen():
                 journal.devices[record.index] = record
+            case Consumed():
+                journal.takes_part = True
+                self._step(journal, record.step).consumed.append(record)
             case OnDevice():
                 _await(journal, record.step, record.count)
             case DeviceTimed():
@@ -179,6 +193,7 @@ class Intake:
         step.ended[name] = record.time
         boundaries.merge(step, boundaries.at_end_of_step(journal, boundaries.labels(journal, self._state.labels)))
         step.attributes |= record.attributes or {}
+        step.links += assemble.links(record.links or ())
         step.time = step.time or record.time
         step.heard_at = step.heard_at or record.time
         if record.error is not None:
@@ -224,6 +239,11 @@ class Intake:
             if error is not None:
                 self._step(journal, number).abandoned.append(name)
             self._end_step(name, journal, StepEnded(number, time, b"", error=None if error is None else (error, "")))
+
+
+def is_rollout(span: SpanStarted) -> bool:
+    """Tell whether it is the root of a trace that waits for a step."""
+    return span.name in ROLLOUTS and not span.parent_id and span.kind is not None
 
 
 def _await(journal: Journal, step: int, count: int) -> None:

@@ -89,7 +89,10 @@ class Agent:
         self._trackers = TrackerRows(
             Cadence(how.log_every, how.log_first, how.log_window), Filter(how.metrics), reductions, how.name_limit
         )
-        self._traces = TraceSampler(how.trace_ratio, vocabulary.phase)
+        self._traces = TraceSampler(how.trace_ratio, vocabulary.phase, how.trace_budget)
+        if checkpoint is not None and checkpoint.held_since is not None:
+            for place, batch in self._outbox.since(checkpoint.held_since):
+                self._traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
         self._instruments = Instruments(run, [reader.reader for reader in self._readers], vocabulary)
         self._sampler = Sampler(how.collection_interval, io=how.gpu_io)
         self._measurements = Measurements(
@@ -135,19 +138,24 @@ class Agent:
         self._follower.look()
         found = self._follower.read(_READ_AT_ONCE, now) if not self._unsaved else []
         items = self._reducer.feed(found)
+        if self._receiver is not None and not self._unsaved:
+            items += self._receiver.take_spans()
         if not found:
             items += self._reducer.tick(now)
         near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
         measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
         recorded = forwarded(found, self._reducer.state.forwarded) if self._sends else []
-        leaving = [*recorded, *self._traces.of([*items, *measured])]
+        leaving = [*recorded, *self._sampled([*items, *measured], now, near_end=near_end)]
         self._unsaved += self._trackers.of(leaving, self._reducer.state)
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
-        if (self._unsaved or over) and self._save():
+        if (self._unsaved or self._traces.rollouts.fresh or over) and self._save():
             self._finished |= dict.fromkeys(over, self._outbox.end)
+        if self._receiver is not None and not self._unsaved:
+            self._receiver.saved()
         if items:
             self._instruments.name_devices(self._reducer.state.labels)
-        self._instruments.show(items)
+        self._instruments.show(items, self._traces.keeps)
+        self._instruments.show_trajectories(self._traces.rollouts.take_finished())
         self._show_memory(now)
         write_reports(self._directory.path, items)
         self._instruments.show_phases(self._reducer.take_phases())
@@ -155,11 +163,20 @@ class Agent:
         self._show_delivery()
         return bool(found or items)
 
+    def _sampled(self, items: list[Item], now: int, *, near_end: bool) -> list[Item]:
+        """Return what leaves of the items, and of what was held back."""
+        self._traces.rollouts.expect(self._reducer.take_rollouts())
+        leaving = self._traces.of(items, self._outbox.end, now)
+        leaving += self._traces.expire(now, all_of_it=near_end)
+        return leaving
+
     def _save(self) -> bool:
         """Put what was made into the outbox; tell whether that worked. On a full disk it is tried again."""
         try:
-            checkpoint = Checkpoint(self._follower.positions, self._reducer.state)
-            self._outbox.append(self._unsaved, self._encode(checkpoint))
+            rollouts = self._traces.rollouts
+            checkpoint = Checkpoint(self._follower.positions, self._reducer.state, rollouts.since)
+            self._outbox.append(self._unsaved, self._encode(checkpoint), rollouts.fresh, rollouts.settled)
+            rollouts.saved()
         except OSError as error:
             if not self._disk_failed:
                 logger.warning("the outbox cannot be written, nothing more is read until it can: %s", error)
@@ -179,6 +196,7 @@ class Agent:
             self._instruments.show_points("ledger", self._reducer.forensics.points(self._reducer.state.journals))
             self._instruments.show_points("stragglers", self._reducer.stragglers.points())
             self._instruments.show_points("goodput", self._reducer.goodput.points())
+            self._instruments.show_points("trajectories", self._reducer.consumption.points())
 
     def _show_delivery(self) -> None:
         by_exporter = {d.label: d for d in self._destinations}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from otel_rl.agent.follow import REMOTE
 from otel_rl.bridge import decode
 from otel_rl.bridge.http import HttpServer
+from otel_rl.bridge.receive import metrics_refused, response
 from otel_rl.journal import Reader, Writer
 from otel_rl.record_events import INDEX, JOURNAL, PREFIX, from_event
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+    from otel_rl.export import Span
     from otel_rl.records import Record
 
-logger = logging.getLogger(__name__)
+_MOST_WAITING = 50_000
+_SAFE_WITHIN_S = 10.0
 
 
 class _RemoteJournal:
@@ -54,8 +56,13 @@ class _RemoteJournal:
         self._is_new = False
 
 
+class _Waiting(NamedTuple):
+    spans: list[Span]
+    is_safe: threading.Event
+
+
 class Receiver:
-    """Listens for records of one run.
+    """Listens for records of one run, and for the spans of other systems, such as inference servers.
 
     Args:
         address: `host:port`.
@@ -75,6 +82,8 @@ class Receiver:
         self._limit_bytes = limit_bytes
         self._journals: dict[str, _RemoteJournal] = {}
         self._lock = threading.Lock()
+        self._waiting: list[_Waiting] = []
+        self._taken: list[_Waiting] = []
         try:
             self._server = HttpServer((host, int(port)), self, token)
         except OSError as error:
@@ -85,21 +94,45 @@ class Receiver:
         threading.Thread(target=self._server.serve_forever, name="otel-rl-receiver", daemon=True).start()
 
     def take_request(self, signal: str, request: Any) -> Any:
-        """Take a request in, and return the answer to it."""
-        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+        """Take records or spans in, and return the answer to it, when they are safe.
 
-        rejected, reason = self._take(request) if signal == "logs" else (1, "only logs are taken here")
-        answer = ExportLogsServiceResponse()
-        if rejected:
-            logger.warning("refused %d records: %s", rejected, reason)
-            answer.partial_success.rejected_log_records = rejected
-            answer.partial_success.error_message = reason
-        return answer
+        Raises:
+            OSError: They cannot be taken now; the sender is to send them again.
+        """
+        if signal == "traces":
+            self._wait_for(decode.spans(request))
+            return response(signal, 0, "")
+        if signal == "logs":
+            return response(signal, *self._take(request))
+        return metrics_refused(request)
+
+    def take_spans(self) -> list[Span]:
+        """Return the spans that came; who sent them waits until `saved` is called."""
+        with self._lock:
+            self._taken += self._waiting
+            spans = [span for waiting in self._waiting for span in waiting.spans]
+            self._waiting = []
+        return spans
+
+    def saved(self) -> None:
+        """Take note that all that was taken is safe."""
+        for waiting in self._taken:
+            waiting.is_safe.set()
+        self._taken = []
 
     def close(self) -> None:
         """Listen no longer."""
         self._server.shutdown()
         self._server.server_close()
+
+    def _wait_for(self, spans: list[Span]) -> None:
+        waiting = _Waiting(spans, threading.Event())
+        with self._lock:
+            if sum(len(one.spans) for one in self._waiting) > _MOST_WAITING:
+                raise OSError("too many spans are waiting")
+            self._waiting.append(waiting)
+        if not waiting.is_safe.wait(_SAFE_WITHIN_S):
+            raise OSError("the spans could not be written")
 
     def _take(self, request: ExportLogsServiceRequest) -> tuple[int, str]:
         rejected, reason = 0, ""

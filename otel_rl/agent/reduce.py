@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from otel_rl.agent import assemble, derive, rows
+from otel_rl.agent import assemble, consumption, derive, rows
+from otel_rl.agent.consumption import Consumption
 from otel_rl.agent.goodput import PRODUCTIVE, Goodput
 from otel_rl.agent.intake import Intake
 from otel_rl.agent.state import Journal, OpenStep, State
@@ -55,6 +56,7 @@ class Reducer:
         forensics: What it notices on the way.
         stragglers: Who falls behind.
         goodput: Where the workers' time went.
+        consumption: What became of trajectories.
         failed: Records that it could not take in.
     """
 
@@ -78,6 +80,7 @@ class Reducer:
         self._whole_world = whole_world
         self.stragglers = Stragglers()
         self.goodput = Goodput(vocabulary.phase)
+        self.consumption = Consumption()
         self._intake = Intake(self.state, vocabulary)
         self.forensics = self._intake.forensics
         self.failed = 0
@@ -86,6 +89,11 @@ class Reducer:
         """Return the phases that ended since the last call; their spans are items only when the step is closed."""
         phases, self._intake.phases = self._intake.phases, []
         return phases
+
+    def take_rollouts(self) -> list[str]:
+        """Return the traces of rollouts that began since the last call."""
+        rollouts, self._intake.rollouts = self._intake.rollouts, []
+        return rollouts
 
     def feed(self, records: Iterable[tuple[str, Record]]) -> list[Item]:
         """Take records in; return what they complete."""
@@ -179,7 +187,9 @@ class Reducer:
         for straggler in self.stragglers.take(step.spans):
             items.append(assemble.straggler(straggler, number, self._host_of(attempt, straggler.rank), step.time))
         if step.begun and step.ended and not late:
-            items.append(assemble.root(ids, attempt, number, step.begun, step.ended, step.attributes, step.error))
+            told = consumption.of_step(step.consumed) | step.attributes
+            links = [*step.links, *consumption.links(step.consumed)]
+            items.append(assemble.root(ids, attempt, number, step.begun, step.ended, told, step.error, links))
         ranks = {journal: known.started.rank for journal, known in self.state.journals.items()}
         if step.values or step.samples:
             self._learn([*step.values, *step.samples])
@@ -187,6 +197,8 @@ class Reducer:
         values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
         values |= {name: value for name, value in step.memory.items() if name not in values}
         values |= self._goodput_of(step)
+        consumed = self.consumption.take(step.consumed)
+        values |= {name: value for name, value in consumed.items() if name not in values}
         if values:
             row = rows.row(ids, attempt, number, step, values, nonfinite)
             items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late))

@@ -7,12 +7,15 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
+from otel_rl.agent.rollout_traces import RolloutTraces, Room
 from otel_rl.export import Span
+from otel_rl.journal import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from otel_rl.export import Item
+    from otel_rl.journal import Position
 
 _LOW_64_BITS = (1 << 64) - 1
 _KNOWN_STEPS = 50
@@ -28,39 +31,74 @@ class TraceSampler:
     """Decides for whole steps, over all ranks of the machine: half a trace tells nothing.
 
     A step is kept if it falls within the ratio; if anything in it failed on any rank; if it took 1.5 times the median
-    of the fifty before it; if there is an evaluation or a checkpoint in it. Instruments see every step.
+    of the fifty before it; if there is an evaluation or a checkpoint in it. Instruments see every step. With a step
+    go the trajectories that it consumed, as far as its budget of spans allows.
 
     Args:
         ratio: Which share is kept anyway; by the trace id as OpenTelemetry's `traceidratio` does it, so that
             inference servers with the same ratio keep the same ones.
         canonical: Returns what a phase is called here that the trainer calls by a name.
+        budget: How many spans may leave with a step, its own included; these leave in any case.
 
     Attributes:
-        left_out: How many spans were not kept.
+        rollouts: Traces that are no step's.
     """
 
-    def __init__(self, ratio: float, canonical: Callable[[str], str]) -> None:
+    def __init__(self, ratio: float, canonical: Callable[[str], str], budget: int) -> None:
         self._bound = round(ratio * (1 << 64))
         self._canonical = canonical
+        self._budget = budget
         self._seconds: deque[float] = deque(maxlen=_KNOWN_STEPS)
         self._decided: dict[str, bool] = {}
-        self.left_out = 0
+        self._left_out = 0
+        self.rollouts = RolloutTraces(self._is_within, budget)
 
-    def of(self, items: Sequence[Item]) -> list[Item]:
-        """Return the items without the spans of steps that are not kept; a step's spans come together."""
-        if self._bound >= 1 << 64:
-            return list(items)
+    @property
+    def left_out(self) -> int:
+        """How many spans were not kept."""
+        return self._left_out + self.rollouts.left_out
+
+    def of(self, items: Sequence[Item], place: Position = START, now: int = 0) -> list[Item]:
+        """Return what leaves of the items; a step's spans come together.
+
+        Args:
+            items: What was made.
+            place: Where in the outbox what is held of it will be saved.
+            now: Unix nanoseconds.
+        """
         steps: dict[str, list[Span]] = {}
         for item in items:
             if isinstance(item, Span):
                 steps.setdefault(item.trace_id, []).append(item)
+        roots = {span.trace_id: span for spans in steps.values() for span in spans if span.name == semconv.SPAN_LOOP}
+        for trace_id, root in roots.items():
+            self._decide(trace_id, steps[trace_id], (root.end_unix_nano - root.start_unix_nano) / 1e9)
+        foreign = [item for item in items if isinstance(item, Span) and item.trace_id not in self._decided]
+        leaving: list[Item] = [item for item in items if not isinstance(item, Span)]
+        leaving += self.rollouts.take(foreign, place, now)
         for trace_id, spans in steps.items():
-            roots = [span for span in spans if span.name == semconv.SPAN_LOOP]
-            if roots:
-                self._decide(trace_id, spans, (roots[0].end_unix_nano - roots[0].start_unix_nano) / 1e9)
-        kept = [item for item in items if not isinstance(item, Span) or self._keeps(item.trace_id)]
-        self.left_out += len(items) - len(kept)
-        return kept
+            if trace_id not in self._decided:
+                continue
+            if not self._decided[trace_id]:
+                self._left_out += len(spans)
+            leaving += self._with_rollouts(spans, roots.get(trace_id), kept=self._decided[trace_id])
+        return leaving
+
+    def _with_rollouts(self, spans: list[Span], root: Span | None, *, kept: bool) -> list[Span]:
+        """Return what leaves of a step's spans, and of the traces that it consumed."""
+        if root is None:
+            return spans if kept else []
+        room = Room(max(0, self._budget - len(spans)))
+        linked, chosen = self.rollouts.choose(root, room, kept=kept)
+        return [*chosen, *(linked if span is root else span for span in spans)] if kept else []
+
+    def expire(self, now: int, *, all_of_it: bool = False) -> list[Span]:
+        """Return what no step took, and is kept."""
+        return self.rollouts.expire(now, all_of_it=all_of_it)
+
+    def keeps(self, trace_id: str) -> bool:
+        """Tell whether a step's trace was kept, if it was decided."""
+        return self._decided.get(trace_id, False)
 
     def _decide(self, trace_id: str, spans: Sequence[Span], seconds: float) -> None:
         slow = len(self._seconds) >= _LEAST_STEPS and seconds > _SLOW * median(self._seconds)
@@ -68,11 +106,6 @@ class TraceSampler:
         if len(self._decided) >= _REMEMBERED:
             del self._decided[next(iter(self._decided))]
         self._decided[trace_id] = self._is_within(trace_id) or slow or any(map(self._is_worth_it, spans))
-
-    def _keeps(self, trace_id: str) -> bool:
-        """Return what was decided for the step; what comes late, or belongs to none, counts by the ratio."""
-        decided = self._decided.get(trace_id)
-        return self._is_within(trace_id) if decided is None else decided
 
     def _is_within(self, trace_id: str) -> bool:
         return (int(trace_id, 16) & _LOW_64_BITS) < self._bound

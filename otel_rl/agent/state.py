@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from otel_rl.cadence import Window
-from otel_rl.export import AttributeValue, Span
+from otel_rl.export import AttributeValue, Span, SpanLink
 from otel_rl.journal import Position
-from otel_rl.records import DeviceMemory, DeviceSeen, SpanStarted, Started, Tabled
+from otel_rl.records import Consumed, DeviceMemory, DeviceSeen, SpanStarted, Started, Tabled
 from otel_rl.stats.pool import Pool
 
 Number = int | float
@@ -116,7 +116,9 @@ class OpenStep(msgspec.Struct):
         ended: When each journal ended it.
         abandoned: Journals whose process died inside it.
         spans: Finished spans of it.
+        consumed: What became of trajectories.
         attributes: Attributes for the root span.
+        links: Other spans that the root refers to.
         error: What went wrong on some rank.
         time: When the last value was recorded.
         heard_at: When it was last heard of from a process that is not inside it; 0 if never.
@@ -136,7 +138,9 @@ class OpenStep(msgspec.Struct):
     ended: dict[str, int] = {}
     abandoned: list[str] = []
     spans: list[Span] = []
+    consumed: list[Consumed] = []
     attributes: dict[str, AttributeValue] = {}
+    links: list[SpanLink] = []
     error: str | None = None
     time: int = 0
     heard_at: int = 0
@@ -170,7 +174,14 @@ class State(msgspec.Struct):
 
 
 class Checkpoint(msgspec.Struct):
-    """Where an agent was: how far it had read each journal, and what it had not made items of yet."""
+    """Where an agent was.
+
+    Attributes:
+        positions: How far it had read each journal.
+        state: What it had not made items of yet.
+        held_since: Where in the outbox the oldest span is that it held back.
+    """
 
     positions: dict[str, Position]
     state: State
+    held_since: Position | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from otel_rl import semconv
 from otel_rl.export import Item, RunInfo, Span, SpanEvent, SpanLink
 from otel_rl.step_events import event_of, item_of, run_of
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
     from opentelemetry.proto.trace.v1 import trace_pb2
 
+SERVICE_NAME = "service.name"
 _ERROR_STATUS = 2  # of OTLP's Status.StatusCode
 _LONGEST_REASON = 500
 
@@ -79,6 +82,17 @@ def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
             except (KeyError, TypeError, ValueError) as error:
                 found.reject(f"{record.event_name or 'a log record'}: {type(error).__name__}: {error}")
     return found.decoded
+
+
+def spans(request: ExportTraceServiceRequest) -> list[Span]:
+    """Return all spans in a request for traces; each says which service it is from, as its resource did."""
+    found: list[Span] = []
+    for of_resource in request.resource_spans:
+        service = attributes(of_resource.resource.attributes).get(SERVICE_NAME)
+        told = {} if service is None else {SERVICE_NAME: service}
+        for span in (_span(span) for scope in of_resource.scope_spans for span in scope.spans):
+            found.append(replace(span, attributes={**told, **span.attributes}))
+    return found
 
 
 def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:

@@ -69,31 +69,31 @@ class IntoRuns:
         self._runs = runs
 
     def take_request(self, signal: str, request: Any) -> Any:
-        """Take a request in, and return the answer to it."""
-        return take(signal, request, self._runs)
+        """Keep what a request holds, and return the response that OTLP has for it: what was refused, and why.
+
+        Raises:
+            OSError: It cannot be kept now; the sender is to send it again.
+        """
+        if signal == "metrics":
+            return metrics_refused(request)
+        kinds = decode.logs if signal == "logs" else decode.traces
+        found = kinds(request, self._runs.directory)
+        for run, items in found.runs:
+            self._runs.take(run, items)
+        return response(signal, found.rejected, found.reason)
 
 
-def take(signal: str, request: Any, runs: Runs) -> Any:
-    """Keep what a request holds, and return the response that OTLP has for it: what was refused, and why.
-
-    Raises:
-        OSError: It cannot be kept now; the sender is to send it again.
-    """
-    if signal == "metrics":
-        return _metrics_refused(request)
-    is_logs = signal == "logs"
-    found = decode.logs(request, runs.directory) if is_logs else decode.traces(request, runs.directory)
-    for run, items in found.runs:
-        runs.take(run, items)
+def response(signal: str, rejected: int, reason: str) -> Any:
+    """Return the response to a request for logs or traces of which so many were refused."""
     answer: Any = _RESPONSES[signal]()
-    if found.rejected:
-        logger.warning("refused %d of %s: %s", found.rejected, signal, found.reason)
-        setattr(answer.partial_success, "rejected_log_records" if is_logs else "rejected_spans", found.rejected)
-        answer.partial_success.error_message = found.reason
+    if rejected:
+        logger.warning("refused %d of %s: %s", rejected, signal, reason)
+        setattr(answer.partial_success, "rejected_log_records" if signal == "logs" else "rejected_spans", rejected)
+        answer.partial_success.error_message = reason
     return answer
 
 
-def _metrics_refused(request: Any) -> Any:
+def metrics_refused(request: Any) -> Any:
     """Refuse all data points: they belong to no step; what a tracker is to show comes as `rl.step.metrics`."""
     count = 0
     for of_resource in request.resource_metrics:

@@ -47,8 +47,9 @@ def bridge(
             plugins.check(export.ENTRY_POINT_GROUP, name, {})
         runs = Runs(directory.absolute(), [(name, {}) for name in exporters])
         runs.resume()
-        server = HttpServer((host, int(port)), IntoRuns(runs), token, _tls(tls_cert, tls_key))
-        other = rpc.serve(grpc, runs, token, _credentials(tls_cert, tls_key)) if grpc else None
+        sink = IntoRuns(runs)
+        server = HttpServer((host, int(port)), sink, token, _tls(tls_cert, tls_key))
+        other = rpc.serve(grpc, sink, token, _credentials(tls_cert, tls_key)) if grpc else None
     except (SettingsError, OSError, RuntimeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     stopped = threading.Event()

@@ -26,7 +26,7 @@ def kept(sampler: TraceSampler, steps: list[list[Item]]) -> list[int]:
 
 def test_a_share_of_the_steps_is_kept() -> None:
     """Each with all its spans or none, and the same ones by every agent."""
-    first, second = (TraceSampler(0.1, str) for _ in range(2))
+    first, second = (TraceSampler(0.1, str, 100) for _ in range(2))
     numbers = kept(first, [step(n) for n in range(2000)])
 
     assert 150 < len(numbers) < 250
@@ -36,7 +36,7 @@ def test_a_share_of_the_steps_is_kept() -> None:
 
 def test_everything_by_default() -> None:
     """A ratio of 1 keeps all."""
-    assert kept(TraceSampler(1.0, str), [step(n) for n in range(50)]) == list(range(50))
+    assert kept(TraceSampler(1.0, str, 100), [step(n) for n in range(50)]) == list(range(50))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_everything_by_default() -> None:
 )
 def test_steps_that_are_worth_a_look_are_kept(worth: dict[str, object]) -> None:
     """What failed, evaluated, saved, or was slow; a framework's own name of a phase counts too."""
-    sampler = TraceSampler(0.0, {"testing": "evaluate"}.get)  # type: ignore[arg-type]
+    sampler = TraceSampler(0.0, {"testing": "evaluate"}.get, 100)  # type: ignore[arg-type]
     steps = [step(n) for n in range(30)] + [step(30, **worth)] + [step(n) for n in range(31, 40)]  # type: ignore[arg-type]
 
     assert kept(sampler, steps) == [30]
@@ -59,7 +59,7 @@ def test_steps_that_are_worth_a_look_are_kept(worth: dict[str, object]) -> None:
 
 def test_what_comes_late_goes_with_its_step() -> None:
     """A span that ends after its step was closed."""
-    sampler = TraceSampler(0.0, str)
+    sampler = TraceSampler(0.0, str, 100)
     late = [step(n, error=error)[0] for n, error in ((0, None), (1, "it failed"))]
     for n, error in ((0, None), (1, "it failed")):
         sampler.of(step(n, error=error))
@@ -71,7 +71,7 @@ def test_other_items_pass() -> None:
     """Events leave with or without a trace."""
     event = Event("checkpoint", 0)
 
-    assert TraceSampler(0.0, str).of([event]) == [event]
+    assert TraceSampler(0.0, str, 100).of([event]) == [event]
 
 
 @pytest.mark.parametrize(

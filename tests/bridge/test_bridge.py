@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 import otel_rl
-from otel_rl.bridge.receive import take
+from otel_rl.bridge.receive import IntoRuns
 from otel_rl.bridge.runs import Runs
 from tests.bridge.bridges import Bridge, step_metrics
 from tests.collector import wait_for
@@ -251,10 +251,10 @@ def test_a_place_that_cannot_be_written_asks_for_patience(bridge: Bridge) -> Non
 def test_too_many_runs_ask_for_patience(tmp_path: Path) -> None:
     """Beyond the limit nothing is taken, and the sender is told to come again."""
     runs = Runs(tmp_path, [("jsonl", {})], most=1)
-    take("logs", step_metrics("a", {0: {"loss": 1.0}}), runs)
+    IntoRuns(runs).take_request("logs", step_metrics("a", {0: {"loss": 1.0}}))
 
     with pytest.raises(OSError, match="1 runs are open"):
-        take("logs", step_metrics("b", {0: {"loss": 1.0}}), runs)
+        IntoRuns(runs).take_request("logs", step_metrics("b", {0: {"loss": 1.0}}))
     assert runs.close()
 
 

@@ -1,0 +1,120 @@
+"""Staleness, what was dropped, and its bias, in numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_rl.agent.consumption import Consumption, links, of_step
+from otel_rl.records import StepEnded, StepStarted
+from otel_rl.trajectories import consumed
+from tests.agent.reducing import S, feed, reducing, rows, started
+
+
+def told(*tickets: dict[str, object], version: int | None = 10, outcome: str = "trained") -> list[object]:
+    return list(consumed(tickets, 0, 1, version, outcome))
+
+
+def ticket(version: object, tokens: object, reward: float | None = None) -> dict[str, object]:
+    return {"policy_version": version, "tokens": tokens, "reward": reward}
+
+
+def test_staleness_is_weighted_by_tokens() -> None:
+    """90 tokens are of this version, 10 are two versions old; a trajectory may have several versions."""
+    values = Consumption().take(told(ticket(10, 60), ticket([8, 10], [10, 30])))  # type: ignore[arg-type]
+
+    assert values == {
+        "trajectories/trained": 2,
+        "trajectories/staleness/mean": 0.2,
+        "trajectories/staleness/max": 2.0,
+        "trajectories/staleness/p50": 0.0,
+        "trajectories/staleness/p95": 2.0,
+    }
+
+
+def test_the_distribution_is_exact() -> None:
+    """Tokens by staleness and outcome: each token once."""
+    consumption = Consumption()
+    consumption.take(told(ticket(10, 60), ticket([8, 10], [10, 30]), ticket(None, 7)))  # type: ignore[arg-type]
+    consumption.take(told(ticket(1, 500), ticket(-90, 5), outcome="stale"))  # type: ignore[arg-type]
+    points = {(point.metric, *(value for _, value in point.attributes)): point.value for point in consumption.points()}
+
+    assert points == {
+        ("rl.trajectory.count", "trained"): 3,
+        ("rl.trajectory.count", "stale"): 2,
+        ("rl.trajectory.tokens", "0", "trained"): 90,
+        ("rl.trajectory.tokens", "2", "trained"): 10,
+        ("rl.trajectory.tokens", "unknown", "trained"): 7,
+        ("rl.trajectory.tokens", "9", "stale"): 500,
+        ("rl.trajectory.tokens", "16+", "stale"): 5,
+    }
+
+
+def test_where_tokens_are_not_told_each_trajectory_counts_once() -> None:
+    """The mean is then over trajectories."""
+    values = Consumption().take(told({"policy_version": 10}, {"policy_version": 7}))  # type: ignore[arg-type]
+
+    assert values["trajectories/staleness/mean"] == 1.5
+
+
+def test_bias() -> None:
+    """Where long answers are dropped, and better ones, both differences are above zero."""
+    records = told(ticket(10, 100, 0.25), ticket(10, 200, 0.75))
+    records += told(ticket(9, 900, 1.0), ticket(9, 800), outcome="too_long")
+    values = Consumption().take(records)  # type: ignore[arg-type]
+
+    assert values["trajectories/bias/length"] == 850 - 150
+    assert values["trajectories/bias/reward"] == 1.0 - 0.5
+    assert values["trajectories/too_long"] == 2
+
+
+def test_reasons_do_not_make_endless_series() -> None:
+    """Of reasons with a number in them the first sixteen are told apart."""
+    consumption = Consumption()
+    for n in range(100):
+        consumption.take(told(ticket(9, 1), outcome=f"older than {n}"))  # type: ignore[arg-type]
+    counts = [point for point in consumption.points() if point.metric == "rl.trajectory.count"]
+
+    assert len(counts) == 17
+    assert sum(point.value for point in counts) == 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 1000)), min_size=1), st.integers(1, 5))
+def test_nothing_depends_on_how_it_was_told(parts: list[tuple[int, int]], ranks: int) -> None:
+    """However the trajectories were spread over ranks, and whatever their order."""
+    tickets = [ticket(40 - age, tokens) for age, tokens in parts]
+    whole = Consumption().take(consumed(tickets, 0, 1, 40, "trained"))
+    spread = [record for n in range(ranks) for record in consumed(tickets[n::ranks], 0, 1, 40, "trained")]
+
+    assert Consumption().take(spread) == pytest.approx(whole)
+    assert Consumption().take(reversed(spread)) == pytest.approx(whole)
+
+
+def test_links_say_what_is_known() -> None:
+    """Of trajectories that have traces."""
+    with_trace = ticket([8, 9], [1, 2], 0.5) | {"traceparent": f"00-{1:032x}-{2:016x}-01"}
+    records = told(with_trace, ticket(9, 1))
+    (link,) = links(records)  # type: ignore[arg-type]
+
+    assert (int(link.trace_id, 16), int(link.span_id, 16)) == (1, 2)
+    assert link.attributes == {
+        "rl.trajectory.outcome": "trained",
+        "rl.trajectory.tokens": 3,
+        "rl.trajectory.reward": 0.5,
+        "rl.policy.version": 8,
+    }
+    assert of_step(records) == {"rl.trajectories.trained": 2, "rl.policy.version": 10}  # type: ignore[arg-type]
+
+
+def test_it_is_in_the_row() -> None:
+    """Pooled over the ranks that trained on them."""
+    reducer = reducing()
+    reducer.feed([(f"rank{n}", started(n, local=2)) for n in range(2)])
+    for n, tokens in enumerate((100, 300)):
+        record = next(iter(consumed([ticket(10 - n, tokens)], 0, 1, 10, "trained")))
+        feed(reducer, f"rank{n}", StepStarted(0, 0, b""), record, StepEnded(0, S, b""))
+    items = reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)])
+
+    assert rows(items)[0].values["trajectories/staleness/mean"] == 0.75
+    assert rows(items)[0].values["trajectories/trained"] == 2
