@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LOCK = "lock"
+
+
+class HeldError(SettingsError):
+    """Another process that lives has the name."""
 
 
 class Claim(NamedTuple):
@@ -30,7 +36,7 @@ def claim_journal(journals: Path, who: str) -> Claim:
     child does not inherit it. So a process that was killed is told from one that is slow.
 
     Raises:
-        SettingsError: Another process that lives is `who`.
+        HeldError: Another process that lives is `who`.
     """
     fresh = journals / f".{who}.{os.getpid()}"
     fresh.mkdir(exist_ok=True)
@@ -49,11 +55,24 @@ def claim_journal(journals: Path, who: str) -> Claim:
         if is_held(path):
             os.close(lock_fd)
             shutil.rmtree(fresh, ignore_errors=True)
-            raise SettingsError(
+            raise HeldError(
                 f"{path.name} in {journals} is being recorded by another process; "
                 "give each process its own rank= (or RANK), or a role="
             )
         attempt += 1
+
+
+def claim_role(journals: Path, role: str) -> tuple[Claim, int]:
+    """Claim a journal for the next process of a role, and return its number among those that live."""
+    for number in itertools.count():
+        with contextlib.suppress(HeldError):
+            return claim_journal(journals, label(role, number)), number
+    raise AssertionError("there is always another number")
+
+
+def label(role: str, rank: int) -> str:
+    """Return what files of a process are called: `rank3`, or its role, with its number if it is not the first."""
+    return f"{role}{rank or ''}" if role else f"rank{rank}"
 
 
 def is_held(journal: Path) -> bool:

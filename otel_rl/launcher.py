@@ -42,6 +42,24 @@ def find_place(environ: Mapping[str, str]) -> Place:
     return Place()
 
 
+def is_of_this_machine(host: str) -> bool:
+    """Tell whether an address is one of this machine's: it can be listened on."""
+    import socket
+
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+        except OSError:
+            continue
+        return True
+    return False
+
+
 def _place(environ: Mapping[str, str], rank: str, size: str, local_size: str, job: str | None) -> Place:
     return Place(_number(environ, rank), _number(environ, size), _number(environ, local_size), job)
 

@@ -275,6 +275,8 @@ class Run:
             "OTEL_RL_PROJECT": chosen.project,
             "OTEL_RL_NAME": chosen.name,
         }
+        if chosen.head:
+            variables["OTEL_RL_HEAD"] = chosen.head
         return variables | {name.upper(): text for name, text in carrier().items()}
 
     def finish(self, timeout: float = 30.0) -> bool:

@@ -13,10 +13,10 @@ import msgspec
 
 from otel_rl import directory as directories
 from otel_rl import export, launch, otel_environment, plugins, semconv
-from otel_rl.claim import claim_journal
+from otel_rl.claim import claim_journal, claim_role, label
 from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.journal import Writer
-from otel_rl.launcher import NODE_VARIABLES
+from otel_rl.launcher import NODE_VARIABLES, is_of_this_machine
 from otel_rl.log_scalar import adapted
 from otel_rl.memory import PAGE_SIZE
 from otel_rl.records import Started
@@ -45,8 +45,12 @@ class Session:
         own = _own_destinations(settings)
         self.directory: RunDirectory = directories.create(settings)
         self._info = manifest.run(self.directory)
-        self.label = settings.role or f"rank{settings.rank}"
-        self._claim = claim_journal(self.directory.journals, self.label)
+        if settings.role and settings.world_size == 1:  # nobody said which of several it is
+            self._claim, rank = claim_role(self.directory.journals, settings.role)
+            self.settings = settings = msgspec.structs.replace(settings, rank=rank)
+        else:
+            self._claim = claim_journal(self.directory.journals, label(settings.role, settings.rank))
+        self.label = label(settings.role, settings.rank)
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
             place = self.directory.own_manifest if _sends(settings) else self.directory.manifest
@@ -147,10 +151,10 @@ def _manifest(settings: Settings) -> Manifest:
 
 def _sends(settings: Settings) -> bool:
     """Tell whether this is another machine than that of rank 0, where the head is."""
+    if not settings.head:
+        return False
     node = next((os.environ[name] for name in NODE_VARIABLES if name in os.environ), None)
-    if node is None:
-        return bool(settings.head) and settings.rank >= (settings.local_world_size or settings.world_size)
-    return bool(settings.head) and node != "0"
+    return not is_of_this_machine(settings.head.rpartition(":")[0]) if node is None else node != "0"
 
 
 def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:

@@ -52,7 +52,7 @@ class Collector:
                 stderr=log,
             )
         for port in (self.grpc, self.http):
-            wait_for(lambda port=port: _answers(port), f"the collector does not listen on {port}")  # type: ignore[misc]
+            wait_for(lambda port=port: answers(port), f"the collector does not listen on {port}")  # type: ignore[misc]
 
     def stop(self) -> None:
         """End it; what it received is in its log."""
@@ -125,6 +125,7 @@ def wait_for(condition: object, otherwise: str, timeout: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
+    """Tell whether something listens on a port of the loopback."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

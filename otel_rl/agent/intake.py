@@ -217,7 +217,10 @@ class Intake:
             step.add_part(timed.phase, "gap", name, timed.seconds - record.seconds)
 
     def _lose(self, name: str, journal: Journal, record: Lost) -> None:
-        journal.over = journal.lost = True
+        journal.over = True
+        if not journal.is_rank and not journal.spans and journal.step < 0:
+            return  # an actor, say: it had nothing to do, and whoever made it needed it no longer
+        journal.lost = True
         time = max(record.time, journal.last_time)
         phases = [span.name for span in journal.spans.values() if span.kind is None]
         attributes = {semconv.PHASE: phases[-1]} if phases else {}

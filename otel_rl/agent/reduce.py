@@ -125,10 +125,12 @@ class Reducer:
         journals = self.state.journals.values()
         last = max((journal.started.attempt for journal in journals), default=0)
         of_last = self._journals_of(last)
-        world = max((journal.started.world_size for journal in of_last), default=1)
-        if self._whole_world and sum(journal.is_rank for journal in of_last) < world:
+        ranks = [journal for journal in of_last if journal.is_rank]
+        world = max((journal.started.world_size for journal in ranks), default=1)
+        if self._whole_world and len(ranks) < world:
             return False
-        return bool(of_last) and all(journal.over and not journal.lost for journal in of_last)
+        lost = any(journal.lost for journal in ranks or of_last)  # others may end as they like
+        return bool(of_last) and not lost and all(journal.over for journal in of_last)
 
     def has_open(self, name: str) -> bool:
         """Tell whether a step is open that the journal took part in."""
@@ -161,9 +163,10 @@ class Reducer:
 
     def _ranks_are_awaited(self, journals: Sequence[Journal]) -> bool:
         """Tell whether ranks have not begun yet, though the deadline has not passed."""
-        started = [journal.started for journal in journals]
-        expected = max(one.world_size if self._whole_world else one.local_world_size for one in started)
-        begun = sum(journal.takes_part or journal.over for journal in journals)
+        ranks = [journal for journal in journals if journal.is_rank]
+        sizes = (one.started.world_size if self._whole_world else one.started.local_world_size for one in ranks)
+        expected = max(sizes, default=0)
+        begun = sum(journal.takes_part or journal.over for journal in ranks)
         if begun >= expected or all(journal.over for journal in journals):
             return False
         first = min(journal.started.time for journal in journals)

@@ -26,7 +26,8 @@ _PATIENCE_NS = 60 * 1_000_000_000
 _WAIT_NS = 15 * 60 * 1_000_000_000
 _MOST_SPANS = 200_000
 _REMEMBERED = 100_000
-_LOOK_NS = 5 * 1_000_000_000
+_GRACE_NS = 10 * 1_000_000_000
+_LOOK_NS = 1_000_000_000
 _ENDLESS = 1 << 62
 
 
@@ -50,12 +51,20 @@ class _Trace(msgspec.Struct):
         return 0.0 if self.root is None else (self.root.end_unix_nano - self.root.start_unix_nano) / 1e9
 
     @property
+    def is_step(self) -> bool:
+        return self.root is not None and self.root.name == semconv.SPAN_LOOP
+
+    @property
+    def is_rollout(self) -> bool:
+        return self.root is not None and self.root.name in ROLLOUTS
+
+    @property
     def failed(self) -> bool:
         return any(span.error is not None for span in self.spans)
 
 
 class RolloutTraces:
-    """Holds the spans of traces that are no step's.
+    """Holds the spans of traces that are no step's, and of steps for as long as it takes to choose.
 
     A trace whose root is neither a rollout nor a trajectory is let go when that root has ended; one whose root nobody
     knows after a minute, because it is in another system. A rollout that no step takes is decided after a quarter
@@ -125,53 +134,69 @@ class RolloutTraces:
                 leaving += self._settle_by_ratio(span.trace_id)
         return leaving
 
-    def choose(self, root: Span, room: Room, *, kept: bool) -> tuple[Span, list[Span]]:
-        """Decide on the trajectories that a step consumed.
+    def take_step(self, spans: list[Span], root: Span, place: Position, now: int, *, kept: bool) -> list[Span]:
+        """Take in the spans of a step; return what leaves at once.
 
-        Args:
-            root: The step's root span, with a link to each of them.
-            room: How many spans may leave with it.
-            kept: Whether the step's own trace is.
-
-        Returns:
-            The root with links to those that are kept, and the spans of these.
+        A step that consumed trajectories waits a little: inference servers send their spans every few seconds.
         """
-        consumed = {link.trace_id: link for link in root.links if semconv.TRAJECTORY_OUTCOME in link.attributes}
-        if not consumed:
-            return root, []
-        leaving: list[Span] = []
-        for trace_id in self._by_worth(consumed) if kept else ():
-            leaving += self._keep(trace_id, room)
+        consumed = _consumed(root)
+        if kept and consumed:
+            for span in spans:
+                self._hold(span, place, now)
+            self.fresh += spans
+            return []
+        if (early := self._held.get(root.trace_id)) is not None:
+            spans = [*early.spans, *spans]
+            self._settle(root.trace_id, Room(_ENDLESS) if kept else None)
         for trace_id in consumed:
             if trace_id not in self._decided:
                 self._drop(trace_id)
-        self._spare = room
-        links = [link for link in root.links if link.trace_id not in consumed or self._decided.get(link.trace_id)]
-        return replace(root, links=tuple(links)), leaving
+        self.left_out += 0 if kept else len(spans)
+        return spans if kept else []
 
     def expire(self, now: int, *, all_of_it: bool = False) -> list[Span]:
-        """Return the spans of what has waited for too long and is kept; nothing waits any more at the end."""
+        """Return the spans of what has waited long enough and is kept; nothing waits any more at the end."""
         leaving: list[Span] = []
         if not all_of_it and now < self._looked_at + _LOOK_NS and self._count <= _MOST_SPANS:
             return leaving
         self._looked_at = now
         for trace_id, trace in list(self._held.items()):
-            is_rollout = trace_id in self._expected or (trace.root is not None and trace.root.name in ROLLOUTS)
-            waited = now - trace.since
-            if all_of_it or self._count > _MOST_SPANS:
-                pass
-            elif not is_rollout:
-                if waited <= _PATIENCE_NS:
-                    continue
-            elif trace.root is None or waited <= _WAIT_NS:
-                continue
-            if not is_rollout:
-                leaving += self._settle_by_ratio(trace_id)
-            elif trace.failed or self._is_within(trace_id):
-                leaving += self._keep(trace_id, self._spare) or self._drop(trace_id)
-            else:
-                self._drop(trace_id)
+            if trace.is_step and (all_of_it or now - trace.since > _GRACE_NS):
+                leaving += self._with_consumed(trace_id)
+        for trace_id, trace in list(self._held.items()):
+            if all_of_it or self._count > _MOST_SPANS or self._has_waited(trace_id, trace, now):
+                leaving += self._settle_without_step(trace_id, trace)
         return leaving
+
+    def _with_consumed(self, step: str) -> list[Span]:
+        """Return the spans of a step, and of those trajectories that it consumed and that there is room for."""
+        spans = self._held[step].spans
+        (root,) = (span for span in spans if not span.parent_id)
+        consumed = _consumed(root)
+        self._spare = room = Room(max(0, self._budget - len(spans)))
+        self._settle(step, Room(_ENDLESS))
+        leaving: list[Span] = []
+        for trace_id in self._by_worth(consumed):
+            leaving += self._keep(trace_id, room)
+        for trace_id in consumed:
+            if trace_id not in self._decided:
+                self._drop(trace_id)
+        links = tuple(link for link in root.links if link.trace_id not in consumed or self._decided.get(link.trace_id))
+        return [*leaving, *(replace(root, links=links) if span is root else span for span in spans)]
+
+    def _has_waited(self, trace_id: str, trace: _Trace, now: int) -> bool:
+        if trace.is_step:
+            return False
+        if trace_id in self._expected or trace.is_rollout:
+            return trace.root is not None and now - trace.since > _WAIT_NS
+        return now - trace.since > _PATIENCE_NS
+
+    def _settle_without_step(self, trace_id: str, trace: _Trace) -> list[Span]:
+        if trace_id not in self._expected and not trace.is_rollout:
+            return self._settle_by_ratio(trace_id)
+        if trace.failed or self._is_within(trace_id):
+            return self._keep(trace_id, self._spare) or self._drop(trace_id)
+        return self._drop(trace_id)
 
     def _hold(self, span: Span, place: Position, now: int) -> None:
         trace = self._held.get(span.trace_id)
@@ -259,6 +284,11 @@ class RolloutTraces:
 
 
 _NOT_YET = _Trace(START, 0)
+
+
+def _consumed(root: Span) -> list[str]:
+    """Return the traces of the trajectories that a step consumed."""
+    return [link.trace_id for link in root.links if semconv.TRAJECTORY_OUTCOME in link.attributes]
 
 
 def _reward(trace: _Trace) -> float | None:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
-from otel_rl.agent.rollout_traces import RolloutTraces, Room
+from otel_rl.agent.rollout_traces import RolloutTraces
 from otel_rl.export import Span
 from otel_rl.journal import START
 
@@ -47,7 +47,6 @@ class TraceSampler:
     def __init__(self, ratio: float, canonical: Callable[[str], str], budget: int) -> None:
         self._bound = round(ratio * (1 << 64))
         self._canonical = canonical
-        self._budget = budget
         self._seconds: deque[float] = deque(maxlen=_KNOWN_STEPS)
         self._decided: dict[str, bool] = {}
         self._left_out = 0
@@ -71,26 +70,22 @@ class TraceSampler:
             if isinstance(item, Span):
                 steps.setdefault(item.trace_id, []).append(item)
         roots = {span.trace_id: span for spans in steps.values() for span in spans if span.name == semconv.SPAN_LOOP}
-        for trace_id, root in roots.items():
-            self._decide(trace_id, steps[trace_id], (root.end_unix_nano - root.start_unix_nano) / 1e9)
+        for root in roots.values():
+            self._decide(root.trace_id, steps[root.trace_id], (root.end_unix_nano - root.start_unix_nano) / 1e9)
         foreign = [item for item in items if isinstance(item, Span) and item.trace_id not in self._decided]
         leaving: list[Item] = [item for item in items if not isinstance(item, Span)]
         leaving += self.rollouts.take(foreign, place, now)
         for trace_id, spans in steps.items():
             if trace_id not in self._decided:
                 continue
-            if not self._decided[trace_id]:
+            kept = self._decided[trace_id]
+            if trace_id in roots:
+                leaving += self.rollouts.take_step(spans, roots[trace_id], place, now, kept=kept)
+            elif kept:
+                leaving += spans
+            else:
                 self._left_out += len(spans)
-            leaving += self._with_rollouts(spans, roots.get(trace_id), kept=self._decided[trace_id])
         return leaving
-
-    def _with_rollouts(self, spans: list[Span], root: Span | None, *, kept: bool) -> list[Span]:
-        """Return what leaves of a step's spans, and of the traces that it consumed."""
-        if root is None:
-            return spans if kept else []
-        room = Room(max(0, self._budget - len(spans)))
-        linked, chosen = self.rollouts.choose(root, room, kept=kept)
-        return [*chosen, *(linked if span is root else span for span in spans)] if kept else []
 
     def expire(self, now: int, *, all_of_it: bool = False) -> list[Span]:
         """Return what no step took, and is kept."""

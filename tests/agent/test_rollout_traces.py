@@ -10,7 +10,7 @@ import pytest
 from otel_rl.agent.sampling import TraceSampler
 from otel_rl.export import Item, Span, SpanLink
 from otel_rl.ids import step_ids
-from otel_rl.journal import START, Position
+from otel_rl.journal import Position
 from tests.agent.reducing import S
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ def spans(items: Sequence[Item]) -> list[Span]:
     return [item for item in items if isinstance(item, Span)]
 
 
+def close(traces: TraceSampler, number: int, consumed: Iterable[int], outcome: str = "trained") -> list[Span]:
+    """Return what leaves with a step, after the time that it waits."""
+    left = spans(traces.of(step(number, consumed, outcome), now=S))
+    return left + traces.expire(12 * S + number * S)
+
+
 def check_graph(left: list[Span], number: int) -> set[str]:
     """From the step's root all that left is reached; no parent and no link leads to nothing. Return the traces."""
     ids = {(span.trace_id, span.span_id) for span in left}
@@ -71,7 +77,7 @@ def test_what_a_step_trained_on_leaves_with_it() -> None:
     """Until then it is held back."""
     traces = sampler()
     assert traces.of([span for n in range(5) for span in trajectory(n)]) == []
-    left = spans(traces.of(step(0, range(5))))
+    left = close(traces, 0, range(5))
 
     assert check_graph(left, 0) == {trace_of(n) for n in range(5)}
     assert len(left) == 2 + 5 * 3
@@ -85,7 +91,7 @@ def test_ten_thousand_are_kept_within_the_budget() -> None:
         seconds = 100.0 + n if n % 1000 == 0 else dice.random()
         error = "timed out" if n % 3000 == 1 else None
         traces.of(trajectory(n, seconds=seconds, error=error, reward=float(n)))
-    left = spans(traces.of(step(0, range(10_000))))
+    left = close(traces, 0, range(10_000))
     kept = check_graph(left, 0)
 
     assert 490 <= len(left) <= 500
@@ -99,7 +105,7 @@ def test_more_links_than_the_sdk_allows() -> None:
     """The SDK would stop at 128."""
     traces = sampler(budget=2000)
     traces.of([span for n in range(300) for span in trajectory(n)])
-    left = spans(traces.of(step(0, range(300))))
+    left = close(traces, 0, range(300))
 
     assert len(left[-1].links) == 300
 
@@ -111,7 +117,7 @@ def test_over_weight_versions() -> None:
     assert len(traces.of(step(0, []))) == 2
     assert len(traces.of(step(1, []))) == 2
 
-    assert check_graph(spans(traces.of(step(2, [0]))), 2) == {trace_of(0)}
+    assert check_graph(close(traces, 2, [0]), 2) == {trace_of(0)}
 
 
 def test_the_batch_goes_with_its_trajectories() -> None:
@@ -120,7 +126,7 @@ def test_the_batch_goes_with_its_trajectories() -> None:
     traces.rollouts.expect([trace_of(50), trace_of(60)])
     batches = [Span("rl.rollout", trace_of(n), f"{n:016x}", "", 0, 9 * S) for n in (50, 60)]
     traces.of([*trajectory(0, batch=50), *trajectory(1, batch=60), batches[0]])
-    left = spans(traces.of(step(0, [0, 1])))
+    left = close(traces, 0, [0, 1])
     later = spans(traces.of([batches[1]]))
 
     assert check_graph([*left, *later], 0) == {trace_of(n) for n in (0, 1, 50, 60)}
@@ -132,7 +138,7 @@ def test_spans_of_a_server_come_when_they_come() -> None:
     early, late, *_, root = trajectory(0, requests=5)
     traces.of([early])
     traces.of([root])
-    left = spans(traces.of(step(0, [0])))
+    left = close(traces, 0, [0])
     left += spans(traces.of([late]))
 
     assert check_graph(left, 0) == {trace_of(0)}
@@ -144,7 +150,7 @@ def test_what_is_not_kept_stays_away() -> None:
     """Neither the late spans of a trajectory nor a link to it leave."""
     traces = sampler(budget=2 + 3)
     traces.of([*trajectory(0), *trajectory(1, seconds=9)])
-    left = spans(traces.of(step(0, [0, 1])))
+    left = close(traces, 0, [0, 1])
 
     assert check_graph(left, 0) == {trace_of(1)}
     assert traces.of(trajectory(0)) == []
@@ -155,7 +161,7 @@ def test_a_step_that_is_left_out_takes_its_trajectories_along() -> None:
     traces = sampler(ratio=0.0)
     traces.of(trajectory(0))
 
-    assert traces.of(step(0, [0])) == []
+    assert close(traces, 0, [0]) == []
     assert traces.left_out == 5
 
 
@@ -199,11 +205,12 @@ def test_nothing_waits_at_the_end() -> None:
 
 
 def test_the_next_agent_goes_on() -> None:
-    """It reads from the outbox what was held, and what was settled."""
+    """It reads from the outbox what was held, steps that wait among it, and what was settled."""
     first = sampler()
     batches = []
-    for n, items in enumerate((trajectory(0), trajectory(1), step(0, [0]))):
-        first.of(items, Position(1, n))
+    for n, items in enumerate((trajectory(0), trajectory(1), step(0, [0]), [], step(1, [1]))):
+        first.of(items, Position(1, n), n * S)
+        first.expire((n + 10) * S)  # the first step is settled with the fourth batch
         batches.append((Position(1, n), first.rollouts.fresh, first.rollouts.settled))
         first.rollouts.saved()
     assert first.rollouts.since == Position(1, 1)
@@ -212,7 +219,7 @@ def test_the_next_agent_goes_on() -> None:
         second.rollouts.restore(held, settled.items(), place, S)
 
     assert second.rollouts.since == Position(1, 1)
-    assert check_graph(spans(second.of(step(1, [1]), START, S)), 1) == {trace_of(1)}
+    assert check_graph(second.expire(20 * S), 1) == {trace_of(1)}
 
 
 @pytest.mark.parametrize("outcome", ["stale", "aborted"])
@@ -220,6 +227,6 @@ def test_dropped_ones_are_linked_too(outcome: str) -> None:
     """The link says what became of them."""
     traces = sampler()
     traces.of(trajectory(0))
-    left = spans(traces.of(step(0, [0], outcome)))
+    left = close(traces, 0, [0], outcome)
 
     assert left[-1].links[0].attributes == {"rl.trajectory.outcome": outcome}

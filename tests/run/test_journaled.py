@@ -42,7 +42,7 @@ def test_started(tmp_path: Path, records_of: RecordsOf) -> None:
     """The first record says who records: run, attempt, rank, sizes, role, process, host, page size, time."""
     before = time.time_ns()
     run = begin(tmp_path, id="run-7", rank=1, world_size=4, local_world_size=2, role="driver")
-    (first,) = records_of(run, "driver")
+    (first,) = records_of(run, "driver1")
 
     assert isinstance(first, Started)
     assert (first.run_id, first.attempt, first.rank, first.world_size) == ("run-7", 0, 1, 4)

@@ -1,0 +1,126 @@
+"""Ray: actors join the run of the driver, and their calls are in its traces.
+
+One line in the actor, above its class and below `ray.remote`:
+
+    @ray.remote
+    @traced_actor(role="rollout")
+    class RolloutWorker:
+        def generate(self, prompts): ...
+
+and in the driver nothing beside `otel_rl.init`. With each call travels what the actor needs to join the run that is
+being recorded where the call is made, under the span that is current there. The actor begins to record at its first
+such call; a method is a span, and `otel_rl.current()` in it is the run. Several actors of a role are numbered.
+
+Actors on other machines need `head=` in the driver's `init`, and `OTEL_RL_TOKEN` in their environment where it is
+used: a token never travels with a call. For tasks, and for actors whose class cannot be decorated, there are
+`ray.init(runtime_env={"env_vars": run.environment()})` and `otel_rl.attach(carrier)`.
+
+Tried with Ray 2.60: the hook is `__ray_invocation_decorator__`, which Ray calls where an actor's method is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from opentelemetry.trace import SpanKind
+
+import otel_rl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+logger = logging.getLogger(__name__)
+_CONTEXT = "_otel_rl"
+"""The keyword with which a call carries its context."""
+_Class = TypeVar("_Class", bound=type)
+
+
+def traced_actor(role: str = "") -> Callable[[_Class], _Class]:
+    """Return a decorator for the class of an actor.
+
+    Args:
+        role: The actor's role in the run; the name of its class by default.
+    """
+
+    def decorate(actor: _Class) -> _Class:
+        for name, method in inspect.getmembers(actor, inspect.isfunction):
+            streams = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+            is_static = isinstance(inspect.getattr_static(actor, name), staticmethod)
+            if not name.startswith("__") and not streams and not is_static:
+                setattr(actor, name, _traced(method, f"{actor.__name__}.{name}", role or actor.__name__))
+        return actor
+
+    return decorate
+
+
+def _traced(method: Callable[..., Any], name: str, role: str) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with _joined(kwargs.pop(_CONTEXT, None), name, role):
+                return await method(self, *args, **kwargs)
+    else:
+
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with _joined(kwargs.pop(_CONTEXT, None), name, role):
+                return method(self, *args, **kwargs)
+
+    del call.__wrapped__  # Ray looks at what is innermost, and the context is not there
+    given = inspect.signature(method)
+    context = inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, default=None)
+    others = list(given.parameters.values())
+    last = len(others) - any(one.kind is inspect.Parameter.VAR_KEYWORD for one in others)
+    call.__signature__ = given.replace(parameters=[*others[:last], context, *others[last:]])  # type: ignore[attr-defined]
+    call.__ray_invocation_decorator__ = _with_context  # type: ignore[attr-defined]
+    return call
+
+
+def _with_context(invocation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call of an actor's method that carries where it is made; runs in the caller."""
+
+    def call(args: Any, kwargs: Any) -> Any:
+        run = otel_rl.current()
+        return invocation(args, kwargs if run is None else {**(kwargs or {}), _CONTEXT: run.environment()})
+
+    return call
+
+
+@contextmanager
+def _joined(environment: dict[str, str] | None, name: str, role: str) -> Iterator[None]:
+    """Record a call as a span under the one that it was made in; without telemetry if that cannot be had."""
+    try:
+        run = _join(environment, role)
+    except Exception:
+        logger.warning("%s is not recorded", role, exc_info=True)
+        run = None
+    if run is None:
+        yield
+        return
+    with otel_rl.attach(environment or {}):
+        tracer = run.tracer_provider.get_tracer("ray")
+        with tracer.start_as_current_span(name, kind=SpanKind.SERVER):
+            yield
+
+
+def _join(environment: dict[str, str] | None, role: str) -> otel_rl.Run | None:
+    present = otel_rl.current()
+    if present is not None or environment is None:
+        return present
+    place = {
+        option: environment[variable]
+        for option, variable in (
+            ("id", "OTEL_RL_RUN_ID"),
+            ("dir", "OTEL_RL_DIR"),
+            ("project", "OTEL_RL_PROJECT"),
+            ("name", "OTEL_RL_NAME"),
+            ("head", "OTEL_RL_HEAD"),
+        )
+        if variable in environment
+    }
+    return otel_rl.init(**place, role=role, quiet=True)  # type: ignore[arg-type] # each of them is text
