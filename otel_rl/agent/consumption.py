@@ -88,6 +88,11 @@ def links(records: Iterable[Consumed]) -> list[SpanLink]:
     return found
 
 
+def dropped_tokens(records: Iterable[Consumed]) -> int:
+    """Return how many tokens were generated for trajectories that are not trained on."""
+    return sum(sum(array("q", record.segments)[2::3]) for record in records if record.outcome != TRAINED)
+
+
 def of_step(records: Sequence[Consumed]) -> dict[str, AttributeValue]:
     """Return what the root span of a step says of its trajectories."""
     trained = [record for record in records if record.outcome == TRAINED]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from otel_rl import semconv
 from otel_rl.agent import assemble, boundaries
 from otel_rl.agent.forensics import Forensics
+from otel_rl.agent.goodput import Goodput
 from otel_rl.agent.rollout_traces import ROLLOUTS
 from otel_rl.agent.state import Journal, OpenStep, Timed
 from otel_rl.export import Event, Params
@@ -52,6 +53,7 @@ class Intake:
         items: What was made of records at once: parameters, events, spans outside of steps.
         phases: Phases that ended; their spans are items only when the step is closed.
         forensics: What is noticed on the way.
+        goodput: Where the time of the processes went.
         rollouts: Traces of rollouts that began.
     """
 
@@ -66,6 +68,7 @@ class Intake:
             if is_rollout(span)
         ]
         self.forensics = Forensics(vocabulary)
+        self.goodput = Goodput(state.time_spent, vocabulary.phase)
 
     def take(self, name: str, journal: Journal, record: Record) -> None:
         """Take in a record of the journal of this name."""
@@ -76,6 +79,9 @@ class Intake:
             case SpanStarted():
                 boundaries.cross(name, journal, record.memory, record.devices, self.forensics.ledger)
                 journal.spans[record.span_id] = record
+                if record.kind is None or is_rollout(record):
+                    name_and_part = (record.name, record.part)
+                    self.goodput.enter(name, journal.started, record.span_id, name_and_part, record.time)
                 if is_rollout(record):
                     self.rollouts.append(record.trace_id.hex())
                 if record.kind is None:
@@ -86,12 +92,12 @@ class Intake:
                     self._end_span(name, journal, begun, record)
             case StepStarted():
                 boundaries.cross(name, journal, record.memory, record.devices, self.forensics.ledger)
+                self.goodput.begin_step(name, journal.started, record.time, first=not journal.uses_steps)
                 journal.highest = {}
                 journal.step = journal.moved_on_to = record.step
                 journal.takes_part = journal.uses_steps = True
                 step = self._step(journal, record.step)
                 step.begun[name] = record.time
-                step.after[name] = min(record.time, journal.step_ended_at or record.time)
             case StepEnded():
                 boundaries.cross(name, journal, record.memory, record.devices, self.forensics.ledger)
                 self.items += self.forensics.balance(name, journal, record.step, record.time)
@@ -99,6 +105,7 @@ class Intake:
             case Finished():
                 journal.over = True
                 self._abandon(name, journal, record.time, None)
+                self.goodput.end(name, journal.started, record.time)
             case Lost():
                 self._lose(name, journal, record)
             case _:
@@ -154,6 +161,7 @@ class Intake:
 
     def _end_span(self, name: str, journal: Journal, begun: SpanStarted, ended: SpanEnded) -> None:
         open_ = journal.phases.pop(begun.span_id, None)
+        self.goodput.leave(name, journal.started, begun.span_id, ended.time, ended.attributes)
         span = assemble.span(journal.started, begun, ended, open_)
         if open_ is not None:
             self.phases.append(span)
@@ -187,6 +195,7 @@ class Intake:
     def _end_step(self, name: str, journal: Journal, record: StepEnded) -> None:
         journal.step = -1
         journal.step_ended_at = record.time
+        self.goodput.end_step(name, journal.started, record.step, record.time)
         if self._is_closed(journal, record.step):
             return
         step = self._step(journal, record.step)
@@ -219,6 +228,7 @@ class Intake:
     def _lose(self, name: str, journal: Journal, record: Lost) -> None:
         journal.over = True
         if not journal.is_rank and not journal.spans and journal.step < 0:
+            self.goodput.end(name, journal.started, journal.last_time)
             return  # an actor, say: it had nothing to do, and whoever made it needed it no longer
         journal.lost = True
         time = max(record.time, journal.last_time)
@@ -229,6 +239,7 @@ class Intake:
             Event(semconv.EVENT_PROCESS_LOST, time, attributes, inside, journal.started.rank)  # type: ignore[arg-type]
         )
         self._abandon(name, journal, time, semconv.EVENT_PROCESS_LOST)
+        self.goodput.end(name, journal.started, time)
 
     def _abandon(self, name: str, journal: Journal, time: int, error: str | None) -> None:
         """End what the process left open; nothing comes from its devices any more."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from otel_rl.agent import assemble, consumption, derive, rows
 from otel_rl.agent.consumption import Consumption
-from otel_rl.agent.goodput import PRODUCTIVE, Goodput
+from otel_rl.agent.goodput import PRODUCTIVE
 from otel_rl.agent.intake import Intake
 from otel_rl.agent.state import Journal, OpenStep, State
 from otel_rl.agent.stragglers import Stragglers
@@ -79,10 +79,10 @@ class Reducer:
         self._deadline = int(deadline * _NS)
         self._whole_world = whole_world
         self.stragglers = Stragglers()
-        self.goodput = Goodput(vocabulary.phase)
         self.consumption = Consumption()
         self._intake = Intake(self.state, vocabulary)
         self.forensics = self._intake.forensics
+        self.goodput = self._intake.goodput
         self.failed = 0
 
     def take_phases(self) -> list[Span]:
@@ -199,22 +199,18 @@ class Reducer:
         values, nonfinite = rows.reduced(step, self._reductions)
         values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
         values |= {name: value for name, value in step.memory.items() if name not in values}
-        values |= self._goodput_of(step)
+        values |= self._goodput_of(attempt, number, step)
         consumed = self.consumption.take(step.consumed)
+        self.goodput.drop(consumption.dropped_tokens(step.consumed))
         values |= {name: value for name, value in consumed.items() if name not in values}
         if values:
             row = rows.row(ids, attempt, number, step, values, nonfinite)
             items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late))
         items.extend(rows.tables(attempt, number, step.tables, ranks))
 
-    def _goodput_of(self, step: OpenStep) -> dict[str, float]:
+    def _goodput_of(self, attempt: int, number: int, step: OpenStep) -> dict[str, float]:
         """Return the productive part of the ranks' time in a step."""
-        steps = {
-            (journal.started.rank, journal.started.role): (step.after[name], step.ended[name])
-            for name, journal in self.state.journals.items()
-            if name in step.after and name in step.ended and name not in step.abandoned
-        }
-        seconds = self.goodput.take(steps, step.spans)
+        seconds = self.goodput.of_step(attempt, number)
         total = sum(seconds.values())
         return {"perf/goodput": seconds.get(PRODUCTIVE, 0.0) / total} if total and step.seconds else {}
 

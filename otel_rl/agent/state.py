@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from otel_rl.agent.goodput import TimeSpent
 from otel_rl.cadence import Window
 from otel_rl.export import AttributeValue, Span, SpanLink
 from otel_rl.journal import Position
@@ -112,7 +113,6 @@ class OpenStep(msgspec.Struct):
         memory: Memory of phases and devices, as rows have it.
         tokens: Tokens that phases say they worked on, by name, then by journal.
         begun: When each journal began the step.
-        after: When each journal ended the step before; when it began this one, if there was none.
         ended: When each journal ended it.
         abandoned: Journals whose process died inside it.
         spans: Finished spans of it.
@@ -134,7 +134,6 @@ class OpenStep(msgspec.Struct):
     memory: dict[str, float] = {}
     tokens: dict[str, dict[str, float]] = {}
     begun: dict[str, int] = {}
-    after: dict[str, int] = {}
     ended: dict[str, int] = {}
     abandoned: list[str] = []
     spans: list[Span] = []
@@ -161,6 +160,7 @@ class State(msgspec.Struct):
         dialect: Which framework the names showed the trainer to be; empty if that is not known.
         window: What was averaged since the last row that left.
         forwarded: How many records of each journal went on to the head.
+        time_spent: Where the time of the processes went.
         labels: Index of each device in names, by its UUID, or by what else tells it.
     """
 
@@ -171,6 +171,7 @@ class State(msgspec.Struct):
     window: Window = {}
     labels: dict[str, int] = {}
     forwarded: dict[str, int] = {}
+    time_spent: TimeSpent = msgspec.field(default_factory=TimeSpent)
 
 
 class Checkpoint(msgspec.Struct):

@@ -2,35 +2,67 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.goodput import Goodput, categories
-from otel_rl.export import Span
-from otel_rl.records import SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.records import Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.semconv import registry
+from otel_rl.trajectories import consumed
 from tests.agent.reducing import S, feed, reducing, rows, started
 
-
-def phase(name: str, start: float, end: float, part: str = "", rank: int = 0, **attributes: float) -> Span:
-    told = {"rl.phase": name, "rl.rank": rank, **({"rl.phase.part": part} if part else {}), **attributes}
-    return Span(name, "", "", "", round(start * S), round(end * S), told)
+if TYPE_CHECKING:
+    from otel_rl.records import Record
 
 
-def split(wall: tuple[float, float], *spans: Span) -> dict[str, float]:
-    return Goodput(str).take({(0, ""): (round(wall[0] * S), round(wall[1] * S))}, spans)
+class Phase(NamedTuple):
+    """A phase of a worker, in seconds."""
+
+    name: str
+    begin: float
+    end: float
+    part: str = ""
+    told: dict[str, int] | None = None
+
+    def records(self, span_id: int, kind: int | None = None) -> list[tuple[float, Record]]:
+        """Return its records, each with when it is written."""
+        begin, end = round(self.begin * S), round(self.end * S)
+        begun = SpanStarted(span_id, 0, bytes(16), None, self.name, begin, b"", kind, None, self.part)
+        return [(self.begin, begun), (self.end, SpanEnded(span_id, end, b"", dict(self.told or {})))]
 
 
-def test_a_step() -> None:
+def recorded(phases: list[Phase], until: float, kind: int | None = None) -> list[Record]:
+    """Return the records of a process that begins at 0 and ends as it should."""
+    found = [record for n, phase in enumerate(phases) for record in phase.records(n + 1, kind)]
+    return [record for _, record in sorted(found, key=lambda one: one[0])] + [Finished(round(until * S))]
+
+
+def totals(goodput: Goodput) -> dict[tuple[str, str], float]:
+    """Return the seconds by fleet and category."""
+    points = ((dict(point.attributes), point.value) for point in goodput.points())
+    found = {(str(told["rl.role"]), str(told["rl.goodput.category"])): value for told, value in points}
+    return {key: value for key, value in found.items() if value}
+
+
+def spent(until: float, *phases: Phase) -> dict[str, float]:
+    """Return the seconds of one rank by category."""
+    reducer = reducing()
+    feed(reducer, "a", started(), *recorded(list(phases), until))
+    return {category: seconds for (_, category), seconds in totals(reducer.goodput).items()}
+
+
+def test_a_worker() -> None:
     """Each phase counts as what it is; what is in none is unaccounted."""
-    found = split(
-        (0, 20),
-        phase("generate", 0, 8),
-        phase("wait", 8, 9),
-        phase("update_actor", 9, 14),
-        phase("weight_sync", 14, 16),
-        phase("my_own", 16, 17),
+    found = spent(
+        20,
+        Phase("generate", 0, 8),
+        Phase("wait", 8, 9),
+        Phase("update_actor", 9, 14),
+        Phase("weight_sync", 14, 16),
+        Phase("my_own", 16, 17),
     )
 
     assert found == {"productive": 13.0, "idle": 1.0, "overhead": 2.0, "unclassified": 1.0, "unaccounted": 3.0}
@@ -38,64 +70,85 @@ def test_a_step() -> None:
 
 def test_the_innermost_phase_counts() -> None:
     """A moment counts once, however many phases are open: loading states is overhead of a productive phase."""
-    found = split((0, 10), phase("train_step", 0, 10), phase("train_step", 0, 3, "onload"), phase("wait", 5, 6))
+    found = spent(10, Phase("train_step", 0, 10), Phase("train_step", 0.5, 3.5, "onload"), Phase("wait", 5, 6))
 
     assert found == {"overhead": 3.0, "idle": 1.0, "productive": 6.0}
 
 
 def test_wasted_tokens_waste_their_share() -> None:
     """Of rollouts of which a quarter was aborted or stale, a quarter of the time was wasted."""
-    assert split((0, 8), phase("generate", 0, 8, tokens=1000, wasted_tokens=250)) == {"productive": 6.0, "wasted": 2.0}
+    told = {"tokens": 1000, "wasted_tokens": 250}
+
+    assert spent(8, Phase("generate", 0, 8, told=told)) == {"productive": 6.0, "wasted": 2.0}
 
 
 def test_time_between_steps_belongs_to_the_later_one() -> None:
-    """Nothing is missing between two steps."""
+    """Nothing is missing between two steps; what was before the first one is in none."""
     reducer = reducing()
     reducer.feed([("a", started())])
     found = []
-    for step, (begun, ended) in enumerate(((0, 10), (15, 20), (20, 21))):
+    for step, (begun, ended) in enumerate(((5, 10), (15, 20), (20, 21))):
         span = SpanStarted(1, 0, b"", step, "generate", begun * S, b""), SpanEnded(1, ended * S, b"")
         items = feed(reducer, "a", StepStarted(step, begun * S, b""), *span, StepEnded(step, ended * S, b""))
         found += [row.values["perf/goodput"] for row in rows(items)]
 
     assert found == [1.0, 0.5]
+    assert sum(totals(reducer.goodput).values()) == 21.0
 
 
 @given(
     st.lists(
         st.tuples(
             st.sampled_from(["generate", "weight_sync", "wait", "unknown"]),
-            st.integers(-5, 25),
             st.integers(0, 15),
-            st.integers(0, 3),
+            st.integers(1, 15),
+            st.integers(0, 15),
             st.integers(0, 10),
         ),
-        max_size=12,
+        max_size=60,
     )
 )
 def test_it_closes(given_: list[tuple[str, int, int, int, int]]) -> None:
-    """However phases overlap, or stick out of the step: over all categories it is wall time times workers."""
-    spans = [phase(name, a, a + n, rank=rank, tokens=10, wasted_tokens=w) for name, a, n, rank, w in given_]
-    goodput = Goodput(str)
-    found = goodput.take({(rank, ""): (0, 20 * S) for rank in range(4)}, spans)
+    """However the phases of 16 workers nest and overlap: over all categories it is wall time times workers."""
+    reducer = reducing()
+    for worker in range(16):
+        told = [one for one in given_ if one[3] == worker]
+        phases = [Phase(name, a, a + n, told={"tokens": 10, "wasted_tokens": w}) for name, a, n, _, w in told]
+        role = "rollout" if worker % 2 else ""
+        feed(reducer, f"worker{worker}", started(worker, role=role), *recorded(phases, 30))
+    found = totals(reducer.goodput)
 
-    assert sum(found.values()) == pytest.approx(4 * 20)
-    assert sum(point.value for point in goodput.points()) == pytest.approx(4 * 20)
+    assert sum(found.values()) == pytest.approx(16 * 30, rel=1e-9)
+    assert sum(seconds for (fleet, _), seconds in found.items() if fleet == "rollout") == pytest.approx(8 * 30)
     assert min(found.values()) >= 0
 
 
 def test_fleets_are_told_apart() -> None:
-    """Ranks of the trainer, and processes with a role."""
-    goodput = Goodput(str)
-    span = Span("reward", "", "", "", 0, 2 * S, {"rl.phase": "reward", "rl.rank": 0, "rl.role": "reward_server"})
-    found = goodput.take({(0, ""): (0, 4 * S), (0, "reward_server"): (0, 3 * S)}, [span])
-    points = {tuple(value for _, value in point.attributes): point.value for point in goodput.points()}
+    """Ranks of the trainer, and processes with a role, which need not mark steps."""
+    reducer = reducing()
+    feed(reducer, "a", started(), Finished(4 * S))
+    feed(reducer, "b", started(role="reward_server"), *recorded([Phase("reward", 0, 2)], 3))
 
-    assert found == {"unaccounted": 4.0}
-    assert points == {
-        ("unaccounted", "trainer"): 4.0,
-        ("productive", "reward_server"): 2.0,
-        ("unaccounted", "reward_server"): 1.0,
+    assert totals(reducer.goodput) == {
+        ("trainer", "unaccounted"): 4.0,
+        ("reward_server", "productive"): 2.0,
+        ("reward_server", "unaccounted"): 1.0,
+    }
+
+
+def test_dropped_trajectories_are_wasted_time() -> None:
+    """At what a token costs on average: of 400 tokens in 8 s, 100 are too old. A rollout without phases is sampling."""
+    reducer = reducing()
+    trajectories = [Phase("rl.trajectory", n, n + 2, told={"rl.trajectory.tokens": 100}) for n in (0, 2, 4, 6)]
+    feed(reducer, "b", started(role="rollout"), *recorded(trajectories, 10, kind=0))
+    dropped = list(consumed([{"policy_version": 1, "tokens": 100}], 0, S, 9, "stale"))
+    feed(reducer, "a", started(), StepStarted(0, 0, b""), *dropped, StepEnded(0, S, b""), StepStarted(1, S, b""))
+
+    assert totals(reducer.goodput) == {
+        ("rollout", "productive"): 6.0,
+        ("rollout", "wasted"): 2.0,
+        ("rollout", "unaccounted"): 2.0,
+        ("trainer", "unaccounted"): 1.0,
     }
 
 
