@@ -17,6 +17,13 @@ NODE_VARIABLES = ("GROUP_RANK", "SLURM_NODEID")
 """Torchrun's and Slurm's number of this machine."""
 
 
+def node_number(environ: Mapping[str, str]) -> str:
+    """Return the number of this machine, as far as the launcher tells."""
+    told = next((environ[name] for name in NODE_VARIABLES if name in environ), "")
+    place = find_place(environ)
+    return told or str((place.rank or 0) // (place.local_world_size or place.world_size or 1))
+
+
 class Place(msgspec.Struct, frozen=True):
     """A process among its peers; `None` where the launcher does not say."""
 

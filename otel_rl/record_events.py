@@ -6,14 +6,20 @@ every backend can show it. Integers of more than 63 bits, such as ids of spans, 
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from otel_rl.export import Machine
 from otel_rl.records import AnyRecord, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PREFIX = "rl.journal."
 JOURNAL, INDEX = "rl.journal.name", "rl.journal.index"
+MACHINE = "rl.machine.metrics"
+_SECOND = "rl.machine.second"
 _INT64 = 1 << 63
 
 
@@ -48,6 +54,22 @@ def from_event(name: str, body: object) -> Record:
         return msgspec.convert([tag, *fields], kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+def from_machine(machine: Machine) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the body and the attributes of the event that carries what was measured of a machine."""
+    return dict(machine.values), {_SECOND: machine.step}
+
+
+def to_machine(time: int, body: object, attributes: Mapping[str, Any]) -> Machine:
+    """Return what was measured of a machine.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is not in the event.
+    """
+    if not isinstance(body, dict):
+        raise TypeError(f"{MACHINE} without values")
+    return Machine(int(attributes[_SECOND]), time, {str(name): float(value) for name, value in body.items()})
 
 
 def _outgoing(value: Any) -> Any:

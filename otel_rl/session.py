@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl import directory as directories
-from otel_rl import export, launch, otel_environment, plugins, semconv
+from otel_rl import export, head, launch, otel_environment, plugins, semconv
 from otel_rl.claim import claim_journal, claim_role, label
 from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.journal import Writer
@@ -154,7 +154,7 @@ def _sends(settings: Settings) -> bool:
     if not settings.head:
         return False
     node = next((os.environ[name] for name in NODE_VARIABLES if name in os.environ), None)
-    return not is_of_this_machine(settings.head.rpartition(":")[0]) if node is None else node != "0"
+    return not is_of_this_machine(head.parse(settings.head).host) if node is None else node != "0"
 
 
 def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:

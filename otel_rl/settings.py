@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from otel_rl import head
 from otel_rl.launcher import Place, find_place
 from otel_rl.stats import statistics
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _FILES = ("otel-rl.toml", "otel-rl.yaml", "otel-rl.yml")
 _CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
-TOKEN_VARIABLE = "OTEL_RL_TOKEN"  # a secret is no setting: settings are written down
 
 
 class SettingsError(ValueError):
@@ -65,7 +65,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         trace_budget: How many spans leave with a step at most, when it trained on trajectories with traces: its own,
             then those of the slowest, failed and extreme ones, then of others at random.
         head: `host:port` of the agent that makes the rows of all machines, the one on the machine of rank 0; empty
-            where there is one machine. Agents send it what their ranks record; `OTEL_RL_TOKEN` protects it.
+            where there is one machine. Agents send it what their ranks record; `OTEL_RL_TOKEN` and `https://` before
+            it protect that. Spans of inference servers are taken there too.
         hardware: Whether GPUs, host, processes and cgroup are measured.
         collection_interval: Seconds between two measurements; of GPUs at least one.
         flush_interval: Seconds after which trackers get what was measured.
@@ -186,7 +187,7 @@ def _sampler(environ: Mapping[str, str]) -> dict[str, object]:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     fields = {variable: field for field, variable in _VARIABLES.items()}
     given = [
-        name for name in environ if name.startswith("OTEL_RL_") and name not in (_CONFIG_FILE_VARIABLE, TOKEN_VARIABLE)
+        name for name in environ if name.startswith("OTEL_RL_") and name not in (_CONFIG_FILE_VARIABLE, *head.VARIABLES)
     ]
     fields |= {f"OTEL_RL_{other.upper()}": field for other, field in _ALSO.items()}
     for name in given:
@@ -298,8 +299,6 @@ def _check_numbers(settings: Settings) -> None:
                 statistics.parse(statistic)
             except ValueError as error:
                 raise SettingsError(f"reduce={{{pattern!r}: {chosen!r}}}: {error}") from None
-    if settings.head and not re.fullmatch(r".+:\d{1,5}", settings.head):
-        raise SettingsError(f"head={settings.head!r}: expected host:port of the machine of rank 0")
     if not 0 <= settings.trace_ratio <= 1:
         raise SettingsError(f"trace_ratio={settings.trace_ratio}: must be between 0 and 1")
     if settings.trace_budget < 0:
@@ -325,6 +324,11 @@ def _complete(settings: Settings, place: Place) -> Settings:
             "give both, or neither and let the launcher's variables say"
         )
     _check_numbers(settings)
+    if settings.head:
+        try:
+            head.parse(settings.head)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
     if not settings.id and settings.world_size > 1 and not place.id:
         raise SettingsError(
             f"{settings.world_size} ranks need one identity: "

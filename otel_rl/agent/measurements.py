@@ -11,7 +11,7 @@ from otel_rl.agent.gpu_usage import GpuUsage
 from otel_rl.agent.hardware.sampler import Watched
 from otel_rl.agent.ledger import OUTSIDE, Account
 from otel_rl.export import Machine, Row
-from otel_rl.launcher import NODE_VARIABLES
+from otel_rl.launcher import node_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ class Measurements:
         self._forensics = forensics
         self._vocabulary = vocabulary
         self._flush_ns = round(flush_interval * _NS)
-        self._node = next((os.environ[name] for name in NODE_VARIABLES if name in os.environ), "0")
+        self._node = node_number(os.environ)
         self._usage = GpuUsage()
         self._waiting: dict[int, Machine] = {}
         self._flushed_at = self._looked_at = 0

@@ -31,11 +31,11 @@ from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, write_atomically
 from otel_rl.export import READER_ENTRY_POINT_GROUP, Recorded
 from otel_rl.filters import Filter
+from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus
 from otel_rl.outbox import Outbox
 from otel_rl.semconv.recognise import Vocabulary
-from otel_rl.settings import TOKEN_VARIABLE
 from otel_rl.stats.statistics import quantile_key
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Agent:
         found = self._follower.read(_READ_AT_ONCE, now) if not self._unsaved else []
         items = self._reducer.feed(found)
         if self._receiver is not None and not self._unsaved:
-            items += self._receiver.take_spans()
+            items += self._receiver.take_items()
         if not found:
             items += self._reducer.tick(now)
         near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)

@@ -1,7 +1,13 @@
-"""Takes in what the agents of other machines send: their records go into journals beside those of this machine."""
+"""Takes in what other machines send to the head.
+
+Records of the agents there go into journals beside those of this machine. Measurements, and the spans of inference
+servers, go into the outbox with what the agent makes; who sent them is answered when they are there.
+"""
 
 from __future__ import annotations
 
+import os
+import ssl
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,15 +17,16 @@ from otel_rl.agent.follow import REMOTE
 from otel_rl.bridge import decode
 from otel_rl.bridge.http import HttpServer
 from otel_rl.bridge.receive import metrics_refused, response
+from otel_rl.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
 from otel_rl.journal import Reader, Writer
-from otel_rl.record_events import INDEX, JOURNAL, PREFIX, from_event
+from otel_rl.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-    from otel_rl.export import Span
+    from otel_rl.export import Item, Machine
     from otel_rl.records import Record
 
 _MOST_WAITING = 50_000
@@ -57,7 +64,7 @@ class _RemoteJournal:
 
 
 class _Waiting(NamedTuple):
-    spans: list[Span]
+    items: list[Item]
     is_safe: threading.Event
 
 
@@ -65,7 +72,7 @@ class Receiver:
     """Listens for records of one run, and for the spans of other systems, such as inference servers.
 
     Args:
-        address: `host:port`.
+        address: `host:port`, or `https://host:port`.
         run_id: The run; records of others are refused.
         journals: The directory of the journals of this machine.
         limit_bytes: Bytes that are kept of each.
@@ -73,19 +80,21 @@ class Receiver:
 
     Raises:
         OSError: The address cannot be listened on.
+        ValueError: It is to be encrypted, and there is no certificate.
     """
 
     def __init__(self, address: str, run_id: str, journals: Path, limit_bytes: int, token: str) -> None:
-        host, _, port = address.rpartition(":")
+        head = parse(address)
         self._run_id = run_id
         self._path = journals
         self._limit_bytes = limit_bytes
         self._journals: dict[str, _RemoteJournal] = {}
         self._lock = threading.Lock()
+        self._measured_at: dict[str, int] = {}
         self._waiting: list[_Waiting] = []
         self._taken: list[_Waiting] = []
         try:
-            self._server = HttpServer((host, int(port)), self, token)
+            self._server = HttpServer((head.host.strip("[]"), head.port), self, token, _tls(head))
         except OSError as error:
             raise OSError(
                 f"head={address!r}: cannot be listened on ({error.strerror or error}); "
@@ -100,19 +109,19 @@ class Receiver:
             OSError: They cannot be taken now; the sender is to send them again.
         """
         if signal == "traces":
-            self._wait_for(decode.spans(request))
+            self._wait_for([*decode.spans(request)])
             return response(signal, 0, "")
         if signal == "logs":
             return response(signal, *self._take(request))
         return metrics_refused(request)
 
-    def take_spans(self) -> list[Span]:
-        """Return the spans that came; who sent them waits until `saved` is called."""
+    def take_items(self) -> list[Item]:
+        """Return the spans and measurements that came; who sent them waits until `saved` is called."""
         with self._lock:
             self._taken += self._waiting
-            spans = [span for waiting in self._waiting for span in waiting.spans]
+            items = [item for waiting in self._waiting for item in waiting.items]
             self._waiting = []
-        return spans
+        return items
 
     def saved(self) -> None:
         """Take note that all that was taken is safe."""
@@ -125,10 +134,10 @@ class Receiver:
         self._server.shutdown()
         self._server.server_close()
 
-    def _wait_for(self, spans: list[Span]) -> None:
-        waiting = _Waiting(spans, threading.Event())
+    def _wait_for(self, items: list[Item]) -> None:
+        waiting = _Waiting(items, threading.Event())
         with self._lock:
-            if sum(len(one.spans) for one in self._waiting) > _MOST_WAITING:
+            if sum(len(one.items) for one in self._waiting) > _MOST_WAITING:
                 raise OSError("too many spans are waiting")
             self._waiting.append(waiting)
         if not waiting.is_safe.wait(_SAFE_WITHIN_S):
@@ -136,13 +145,18 @@ class Receiver:
 
     def _take(self, request: ExportLogsServiceRequest) -> tuple[int, str]:
         rejected, reason = 0, ""
+        measured: list[Item] = []
         for of_resource in request.resource_logs:
             resource = decode.attributes(of_resource.resource.attributes)
             for event in (event for scope in of_resource.scope_logs for event in scope.log_records):
                 told = decode.attributes(event.attributes)
                 try:
-                    if resource.get("rl.run.id") != self._run_id or not event.event_name.startswith(PREFIX):
+                    if resource.get("rl.run.id") != self._run_id or not event.event_name.startswith((PREFIX, MACHINE)):
                         raise ValueError(f"{event.event_name} of run {resource.get('rl.run.id')}")
+                    if event.event_name == MACHINE:
+                        machine = to_machine(event.time_unix_nano, decode.plain(event.body), told)
+                        measured += self._fresh(str(resource.get("host.name", "")), machine)
+                        continue
                     record = from_event(event.event_name, decode.plain(event.body))
                     journal = f"{told[JOURNAL]}{REMOTE}{resource.get('host.name', '')}"
                     index = int(told[INDEX])
@@ -151,7 +165,17 @@ class Receiver:
                     continue
                 with self._lock:
                     self._of(journal).take(index, record)
+        if measured:
+            self._wait_for(measured)
         return rejected, reason
+
+    def _fresh(self, host: str, machine: Machine) -> list[Machine]:
+        """Return a measurement, if it did not come before: what was not answered in time is sent again."""
+        with self._lock:
+            if machine.time_unix_nano <= self._measured_at.get(host, 0):
+                return []
+            self._measured_at[host] = machine.time_unix_nano
+        return [machine]
 
     def _of(self, name: str) -> _RemoteJournal:
         if "/" in name or name.startswith("."):
@@ -159,3 +183,14 @@ class Receiver:
         if name not in self._journals:
             self._journals[name] = _RemoteJournal(self._path / name, self._limit_bytes)
         return self._journals[name]
+
+
+def _tls(head: Head) -> ssl.SSLContext | None:
+    if not head.secure:
+        return None
+    certificate = os.environ.get(CERTIFICATE_VARIABLE)
+    if not certificate:
+        raise ValueError(f"{head.url}: set {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} to PEM files where the head is")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, os.environ.get(KEY_VARIABLE) or None)
+    return context

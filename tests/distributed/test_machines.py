@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,16 +22,14 @@ from otel_rl.record_events import Lost, from_event, to_event
 from otel_rl.records import DeviceMemory, Logged, SpanEnded, SpanStarted, Started
 from tests.collector import free_port, wait_for
 from tests.processes import items_of, rows_of, start_python
-
-if TYPE_CHECKING:
-    import subprocess
+from tests.real_parts import needs_program
 
 pytestmark = pytest.mark.timeout(240)
 NODES, LOCAL, STEPS = 2, 2, 40
 _RANK = """
 import os, time, otel_rl
 place = dict(dir=".", project="p", id="run-7", head=os.environ["HEAD"])
-run = otel_rl.init(**place, quiet=True, hardware=False, row_deadline=20)
+run = otel_rl.init(**place, quiet=True, hardware=bool(os.environ.get("HARDWARE")), row_deadline=20)
 print(run.dir, flush=True)
 rank = run._session.settings.rank
 for n in range(int(os.environ["STEPS"])):
@@ -45,9 +45,9 @@ print(run.finish(90), flush=True)
 class Cluster:
     """Two machines of two ranks."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, scheme: str = "", **variables: str) -> None:
         self.directory = directory
-        head = f"127.0.0.1:{free_port()}"
+        head = f"{scheme}127.0.0.1:{free_port()}"
         self.ranks: list[subprocess.Popen[str]] = []
         for rank in range(NODES * LOCAL):
             node = directory / f"node{rank // LOCAL}"
@@ -55,7 +55,9 @@ class Cluster:
             place = {"RANK": rank, "WORLD_SIZE": NODES * LOCAL, "LOCAL_WORLD_SIZE": LOCAL, "GROUP_RANK": rank // LOCAL}
             environment = {name: str(value) for name, value in place.items()}
             ports = {"OTEL_EXPORTER_PROMETHEUS_PORT": str(free_port()), "OTEL_RL_TOKEN": "secret"}
-            self.ranks.append(start_python(_RANK, node, HEAD=head, STEPS=str(STEPS), **environment, **ports))
+            self.ranks.append(
+                start_python(_RANK, node, HEAD=head, STEPS=str(STEPS), **environment, **ports, **variables)
+            )
         self.dirs = [Path(directory / f"node{n // LOCAL}", self._told(n)) for n in range(NODES * LOCAL)]
 
     def _told(self, rank: int) -> str:
@@ -106,6 +108,40 @@ def test_rows_of_all_machines(tmp_path: Path) -> None:
 
     check(cluster.rows)
     assert rows_of(cluster.dirs[-1]) == []
+
+
+def test_measurements_of_all_machines(tmp_path: Path) -> None:
+    """The head's trackers get them, on their own axis, with the number of the machine in the names."""
+    cluster = Cluster(tmp_path, HARDWARE="1", OTEL_RL_COLLECTION_INTERVAL="0.5")
+    time.sleep(2)
+    cluster.go()
+    cluster.finish()
+    machine = [msgspec.json.decode(line) for line in (cluster.dirs[0] / "machine.jsonl").read_bytes().splitlines()]
+
+    assert {name for line in machine for name in line["values"]} >= {"ray/node.0.mem_gb", "ray/node.1.mem_gb"}
+
+
+@needs_program("openssl")
+def test_encrypted(tmp_path: Path) -> None:
+    """With `https://` in the address, a certificate for the head, and its authority for the others."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(["openssl", "req", *made, *files], check=True, capture_output=True)
+    variables = {"OTEL_RL_TLS_CERTIFICATE": str(cert), "OTEL_RL_TLS_KEY": str(key), "OTEL_RL_TLS_CA": str(cert)}
+    cluster = Cluster(tmp_path, "https://", **variables)
+    cluster.go()
+    cluster.finish()
+
+    check(cluster.rows)
+
+
+def test_encrypted_without_a_certificate(tmp_path: Path) -> None:
+    """It fails at the beginning, and says what to set."""
+    script = "import otel_rl; otel_rl.init(dir='.', id='run-7', head='https://127.0.0.1:4999')"
+    _, errors = start_python(script, tmp_path).communicate(timeout=60)
+
+    assert "set OTEL_RL_TLS_CERTIFICATE and OTEL_RL_TLS_KEY" in errors
 
 
 def test_the_agent_of_another_machine_dies_and_comes_back(tmp_path: Path) -> None:

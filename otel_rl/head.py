@@ -1,0 +1,45 @@
+"""Where the agents of several machines meet: the address of the head, and how talking to it is protected."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+TOKEN_VARIABLE = "OTEL_RL_TOKEN"  # a secret is no setting: settings are written down
+CERTIFICATE_VARIABLE, KEY_VARIABLE = "OTEL_RL_TLS_CERTIFICATE", "OTEL_RL_TLS_KEY"
+AUTHORITY_VARIABLE = "OTEL_RL_TLS_CA"
+VARIABLES = (TOKEN_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE, AUTHORITY_VARIABLE)
+"""What the environment of agents says, and no setting does."""
+
+_ADDRESS = re.compile(r"(?:(https?)://)?(.+):(\d{1,5})/?")
+
+
+class Head(NamedTuple):
+    """The address of the head.
+
+    Attributes:
+        secure: Whether connections are encrypted.
+        host: Name or address; IPv6 in brackets.
+        port: Port.
+    """
+
+    secure: bool
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """What OTLP exporters are told, without a path."""
+        return f"{'https' if self.secure else 'http'}://{self.host}:{self.port}"
+
+
+def parse(text: str) -> Head:
+    """Return the address in `host:port` or `https://host:port`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        raise ValueError(f"head={text!r}: expected host:port of the machine of rank 0")
+    return Head(found[1] == "https", found[2], int(found[3]))
