@@ -211,6 +211,7 @@ class Agent:
             "not_understood": self._reducer.failed,
             "name_limit": self._trackers.dropped,
             "not_sampled": self._traces.left_out,
+            "lost_between_machines": 0 if self._receiver is None else self._receiver.lost,
         }
         show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, losses)
 

@@ -6,9 +6,11 @@ servers, go into the outbox with what the agent makes; who sent them is answered
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import threading
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -29,12 +31,25 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, Machine
     from otel_rl.records import Record
 
+logger = logging.getLogger(__name__)
+_PATIENCE_S = 60.0
 _MOST_WAITING = 50_000
 _SAFE_WITHIN_S = 10.0
 
 
-class _RemoteJournal:
-    """The journal of one process of another machine; a record that is there already is not written again."""
+class RemoteJournal:
+    """The journal of one process of another machine; a record that is there already is not written again.
+
+    Between the machines there may be a Collector that overtakes itself: a record that comes too early is refused, so
+    that it comes again. One that has not come for a minute was lost there, and is counted.
+
+    Args:
+        path: Where it is.
+        limit_bytes: Bytes that are kept of it.
+
+    Attributes:
+        lost: How many records never came.
+    """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         path.mkdir(exist_ok=True)
@@ -45,22 +60,41 @@ class _RemoteJournal:
             self._count += len(found)
         reader.close()
         self._writer = Writer(path, limit_bytes=limit_bytes)
+        self._early: dict[int, float] = {}
+        self._since = 0.0
+        self.lost = 0
 
-    def take(self, index: int, record: Record) -> None:
+    def take(self, index: int, record: Record, now: float) -> None:
         """Write the record that is the next one.
 
         The first one after a start may be far ahead: the sender goes on only from what was taken, so those in between
         were here and have been removed by retention.
 
+        Args:
+            index: How many records were before it.
+            record: The record.
+            now: Seconds on a steady clock.
+
         Raises:
-            OSError: It cannot be written, or one before it is missing.
+            OSError: It cannot be written, or one before it has not come yet.
         """
         if index > self._count and not self._is_new:
-            raise OSError(f"record {self._count} has not come yet, but {index}")
+            self._wait_for_those_before(index, now)
         if index >= self._count:
             self._writer.append(record)
             self._count = index + 1
+            self._early.pop(index, None)
+            self._since = 0.0
         self._is_new = False
+
+    def _wait_for_those_before(self, index: int, now: float) -> None:
+        self._since = self._since or now
+        self._early[index] = now
+        self._early = {early: at for early, at in self._early.items() if now - at <= _PATIENCE_S}
+        if now - self._since <= _PATIENCE_S or index > min(self._early):
+            raise OSError(f"record {self._count} has not come yet, but {index}")
+        logger.warning("%d records before %d never came", index - self._count, index)
+        self.lost += index - self._count
 
 
 class _Waiting(NamedTuple):
@@ -88,7 +122,7 @@ class Receiver:
         self._run_id = run_id
         self._path = journals
         self._limit_bytes = limit_bytes
-        self._journals: dict[str, _RemoteJournal] = {}
+        self._journals: dict[str, RemoteJournal] = {}
         self._lock = threading.Lock()
         self._measured_at: dict[str, int] = {}
         self._waiting: list[_Waiting] = []
@@ -129,6 +163,11 @@ class Receiver:
             waiting.is_safe.set()
         self._taken = []
 
+    @property
+    def lost(self) -> int:
+        """How many records were sent and never came."""
+        return sum(journal.lost for journal in self._journals.copy().values())
+
     def close(self) -> None:
         """Listen no longer."""
         self._server.shutdown()
@@ -164,7 +203,7 @@ class Receiver:
                     rejected, reason = rejected + 1, reason or str(error)
                     continue
                 with self._lock:
-                    self._of(journal).take(index, record)
+                    self._of(journal).take(index, record, time.monotonic())
         if measured:
             self._wait_for(measured)
         return rejected, reason
@@ -177,11 +216,11 @@ class Receiver:
             self._measured_at[host] = machine.time_unix_nano
         return [machine]
 
-    def _of(self, name: str) -> _RemoteJournal:
+    def _of(self, name: str) -> RemoteJournal:
         if "/" in name or name.startswith("."):
             raise ValueError(f"{name!r} is no name of a journal")
         if name not in self._journals:
-            self._journals[name] = _RemoteJournal(self._path / name, self._limit_bytes)
+            self._journals[name] = RemoteJournal(self._path / name, self._limit_bytes)
         return self._journals[name]
 
 

@@ -25,11 +25,12 @@ from otel_rl.bridge.receive import IntoRuns
 from otel_rl.bridge.runs import Runs
 from tests.bridge.bridges import Bridge, step_metrics
 from tests.collector import wait_for
+from tests.exporters import wandb_file
 from tests.processes import rows_of
 from tests.real_parts import needs, needs_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 pytestmark = pytest.mark.timeout(180)
@@ -146,18 +147,26 @@ def test_metrics_belong_to_no_step(bridge: Bridge) -> None:
     assert "rl.step.metrics" in answer.partial_success.error_message
 
 
-def test_json(bridge: Bridge) -> None:
-    """OTLP's JSON, with ids in hex, as a browser or a shell script sends it."""
-    value = {"key": "loss", "value": {"doubleValue": 0.5}}
-    attributes = [
-        {"key": "rl.loop.iteration", "value": {"intValue": "3"}},
-        {"key": "rl.step.values", "value": {"kvlistValue": {"values": [value]}}},
-    ]
-    record = {"timeUnixNano": "5", "eventName": "rl.step.metrics", "traceId": "ab" * 16, "attributes": attributes}
+def as_json(steps: Mapping[int, float]) -> bytes:
+    """Return what a browser or a shell script sends of steps: OTLP's JSON, with ids in hex."""
+    records = []
+    for step, loss in steps.items():
+        value = {"key": "loss", "value": {"doubleValue": loss}}
+        attributes = [
+            {"key": "rl.loop.iteration", "value": {"intValue": str(step)}},
+            {"key": "rl.step.values", "value": {"kvlistValue": {"values": [value]}}},
+        ]
+        told = {"timeUnixNano": str(step + 5), "eventName": "rl.step.metrics", "traceId": "ab" * 16}
+        records.append({**told, "attributes": attributes})
     resource = [{"key": "rl.run.id", "value": {"stringValue": "run"}}]
     resource.append({"key": "rl.run.project", "value": {"stringValue": "p"}})
-    request = {"resourceLogs": [{"resource": {"attributes": resource}, "scopeLogs": [{"logRecords": [record]}]}]}
-    status, body = bridge.post(json.dumps(request).encode(), Content_Type="application/json")
+    request = {"resourceLogs": [{"resource": {"attributes": resource}, "scopeLogs": [{"logRecords": records}]}]}
+    return json.dumps(request).encode()
+
+
+def test_json(bridge: Bridge) -> None:
+    """It is answered in JSON too."""
+    status, body = bridge.post(as_json({3: 0.5}), Content_Type="application/json")
 
     assert (status, json.loads(body)) == (200, {})
     assert rows(bridge, "run", 1)[0]["values"] == {"loss": 0.5}
@@ -280,3 +289,31 @@ def test_a_plain_sdk_reaches_tensorboard(tmp_path: Path) -> None:
     accumulator = EventAccumulator(str(bridge.directory / "p" / "run" / "tensorboard"), {"scalars": 0}).Reload()
 
     assert [event.step for event in accumulator.Scalars("loss")] == list(range(1000))
+
+
+@needs("tensorboard")
+@needs("wandb")
+def test_json_out_of_order_reaches_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed, later steps first, some twice, some that make no sense: what was answered is there once, exactly."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    bridge = Bridge(tmp_path / "bridged", "--exporter", "tensorboard", "--exporter", "wandb")
+    steps = {step: 1 / (step + 3) for step in range(60)}
+    order = [range(40, 60), range(20), range(10, 30), range(30, 40), range(20, 40)]
+    for part in order:
+        body = as_json({step: steps[step] for step in part})
+        assert bridge.post(body[:-9], Content_Type="application/json")[0] == 400
+        sent = bridge.post(gzip.compress(body), Content_Type="application/json", Content_Encoding="gzip")
+        assert (sent[0], json.loads(sent[1])) == (200, {})
+    bridge.stop()
+    run_dir = bridge.directory / "p" / "run"
+    wandb_file.wait_until_written(str(run_dir))
+    (file,) = wandb_file.files(str(run_dir))
+    told = {int(line["step"]): float(line["loss"]) for line in wandb_file.history(file) if "loss" in line}
+    scalars = EventAccumulator(str(run_dir / "tensorboard"), {"scalars": 0}).Reload().Scalars("loss")
+    arrived = list(dict.fromkeys(step for part in order for step in part))
+
+    assert list(told.items()) == [(step, steps[step]) for step in arrived]
+    assert [event.step for event in scalars] == arrived
+    assert [event.value for event in scalars] == [pytest.approx(steps[step], rel=1e-6) for step in arrived]

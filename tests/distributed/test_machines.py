@@ -2,117 +2,44 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import statistics
 import subprocess
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl import launch
-from otel_rl.directory import RunDirectory
+from otel_rl.agent.receiver import RemoteJournal
 from otel_rl.export import Event
+from otel_rl.journal import Reader
 from otel_rl.record_events import Lost, from_event, to_event
-from otel_rl.records import DeviceMemory, Logged, SpanEnded, SpanStarted, Started
-from tests.collector import free_port, wait_for
+from otel_rl.records import AnyRecord, DeviceMemory, Logged, SpanEnded, SpanStarted, Started
+from tests.collector import wait_for
+from tests.distributed.machines import Cluster, head
 from tests.processes import items_of, rows_of, start_python
 from tests.real_parts import needs_program
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = pytest.mark.timeout(240)
-NODES, LOCAL, STEPS = 2, 2, 40
-_RANK = """
-import os, time, otel_rl
-place = dict(dir=".", project="p", id="run-7", head=os.environ["HEAD"])
-run = otel_rl.init(**place, quiet=True, hardware=bool(os.environ.get("HARDWARE")), row_deadline=20)
-print(run.dir, flush=True)
-rank = run._session.settings.rank
-for n in range(int(os.environ["STEPS"])):
-    with run.step(n), run.phase("generate"):
-        time.sleep(0.02)
-    run.log({"reward": [float(n + r) for r in range(rank + 1)], "loss": float(rank)}, weight=rank + 1, step=n)
-    while n == 20 and not os.path.exists("../go"):
-        time.sleep(0.02)
-print(run.finish(90), flush=True)
-"""
-
-
-class Cluster:
-    """Two machines of two ranks."""
-
-    def __init__(self, directory: Path, scheme: str = "", **variables: str) -> None:
-        self.directory = directory
-        head = f"{scheme}127.0.0.1:{free_port()}"
-        self.ranks: list[subprocess.Popen[str]] = []
-        for rank in range(NODES * LOCAL):
-            node = directory / f"node{rank // LOCAL}"
-            node.mkdir(exist_ok=True)
-            place = {"RANK": rank, "WORLD_SIZE": NODES * LOCAL, "LOCAL_WORLD_SIZE": LOCAL, "GROUP_RANK": rank // LOCAL}
-            environment = {name: str(value) for name, value in place.items()}
-            ports = {"OTEL_EXPORTER_PROMETHEUS_PORT": str(free_port()), "OTEL_RL_TOKEN": "secret"}
-            self.ranks.append(
-                start_python(_RANK, node, HEAD=head, STEPS=str(STEPS), **environment, **ports, **variables)
-            )
-        self.dirs = [Path(directory / f"node{n // LOCAL}", self._told(n)) for n in range(NODES * LOCAL)]
-
-    def _told(self, rank: int) -> str:
-        line = self.ranks[rank].stdout.readline().strip()  # type: ignore[union-attr]
-        assert line, self.ranks[rank].communicate()[1]
-        return line
-
-    @property
-    def rows(self) -> list[Any]:
-        """What the head has delivered."""
-        return rows_of(self.dirs[0])
-
-    def go(self) -> None:
-        """Let the ranks go on after step 20."""
-        (self.directory / "go").touch()
-
-    def kill_agent(self, node: int) -> None:
-        """Kill the agent of a machine."""
-        directory = RunDirectory(self.dirs[node * LOCAL])
-        os.kill(launch.read_status(directory).pid, signal.SIGKILL)
-        wait_for(lambda: not launch.agent_is_alive(directory), "the agent does not die")
-
-    def finish(self) -> None:
-        """Wait until all ranks have ended."""
-        for rank, process in enumerate(self.ranks):
-            output, errors = process.communicate(timeout=200)
-            log = (self.dirs[rank] / "agent.log").read_text()
-            assert output.split()[-1:] == ["True"], (rank, errors, log)
-
-
-def check(rows: list[Any]) -> None:
-    """Each step is there once, with what all ranks of both machines logged, to the last digit."""
-    assert [row["step"] for row in rows] == list(range(STEPS))
-    world = range(NODES * LOCAL)
-    for row in rows:
-        pooled = [float(row["step"] + r) for rank in world for r in range(rank + 1)]
-        assert row["values"]["reward/count"] == len(pooled)
-        assert row["values"]["reward/mean"] == statistics.fmean(pooled)
-        assert row["values"]["loss"] == sum(rank * (rank + 1) for rank in world) / len(pooled)
-        assert "missing_ranks" not in row
 
 
 def test_rows_of_all_machines(tmp_path: Path) -> None:
     """The agent of rank 0 alone writes rows; the others send it what their ranks record."""
-    cluster = Cluster(tmp_path)
+    cluster = Cluster(tmp_path, [head()] * 2)
     cluster.go()
     cluster.finish()
 
-    check(cluster.rows)
+    cluster.check()
     assert rows_of(cluster.dirs[-1]) == []
 
 
 def test_measurements_of_all_machines(tmp_path: Path) -> None:
     """The head's trackers get them, on their own axis, with the number of the machine in the names."""
-    cluster = Cluster(tmp_path, HARDWARE="1", OTEL_RL_COLLECTION_INTERVAL="0.5")
+    cluster = Cluster(tmp_path, [head()] * 2, HARDWARE="1", OTEL_RL_COLLECTION_INTERVAL="0.5")
     time.sleep(2)
     cluster.go()
     cluster.finish()
@@ -129,11 +56,11 @@ def test_encrypted(tmp_path: Path) -> None:
     files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
     subprocess.run(["openssl", "req", *made, *files], check=True, capture_output=True)
     variables = {"OTEL_RL_TLS_CERTIFICATE": str(cert), "OTEL_RL_TLS_KEY": str(key), "OTEL_RL_TLS_CA": str(cert)}
-    cluster = Cluster(tmp_path, "https://", **variables)
+    cluster = Cluster(tmp_path, [f"https://{head()}"] * 2, **variables)
     cluster.go()
     cluster.finish()
 
-    check(cluster.rows)
+    cluster.check()
 
 
 def test_encrypted_without_a_certificate(tmp_path: Path) -> None:
@@ -146,30 +73,30 @@ def test_encrypted_without_a_certificate(tmp_path: Path) -> None:
 
 def test_the_agent_of_another_machine_dies_and_comes_back(tmp_path: Path) -> None:
     """`finish` brings up another one, which goes on where the first was: nothing is missing, nothing is twice."""
-    cluster = Cluster(tmp_path)
+    cluster = Cluster(tmp_path, [head()] * 2)
     wait_for(lambda: len(cluster.rows) >= 10, "no rows", 90)
     cluster.kill_agent(1)
     cluster.go()
     cluster.finish()
 
-    check(cluster.rows)
+    cluster.check()
 
 
 def test_the_head_dies_and_comes_back(tmp_path: Path) -> None:
     """Meanwhile what the others record waits on their disks."""
-    cluster = Cluster(tmp_path)
+    cluster = Cluster(tmp_path, [head()] * 2)
     wait_for(lambda: len(cluster.rows) >= 10, "no rows", 90)
     time.sleep(0.5)  # for the cursor: between a row and its cursor it may be delivered twice
     cluster.kill_agent(0)
     cluster.go()
     cluster.finish()
 
-    check(cluster.rows)
+    cluster.check()
 
 
 def test_a_rank_of_another_machine_dies(tmp_path: Path) -> None:
     """The head hears it from that machine's agent: an event names the rank, rows go on without it."""
-    cluster = Cluster(tmp_path)
+    cluster = Cluster(tmp_path, [head()] * 2)
     wait_for(lambda: len(cluster.rows) >= 10, "no rows", 90)
     cluster.ranks[3].kill()
     cluster.go()
@@ -178,7 +105,7 @@ def test_a_rank_of_another_machine_dies(tmp_path: Path) -> None:
     lost = [item for item in items_of(cluster.dirs[0]) if isinstance(item, Event) and item.name == "rl.process.lost"]
 
     assert [event.rank for event in lost] == [3]
-    assert [row["step"] for row in cluster.rows] == list(range(STEPS))
+    assert [row["step"] for row in cluster.rows] == list(range(cluster.steps))
     assert cluster.rows[-1]["missing_ranks"] == [3]
     assert cluster.rows[-1]["values"]["loss"] == sum(rank * (rank + 1) for rank in range(3)) / 6
 
@@ -223,3 +150,38 @@ def test_what_is_no_record_is_refused() -> None:
         from_event("rl.journal.poem", {})
     with pytest.raises(ValueError, match="logged"):
         from_event("rl.journal.logged", {"step": "three"})
+
+
+def test_records_that_overtake_each_other(tmp_path: Path) -> None:
+    """One that comes too early is refused until those before it are there; twice is once."""
+    journal = RemoteJournal(tmp_path / "rank0.attempt0@node1", 1 << 20)
+    journal.take(0, Logged(0, 0, {}), 0.0)
+    with pytest.raises(OSError, match="record 1 has not come yet, but 2"):
+        journal.take(2, Logged(2, 2, {}), 1.0)
+    for index in (1, 1, 2):
+        journal.take(index, Logged(index, index, {}), 2.0)
+
+    assert recorded(tmp_path / "rank0.attempt0@node1") == [0, 1, 2]
+    assert journal.lost == 0
+
+
+def test_records_that_a_collector_lost(tmp_path: Path) -> None:
+    """After a minute it goes on with the first of those that come; what is missing is counted."""
+    journal = RemoteJournal(tmp_path / "rank0.attempt0@node1", 1 << 20)
+    journal.take(0, Logged(0, 0, {}), 0.0)
+    for now in (1.0, 50.0, 62.0):
+        with pytest.raises(OSError, match="has not come yet"):
+            journal.take(9, Logged(9, 9, {}), now)
+        if now < 60:
+            with pytest.raises(OSError, match="has not come yet"):
+                journal.take(4, Logged(4, 4, {}), now)
+    journal.take(4, Logged(4, 4, {}), 63.0)
+
+    assert recorded(tmp_path / "rank0.attempt0@node1") == [0, 4]
+    assert journal.lost == 3
+
+
+def recorded(path: Path) -> list[int]:
+    """Return the steps in a journal."""
+    reader = Reader(path, AnyRecord)
+    return [record.step for record in reader.read(final=True) if isinstance(record, Logged)]
