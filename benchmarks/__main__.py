@@ -19,6 +19,7 @@ _BENCHMARKS = {
     "agent": "benchmarks.agent_cost",
     "scale": "benchmarks.scale_cost",
     "collectives": "benchmarks.collective_cost",
+    "stopped": "benchmarks.stopped_rank",
     "hardware": "benchmarks.hardware_cost",
     "gpu": "benchmarks.gpu_cost",
 }

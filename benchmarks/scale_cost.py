@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import multiprocessing
+import resource
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
+from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from benchmarks.recording import PHASES
 from benchmarks.tables import Cell, Table
@@ -14,28 +21,33 @@ from otel_rl.agent.derive import Model
 from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.naming import Reductions
 from otel_rl.agent.reduce import Reducer
-from otel_rl.export import RunInfo
+from otel_rl.export import Recorded, RunInfo
 from otel_rl.records import Finished, Logged, Record, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
+from otel_rl_exporters.head import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_METRICS = 100
+_METRICS = 200
 _S = 1_000_000_000
 _MEMORY = b"500000 250000 9000 1 0 90000 0\n"
-_RANKS = ((1, 200), (8, 50), (64, 10), (512, 3), (4096, 1))
+_RANKS = ((1, 200), (8, 50), (64, 10), (1024, 3), (4096, 1))
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def measure() -> list[Table]:
     """Return bytes, CPU and series for one agent that has 1 to 4,096 ranks."""
-    rows = [_row(ranks, steps) for ranks, steps in _RANKS]
-    columns = ["ranks of one agent", "journal bytes a rank", "agent CPU ms", "CPU µs a rank", "outbox KB", "series"]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        rows = pool.starmap(_row, _RANKS, chunksize=1)
+    columns = ["ranks of one agent", "agent CPU ms", "CPU µs a rank", "records/s", "checkpoint KB", "memory MB"]
+    columns += ["outbox KB", "series"]
     note = (
-        f"A step of {_METRICS} floats and {len(PHASES)} phases on every rank. An agent has the ranks of one machine, "
-        "mostly eight; the rows beyond show that it is linear. Series are those of the page that Prometheus reads, "
-        "histograms as one each."
+        f"A step of {_METRICS} floats and {len(PHASES)} phases on every rank: {_journaled()} bytes in its journal, and "
+        f"{_sent()} from machine to machine, as OTLP and compressed. An agent has the ranks of one machine, mostly "
+        "eight; the head has all of them, and the rows show that it is linear. The checkpoint is the largest there "
+        "is, before the step is closed; memory is what it takes at most beyond an agent that has nothing to do. Series "
+        "are those of the page that Prometheus reads, histograms as one each."
     )
     return [Table("One step", columns, rows, note)]
 
@@ -57,23 +69,45 @@ def _row(ranks: int, steps: int) -> list[Cell]:
     reducer = Reducer("run", reductions, vocabulary, Model(), 10.0)
     reader = InMemoryMetricReader()
     instruments = Instruments(RunInfo("run", "p", "n", "."), [reader], vocabulary)
+    before = _memory()
     started = [Started("run", 0, rank, ranks, ranks, "", 1, "host", 4096, 0) for rank in range(ranks)]
     reducer.feed([(f"rank{one.rank}", one) for one in started])
-    outbox = 0
+    outbox = checkpoint = 0
     took: list[float] = []
     for step in range(steps + 1):
         given = [(f"rank{rank}", record) for rank in range(ranks) for record in records(rank, step)]
+        ends = [one for one in given if isinstance(one[1], StepEnded)]
         began = time.process_time()
-        items = reducer.feed(given)
+        items = reducer.feed(one for one in given if not isinstance(one[1], StepEnded))
+        so_far = time.process_time() - began
+        checkpoint = max(checkpoint, len(_encode(reducer.state)))
+        began = time.process_time() - so_far
+        items += reducer.feed(ends)
         instruments.show(items)
         instruments.show_phases(reducer.take_phases())
         took.append(time.process_time() - began)
         outbox += sum(len(_encode(item)) for item in items)
     reducer.feed([(f"rank{rank}", Finished(10**18)) for rank in range(ranks)])
     instruments.show_journals(reducer.state.journals.values())
-    size = sum(len(_encode(record)) for record in records(0, 1))
     cpu = sorted(took[1:])[len(took[1:]) // 2]
-    return [ranks, size, cpu * 1e3, cpu * 1e6 / ranks, outbox / steps / 1e3, _series(reader)]
+    speed = ranks * len(list(records(0, 1))) / cpu
+    memory = (_memory() - before) / 1e6
+    return [ranks, cpu * 1e3, cpu * 1e6 / ranks, speed, checkpoint / 1e3, memory, outbox / steps / 1e3, _series(reader)]
+
+
+def _memory() -> int:
+    """Return the most memory that this process has had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _journaled() -> int:
+    return sum(len(_encode(record)) for record in records(0, 1))
+
+
+def _sent() -> int:
+    recorded = Recorded("rank0.attempt0", 0, tuple(map(_encode, records(0, 1))))
+    readable = [ReadableLogRecord(event, Resource({}), InstrumentationScope("otel_rl")) for event in events(recorded)]
+    return len(gzip.compress(encode_logs(readable).SerializeToString()))
 
 
 def _series(reader: InMemoryMetricReader) -> int:

@@ -61,7 +61,7 @@ class HeadExporter:
         Raises:
             ConnectionError: The head did not take them.
         """
-        events = [event for item in items for event in _events(item)]
+        events = [event for item in items for event in events(item)]
         readable = [ReadableLogRecord(event, self._resource, _SCOPE) for event in events]
         if readable and self._exporter.export(readable) is not LogRecordExportResult.SUCCESS:
             raise ConnectionError("the head did not take the records")
@@ -71,7 +71,8 @@ class HeadExporter:
         self._exporter.shutdown()
 
 
-def _events(item: Item) -> Iterator[LogRecord]:
+def events(item: Item) -> Iterator[LogRecord]:
+    """Yield what travels of an item."""
     if isinstance(item, Machine):
         body, attributes = from_machine(item)
         yield LogRecord(timestamp=item.time_unix_nano, event_name=MACHINE, body=body, attributes=attributes)

@@ -50,6 +50,7 @@ _POLL_S = 0.05
 _READ_AT_ONCE = 500
 _CLOSE_WITHIN_S = 30.0
 _LEDGER_NS = 2_000_000_000
+_HELD_NS = 1_000_000_000  # a checkpoint goes with what is saved: not for every span that is held back
 
 
 class Agent:
@@ -98,7 +99,7 @@ class Agent:
         self._measurements = Measurements(
             self._sampler, self._instruments, self._reducer.forensics, vocabulary, how.flush_interval
         )
-        self._shown_memory_at = 0
+        self._shown_memory_at = self._saved_at = 0
         self._finished: dict[str, Position] = {}
         for name, journal in self._reducer.state.journals.items():
             if journal.over:
@@ -148,9 +149,10 @@ class Agent:
         leaving = [*recorded, *self._sampled([*items, *measured], now, near_end=near_end)]
         self._unsaved += self._trackers.of(leaving, self._reducer.state)
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
-        if (self._unsaved or self._traces.rollouts.fresh or over) and self._save():
+        held = self._traces.rollouts.fresh and (near_end or now - self._saved_at > _HELD_NS)
+        if (self._unsaved or held or over) and self._save():
             self._finished |= dict.fromkeys(over, self._outbox.end)
-        if self._receiver is not None and not self._unsaved:
+        if self._receiver is not None and not self._unsaved and not self._traces.rollouts.fresh:
             self._receiver.saved()
         if items:
             self._instruments.name_devices(self._reducer.state.labels)
@@ -183,6 +185,7 @@ class Agent:
             self._disk_failed = True
             return False
         self._unsaved, self._disk_failed = [], False
+        self._saved_at = time.time_ns()
         return True
 
     def _is_news(self, name: str) -> bool:
