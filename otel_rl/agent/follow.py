@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from otel_rl.claim import is_held
+from otel_rl.export import Recorded
 from otel_rl.journal import START, Position, Reader
 from otel_rl.record_events import Lost
 from otel_rl.records import AnyRecord, Finished, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -109,3 +112,17 @@ class Follower:
             "retention": sum(reader.lost_segments for reader in readers),
             "undecodable": sum(reader.undecodable for reader in readers),
         }
+
+
+def forwarded(found: Iterable[Found], counts: dict[str, int]) -> list[Recorded]:
+    """Return the records as items for the head, and count them."""
+    encode = msgspec.msgpack.Encoder().encode
+    of_journal: dict[str, list[bytes]] = {}
+    for journal, record in found:
+        of_journal.setdefault(journal, []).append(encode(record))
+    items: list[Recorded] = []
+    for journal, raw in of_journal.items():
+        first = counts.get(journal, 0)
+        counts[journal] = first + len(raw)
+        items.append(Recorded(journal, first, tuple(raw)))
+    return items

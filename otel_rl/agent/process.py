@@ -15,7 +15,7 @@ import msgspec
 
 from otel_rl import launch, plugins, semconv
 from otel_rl.agent.derive import Model
-from otel_rl.agent.follow import Follower
+from otel_rl.agent.follow import Follower, forwarded
 from otel_rl.agent.forensics import write_reports
 from otel_rl.agent.hardware.sampler import Sampler
 from otel_rl.agent.instruments import Instruments
@@ -29,7 +29,7 @@ from otel_rl.agent.trackers import TrackerRows
 from otel_rl.cadence import Cadence
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, write_atomically
-from otel_rl.export import READER_ENTRY_POINT_GROUP, Recorded
+from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.filters import Filter
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
@@ -39,17 +39,15 @@ from otel_rl.semconv.recognise import Vocabulary
 from otel_rl.stats.statistics import quantile_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
-    from otel_rl.agent.follow import Found
     from otel_rl.export import Item, RunInfo
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.05
 _READ_AT_ONCE = 500
 _CLOSE_WITHIN_S = 30.0
-_LEDGER_NS = 2_000_000_000
+_BOOKS_NS = 2_000_000_000
 _HELD_NS = 1_000_000_000  # a checkpoint goes with what is saved: not for every span that is held back
 
 
@@ -99,7 +97,7 @@ class Agent:
         self._measurements = Measurements(
             self._sampler, self._instruments, self._reducer.forensics, vocabulary, how.flush_interval
         )
-        self._shown_memory_at = self._saved_at = 0
+        self._shown_books_at = self._saved_at = 0
         self._finished: dict[str, Position] = {}
         for name, journal in self._reducer.state.journals.items():
             if journal.over:
@@ -158,7 +156,7 @@ class Agent:
             self._instruments.name_devices(self._reducer.state.labels)
         self._instruments.show(items, self._traces.keeps)
         self._instruments.show_trajectories(self._traces.rollouts.take_finished())
-        self._show_memory(now)
+        self._show_books(now)
         write_reports(self._directory.path, items)
         self._instruments.show_phases(self._reducer.take_phases())
         self._instruments.show_journals(self._reducer.state.journals.values())
@@ -192,10 +190,10 @@ class Agent:
         over = self._reducer.state.journals[name].over
         return over and name not in self._finished and not self._reducer.has_open(name)
 
-    def _show_memory(self, now: int) -> None:
-        """Show what the ledger and the stragglers are; not at each look, since they go through all steps known."""
-        if now - self._shown_memory_at > _LEDGER_NS:
-            self._shown_memory_at = now
+    def _show_books(self, now: int) -> None:
+        """Show what is added up over all steps; not at each look."""
+        if now - self._shown_books_at > _BOOKS_NS:
+            self._shown_books_at = now
             self._instruments.show_points("ledger", self._reducer.forensics.points(self._reducer.state.journals))
             self._instruments.show_points("stragglers", self._reducer.stragglers.points())
             self._instruments.show_points("goodput", self._reducer.goodput.points())
@@ -278,20 +276,6 @@ class Agent:
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else
                 write_atomically(self._directory.status, msgspec.json.encode(status))
                 self._said = status
-
-
-def forwarded(found: Iterable[Found], counts: dict[str, int]) -> list[Item]:
-    """Return the records as items for the head, and count them."""
-    encode = msgspec.msgpack.Encoder().encode
-    of_journal: dict[str, list[bytes]] = {}
-    for journal, record in found:
-        of_journal.setdefault(journal, []).append(encode(record))
-    items: list[Item] = []
-    for journal, raw in of_journal.items():
-        first = counts.get(journal, 0)
-        counts[journal] = first + len(raw)
-        items.append(Recorded(journal, first, tuple(raw)))
-    return items
 
 
 def log_to_stderr() -> None:
