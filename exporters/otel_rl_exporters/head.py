@@ -61,8 +61,7 @@ class HeadExporter:
         Raises:
             ConnectionError: The head did not take them.
         """
-        events = [event for item in items for event in events(item)]
-        readable = [ReadableLogRecord(event, self._resource, _SCOPE) for event in events]
+        readable = [ReadableLogRecord(event, self._resource, _SCOPE) for item in items for event in events(item)]
         if readable and self._exporter.export(readable) is not LogRecordExportResult.SUCCESS:
             raise ConnectionError("the head did not take the records")
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from otel_rl.semconv.dialect import Reading
 
 SAMPLE_STATISTICS = ("mean", "max", "min", "std", "sum", "count")
+_OVER_RANKS = {"mean": "mean", "max": "max", "min": "min", "sum": "sum", "count": "sum", "last": "last"}
+"""How scalars that are statistics already are combined; of a standard deviation or a quantile, the mean is all there is."""
 _MOST_REMEMBERED = 20_000
 
 
@@ -80,4 +82,4 @@ class Reductions:
         if samples:
             return Reduction(name, self._all if component is None else (component,))
         reading = self._read(name)
-        return Reduction(name, ((reading.reduce if reading else "") or component or "mean",))
+        return Reduction(name, ((reading.reduce if reading else "") or _OVER_RANKS.get(component or "", "mean"),))
