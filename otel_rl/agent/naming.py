@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SAMPLE_STATISTICS = ("mean", "max", "min", "std", "sum", "count")
 _OVER_RANKS = {"mean": "mean", "max": "max", "min": "min", "sum": "sum", "count": "sum", "last": "last"}
-"""How scalars that are statistics already are combined; of a standard deviation or a quantile, the mean is all there is."""
+"""How scalars that are statistics already are combined; of deviations and quantiles, the mean is all there is."""
 _MOST_REMEMBERED = 20_000
 
 

@@ -21,7 +21,7 @@ from otel_rl.records import (
     StepEnded,
     StepStarted,
 )
-from tests.agent.reducing import S, feed, reducing, rows, started, step
+from tests.agent.reducing import S, feed, logged, reducing, row_of, rows, started, step
 
 
 def test_a_row_leaves_when_the_next_step_begins() -> None:
@@ -102,6 +102,16 @@ def test_each_reducer(how: str, expected: float) -> None:
     items = [item for name in "ab" for item in feed(reducer, name, Finished(2))]
 
     assert [row.values["x/y"] for row in rows(items)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("score/max", 3.0), ("score/min", 1.0), ("score/std", 2.0), ("score/p95", 2.0), ("score/count", 4.0)],
+)
+def test_scalars_that_are_statistics_already(name: str, expected: float) -> None:
+    """The largest of maxima; but of deviations and quantiles the mean: a rank's own value comes out as it is."""
+    assert row_of(reducing(), [[logged(**{name: 1.0})], [logged(**{name: 3.0})]])[name] == expected
+    assert row_of(reducing(), [[logged(**{name: 1.5})]])[name] == 1.5
 
 
 def test_an_int_that_all_ranks_agree_on_stays_an_int() -> None:
