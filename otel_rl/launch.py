@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.journal import Position
-from otel_rl.settings import SettingsError
+from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +85,13 @@ def agent_is_alive(directory: RunDirectory) -> bool:
     return False
 
 
+def _environment() -> dict[str, str]:
+    """Return the agent's environment: what it writes to trackers is no trainer's."""
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    kept = {name: value for name, value in os.environ.items() if name not in (INSTRUMENT_VARIABLE, CAPTURE_VARIABLE)}
+    return kept | {"PYTHONPATH": paths}
+
+
 def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float = 60.0) -> AgentStatus:
     """Start the agent of this machine unless it runs; return what it says when it is ready.
 
@@ -98,7 +105,7 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
         with directory.agent_log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *_SAFE_PATH, "-m", "otel_rl.agent", str(directory.path)],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=None if show_output else log,
                 stderr=log,

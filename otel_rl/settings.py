@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _FILES = ("otel-rl.toml", "otel-rl.yaml", "otel-rl.yml")
 _CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
+INSTRUMENT_VARIABLE, CAPTURE_VARIABLE = "OTEL_RL_INSTRUMENT", "OTEL_RL_CAPTURE"
+"""Which frameworks are instrumented, and which trackers captured, from the start of a process on."""
+_NO_SETTINGS = (_CONFIG_FILE_VARIABLE, INSTRUMENT_VARIABLE, CAPTURE_VARIABLE, *head.VARIABLES)
 
 
 class SettingsError(ValueError):
@@ -186,9 +189,7 @@ def _sampler(environ: Mapping[str, str]) -> dict[str, object]:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     fields = {variable: field for field, variable in _VARIABLES.items()}
-    given = [
-        name for name in environ if name.startswith("OTEL_RL_") and name not in (_CONFIG_FILE_VARIABLE, *head.VARIABLES)
-    ]
+    given = [name for name in environ if name.startswith("OTEL_RL_") and name not in _NO_SETTINGS]
     fields |= {f"OTEL_RL_{other.upper()}": field for other, field in _ALSO.items()}
     for name in given:
         if name not in fields:

@@ -13,15 +13,16 @@ from otel_rl.journal import Reader
 from otel_rl.outbox import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from otel_rl.export import Item
 
 
-def start_python(script: str, directory: Path, **environment: str) -> subprocess.Popen[str]:
-    """Start a script in `directory`."""
+def start(command: Sequence[str], directory: Path, **environment: str) -> subprocess.Popen[str]:
+    """Start a program in `directory`."""
     return subprocess.Popen(
-        [sys.executable, "-c", script],
+        command,
         cwd=directory,
         env=os.environ | environment,
         stdout=subprocess.PIPE,
@@ -30,12 +31,22 @@ def start_python(script: str, directory: Path, **environment: str) -> subprocess
     )
 
 
-def run_python(script: str, directory: Path, **environment: str) -> str:
-    """Run a script in `directory`; return what it printed. It must succeed."""
-    process = start_python(script, directory, **environment)
-    output, errors = process.communicate(timeout=120)
+def run(command: Sequence[str], directory: Path, **environment: str) -> str:
+    """Run a program in `directory`; return what it printed. It must succeed."""
+    process = start(command, directory, **environment)
+    output, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     return output
+
+
+def start_python(script: str, directory: Path, **environment: str) -> subprocess.Popen[str]:
+    """Start a script in `directory`."""
+    return start([sys.executable, "-c", script], directory, **environment)
+
+
+def run_python(script: str, directory: Path, **environment: str) -> str:
+    """Run a script in `directory`; return what it printed. It must succeed."""
+    return run([sys.executable, "-c", script], directory, **environment)
 
 
 def rows_of(run_dir: Path) -> list[dict[str, object]]:

@@ -194,7 +194,8 @@ class Goodput:
             return UNACCOUNTED if name == _NOWHERE else WASTED
         if name[0] in ROLLOUTS:
             return PRODUCTIVE
-        return categories().get(name[1] or self._canonical(name[0]), UNCLASSIFIED)
+        of_phase = categories().get(self._canonical(name[0]), UNCLASSIFIED)
+        return categories().get(name[1], of_phase) if name[1] else of_phase
 
     def _samples(self, name: Name) -> bool:
         """Tell whether it is the sampling of trajectories."""

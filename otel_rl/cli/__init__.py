@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo`, `otel-rl agent` and `otel-rl bridge`."""
+"""The command line: `otel-rl demo`, `run`, `agent` and `bridge`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from otel_rl.agent.process import log_to_stderr, run_agent
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.demo.command import demo
+from otel_rl.cli.run import run
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,3 +42,4 @@ def agent(run_dir: Path, *, once: bool) -> None:
 
 main.add_command(bridge)
 main.add_command(demo)
+main.add_command(run)

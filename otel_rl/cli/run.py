@@ -1,0 +1,37 @@
+"""`otel-rl run`: a trainer, recorded without a line in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+_SITE = Path(__file__).parents[1] / "integrations" / "site"
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--instrument", default="", help="Frameworks with commas between; all by default.")
+@click.option("--capture", default="", help="Trackers that the trainer logs to by itself: wandb, tensorboard, …")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
+    """Run a trainer and record it: otel-rl run -- python train.py; children are recorded as well.
+
+    What is recorded where is configured by OTEL_RL_* variables and otel-rl.toml, as for `otel_rl.init`.
+    """
+    from otel_rl.integrations.instrument import FRAMEWORKS, TRACKERS
+    from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
+
+    chosen = instrument or os.environ.get(INSTRUMENT_VARIABLE, "") or "all"
+    captured = capture or os.environ.get(CAPTURE_VARIABLE, "")
+    for names, known in ((chosen, FRAMEWORKS), (captured, TRACKERS)):
+        unknown = [name for name in names.split(",") if name not in ("", "all", *known)]
+        if unknown:
+            raise click.UsageError(f"{unknown[0]!r} is not among {', '.join(known)}")
+    paths = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {INSTRUMENT_VARIABLE: chosen, "PYTHONPATH": os.pathsep.join(paths)}
+    environment |= {CAPTURE_VARIABLE: captured} if captured else {}
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        raise click.ClickException(f"{command[0]}: {error.strerror}") from error

@@ -1,0 +1,110 @@
+"""Accelerate: its trackers.
+
+    accelerator = Accelerator(log_with=OtelRlTracker())
+    accelerator.init_trackers("grpo-gsm8k", config=vars(args))
+    accelerator.log({"reward": 0.5}, step=n)
+    accelerator.end_training()
+
+or no line at all: `otel-rl run -- accelerate launch train.py` records what goes through `Accelerator.log`, whatever
+trackers there are. Names and steps are the trainer's own; `config` is hyper-parameters. Accelerate knows no phases:
+`otel_rl.current().phase("generate")` makes them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from accelerate.tracking import GeneralTracker
+
+from otel_rl.integrations.patches import Patches, harmless
+from otel_rl.integrations.recording import Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.run import Run
+
+
+class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # Accelerate has no types that mypy is told of
+    """A tracker of Accelerate's; it records on the main process, as they do.
+
+    Args:
+        options: What `otel_rl.init` takes; without effect where there is a run already.
+    """
+
+    name = "otel_rl"
+    requires_logging_directory = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options = options
+        self._recording: Recording | None = None
+
+    @property
+    def tracker(self) -> Run | None:
+        """The run."""
+        return None if self._recording is None else self._recording.run
+
+    def start(self) -> None:
+        """Begin to record, or borrow the run that there is."""
+        self._recording = self._recording or Recording(**self._options)
+
+    def store_init_configuration(self, values: Mapping[str, Any]) -> None:
+        """Record hyper-parameters."""
+        self.start()
+        if self.tracker is not None:
+            self.tracker.params(values)
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Record what is a number among `values`."""
+        self.start()
+        if self.tracker is not None:
+            self.tracker.log(_numbers(values), step=step)
+
+    def finish(self) -> None:
+        """End the run, if it was begun here."""
+        if self._recording is not None:
+            self._recording.finish()
+            self._recording = None
+
+
+def patch(module: Any, patches: Patches) -> None:
+    """Record what goes through every `Accelerator`."""
+    recordings: dict[int, Recording] = {}
+
+    def begin(function: Callable[..., Any], accelerator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = function(*args, **kwargs)
+        with harmless("init_trackers"):
+            project = kwargs.get("project_name", args[0] if args else "")
+            config = kwargs.get("config", args[1] if len(args) > 1 else None)
+            if accelerator.is_main_process and not _has_tracker(accelerator):
+                recording = recordings[id(accelerator)] = Recording(project=str(project))
+                if config:
+                    recording.run.params(config)
+        return answer
+
+    def log(function: Callable[..., Any], accelerator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = function(*args, **kwargs)
+        with harmless("log"):
+            if (recording := recordings.get(id(accelerator))) is not None:
+                values = kwargs.get("values", args[0] if args else {})
+                recording.run.log(_numbers(values), step=kwargs.get("step", args[1] if len(args) > 1 else None))
+        return answer
+
+    def end(function: Callable[..., Any], accelerator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with harmless("end_training"):
+            if (recording := recordings.pop(id(accelerator), None)) is not None:
+                recording.finish()
+        return function(*args, **kwargs)
+
+    patches.wrap(module, "Accelerator.init_trackers", begin)
+    patches.wrap(module, "Accelerator.log", log)
+    patches.wrap(module, "Accelerator.end_training", end)
+
+
+def _has_tracker(accelerator: Any) -> bool:
+    return any(isinstance(tracker, OtelRlTracker) for tracker in accelerator.trackers)
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not isinstance(value, (str, bool)) and value is not None}

@@ -1,0 +1,76 @@
+"""Hooks into other packages that can be taken out again, and that never break what they are hooked into."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import otel_rl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+logger = logging.getLogger("otel_rl")
+
+Wrapper = "Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]"
+"""What stands in for a function: gets the function, the object that it is bound to, and its arguments."""
+
+
+class Patches:
+    """Replaced attributes of other packages.
+
+    Attributes:
+        active: Whether the wrappers do anything; one that somebody keeps after `undo` passes everything through.
+    """
+
+    def __init__(self) -> None:
+        self.active = True
+        self._undo: list[Callable[[], None]] = []
+
+    def wrap(self, owner: Any, path: str, wrapper: Callable[..., Any]) -> None:
+        """Put a wrapper around a function; where there is none of that name, say so once and go on.
+
+        Args:
+            owner: A module or a class.
+            path: Name of the function in it, with dots.
+            wrapper: Called as `wrapper(function, instance, args, kwargs)`.
+        """
+        import wrapt  # where something is instrumented
+
+        try:
+            parent, name, original = wrapt.resolve_path(owner, path)
+        except AttributeError:
+            logger.warning("%s has no %s; that part of it is not recorded", getattr(owner, "__name__", owner), path)
+            return
+
+        def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return wrapper(function, instance, args, kwargs) if self.active else function(*args, **kwargs)
+
+        replaced = wrapt.FunctionWrapper(original, call)
+        setattr(parent, name, replaced)
+        self._undo.append(lambda: _restore(parent, name, replaced, original))
+
+    def undo(self) -> None:
+        """Put back what was replaced, as far as nobody else replaced it meanwhile."""
+        self.active = False
+        while self._undo:
+            self._undo.pop()()
+
+
+def _restore(parent: Any, name: str, replaced: Any, original: Any) -> None:
+    if vars(parent).get(name) is replaced:
+        setattr(parent, name, original)
+
+
+@contextmanager
+def harmless(what: str) -> Iterator[None]:
+    """Let nothing that fails inside reach the trainer; the run that there is counts it."""
+    try:
+        yield
+    except Exception as error:
+        run = otel_rl.current()
+        if run is None:
+            logger.warning("%s: %s", what, error, exc_info=True)
+        else:
+            run.refuse_error(what, error)

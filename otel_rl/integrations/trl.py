@@ -1,0 +1,202 @@
+"""TRL, and every trainer on `transformers.Trainer`.
+
+One line:
+
+    trainer = GRPOTrainer(…)
+    trainer.add_callback(OtelRlCallback())
+
+or none: `otel-rl run -- python train.py`. It records into the run that there is, or begins one, which the variables
+`OTEL_RL_*` configure. What the trainer logs is recorded under the names that trackers get (`train/reward`, `eval/loss`)
+at the trainer's own steps, which count from 1; arguments are hyper-parameters. A step lasts until the next one begins,
+so evaluations and checkpoints are in it. Phases are what TRL profiles (`_generate`, each reward function,
+`_get_per_token_logps_and_entropies`, `compute_loss`, `sync_weights`; reward functions are parts of
+`_calculate_rewards`), and `training_step`, `backward`,
+`clip_grad_norm`, `optimizer_step`, `get_batch_samples`, `log`, `evaluate`, `save_checkpoint`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import rewrite_logs
+
+import otel_rl
+from otel_rl.integrations.patches import Patches, harmless
+from otel_rl.integrations.recording import Recording
+from otel_rl.phase import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_rl.spans import NoSpan, StepSpan
+
+_METHODS = {
+    "training_step": "training_step",
+    "get_batch_samples": "get_batch_samples",
+    "_clip_grad_norm": "clip_grad_norm",
+    "log": "log",
+    "evaluate": "evaluate",
+    "_save_checkpoint": "save_checkpoint",
+}
+"""Methods of a trainer that are phases, and what they are called then."""
+_REWARDS = "_calculate_rewards"
+"""The phase in which TRL profiles each reward function by its name: these are parts of it."""
+_ATTRIBUTE = "_otel_rl_phase"
+
+
+class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has no types that mypy is told of
+    """Records a trainer.
+
+    Args:
+        options: What `otel_rl.init` takes; without effect where there is a run already.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._recording: Recording | None = None
+        self._step: StepSpan | NoSpan | None = None
+        self._optimizer: Phase | NoSpan | None = None
+        self._tokens = 0
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Do nothing: the trainer may never train."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin to record, or borrow the run that there is."""
+        self._recording = Recording(**{"dialect": "trl", **self._options})
+        self._recording.run.params(args.to_dict())
+        self._tokens = _tokens_seen(state)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin a step; the one before lasts until here."""
+        with harmless("on_step_begin"):
+            self._end_step()
+            if self._recording is not None:
+                self._step = self._recording.run.step(state.global_step + 1)
+                self._step.__enter__()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin the phase of the optimiser."""
+        with harmless("on_pre_optimizer_step"):
+            if self._recording is not None:
+                self._optimizer = self._recording.run.phase("optimizer_step")
+                self._optimizer.__enter__()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End it."""
+        with harmless("on_optimizer_step"):
+            if self._optimizer is not None:
+                self._optimizer.__exit__(None, None, None)
+                self._optimizer = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Record how many tokens the step took, where the trainer counts them."""
+        with harmless("on_step_end"):
+            seen = _tokens_seen(state)
+            if self._recording is not None and seen > self._tokens and state.is_world_process_zero:
+                self._recording.run.log({"tokens/step": seen - self._tokens}, step=state.global_step)
+            self._tokens = seen
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Record what the trainer logs; as trackers do, on the first rank alone."""
+        with harmless("on_log"):
+            if self._recording is not None and logs and state.is_world_process_zero:
+                told = {**(state.log_history[-1] if state.log_history else {}), **logs}  # callbacks take some away
+                numbers = {name: n for name, n in told.items() if name != "step" and isinstance(n, (int, float))}
+                self._recording.run.log(rewrite_logs(numbers), step=state.global_step)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End the step, and the run if it was begun here."""
+        with harmless("on_train_end"):
+            self._end_step()
+            if self._recording is not None:
+                self._recording.finish()
+                self._recording = None
+
+    def fail(self, error: BaseException) -> None:
+        """End the step with what went wrong in it."""
+        with harmless("step"):
+            self._end_step(error)
+
+    def _end_step(self, error: BaseException | None = None) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None if error is None else type(error), error, None)
+
+
+def patch_trainer(module: Any, patches: Patches) -> None:
+    """Give every trainer a callback when it is made."""
+
+    def init(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        function(*args, **kwargs)
+        with harmless("Trainer.__init__"):
+            if not any(isinstance(one, OtelRlCallback) for one in trainer.callback_handler.callbacks):
+                trainer.add_callback(OtelRlCallback())
+            time_methods(trainer)
+
+    patches.wrap(module, "Trainer.__init__", init)
+
+
+def patch_profiling(module: Any, patches: Patches) -> None:
+    """Make phases of what TRL profiles."""
+
+    def enter(function: Callable[..., Any], profile: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with harmless("ProfilingContext"):
+            run = otel_rl.current()
+            if run is not None:
+                name = str(profile.name).partition(".")[2] or str(profile.name)
+                around = trace.get_current_span()
+                if isinstance(around, Phase) and around.phase == _REWARDS:
+                    phase: Phase | NoSpan = around.part(name)
+                else:
+                    phase = run.phase(name)
+                phase.__enter__()
+                setattr(profile, _ATTRIBUTE, phase)
+        return function(*args, **kwargs)
+
+    def leave(function: Callable[..., Any], profile: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            with harmless("ProfilingContext"):
+                phase = profile.__dict__.pop(_ATTRIBUTE, None)
+                if phase is not None:
+                    phase.__exit__(*args)
+
+    patches.wrap(module, "ProfilingContext.__enter__", enter)
+    patches.wrap(module, "ProfilingContext.__exit__", leave)
+
+
+def time_methods(trainer: Any) -> None:
+    """Make phases of methods of one trainer, whatever class overrides them."""
+    for name, phase in _METHODS.items():
+        if hasattr(trainer, name):
+            setattr(trainer, name, _timed(getattr(trainer, name), phase, trainer))
+    accelerator = getattr(trainer, "accelerator", None)
+    if accelerator is not None and not hasattr(accelerator.backward, "__wrapped__"):
+        accelerator.backward = _timed(accelerator.backward, "backward", None)
+
+
+def _timed(method: Callable[..., Any], name: str, trainer: Any) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        run = otel_rl.current()
+        if run is None or run.open_step is None:
+            return method(*args, **kwargs)
+        try:
+            with run.phase(name):
+                return method(*args, **kwargs)
+        except BaseException as error:
+            for callback in () if trainer is None else trainer.callback_handler.callbacks:
+                if isinstance(callback, OtelRlCallback):
+                    callback.fail(error)
+            raise
+
+    return call
+
+
+def _tokens_seen(state: Any) -> int:
+    return int(getattr(state, "num_input_tokens_seen", 0) or 0)

@@ -1,0 +1,85 @@
+"""Lightning, for real."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.export import Params, Span
+from tests.processes import items_of, rows_of, run_python
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [needs("lightning"), pytest.mark.timeout(200)]
+_TRAINER = """
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import DataLoader, TensorDataset
+from otel_rl.integrations.lightning import OtelRlCallback, OtelRlLogger
+
+class Module(LightningModule):
+    def __init__(self, lr=0.1):
+        super().__init__()
+        self.save_hyperparameters()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        loss = self.layer(batch[0]).pow(2).mean()
+        self.log("loss", loss)
+        return loss
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.layer(batch[0]).pow(2).mean())
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
+
+torch.manual_seed(1)
+data = DataLoader(TensorDataset(torch.randn(32, 4)), batch_size=4)
+loggers = [CSVLogger("own"), OtelRlLogger(project="p", id="lit", quiet=True, hardware=False)]
+trainer = Trainer(
+    max_epochs=2, logger=loggers, callbacks=[OtelRlCallback()], log_every_n_steps=1, accelerator="cpu",
+    accumulate_grad_batches=2, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+)
+trainer.fit(Module(), data, data)
+"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Lightning's own CSV file and the run are."""
+    place: Path = tmp_path_factory.mktemp("lightning")
+    run_python(_TRAINER, place)
+    return place
+
+
+def test_rows_are_what_it_logged(directory: Path) -> None:
+    """At its own steps, number by number."""
+    with next((directory / "own").rglob("metrics.csv")).open() as file:
+        told = [{name: float(text) for name, text in line.items() if text} for line in csv.DictReader(file)]
+    rows = {row["step"]: row["values"] for row in rows_of(directory / "runs" / "p" / "lit")}
+
+    assert len(told) >= 8
+    for values in told:
+        step = int(values.pop("step"))
+        assert {name: rows[step][name] for name in values} == pytest.approx(values)  # type: ignore[index]
+
+
+def test_phases(directory: Path) -> None:
+    """Two batches of accumulated gradients are one step; validation is in the last step of its epoch."""
+    spans = [item for item in items_of(directory / "runs" / "p" / "lit") if isinstance(item, Span)]
+    roots = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
+    phases = {n: [span.name for span in spans if roots.get(span.parent_id) == n] for n in roots.values()}
+
+    assert list(phases) == list(range(8))
+    assert phases[0] == ["training_step", "backward", "training_step", "backward", "rl.train"]
+    assert phases[3] == [*phases[0], "validation"]
+
+
+def test_hyper_parameters(directory: Path) -> None:
+    """The module's own."""
+    (params,) = (item for item in items_of(directory / "runs" / "p" / "lit") if isinstance(item, Params))
+
+    assert params.values["lr"] == 0.1

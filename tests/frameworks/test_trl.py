@@ -1,0 +1,196 @@
+"""TRL's GRPOTrainer, for real, recorded without a line in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from otel_rl.export import Params, Span
+from tests.processes import items_of, rows_of, run, run_python
+from tests.real_parts import needs
+
+pytestmark = [needs("trl"), pytest.mark.timeout(280)]
+STEPS = 6
+_SCRIPT = str(Path(__file__).with_name("grpo.py"))
+_OWN = ("step_time", "_runtime", "_per_second")
+"""Parts of names of what TRL measures in seconds."""
+
+
+class Trained(NamedTuple):
+    """What a training left: TRL's own history, and the directory that it was in."""
+
+    history: list[dict[str, Any]]
+    directory: Path
+
+    @property
+    def run(self) -> Path:
+        """The run directory."""
+        return self.directory / "runs" / "p" / "trl"
+
+    @property
+    def spans(self) -> list[Span]:
+        """What left as spans."""
+        return [item for item in items_of(self.run) if isinstance(item, Span)]
+
+    @property
+    def by_step(self) -> dict[int, dict[str, float]]:
+        """TRL's history under the names that its trackers get."""
+        from transformers.integrations.integration_utils import rewrite_logs
+
+        found: dict[int, dict[str, float]] = {}
+        for entry in self.history:
+            values = {name: value for name, value in entry.items() if name != "step"}
+            found.setdefault(entry["step"], {}).update(rewrite_logs(values))
+        return found
+
+
+def train(directory: Path, *launcher: str, **environment: str) -> Trained:
+    """Train in a process of its own."""
+    told = {"HF_HUB_OFFLINE": "1", "OTEL_RL_RUN_ID": "trl", "OTEL_RL_PROJECT": "p", "OTEL_RL_EXPORTERS": "jsonl"}
+    run([*launcher, sys.executable, _SCRIPT, str(STEPS)], directory, **told, **environment)
+    return Trained(json.loads((directory / "history.json").read_text()), directory)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """With `otel-rl run`."""
+    return train(tmp_path_factory.mktemp("on"), sys.executable, "-m", "otel_rl.cli", "run", "--")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Without us."""
+    return train(tmp_path_factory.mktemp("off"))
+
+
+def test_rows_are_the_trainers_history(recorded: Trained) -> None:
+    """Every value that TRL logged is in the row of its step, bit for bit, under the name that trackers get."""
+    rows = {row["step"]: row["values"] for row in rows_of(recorded.run)}
+
+    assert list(rows) == list(range(1, STEPS + 1))
+    for step, values in recorded.by_step.items():
+        assert {name: rows[step].get(name) for name in values} == values  # type: ignore[attr-defined]
+
+
+def test_rows_are_what_tensorboard_got(recorded: Trained) -> None:
+    """TRL's own TensorBoard files hold the same, in single precision."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (logs,) = {path.parent for path in recorded.directory.rglob("events.out.tfevents*")}
+    accumulator = EventAccumulator(str(logs), {"scalars": 0}).Reload()
+    rows = {row["step"]: row["values"] for row in rows_of(recorded.run)}
+    tags = accumulator.Tags()["scalars"]
+
+    assert len(tags) > 40
+    for tag in tags:
+        for event in accumulator.Scalars(tag):
+            assert rows[event.step][tag] == pytest.approx(event.value, rel=1e-6)  # type: ignore[index]
+
+
+def test_training_is_not_changed(recorded: Trained, plain: Trained) -> None:
+    """The curves are bit-identical with and without us; only seconds differ."""
+
+    def curves(trained: Trained) -> list[dict[str, Any]]:
+        return [{k: v for k, v in entry.items() if not k.endswith(_OWN)} for entry in trained.history]
+
+    assert curves(recorded) == curves(plain)
+    assert not (plain.directory / "runs" / "p").exists()
+
+
+def test_phases(recorded: Trained) -> None:
+    """What TRL does is under the root of each step; each reward function too."""
+    phases = {str(span.attributes.get("rl.phase")) for span in recorded.spans}
+    parts = {str(span.attributes.get("rl.phase.part")) for span in recorded.spans}
+
+    assert phases >= {
+        *("training_step", "_prepare_inputs", "transformers.generate", "_calculate_rewards", "compute_loss"),
+        *("_get_per_token_logps_and_entropies", "backward", "optimizer_step", "evaluate", "save_checkpoint"),
+    }
+    assert parts >= {"length", "vowels"}
+
+
+def test_phases_cover_the_steps(recorded: Trained) -> None:
+    """At least 95 % of the time of each step is in phases directly below its root, and none is an orphan."""
+    ids = {(span.trace_id, span.span_id) for span in recorded.spans}
+    roots = [span for span in recorded.spans if span.name == "rl.loop"]
+
+    assert len(roots) == STEPS
+    assert [span.name for span in recorded.spans if span.parent_id and (span.trace_id, span.parent_id) not in ids] == []
+    for root in roots:
+        children = [span for span in recorded.spans if span.parent_id == root.span_id]
+        covered = sum(span.end_unix_nano - span.start_unix_nano for span in children)
+        assert covered / (root.end_unix_nano - root.start_unix_nano) >= 0.95
+
+
+def test_arguments_are_hyper_parameters(recorded: Trained) -> None:
+    """All of GRPOConfig."""
+    (params,) = (item for item in items_of(recorded.run) if isinstance(item, Params))
+
+    assert params.values["num_generations"] == 4
+    assert params.values["learning_rate"] == 1e-3
+
+
+def test_tokens(recorded: Trained) -> None:
+    """Where the trainer counts tokens, their rate follows."""
+    rows = rows_of(recorded.run)
+    counted = [entry["num_tokens"] for entry in recorded.history if "num_tokens" in entry]
+
+    assert sum(row["values"]["tokens/step"] for row in rows) == counted[-1]  # type: ignore[index]
+    assert all(row["values"]["perf/tokens_per_second"] > 0 for row in rows)  # type: ignore[index]
+
+
+@needs("opentelemetry.instrumentation")
+def test_opentelemetry_instrument(tmp_path: Path, plain: Trained) -> None:
+    """The standard command finds the instrumentor by its entry point."""
+    launcher = [str(Path(sys.executable).with_name("opentelemetry-instrument"))]
+    none = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
+    trained = train(tmp_path, *launcher, **none)
+
+    assert len(rows_of(trained.run)) == STEPS
+    assert [e["loss"] for e in trained.history if "loss" in e] == [e["loss"] for e in plain.history if "loss" in e]
+
+
+_CALLBACK = f"""
+import sys
+sys.path.insert(0, {str(Path(_SCRIPT).parent)!r})
+import grpo, otel_rl
+from otel_rl.integrations import instrument
+from otel_rl.integrations.trl import OtelRlCallback
+one = grpo.trainer(2)
+one.add_callback(OtelRlCallback(project="p", id="line", quiet=True))
+one.train()
+instrument.instrument("transformers")
+instrument.instrument("transformers")
+two = grpo.trainer(1)
+assert sum(isinstance(c, OtelRlCallback) for c in two.callback_handler.callbacks) == 1
+instrument.uninstrument()
+three = grpo.trainer(1)
+assert not any(isinstance(c, OtelRlCallback) for c in three.callback_handler.callbacks)
+assert list(instrument.instrumented()) == []
+run = otel_rl.init(project="p", id="fails", quiet=True)
+def fail(*_, **__):
+    raise RuntimeError("no reward")
+instrument.instrument()
+four = grpo.trainer(2)
+four.reward_funcs[0] = fail
+try:
+    four.train()
+except RuntimeError as error:
+    print(error)
+run.finish(30)
+"""
+
+
+def test_one_line(tmp_path: Path) -> None:
+    """A callback by hand; instrumenting twice is once, and can be taken back; a step that fails says why."""
+    output = run_python(_CALLBACK, tmp_path, HF_HUB_OFFLINE="1")
+    failed = [span for span in items_of(tmp_path / "runs" / "p" / "fails") if isinstance(span, Span) and span.error]
+
+    assert output.splitlines()[-1] == "no reward"
+    assert [row["step"] for row in rows_of(tmp_path / "runs" / "p" / "line")] == [1, 2]
+    assert {span.name for span in failed} >= {"rl.loop", "training_step", "rl.reward"}
+    assert {span.error for span in failed} == {"RuntimeError: no reward"}

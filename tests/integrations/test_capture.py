@@ -1,0 +1,129 @@
+"""What trainers log to trackers by themselves, recorded too."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.exporters import wandb_file
+from tests.processes import rows_of, run, start
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(200)
+_TRAINERS = {
+    "wandb": """
+import wandb
+run = wandb.init(project="p", mode="offline", dir=".")
+for n in range(10):
+    run.log({"loss": 1 / (n + 1), "note": "text", "picture": [1, 2]}, step=n * 2)
+wandb.log({"acc": 0.5}, commit=False)
+wandb.log({"val": 0.25})
+wandb.log({"train/global_step": 100, "kl": 0.125})
+wandb.finish()
+""",
+    "tensorboard": """
+from torch.utils.tensorboard import SummaryWriter
+import torch
+writer = SummaryWriter("tb")
+for n in range(10):
+    writer.add_scalar("loss", torch.tensor(1 / (n + 1), dtype=torch.float64), n * 2)
+writer.add_scalars("eval", {"acc": 0.5, "val": 0.25}, global_step=18)
+writer.add_text("note", "text")
+writer.close()
+""",
+    "mlflow": """
+import mlflow
+mlflow.set_tracking_uri("sqlite:///ml.db")
+with mlflow.start_run():
+    for n in range(10):
+        mlflow.log_metric("loss", 1 / (n + 1), step=n * 2)
+    mlflow.log_metrics({"acc": 0.5, "val": 0.25}, step=18)
+    mlflow.log_param("lr", 0.1)
+""",
+    "swanlab": """
+import swanlab
+swanlab.init(project="p", mode="offline", log_dir="swan")
+for n in range(10):
+    swanlab.log({"loss": 1 / (n + 1)}, step=n * 2)
+swanlab.log({"acc": 0.5, "val": 0.25})
+swanlab.finish()
+""",
+}
+_QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+def train(directory: Path, tracker: str, *launcher: str, **environment: str) -> str:
+    """Run the trainer of a tracker."""
+    told = {"OTEL_RL_RUN_ID": "captured", "OTEL_RL_PROJECT": "p", "OTEL_RL_HARDWARE": "false", **_QUIET}
+    return run([*launcher, sys.executable, "-c", _TRAINERS[tracker]], directory, **told, **environment)
+
+
+def captured(directory: Path, tracker: str, **environment: str) -> dict[int, Any]:
+    """Return the values of each step that were recorded."""
+    train(directory, tracker, sys.executable, "-m", "otel_rl.cli", "run", "--capture", tracker, "--", **environment)
+    return {int(str(row["step"])): row["values"] for row in rows_of(directory / "runs" / "p" / "captured")}
+
+
+@pytest.mark.parametrize("tracker", [pytest.param(name, marks=needs(name)) for name in _TRAINERS])
+def test_captured(tracker: str, tmp_path: Path) -> None:
+    """At the steps that the tracker has, under its names, bit for bit."""
+    rows = captured(tmp_path, tracker)
+    last = {"wandb": (18, 18), "tensorboard": (18, 18), "mlflow": (18, 18), "swanlab": (19, 19)}[tracker]
+    names = ("eval/acc", "eval/val") if tracker == "tensorboard" else ("acc", "val")
+
+    assert [rows[n * 2]["loss"] for n in range(10)] == [1 / (n + 1) for n in range(10)]
+    assert [rows[step][name] for step, name in zip(last, names, strict=True)] == [0.5, 0.25]
+    assert {name for row in rows.values() for name in row} == {"loss", *names, *(("kl",) if tracker == "wandb" else ())}
+    assert tracker != "wandb" or rows[100] == {"kl": 0.125}
+
+
+@needs("wandb")
+def test_the_tracker_gets_what_it_was_given(tmp_path: Path) -> None:
+    """W&B's own file holds the same rows, by its own rules of steps, with and without us."""
+    found = []
+    for name in ("with", "without"):
+        place = tmp_path / name
+        place.mkdir()
+        captured(place, "wandb") if name == "with" else train(place, "wandb")
+        wandb_file.wait_until_written(str(place))
+        (file,) = wandb_file.files(str(place))
+        timeless = ("_timestamp", "_runtime")
+        found.append([{k: v for k, v in line.items() if k not in timeless} for line in wandb_file.history(file)])
+
+    assert found[0] == found[1]
+    assert json.loads(found[0][0]["loss"]) == 1.0
+
+
+@needs("tensorboard")
+def test_what_fails_with_us_does_not_fail_with_the_tracker(tmp_path: Path) -> None:
+    """A setting of ours that is wrong is said once; the trainer goes on."""
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--capture", "tensorboard", "--", sys.executable, "-c"]
+    process = start([*command, _TRAINERS["tensorboard"]], tmp_path, OTEL_RL_DIALECT="none of them")
+    _, errors = process.communicate(timeout=120)
+
+    assert process.returncode == 0
+    assert errors.count("none of them") == errors.count("SettingsError: ") + 1 == 2
+    assert list((tmp_path / "tb").iterdir())
+
+
+@pytest.mark.parametrize("option", ["--capture=clearml", "--instrument=keras"])
+def test_a_wrong_name(option: str, tmp_path: Path) -> None:
+    """It fails before the trainer begins."""
+    process = start([sys.executable, "-m", "otel_rl.cli", "run", option, "--", "true"], tmp_path)
+
+    assert "is not among" in process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+
+
+def test_another_sitecustomize_still_runs(tmp_path: Path) -> None:
+    """Ours stands before it, and hands on."""
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')")
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", "print('trainer')"]
+
+    assert run(command, tmp_path, PYTHONPATH=str(tmp_path)).split() == ["theirs", "theirs", "trainer"]
