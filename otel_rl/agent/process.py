@@ -48,7 +48,9 @@ _POLL_S = 0.05
 _READ_AT_ONCE = 500
 _CLOSE_WITHIN_S = 30.0
 _BOOKS_NS = 2_000_000_000
-_HELD_NS = 1_000_000_000  # a checkpoint goes with what is saved: not for every span that is held back
+_HELD_PAUSES = (
+    10  # a checkpoint goes with what is saved: for spans that are held back alone a tenth of the time at most
+)
 
 
 class Agent:
@@ -97,7 +99,7 @@ class Agent:
         self._measurements = Measurements(
             self._sampler, self._instruments, self._reducer.forensics, vocabulary, how.flush_interval
         )
-        self._shown_books_at = self._saved_at = 0
+        self._shown_books_at = self._save_held_at = 0
         self._finished: dict[str, Position] = {}
         for name, journal in self._reducer.state.journals.items():
             if journal.over:
@@ -147,7 +149,7 @@ class Agent:
         leaving = [*recorded, *self._sampled([*items, *measured], now, near_end=near_end)]
         self._unsaved += self._trackers.of(leaving, self._reducer.state)
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
-        held = self._traces.rollouts.fresh and (near_end or now - self._saved_at > _HELD_NS)
+        held = self._traces.rollouts.fresh and (near_end or now > self._save_held_at)
         if (self._unsaved or held or over) and self._save():
             self._finished |= dict.fromkeys(over, self._outbox.end)
         if self._receiver is not None and not self._unsaved and not self._traces.rollouts.fresh:
@@ -172,6 +174,7 @@ class Agent:
 
     def _save(self) -> bool:
         """Put what was made into the outbox; tell whether that worked. On a full disk it is tried again."""
+        began = time.time_ns()
         try:
             rollouts = self._traces.rollouts
             checkpoint = Checkpoint(self._follower.positions, self._reducer.state, rollouts.since)
@@ -183,7 +186,8 @@ class Agent:
             self._disk_failed = True
             return False
         self._unsaved, self._disk_failed = [], False
-        self._saved_at = time.time_ns()
+        now = time.time_ns()
+        self._save_held_at = now + _HELD_PAUSES * (now - began)
         return True
 
     def _is_news(self, name: str) -> bool:

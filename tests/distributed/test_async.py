@@ -98,9 +98,12 @@ def test_there_are_no_orphans(recording: Recording) -> None:
 
 
 def test_the_budget_is_kept(recording: Recording) -> None:
-    """Of the 12,000 spans and more of each step as many leave as were asked for."""
+    """Of the 12,000 spans and more of each step as many leave as were asked for; a rollout of two steps leaves once."""
+    left: set[str] = set()
     for root in recording.roots:
-        assert BUDGET * 0.9 < len(reached(recording.spans, root)) <= BUDGET
+        spans = {span.span_id for span in reached(recording.spans, root)} - left
+        assert BUDGET * 0.9 < len(spans) <= BUDGET
+        left |= spans
 
 
 def test_failed_ones_are_kept(recording: Recording) -> None:
