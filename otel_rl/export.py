@@ -56,6 +56,7 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
         trace_id: Trace of the step, 32 hex digits.
         span_id: Root span of the step, 16 hex digits.
         nonfinite: How many samples of a metric were NaN or infinite, and so are in no statistic.
+        measured: Names of values that were measured or derived here, rather than logged by the trainer.
     """
 
     step: int
@@ -67,6 +68,7 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
     trace_id: str = ""
     span_id: str = ""
     nonfinite: dict[str, int] = {}
+    measured: tuple[str, ...] = ()
 
 
 class Machine(msgspec.Struct, frozen=True, tag="machine"):

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from otel_rl.settings import Settings
 
 
+_ATTACH = "attach"
+"""The option with which a tracker adds to the run that the trainer has there, in the trainer's process."""
+
+
 class Session:
     """What `init` opens and `finish` closes.
 
@@ -160,6 +164,14 @@ def _sends(settings: Settings) -> bool:
 def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:
     """Return what builds the destinations that only this process can build; the first rank has them."""
     own = {spec.name: spec.factory for spec in settings.exporters if spec.factory is not None}
+    for spec in settings.exporters:
+        if spec.options.get(_ATTACH):
+            name = f"{spec.name}_attached"
+            plugins.check(export.ENTRY_POINT_GROUP, name, _without_attach(spec.options))
+            try:
+                own[name] = plugins.find(export.ENTRY_POINT_GROUP, name).to_what_is_active()
+            except ValueError as error:
+                raise SettingsError(f"exporters: {error}") from None
     if not own or settings.rank != 0 or settings.role:
         return {}
     if settings.agent == "off":
@@ -176,7 +188,8 @@ def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
     "prometheus" and "otlp" are there without being named; naming them gives them options, or OTLP its
     default endpoint.
     """
-    named = {spec.name: dict(spec.options) for spec in settings.exporters if spec.factory is None}
+    here = [spec for spec in settings.exporters if spec.factory is None and not spec.options.get(_ATTACH)]
+    named = {spec.name: _without_attach(spec.options) for spec in here}
     readers = dict(otel_environment.metric_readers(os.environ))
     exporters = named | dict(otel_environment.otlp_exporters(os.environ))
     for name in {"prometheus", "otlp"} & set(named):
@@ -185,3 +198,7 @@ def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
             readers[name] = readers.get(name, {}) | options
             exporters |= {"otlp_traces": {}, "otlp_logs": {}} if name == "otlp" else {}
     return list(exporters.items()), list(readers.items())
+
+
+def _without_attach(options: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in options.items() if name != _ATTACH}

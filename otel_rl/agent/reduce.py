@@ -197,6 +197,7 @@ class Reducer:
         if step.values or step.samples:
             self._learn([*step.values, *step.samples])
         values, nonfinite = rows.reduced(step, self._reductions)
+        logged = set(values)
         values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
         values |= {name: value for name, value in step.memory.items() if name not in values}
         values |= self._goodput_of(attempt, number, step)
@@ -205,7 +206,8 @@ class Reducer:
         values |= {name: value for name, value in consumed.items() if name not in values}
         if values:
             row = rows.row(ids, attempt, number, step, values, nonfinite)
-            items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late))
+            measured = tuple(name for name in values if name not in logged)
+            items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late, measured=measured))
         items.extend(rows.tables(attempt, number, step.tables, ranks))
 
     def _goodput_of(self, attempt: int, number: int, step: OpenStep) -> dict[str, float]:

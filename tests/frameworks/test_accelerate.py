@@ -9,12 +9,11 @@ import pytest
 
 from otel_rl.export import Params
 from tests.processes import items_of, rows_of, run, run_python
-from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [needs("accelerate"), pytest.mark.timeout(200)]
+pytestmark = pytest.mark.timeout(200)
 _TRAINER = """
 from accelerate import Accelerator
 accelerator = Accelerator(log_with=TRACKERS, project_dir="own", cpu=True)

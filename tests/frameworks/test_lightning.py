@@ -9,12 +9,11 @@ import pytest
 
 from otel_rl.export import Params, Span
 from tests.processes import items_of, rows_of, run_python
-from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [needs("lightning"), pytest.mark.timeout(200)]
+pytestmark = pytest.mark.timeout(200)
 _TRAINER = """
 import torch
 from lightning.pytorch import LightningModule, Trainer

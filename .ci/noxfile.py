@@ -1,0 +1,29 @@
+"""The real frameworks, each set in an environment of its own, since they want different versions of the same packages.
+
+`nox -f .ci/noxfile.py` runs all of them, `nox -f .ci/noxfile.py -s trl` one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+_ROOT = Path(__file__).parents[1]
+_TESTS = ("pytest>=8.2", "pytest-timeout>=2.3", "hypothesis>=6.100")
+
+
+def _run(session: nox.Session, packages: tuple[str, ...], *names: str) -> None:
+    session.chdir(_ROOT)
+    session.install("-e", ".[tensorboard]", *_TESTS, *packages)
+    files = [f"tests/frameworks/test_{name}.py" for name in names]
+    session.run("pytest", *files, env={"REQUIRE_FRAMEWORKS": "1"})
+
+
+@nox.session
+def trl(session: nox.Session) -> None:
+    """TRL and what it stands on, Lightning, Stable-Baselines3."""
+    packages = ("trl==1.16.0", "transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6", "torch")
+    others = ("stable-baselines3==2.9.2", "opentelemetry-distro", "opentelemetry-instrumentation")
+    _run(session, packages + others, "trl", "accelerate", "lightning", "stable_baselines3")

@@ -1,0 +1,103 @@
+"""The trainer's own run in a tracker gets what was measured, and keeps what it had."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.exporters import wandb_file
+from tests.processes import run_python, start_python
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(200)
+_WANDB = """
+import time, wandb
+wandb.init(project="p", mode="offline", dir=".")
+if OURS:
+    import otel_rl
+    run = otel_rl.init(dir=".", project="p", exporters=[{"wandb": {"attach": True}}], quiet=True, hardware=False)
+for n in range(20):
+    if OURS:
+        with run.step(n), run.phase("generate"):
+            time.sleep(0.01)
+        run.log({"loss": 1 / (n + 1)})
+    wandb.log({"loss": 1 / (n + 1)}, **({"step": 3 * n} if STEPS else {}))
+    time.sleep(0.05)
+if OURS:
+    print(run.finish(60))
+wandb.finish()
+"""
+_QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
+_OWN = ("otel_rl/", "_timestamp", "_runtime")
+
+
+def history(directory: Path, *, ours: bool, steps: bool) -> list[dict[str, Any]]:
+    """Return W&B's own rows of a training."""
+    directory.mkdir()
+    output = run_python(_WANDB.replace("OURS", str(ours)).replace("STEPS", str(steps)), directory, **_QUIET)
+    assert output.split()[-1:] == (["True"] if ours else [])
+    wandb_file.wait_until_written(str(directory))
+    (file,) = wandb_file.files(str(directory))
+    return [{name: json.loads(text) for name, text in row.items()} for row in wandb_file.history(file)]
+
+
+@needs("wandb")
+@pytest.mark.parametrize("steps", [False, True], ids=["counted", "given"])
+def test_wandb(steps: bool, tmp_path: Path) -> None:
+    """The trainer's rows and steps are what they are without us; ours are there once, in order, on their own axis."""
+    with_us = history(tmp_path / "with", ours=True, steps=steps)
+    without = history(tmp_path / "without", ours=False, steps=steps)
+    theirs = [{name: value for name, value in row.items() if not name.startswith(_OWN)} for row in with_us]
+    ours = [row for row in with_us if "otel_rl/step" in row]
+
+    assert [row for row in theirs if "loss" in row] == without_times(without)
+    assert [row["otel_rl/step"] for row in ours] == list(range(20))
+    assert all(0.01 <= row["otel_rl/time/generate"] < 1 for row in ours)
+    assert not any("otel_rl/loss" in row for row in ours)
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if not name.startswith(_OWN)} for row in rows]
+
+
+_MLFLOW = """
+import mlflow, otel_rl
+mlflow.set_tracking_uri("sqlite:///ml.db")
+with mlflow.start_run() as active:
+    run = otel_rl.init(dir=".", project="p", exporters=[{"mlflow": {"attach": True}}], quiet=True, hardware=False)
+    for n in range(10):
+        with run.step(n), run.phase("generate"):
+            run.log({"loss": 1 / (n + 1)})
+        mlflow.log_metric("loss", 1 / (n + 1), step=n)
+    print(run.finish(60))
+client = mlflow.MlflowClient()
+for name in ("loss", "otel_rl/time/generate"):
+    print([metric.step for metric in client.get_metric_history(active.info.run_id, name)] == list(range(10)))
+print("otel_rl/loss" in client.get_run(active.info.run_id).data.metrics)
+"""
+
+
+@needs("mlflow")
+def test_mlflow(tmp_path: Path) -> None:
+    """Each value has its step."""
+    assert run_python(_MLFLOW, tmp_path, MLFLOW_DISABLE_TELEMETRY="true").split() == ["True", "True", "True", "False"]
+
+
+def test_a_tracker_that_cannot_be_attached_to(tmp_path: Path) -> None:
+    """It fails at the beginning."""
+    script = 'import otel_rl; otel_rl.init(exporters=[{"jsonl": {"attach": True}}])'
+
+    assert "there is no exporter 'jsonl_attached'" in start_python(script, tmp_path).communicate(timeout=60)[1]
+
+
+@needs("wandb")
+def test_nothing_to_attach_to(tmp_path: Path) -> None:
+    """That is told at the beginning, with the fix."""
+    script = 'import otel_rl; otel_rl.init(exporters=[{"wandb": {"attach": True}}])'
+
+    assert "call wandb.init() before" in start_python(script, tmp_path).communicate(timeout=60)[1]

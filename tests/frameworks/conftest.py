@@ -1,0 +1,13 @@
+"""Collects the tests of the frameworks that are installed; with `REQUIRE_FRAMEWORKS=1` all that are asked for."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+_MODULES = {path.name: path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+
+collect_ignore: list[str] = []
+if os.environ.get("REQUIRE_FRAMEWORKS") != "1":
+    collect_ignore = [name for name, module in _MODULES.items() if find_spec(module) is None]
