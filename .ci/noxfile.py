@@ -27,3 +27,9 @@ def trl(session: nox.Session) -> None:
     packages = ("trl==1.16.0", "transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6", "torch")
     others = ("stable-baselines3==2.9.2", "opentelemetry-distro", "opentelemetry-instrumentation")
     _run(session, packages + others, "trl", "accelerate", "lightning", "stable_baselines3")
+
+
+@nox.session
+def verl(session: nox.Session) -> None:
+    """verl, whose trainer needs GPUs; its tracking and its timers do not."""
+    _run(session, ("verl==0.9.1", "tensordict", "torch"), "verl")

@@ -39,6 +39,16 @@ _HERE = "otel_rl.integrations"
 FRAMEWORKS: dict[str, Framework] = {
     "transformers": Framework("transformers", ">=5,<6", {"transformers.trainer": f"{_HERE}.trl:patch_trainer"}),
     "trl": Framework("trl", ">=1.0,<2", {"trl.extras.profiling": f"{_HERE}.trl:patch_profiling"}),
+    "verl": Framework(
+        "verl",
+        ">=0.9,<0.10",
+        {
+            "verl.utils.tracking": f"{_HERE}.verl:patch_tracking",
+            "verl.utils.profiler.performance": f"{_HERE}.verl:patch_timers",
+            "verl.utils.profiler.nvtx_profile": f"{_HERE}.verl:patch_timers",
+            "verl.utils.profiler.mstx_profile": f"{_HERE}.verl:patch_timers",
+        },
+    ),
     "accelerate": Framework("accelerate", ">=1.0,<2", {"accelerate.accelerator": f"{_HERE}.accelerate:patch"}),
 }
 """What can be instrumented, by the name in `OTEL_RL_INSTRUMENT`."""

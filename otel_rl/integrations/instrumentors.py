@@ -36,3 +36,9 @@ class AccelerateInstrumentor(_Instrumentor):
     """Instruments Accelerate."""
 
     names: ClassVar = ("accelerate",)
+
+
+class VerlInstrumentor(_Instrumentor):
+    """Instruments verl."""
+
+    names: ClassVar = ("verl",)
