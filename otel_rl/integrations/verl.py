@@ -8,8 +8,8 @@ verl's own backends stay as they are. Rows have verl's names at verl's steps; th
 one, so that `testing` is in it; what else is timed are phases: `gen`, `reward`, `old_log_prob`, `adv`, `update_actor` …
 
 `main_ppo` runs the trainer in a Ray actor, which must have the variables that `otel-rl run` sets: a Ray that the driver
-starts on this machine hands them on, elsewhere they belong into `runtime_env`. The trainer itself needs GPUs and was not
-run; its tracking and its timers were, called as it calls them.
+starts on this machine hands them on, elsewhere they belong into `runtime_env`. The trainer itself needs GPUs and was
+not run; its tracking and its timers were, called as it calls them.
 """
 
 from __future__ import annotations
