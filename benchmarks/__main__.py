@@ -20,6 +20,7 @@ _BENCHMARKS = {
     "scale": "benchmarks.scale_cost",
     "collectives": "benchmarks.collective_cost",
     "stopped": "benchmarks.stopped_rank",
+    "trl": "benchmarks.trl_cost",
     "hardware": "benchmarks.hardware_cost",
     "gpu": "benchmarks.gpu_cost",
 }
