@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
-from otel_rl import exhaustion, params
+from otel_rl import params
 from otel_rl.attributes import clean_attributes
 from otel_rl.carriers import carrier
-from otel_rl.devices import Devices
-from otel_rl.ids import RandomIds, parse_traceparent, step_ids
-from otel_rl.memory import MemoryReader
+from otel_rl.ids import step_ids
 from otel_rl.phase import Phase
-from otel_rl.records import Configured, Finished, Happened, Logged, Record, Refusals, Sampled, Tabled, encodable
-from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
-from otel_rl.sink import CLOSED, SILENCE, ClosedError, Sink
+from otel_rl.recorder import STEPS, JournalRecorder
+from otel_rl.records import Configured, Finished, Happened, Logged, Sampled, Tabled
+from otel_rl.sink import CLOSED, SILENCE
 from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, StepSpan
 from otel_rl.tracing import RunTracerProvider
 from otel_rl.trajectories import TRAINED, Rollout, Trajectory, consumed
@@ -41,12 +39,10 @@ if TYPE_CHECKING:
     from otel_rl.session import Session
 
 logger = logging.getLogger("otel_rl")
-_STEPS = 1 << 63
 _ARRIVAL_S = 5.0
-_REPORTED = "_otel_rl_reported"
 
 
-class Run:
+class Run(JournalRecorder):
     """A run that is being recorded; made by `init`.
 
     Attributes:
@@ -65,23 +61,16 @@ class Run:
         self.attempt = session.attempt
         self.dir: Path = session.directory.path
         self.prometheus = session.prometheus
-        self.ids = RandomIds()
-        self.remote = parse_traceparent(os.environ.get("TRACEPARENT", ""))
-        self.memory = MemoryReader()
-        self.devices = Devices(
-            self.write,
-            self.refuse,
-            clock=session.settings.device_clock,
-            reset_peaks=session.settings.memory_peaks == "reset",
-            history=session.settings.memory_history,
+        chosen = session.settings
+        super().__init__(
+            session.journal,
+            self.dir / "oom" / f"{session.label}.attempt{self.attempt}",
+            clock=chosen.device_clock,
+            reset_peaks=chosen.memory_peaks == "reset",
+            history=chosen.memory_history,
         )
         self._session = session
-        self._journal: Sink = session.journal
         self._spans = spans
-        self.open_step: StepSpan | None = None
-        self._last_begun = -1
-        self._last_step: int | None = None
-        self._refusals: dict[str, int] = {}
         self._delivered: bool | None = None
         self.tracer_provider: trace.TracerProvider = RunTracerProvider(self) if spans else trace.NoOpTracerProvider()
         if provider_is_global:
@@ -100,7 +89,7 @@ class Run:
             return NO_SPAN
         if self.open_step is not None:
             self.refuse("step", f"step {number} inside step {self.open_step.number}")
-        elif not self._last_begun < number < _STEPS:
+        elif not self._last_begun < number < STEPS:
             self.refuse("step", f"step {number} after step {self._last_begun}; steps count up from 0")
         else:
             return StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
@@ -256,7 +245,7 @@ class Run:
                 str(name),
                 time.time_ns(),
                 clean_attributes(attributes),
-                self._last_step if self.open_step is None else self.open_step.number,
+                self._step_now,
                 b"" if here is None else here.trace_id,
                 0 if here is None else here.span_id,
             )
@@ -311,30 +300,6 @@ class Run:
     ) -> None:
         self.finish()
 
-    def write(self, record: Record) -> None:
-        """Append a record to the journal; a failure is counted and logged."""
-        try:
-            try:
-                self._journal.append(record)
-            except (OverflowError, UnicodeEncodeError):
-                self._journal.append(encodable(record))
-        except Exception as error:
-            self.refuse_error("record", error)
-
-    def refuse(self, reason: str, text: str) -> None:
-        """Count a call, or a part of it, that cannot be served; log it the 1st, 10th, 100th … time."""
-        count = self._refusals[reason] = self._refusals.get(reason, 0) + 1
-        if str(count).strip("0") == "1":
-            logger.warning("%s (refused %d time%s)", text, count, "" if count == 1 else "s")
-        try:
-            self._journal.append(Refusals(dict(self._refusals)))
-        except Exception:
-            return  # the journal itself is what fails; the count is in the next record that gets through
-
-    def refuse_error(self, call: str, error: Exception) -> None:
-        """Count and log an error of ours, or of the journal's disk."""
-        self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {error}")
-
     def _consume(
         self, call: str, tickets: Iterable[Mapping[str, Any]], version: int | None, step: int | None, outcome: str
     ) -> None:
@@ -345,50 +310,6 @@ class Run:
                     self.write(record)
         except Exception as error:
             self.refuse_error(call, error)
-
-    def _step_of(self, call: str, step: int | None) -> int | None:
-        """Return the step that a call belongs to, and remember it; `None` if there is none."""
-        number = self._last_step if step is None else operator.index(step)
-        if number is None or not 0 <= number < _STEPS:
-            self.refuse("step", f"{call}() at step {number}; use `with run.step(n)`, or pass step=n")
-            return None
-        if step is not None and self.open_step is None:
-            self._last_step = number
-        return number
-
-    def begin_step(self, step: StepSpan) -> bool:
-        """Take note that the step begins; tell whether it may."""
-        if self.open_step is not None or step.number <= self._last_begun:
-            self.refuse("step", f"step {step.number} is entered again, or inside another")
-            return False
-        self.open_step = step
-        self._last_begun = self._last_step = step.number
-        return True
-
-    def close_step(self, step: StepSpan) -> None:
-        """Take note that the step has ended."""
-        if self.open_step is step:
-            self.open_step = None
-
-    def failed(self, span: JournaledSpan, error: BaseException) -> None:
-        """Report the exception if memory ran out, once however many phases it passes through."""
-        if not exhaustion.is_out_of_memory(error) or getattr(error, _REPORTED, False):
-            return
-        try:
-            setattr(error, _REPORTED, True)  # to hold the exception here would hold its frames, and their tensors
-            step = self._last_step if self.open_step is None else self.open_step.number
-            place = self.dir / "oom" / f"{self._session.label}.attempt{self.attempt}.step{step}"
-            found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})
-            where = (step, span.trace_id, span.span_id)
-            self.write(Happened(EVENT_MEMORY_EXHAUSTED, time.time_ns(), found, *where))
-        except Exception as failure:
-            self.refuse_error("oom", failure)
-
-    def _go_silent(self) -> None:
-        """Record nothing from here on: this is a forked child, and its parent has the journal."""
-        self._journal = SILENCE
-        self.ids = RandomIds()
-        self.devices = Devices(self.write, self.refuse, modules={})  # a child cannot use its parent's devices
 
 
 _current: Run | None = None

@@ -1,0 +1,128 @@
+"""What spans, and the run itself, write with: the journal of this process, its clocks and its counts.
+
+Nothing here raises into the trainer: what cannot be served is counted and logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+import time
+from typing import TYPE_CHECKING
+
+from otel_rl import exhaustion
+from otel_rl.attributes import clean_attributes
+from otel_rl.devices import Devices
+from otel_rl.ids import RandomIds, parse_traceparent
+from otel_rl.memory import MemoryReader
+from otel_rl.records import Happened, Record, Refusals, encodable
+from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
+from otel_rl.sink import SILENCE, ClosedError, Sink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.spans import JournaledSpan, StepSpan
+
+logger = logging.getLogger("otel_rl")
+STEPS = 1 << 63
+"""There are as many steps."""
+_REPORTED = "_otel_rl_reported"
+
+
+class JournalRecorder:
+    """Records into the journal of this process; what `otel_rl.spans.Recorder` asks for.
+
+    Args:
+        journal: Where records go.
+        reports: Where reports of running out of memory go, without the step and the suffix of a file.
+        clock: Whether phases are timed on the device too.
+        reset_peaks: Whether the allocator's peaks are reset where a phase begins.
+        history: How many events of the allocator are kept for such reports.
+    """
+
+    def __init__(self, journal: Sink, reports: Path, *, clock: bool, reset_peaks: bool, history: int) -> None:
+        self.ids = RandomIds()
+        self.remote = parse_traceparent(os.environ.get("TRACEPARENT", ""))
+        self.memory = MemoryReader()
+        self.devices = Devices(self.write, self.refuse, clock=clock, reset_peaks=reset_peaks, history=history)
+        self.open_step: StepSpan | None = None
+        self._journal = journal
+        self._reports = reports
+        self._last_begun = -1
+        self._last_step: int | None = None
+        self._refusals: dict[str, int] = {}
+
+    def write(self, record: Record) -> None:
+        """Append a record to the journal; a failure is counted and logged."""
+        try:
+            try:
+                self._journal.append(record)
+            except (OverflowError, UnicodeEncodeError):
+                self._journal.append(encodable(record))
+        except Exception as error:
+            self.refuse_error("record", error)
+
+    def refuse(self, reason: str, text: str) -> None:
+        """Count a call, or a part of it, that cannot be served; log it the 1st, 10th, 100th … time."""
+        count = self._refusals[reason] = self._refusals.get(reason, 0) + 1
+        if str(count).strip("0") == "1":
+            logger.warning("%s (refused %d time%s)", text, count, "" if count == 1 else "s")
+        try:
+            self._journal.append(Refusals(dict(self._refusals)))
+        except Exception:
+            return  # the journal itself is what fails; the count is in the next record that gets through
+
+    def refuse_error(self, call: str, error: Exception) -> None:
+        """Count and log an error of ours, or of the journal's disk."""
+        self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {error}")
+
+    def begin_step(self, step: StepSpan) -> bool:
+        """Take note that the step begins; tell whether it may."""
+        if self.open_step is not None or step.number <= self._last_begun:
+            self.refuse("step", f"step {step.number} is entered again, or inside another")
+            return False
+        self.open_step = step
+        self._last_begun = self._last_step = step.number
+        return True
+
+    def close_step(self, step: StepSpan) -> None:
+        """Take note that the step has ended."""
+        if self.open_step is step:
+            self.open_step = None
+
+    def failed(self, span: JournaledSpan, error: BaseException) -> None:
+        """Report the exception if memory ran out, once however many phases it passes through."""
+        if not exhaustion.is_out_of_memory(error) or getattr(error, _REPORTED, False):
+            return
+        try:
+            setattr(error, _REPORTED, True)  # to hold the exception here would hold its frames, and their tensors
+            step = self._step_now
+            place = self._reports.with_name(f"{self._reports.name}.step{step}")
+            found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})
+            where = (step, span.trace_id, span.span_id)
+            self.write(Happened(EVENT_MEMORY_EXHAUSTED, time.time_ns(), found, *where))
+        except Exception as failure:
+            self.refuse_error("oom", failure)
+
+    def _go_silent(self) -> None:
+        """Record nothing from here on: this is a forked child, and its parent has the journal."""
+        self._journal = SILENCE
+        self.ids = RandomIds()
+        self.devices = Devices(self.write, self.refuse, modules={})  # a child cannot use its parent's devices
+
+    @property
+    def _step_now(self) -> int | None:
+        """The step that is open, else the last one."""
+        return self._last_step if self.open_step is None else self.open_step.number
+
+    def _step_of(self, call: str, step: int | None) -> int | None:
+        """Return the step that a call belongs to, and remember it; `None` if there is none."""
+        number = self._last_step if step is None else operator.index(step)
+        if number is None or not 0 <= number < STEPS:
+            self.refuse("step", f"{call}() at step {number}; use `with run.step(n)`, or pass step=n")
+            return None
+        if step is not None and self.open_step is None:
+            self._last_step = number
+        return number
