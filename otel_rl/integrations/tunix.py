@@ -11,6 +11,8 @@ and give the options to `TrainingConfig(metrics_logging_options=…)` or `RLTrai
     logger.log("actor", "loss", 0.5, Mode.TRAIN, step=1)  # `actor/train/loss`, as before
     logger.close()
 
+To keep Tunix's logger and add otel-rl to it, give its own options `backend_factories=[LoggingBackend]`, of this module.
+
 The same: the options, the names that backends see, the local history, the geometric mean of perplexities, custom
 backends with `log_scalar` and `close`, under `backend_factories` or `backend_kwargs={"custom_backend": …}`.
 Different: values are durable when `log` returns; backends get them from another thread or process, so a slow one
@@ -178,6 +180,25 @@ class MetricsLogger:
         if name not in self._history:
             raise ValueError(f"metric {name!r} was not logged; there are {sorted(self._history)}")
         return self._history[name]
+
+
+class LoggingBackend:
+    """A backend for Tunix's own logger, or metrax's: `MetricsLoggerOptions(backend_factories=[LoggingBackend])`.
+
+    Args:
+        options: What `otel_rl.init` takes; without effect where there is a run already.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._recording = Recording(**{"dialect": "tunix", **options})
+
+    def log_scalar(self, event: str, value: Any, **kwargs: Any) -> None:
+        """Record a value, as a listener of `jax.monitoring`; without a step it is step 0, as in metrax's backends."""
+        self._recording.run.log({event.lstrip("/"): value}, step=int(kwargs.get("step") or 0))
+
+    def close(self) -> None:
+        """End the run, if it was begun here."""
+        self._recording.finish()
 
 
 def _name(prefix: str, mode: Mode | str, name: str) -> str:

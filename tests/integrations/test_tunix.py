@@ -13,7 +13,8 @@ import otel_rl
 from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions, Mode
 from otel_rl.records import Logged, Sampled
 from otel_rl.settings import SettingsError
-from tests.processes import rows_of
+from tests.processes import rows_of, run_python
+from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,3 +204,23 @@ def test_runs_of_one_name_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
         logger.close()
 
     assert len(set(ids)) == 2
+
+
+@needs("jax")
+def test_a_backend_of_tunixs_own_logger(tmp_path: Path) -> None:
+    """It listens to JAX's monitoring, as metrax's backends do; a leading slash goes, a missing step is 0."""
+    script = """
+import jax.monitoring, numpy
+from otel_rl.integrations.tunix import LoggingBackend
+backend = LoggingBackend(project="p", id="run", quiet=True, hardware=False)
+jax.monitoring.register_scalar_listener(backend.log_scalar)
+for n in range(3):
+    jax.monitoring.record_scalar("/actor/train/loss", n / 3, step=n)
+backend.log_scalar("actor/train/kl", numpy.float32(0.5))
+backend.close()
+"""
+    run_python(script, tmp_path)
+    rows = rows_of(tmp_path / "runs" / "p" / "run")
+
+    assert [row["values"]["actor/train/loss"] for row in rows] == [0.0, 1 / 3, 2 / 3]  # type: ignore[index]
+    assert rows[0]["values"]["actor/train/kl"] == 0.5  # type: ignore[index]
