@@ -31,5 +31,7 @@ def trl(session: nox.Session) -> None:
 
 @nox.session
 def verl(session: nox.Session) -> None:
-    """verl, whose trainer needs GPUs; its tracking and its timers do not."""
-    _run(session, ("verl==0.9.1", "tensordict", "torch"), "verl")
+    """verl, SkyRL and Trinity-RFT, whose trainers need GPUs; their trackers and timers do not."""
+    session.install("torch")
+    session.install("--no-deps", "skyrl==0.3.0", "skyrl-gym==0.4.0", "trinity-rft==0.6.0")  # the rest of them is CUDA
+    _run(session, ("verl==0.9.1", "tensordict", "torch", "loguru"), "verl", "skyrl", "trinity")

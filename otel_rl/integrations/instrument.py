@@ -49,6 +49,15 @@ FRAMEWORKS: dict[str, Framework] = {
             "verl.utils.profiler.mstx_profile": f"{_HERE}.verl:patch_timers",
         },
     ),
+    "skyrl": Framework(
+        "skyrl",
+        ">=0.3,<0.4",
+        {
+            "skyrl.train.utils.tracking": f"{_HERE}.skyrl:patch_tracking",
+            "skyrl.train.utils.utils": f"{_HERE}.skyrl:patch_timer",
+        },
+    ),
+    "trinity": Framework("trinity-rft", ">=0.6,<0.7", {"trinity.utils.monitor": f"{_HERE}.trinity:register"}),
     "accelerate": Framework("accelerate", ">=1.0,<2", {"accelerate.accelerator": f"{_HERE}.accelerate:patch"}),
 }
 """What can be instrumented, by the name in `OTEL_RL_INSTRUMENT`."""

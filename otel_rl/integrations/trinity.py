@@ -8,6 +8,11 @@ module:
     monitor.log(gather_eval_metrics(eval_metrics, "eval/gsm8k", detailed_stats=True), step=3)
     monitor.close()
 
+Or keep Trinity's own and write `monitor_type: otel_rl` into its configuration: `otel-rl run -- trinity run …` makes
+that known to Trinity's registry, and so does a plugin of one line in a directory that `TRINITY_PLUGIN_DIRS` names:
+
+    import otel_rl.integrations.instrument; otel_rl.integrations.instrument.instrument("trinity")
+
 The same: the interface, names with `@`, the suffixes `:mean`, `:sum`, `:max`, `:min`, `:last`. Different: standard
 deviations over tasks are of the population, as the documentation says and the code does not; a list of one value
 has the same names as a longer one; nothing is printed or gathered. For `best@k` itself see `otel_rl.stats.at_k`.
@@ -22,6 +27,8 @@ from otel_rl.stats import rollup, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from otel_rl.integrations.patches import Patches
 
 MONITORS = ("tensorboard", "wandb", "mlflow", "swanlab")
 _OVER_LIST = ("mean", "max", "min")
@@ -91,6 +98,30 @@ class Monitor:
             else:
                 found[full] = value
         return found
+
+
+def register(module: Any, patches: Patches) -> None:
+    """Make `monitor_type: otel_rl` known to Trinity's own registry, with the run that `OTEL_RL_*` variables configure.
+
+    A monitor is one role's run, `{name}_{role}`, as with Trinity's own monitors.
+    """
+
+    class OtelRlMonitor(module.Monitor):  # type: ignore[misc] # Trinity's own class
+        def __init__(self, project: str, group: str, name: str, role: str, config: object = None) -> None:
+            super().__init__(project, name, role, config)
+            self._recording = Recording(project=project, name=f"{name}_{role}", config=config, dialect="trinity")
+
+        def log(self, data: Mapping[str, Any], step: int, commit: bool = False) -> None:
+            self._recording.run.log(data, step=step)
+
+        def log_table(self, table_name: str, experiences_table: object, step: int) -> None:
+            self._recording.run.table(table_name, experiences_table, step=step)
+
+        def close(self) -> None:
+            self._recording.finish()
+
+    if "otel_rl" not in module.MONITOR.modules:
+        module.MONITOR.register_module("otel_rl", OtelRlMonitor)
 
 
 def get_monitor(monitor_type: str) -> Callable[..., Monitor]:

@@ -1,0 +1,46 @@
+"""SkyRL: what its `Tracking` gets, and its timers.
+
+    otel-rl run -- python -m skyrl.train.entrypoints.main_base …
+
+Its own backend stays as it is. Rows have SkyRL's names at SkyRL's steps; the configuration is hyper-parameters.
+`Timer("step")` begins a step, whose number is the trainer's `global_step` and which lasts until the next one; what else
+is timed are phases: `generate`, `fwd_logprobs_values_reward`, `train_critic_and_policy`, `sync_weights`, `eval` …
+
+The trainer needs GPUs and was not run; its tracking and its timers were, called as it calls them. As verl's, it is a
+Ray actor: see `otel_rl.integrations.verl`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.integrations import tracked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_rl.integrations.patches import Patches
+
+_ARGUMENTS = ("project_name", "experiment_name", "backend", "config", "tags")
+_PHASE = "_otel_rl_phase"
+
+
+def patch_tracking(module: Any, patches: Patches) -> None:
+    """Record what goes through every `Tracking`."""
+    tracked.patch_tracking(module, patches, dialect="skyrl", arguments=_ARGUMENTS)
+
+
+def patch_timer(module: Any, patches: Patches) -> None:
+    """Make steps and phases of what `Timer` times, in coroutines too."""
+
+    def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        setattr(timer, _PHASE, tracked.begin(str(timer.message), "global_step"))
+        return function(*args, **kwargs)
+
+    def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tracked.end(str(timer.message), timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
+        return function(*args, **kwargs)
+
+    for begin, end in (("__enter__", "__exit__"), ("__aenter__", "__aexit__")):
+        patches.wrap(module, f"Timer.{begin}", enter)
+        patches.wrap(module, f"Timer.{end}", leave)
