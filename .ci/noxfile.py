@@ -31,7 +31,8 @@ def trl(session: nox.Session) -> None:
 
 @nox.session
 def verl(session: nox.Session) -> None:
-    """verl, SkyRL and Trinity-RFT, whose trainers need GPUs; their trackers and timers do not."""
+    """verl, SkyRL, Trinity-RFT and OpenRLHF, whose trainers need GPUs; their trackers and timers do not."""
     session.install("torch")
-    session.install("--no-deps", "skyrl==0.3.0", "skyrl-gym==0.4.0", "trinity-rft==0.6.0")  # the rest of them is CUDA
-    _run(session, ("verl==0.9.1", "tensordict", "torch", "loguru"), "verl", "skyrl", "trinity")
+    alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "trinity-rft==0.6.0", "openrlhf==0.11.2")
+    session.install("--no-deps", *alone)  # what they depend on beside verl's dependencies is CUDA
+    _run(session, ("verl==0.9.1", "tensordict", "torch", "loguru"), "verl", "skyrl", "trinity", "openrlhf")

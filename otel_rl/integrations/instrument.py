@@ -57,6 +57,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "skyrl.train.utils.utils": f"{_HERE}.skyrl:patch_timer",
         },
     ),
+    "openrlhf": Framework("openrlhf", ">=0.11,<0.12", {"openrlhf.utils.logging_utils": f"{_HERE}.openrlhf:patch"}),
     "trinity": Framework("trinity-rft", ">=0.6,<0.7", {"trinity.utils.monitor": f"{_HERE}.trinity:register"}),
     "accelerate": Framework("accelerate", ">=1.0,<2", {"accelerate.accelerator": f"{_HERE}.accelerate:patch"}),
 }

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(200)
 _WANDB = """
-import time, wandb
-wandb.init(project="p", mode="offline", dir=".")
+import os, time, wandb
+wandb.init(project="p", mode="offline", dir=os.getcwd())
 if OURS:
     import otel_rl
     run = otel_rl.init(dir=".", project="p", exporters=[{"wandb": {"attach": True}}], quiet=True, hardware=False)

@@ -23,6 +23,9 @@ def files(directory: str) -> list[Path]:
 def wait_until_written(directory: str) -> None:
     """Wait for W&B's service: it may still be writing the end of a file when `finish` returns."""
     deadline = time.monotonic() + 30
+    while not files(directory):
+        assert time.monotonic() < deadline, f"there is no file in {directory}"
+        time.sleep(0.01)
     for path in files(directory):
         while not any(record.WhichOneof("record_type") == "exit" for record in records(path)):
             assert time.monotonic() < deadline, f"{path} is incomplete"

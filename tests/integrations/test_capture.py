@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(200)
 _TRAINERS = {
     "wandb": """
-import wandb
-run = wandb.init(project="p", mode="offline", dir=".")
+import os, wandb
+run = wandb.init(project="p", mode="offline", dir=os.getcwd())
 for n in range(10):
     run.log({"loss": 1 / (n + 1), "note": "text", "picture": [1, 2]}, step=n * 2)
 wandb.log({"acc": 0.5}, commit=False)
