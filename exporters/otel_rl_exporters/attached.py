@@ -78,11 +78,10 @@ class AttachedWandb:
         if not self._waiting:
             return
         try:
-            step = self._run.step
-            if step > self._logged_at:
+            if self._run.step > self._logged_at:
                 self._run.log(self._waiting[0], commit=False)
                 self._waiting.popleft()
-                self._logged_at = step
+                self._logged_at = self._run.step  # asked again: the trainer may have logged in between
         except Exception as error:
             if getattr(self._run, "_is_finished", False):
                 raise Refused("the trainer has finished its W&B run; call finish() of ours before its") from error
