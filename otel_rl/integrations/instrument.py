@@ -26,7 +26,7 @@ class Framework(NamedTuple):
 
     Attributes:
         distribution: Its name on PyPI.
-        tested: The versions that were tried, as a specifier.
+        tested: The versions that were tried, as a specifier; empty where it is on no package index.
         hooks: What is called when a module of it is imported, as `module:function`; it gets the module and `Patches`.
     """
 
@@ -58,6 +58,8 @@ FRAMEWORKS: dict[str, Framework] = {
         },
     ),
     "openrlhf": Framework("openrlhf", ">=0.11,<0.12", {"openrlhf.utils.logging_utils": f"{_HERE}.openrlhf:patch"}),
+    "roll": Framework("roll", "", {"roll.utils.tracking": f"{_HERE}.roll:patch"}),
+    "nemo_rl": Framework("nemo-rl", "", {"nemo_rl.utils.logger": f"{_HERE}.nemo_rl:patch"}),
     "trinity": Framework("trinity-rft", ">=0.6,<0.7", {"trinity.utils.monitor": f"{_HERE}.trinity:register"}),
     "accelerate": Framework("accelerate", ">=1.0,<2", {"accelerate.accelerator": f"{_HERE}.accelerate:patch"}),
 }

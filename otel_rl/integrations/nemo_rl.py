@@ -12,6 +12,8 @@ Replace `from nemo_rl.utils.logger import Logger` and `from nemo_rl.utils.timer 
     logger.log_metrics({"loss": 0.123}, step=10, prefix="train")
     logger.finish()
 
+Or keep NeMo-RL's own: `otel-rl run -- python examples/run_grpo.py …` adds a backend to every `Logger` of it.
+
 The same: the configuration, `prefix/name`, hyper-parameters flattened with dots, both call shapes of `log_metrics`.
 Different: a backend that fails does not keep the others from being called; a list is samples, and becomes
 `name/mean`, `name/max` …; metrics on an axis of their own (`step_metric`) belong to the last training step, which
@@ -31,11 +33,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import otel_rl
 from otel_rl.content import to_list
+from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +155,30 @@ class Logger:
         path = Path(self.base_log_dir, filename)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+class Backend(Logger):
+    """A backend of NeMo-RL's own `Logger`, beside those that it has; `OTEL_RL_*` variables say where rows go.
+
+    Args:
+        cfg: NeMo-RL's `logger` section, for the names of project and run.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        self.base_log_dir = str(cfg.get("log_dir", "logs"))
+        named = cfg.get("wandb") or {}
+        self._recording = Recording(project=named.get("project"), name=named.get("name"), dialect="nemo_rl")
+
+
+def patch(module: Any, patches: Patches) -> None:
+    """Add a backend to every `Logger`."""
+
+    def init(function: Callable[..., Any], theirs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        function(*args, **kwargs)
+        with harmless("Logger"):
+            theirs.loggers.append(Backend(kwargs.get("cfg", args[0] if args else {})))
+
+    patches.wrap(module, "Logger.__init__", init)
 
 
 def get_next_experiment_dir(base_log_dir: str) -> str:

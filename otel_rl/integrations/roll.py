@@ -13,6 +13,9 @@ the configuration stays what it is:
     tracker.log({"critic/score/mean": 0.5, "actor/clipfrac@sum": 0.1}, step=1)
     tracker.finish()
 
+Or keep ROLL's own: `otel-rl run -- python examples/start_agentic_pipeline.py …` makes `track_with: otel_rl` known, and
+records what goes through any other tracker as well.
+
 `state_offload_manager` of `roll.utils.context_managers` is here too: its phases, their times and memory are recorded.
 
 The same: the names of trackers and their keywords, the tags of reducers in names, and that trackers see names
@@ -29,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import otel_rl
+from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
 from otel_rl.spans import NO_SPAN
 from otel_rl.stats import statistics
@@ -122,6 +126,42 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
         if value
     }
     return RunTracker(Recording(exporters=[{tracker_name: options}], config=config, dialect="roll", **named))
+
+
+def patch(module: Any, patches: Patches) -> None:
+    """Make `otel_rl` known among ROLL's trackers, and record what goes through the others."""
+
+    def make(config: Mapping[str, Any], **kwargs: Any) -> RunTracker:
+        named = {key: kwargs[key] for key in ("project", "name") if kwargs.get(key)}
+        return RunTracker(Recording(config=config, dialect="roll", **named))
+
+    def create(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tracker = function(*args, **kwargs)
+        with harmless("create_tracker"):
+            told = dict(zip(("tracker_name", "config"), args, strict=False)) | kwargs
+            if told.get("tracker_name") and not isinstance(tracker, RunTracker):
+                own = {key: value for key, value in told.items() if key not in ("tracker_name", "config")}
+                _record_too(tracker, make(told["config"], **own), patches)
+        return tracker
+
+    module.tracker_registry.setdefault("otel_rl", make)
+    patches.wrap(module, "create_tracker", create)
+
+
+def _record_too(tracker: Any, recorder: RunTracker, patches: Patches) -> None:
+    def log(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with harmless("log"):
+            told = dict(zip(("values", "step"), args, strict=False)) | kwargs
+            recorder.log(told["values"], told.get("step"))
+        return function(*args, **kwargs)
+
+    def finish(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with harmless("finish"):
+            recorder.finish()
+        return function(*args, **kwargs)
+
+    patches.wrap(tracker, "log", log)
+    patches.wrap(tracker, "finish", finish)
 
 
 class Strategy(Protocol):

@@ -1,0 +1,137 @@
+"""Hooks: when they are put in, that they come out again, and that they break nothing."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_rl.integrations import instrument
+from otel_rl.integrations.instrument import Framework, hook
+from otel_rl.integrations.patches import Patches, harmless
+from tests.run.reading import refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from otel_rl import Run
+    from otel_rl.records import Record
+
+    RecordsOf = Callable[..., list[Record]]
+
+
+class Trainer:
+    """Something to hook into."""
+
+    def train(self, number: int = 1) -> int:
+        """Double a number."""
+        return 2 * number
+
+
+@pytest.fixture
+def module() -> Iterator[types.ModuleType]:
+    """A module that is imported, with a trainer in it."""
+    module = types.ModuleType("a_framework")
+    module.Trainer = type("Trainer", (Trainer,), {"train": Trainer.train})  # type: ignore[attr-defined]
+    sys.modules["a_framework"] = module
+    yield module
+    del sys.modules["a_framework"]
+
+
+calls: list[Any] = []
+
+
+def patch(module: Any, patches: Patches) -> None:
+    """Note each call."""
+
+    def train(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        calls.append((args, kwargs))
+        return function(*args, **kwargs)
+
+    patches.wrap(module, "Trainer.train", train)
+
+
+def framework(tested: str = ">=0") -> Framework:
+    return Framework("msgspec", tested, {"a_framework": f"{__name__}:patch"})
+
+
+def test_a_hook_and_its_end(module: Any) -> None:
+    """What was there before is there again; what somebody kept passes everything through."""
+    calls.clear()
+    original = module.Trainer.train
+    patches = hook(framework())
+    kept = module.Trainer().train
+    assert (kept(3), calls) == (6, [((3,), {})])
+    patches.undo()
+
+    assert module.Trainer.train is original
+    assert (kept(4), calls) == (8, [((3,), {})])
+
+
+def test_what_somebody_else_hooked_meanwhile_stays(module: Any) -> None:
+    """Theirs is around ours; ours does nothing any more."""
+    calls.clear()
+    patches = hook(framework())
+    ours = module.Trainer.train
+    module.Trainer.train = lambda self, number: ours(self, number) + 1
+    patches.undo()
+
+    assert module.Trainer().train(5) == 11
+    assert calls == []
+
+
+def test_a_version_that_was_not_tried(module: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning that names what was; it is hooked all the same."""
+    calls.clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            hook(framework("<0.1,>=0.0.1"))
+        module.Trainer().train()
+
+    assert [text for text in caplog.messages if "was not tried" in text and "<0.1,>=0.0.1 was" in text] == [
+        caplog.messages[0]
+    ]
+    assert calls
+
+
+def test_a_function_that_is_no_more(module: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The rest of the framework is recorded."""
+    del module.Trainer.train
+    with caplog.at_level(logging.WARNING):
+        hook(Framework("msgspec", "", {"a_framework": f"{__name__}:patch_what_is_gone"}))
+
+    assert "a_framework has no Trainer.evaluate; that part of it is not recorded" in caplog.text
+
+
+def patch_what_is_gone(module: Any, patches: Patches) -> None:
+    """Look for what another version had."""
+    patches.wrap(module, "Trainer.evaluate", lambda function, *_: function())
+
+
+def test_an_error_of_ours_is_counted(recording: Run, records_of: RecordsOf) -> None:
+    """It never reaches the trainer."""
+    with harmless("on_log"):
+        raise ValueError("of ours")
+
+    assert refusals(records_of(recording)) == {"on_log": 1}
+
+
+def test_names() -> None:
+    """Each framework and tracker has one name."""
+    assert not set(instrument.FRAMEWORKS) & set(instrument.TRACKERS)
+    with pytest.raises(ValueError, match="'keras' is not among transformers, trl"):
+        instrument.instrument("keras")
+
+
+def test_twice_is_once() -> None:
+    """Nothing is hooked anew."""
+    instrument.instrument("roll")
+    before = instrument._active["roll"]
+    instrument.instrument("roll")
+    assert instrument._active["roll"] is before
+    instrument.uninstrument("roll")
+
+    assert list(instrument.instrumented()) == []
