@@ -41,6 +41,13 @@ class RunDirectory(NamedTuple):
         """The same for a machine that sends to a head: the run directory may be shared with it."""
         return self.path / "local" / "run.json"
 
+    def targets(self, host: str) -> Path:
+        """By which a Prometheus finds the agent of a machine and the inference servers of the run.
+
+        It lies beside the runs of all projects, since Prometheus takes a pattern for the last part of a path alone.
+        """
+        return self.path.parents[1] / ".targets" / f"{self.path.parent.name}.{self.path.name}.{host}.json"
+
     @property
     def journals(self) -> Path:
         """One journal for each process and attempt."""

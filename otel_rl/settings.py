@@ -74,6 +74,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         collection_interval: Seconds between two measurements; of GPUs at least one.
         flush_interval: Seconds after which trackers get what was measured.
         gpu_io: Whether PCIe throughput is measured too, for which the driver takes 20 ms each time.
+        engines: URLs of the Prometheus pages of inference servers, such as `http://node1:8000/metrics`: a Prometheus
+            that finds this run finds them too.
     """
 
     reduce: dict[str, str | tuple[str, ...]] = {}
@@ -94,6 +96,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     collection_interval: float = 10.0
     flush_interval: float = 10.0
     gpu_io: bool = False
+    engines: tuple[str, ...] = ()
 
 
 class Settings(AgentSettings, frozen=True, kw_only=True):
@@ -239,7 +242,7 @@ def _convert(name: str, value: object, source: str) -> object:
     if name == "reduce" and isinstance(value, str):
         parts = (part.partition("=") for part in value.split(",") if part.strip())
         value = {pattern.strip(): _one_or_several(chosen) for pattern, _, chosen in parts}
-    if name in ("metrics", "quantiles") and isinstance(value, str) and (name == "quantiles" or "," in value):
+    if name in ("metrics", "quantiles", "engines") and isinstance(value, str) and (name != "metrics" or "," in value):
         value = tuple(part.strip() for part in value.split(",") if part.strip())
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -318,6 +321,17 @@ def _check_numbers(settings: Settings) -> None:
             raise SettingsError(f"{name}={getattr(settings, name)}: must not be below 0")
 
 
+def _check_addresses(settings: Settings) -> None:
+    if settings.head:
+        try:
+            head.parse(settings.head)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+    for url in settings.engines:
+        if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
+            raise SettingsError(f"engines: {url!r} is no URL such as http://node1:8000/metrics")
+
+
 def _complete(settings: Settings, place: Place) -> Settings:
     if not 0 <= settings.rank < settings.world_size:
         raise SettingsError(
@@ -325,11 +339,7 @@ def _complete(settings: Settings, place: Place) -> Settings:
             "give both, or neither and let the launcher's variables say"
         )
     _check_numbers(settings)
-    if settings.head:
-        try:
-            head.parse(settings.head)
-        except ValueError as error:
-            raise SettingsError(str(error)) from None
+    _check_addresses(settings)
     if not settings.id and settings.world_size > 1 and not place.id:
         raise SettingsError(
             f"{settings.world_size} ranks need one identity: "

@@ -46,6 +46,7 @@ def init(
     collection_interval: float | None = None,
     flush_interval: float | None = None,
     gpu_io: bool | None = None,
+    engines: Sequence[str] | None = None,
     device_clock: bool | None = None,
     memory_peaks: str | None = None,
     memory_history: int | None = None,

@@ -257,6 +257,7 @@ def test_missing_file() -> None:
         ({"quantiles": [0.5, 95]}, {}, ["quantiles=", "95.0 is not between 0 and 1"]),
         ({"log_every": -1}, {}, ["log_every=-1", "must not be below 0"]),
         ({"head": "node0"}, {}, ["head='node0'", "host:port"]),
+        ({"engines": ["node0:8000"]}, {}, ["'node0:8000' is no URL", "http://node1:8000/metrics"]),
         ({"trace_ratio": 2}, {}, ["trace_ratio=2.0", "between 0 and 1"]),
         ({}, {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "x"}, ["'x'", "a ratio such as 0.1"]),
         ({"memory_peaks": "always"}, {}, ["memory_peaks=", "always"]),

@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_rl import launch, plugins, semconv
+from otel_rl.agent import targets
 from otel_rl.agent.derive import Model
 from otel_rl.agent.follow import Follower, forwarded
 from otel_rl.agent.forensics import write_reports
@@ -69,6 +71,9 @@ class Agent:
         run = manifest.run(directory)
         self._readers = self._open_readers(run)
         how = manifest.agent
+        self._targets = directory.targets(socket.gethostname())
+        if not once:
+            targets.write(self._targets, manifest.id, self._address, how.engines)
         self._encode = msgspec.msgpack.Encoder().encode
         self._outbox = Outbox(directory.outbox, manifest.journal_limit)
         saved = self._outbox.checkpoint
@@ -248,6 +253,7 @@ class Agent:
         self._instruments.shutdown(timeout_s=5)
         for reader in self._readers:
             reader.shutdown()
+        self._targets.unlink(missing_ok=True)
         self._outbox.close()
         self._say("ended")
         return all(destination.has_everything and not destination.is_alive() for destination in self._destinations)
@@ -260,6 +266,10 @@ class Agent:
             readers.append(plugins.find(READER_ENTRY_POINT_GROUP, name)(run, **options))
         return readers
 
+    @property
+    def _address(self) -> str | None:
+        return next((reader.address for reader in self._readers if reader.address), None)
+
     def _say(self, state: str) -> None:
         """Write the status file, if it would say something new."""
         # Where the end is near, what is finished is told when the destinations are closed: some write only then.
@@ -268,7 +278,7 @@ class Agent:
         status = AgentStatus(
             pid=os.getpid(),
             state=state,
-            prometheus=next((reader.address for reader in self._readers if reader.address), None),
+            prometheus=self._address,
             finished=dict(self._finished) if tell_finished else self._said.finished,
             delivered={
                 d.label: START if state == "ended" and d.is_alive() else d.delivered for d in self._destinations

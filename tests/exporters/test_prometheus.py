@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 import otel_rl
 from tests import prometheus
@@ -104,3 +105,28 @@ def test_it_can_be_named_with_options(tmp_path: Path) -> None:
     run = otel_rl.init(dir=tmp_path, exporters=[{"prometheus": {"port": port}}], quiet=True)
 
     assert run.prometheus == f"http://127.0.0.1:{port}/metrics"
+
+
+@needs_program("prometheus")
+def test_it_finds_a_run_and_its_engines(tmp_path: Path) -> None:
+    """By the file that the agent writes, and takes away: its own page, and those of inference servers, with its id."""
+    registry = CollectorRegistry()
+    Gauge("vllm_num_requests_running", "Requests", registry=registry).set(7)
+    server, _ = start_http_server(0, "127.0.0.1", registry)
+    engine = f"http://127.0.0.1:{server.server_port}/metrics"
+    run = otel_rl.init(dir=tmp_path, project="p", id="found", quiet=True, hardware=False, engines=[engine])
+    with prometheus.scraping(tmp_path, files=str(tmp_path / ".targets" / "*.json")) as server_of_ours:
+        with run.step(0):
+            run.log({"loss": 0.5})
+        with run.step(1):
+            pass
+        running = 'vllm_num_requests_running{rl_run_id="found",rl_role="engine"}'
+        current = 'rl_step_current{rl_run_id="found"}'
+        wait_for(lambda: server_of_ours.value(running) == 7, "the engine is not found", 60)
+        wait_for(lambda: server_of_ours.value(current) is not None, "the run is not found", 60)
+        files = list((tmp_path / ".targets").iterdir())
+        assert run.finish(30)
+    server.shutdown()
+
+    assert len(files) == 1
+    wait_for(lambda: not files[0].exists(), "the file stays")

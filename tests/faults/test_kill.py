@@ -146,4 +146,4 @@ def _number(shown: mmap.mmap) -> int:
 
 
 def _only_run(directory: Path) -> Path:
-    return next(path for project in (directory / "runs").iterdir() for path in project.iterdir())
+    return next(path for path in (directory / "runs").glob("[!.]*/*"))
