@@ -36,3 +36,9 @@ def verl(session: nox.Session) -> None:
     alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "trinity-rft==0.6.0", "openrlhf==0.11.2")
     session.install("--no-deps", *alone)  # what they depend on beside verl's dependencies is CUDA
     _run(session, ("verl==0.9.1", "tensordict", "torch", "loguru"), "verl", "skyrl", "trinity", "openrlhf")
+
+
+@nox.session
+def tunix(session: nox.Session) -> None:
+    """Tunix and metrax, on JAX."""
+    _run(session, ("google-tunix==0.1.7", "google-metrax==0.2.4"), "tunix")

@@ -3,7 +3,7 @@
 One line:
 
     trainer = GRPOTrainer(…)
-    trainer.add_callback(OtelRlCallback())
+    record(trainer)                                # or: record(trainer, project="grpo", exporters=["wandb"])
 
 or none: `otel-rl run -- python train.py`. It records into the run that there is, or begins one, which the variables
 `OTEL_RL_*` configure. What the trainer logs is recorded under the names that trackers get (`train/reward`, `eval/loss`)
@@ -24,6 +24,7 @@ from transformers import TrainerCallback
 from transformers.integrations.integration_utils import rewrite_logs
 
 import otel_rl
+from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
 from otel_rl.phase import Phase
@@ -47,8 +48,20 @@ _REWARDS = "_calculate_rewards"
 _ATTRIBUTE = "_otel_rl_phase"
 
 
+def record(trainer: Any, **options: Any) -> None:
+    """Record a trainer.
+
+    Args:
+        trainer: TRL's, or any other on `transformers.Trainer`.
+        options: What `otel_rl.init` takes; without effect where there is a run already.
+    """
+    instrument("trl")
+    trainer.add_callback(OtelRlCallback(**options))
+    time_methods(trainer)
+
+
 class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has no types that mypy is told of
-    """Records a trainer.
+    """Records what a trainer tells its callbacks: values, steps and the optimiser; `record` adds the other phases.
 
     Args:
         options: What `otel_rl.init` takes; without effect where there is a run already.

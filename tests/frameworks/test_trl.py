@@ -159,10 +159,11 @@ import sys
 sys.path.insert(0, {str(Path(_SCRIPT).parent)!r})
 import grpo, otel_rl
 from otel_rl.integrations import instrument
-from otel_rl.integrations.trl import OtelRlCallback
+from otel_rl.integrations.trl import OtelRlCallback, record
 one = grpo.trainer(2)
-one.add_callback(OtelRlCallback(project="p", id="line", quiet=True))
+record(one, project="p", id="line", quiet=True)
 one.train()
+instrument.uninstrument()
 instrument.instrument("transformers")
 instrument.instrument("transformers")
 two = grpo.trainer(1)
@@ -186,11 +187,47 @@ run.finish(30)
 
 
 def test_one_line(tmp_path: Path) -> None:
-    """A callback by hand; instrumenting twice is once, and can be taken back; a step that fails says why."""
+    """`record(trainer)`; instrumenting twice is once, and can be taken back; a step that fails says why."""
     output = run_python(_CALLBACK, tmp_path, HF_HUB_OFFLINE="1")
     failed = [span for span in items_of(tmp_path / "runs" / "p" / "fails") if isinstance(span, Span) and span.error]
 
     assert output.splitlines()[-1] == "no reward"
-    assert [row["step"] for row in rows_of(tmp_path / "runs" / "p" / "line")] == [1, 2]
+    line = tmp_path / "runs" / "p" / "line"
+    phases = {item.attributes.get("rl.phase") for item in items_of(line) if isinstance(item, Span)}
+
+    assert [row["step"] for row in rows_of(line)] == [1, 2]
+    assert phases >= {"training_step", "transformers.generate", "_calculate_rewards", "optimizer_step"}
     assert {span.name for span in failed} >= {"rl.loop", "training_step", "rl.reward"}
     assert {span.error for span in failed} == {"RuntimeError: no reward"}
+
+
+_SFT = f"""
+import json, sys
+sys.path.insert(0, {str(Path(_SCRIPT).parent)!r})
+import grpo
+from datasets import Dataset
+from otel_rl.integrations.trl import OtelRlCallback
+from trl import SFTConfig, SFTTrainer
+data = Dataset.from_dict({{"text": ["abc", "xyz", "hello", "grpo"] * 8}})
+how = dict(use_cpu=True, seed=7, disable_tqdm=True, report_to=[], logging_steps=2, max_length=16)
+given = dict(train_dataset=data, processing_class=grpo.tokenizer())
+trainer = SFTTrainer(grpo.model(), SFTConfig("out", max_steps=4, **how), **given)
+trainer.add_callback(OtelRlCallback(project="p", id="sft", quiet=True, hardware=False))
+trainer.train()
+print(json.dumps(trainer.state.log_history))
+"""
+
+
+def test_supervised_fine_tuning(tmp_path: Path) -> None:
+    """Any trainer on `transformers.Trainer`; steps that it does not log are steps all the same."""
+    from transformers.integrations.integration_utils import rewrite_logs
+
+    history = json.loads(run_python(_SFT, tmp_path, HF_HUB_OFFLINE="1").splitlines()[-1])
+    directory = tmp_path / "runs" / "p" / "sft"
+    rows = {row["step"]: row["values"] for row in rows_of(directory)}
+    roots = [item for item in items_of(directory) if isinstance(item, Span) and item.name == "rl.loop"]
+
+    assert [root.attributes["rl.loop.iteration"] for root in roots] == [1, 2, 3, 4]
+    for entry in history:
+        values = rewrite_logs({name: value for name, value in entry.items() if name != "step"})
+        assert {name: rows[entry["step"]].get(name) for name in values} == values  # type: ignore[attr-defined]
