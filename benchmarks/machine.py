@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-_PACKAGES = ("otel-rl", "msgspec", "opentelemetry-sdk", "wandb", "tensorboard", "torch")
+_PACKAGES = ("otel-rl", "msgspec", "opentelemetry-sdk", "wandb", "tensorboard", "torch", "trl")
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -30,12 +30,19 @@ def conditions(load_before: str) -> Conditions:
     """Return the conditions now; the load is told as it was before and as it is after."""
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     cores = len(os.sched_getaffinity(0))
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in _PACKAGES)
+    versions = ", ".join(f"{name} {version}" for name in _PACKAGES if (version := _version(name)))
     return Conditions(
         f"{when}, {_processor()}, {cores} cores, Linux {platform.release()}",
         f"Python {platform.python_version()}, {versions}",
         f"Load average {load_before} before and {load()} after, on {cores} cores",
     )
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _processor() -> str:

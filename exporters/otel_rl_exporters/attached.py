@@ -1,6 +1,6 @@
-"""The trainer's own W&B or MLflow run, which gets what otel-rl measured and the trainer did not log itself.
+"""The trainer's own W&B, MLflow or SwanLab run, which gets what otel-rl measured and the trainer did not log itself.
 
-These work in the trainer's process, in a thread of their own. Names begin with `otel_rl/`, on an axis of their own.
+These work in the trainer's process, in a thread of their own. Names begin with `otel_rl/`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import MACHINE_AXIS, Machine, Refused, Row
+from otel_rl_exporters.swanlab import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,6 +136,57 @@ class AttachedMlflow:
 
     def shutdown(self) -> None:
         """Do nothing: the run is the trainer's."""
+
+
+class AttachedSwanlab:
+    """Adds rows to the SwanLab run that the trainer has now, at our steps.
+
+    SwanLab has one counter for what is logged without a step: the highest step so far. So a row of ours waits until the
+    trainer's counter has come to its step, and what is left goes at the end. Hardware is not added: SwanLab measures
+    that of the trainer's process itself.
+
+    Args:
+        run: The run that is shown.
+        theirs: The trainer's `swanlab.Run`.
+    """
+
+    batch_size = 1
+    requires = ("swanlab",)
+    extra = "swanlab"
+
+    @classmethod
+    def to_what_is_active(cls) -> Callable[[RunInfo], AttachedSwanlab]:
+        """Return what attaches to the SwanLab run that the trainer has now.
+
+        Raises:
+            ValueError: It has none.
+        """
+        import swanlab
+
+        try:
+            return partial(cls, theirs=swanlab.get_run())
+        except RuntimeError:
+            problem = "there is no SwanLab run to attach to; call swanlab.init() before otel_rl.init()"
+            raise ValueError(problem) from None
+
+    def __init__(self, run: RunInfo, *, theirs: Any = None) -> None:
+        self._run = theirs
+        self._waiting: deque[Row] = deque()
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Log the rows whose steps the trainer has come to, by now."""
+        self._waiting.extend(item for item in items if isinstance(item, Row) and _measured(item))
+        counter = getattr(getattr(self._run, "_ctx", None), "_global_step", -1)
+        while self._waiting and self._waiting[0].step <= counter:
+            self._log(self._waiting.popleft())
+
+    def shutdown(self) -> None:
+        """Log what is left."""
+        while self._waiting:
+            self._log(self._waiting.popleft())
+
+    def _log(self, row: Row) -> None:
+        self._run.log({escape(name): float(value) for name, value in _measured(row).items()}, step=row.step)
 
 
 def _measured(item: Item) -> dict[str, float]:

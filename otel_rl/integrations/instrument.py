@@ -57,9 +57,20 @@ FRAMEWORKS: dict[str, Framework] = {
             "skyrl.train.utils.utils": f"{_HERE}.skyrl:patch_timer",
         },
     ),
-    "openrlhf": Framework("openrlhf", ">=0.11,<0.12", {"openrlhf.utils.logging_utils": f"{_HERE}.openrlhf:patch"}),
+    "openrlhf": Framework(
+        "openrlhf",
+        ">=0.11,<0.12",
+        {
+            "openrlhf.utils.logging_utils": f"{_HERE}.openrlhf:patch",
+            "openrlhf.trainer.ppo_trainer": f"{_HERE}.openrlhf:patch_trainer",
+        },
+    ),
     "roll": Framework("roll", "", {"roll.utils.tracking": f"{_HERE}.roll:patch"}),
-    "nemo_rl": Framework("nemo-rl", "", {"nemo_rl.utils.logger": f"{_HERE}.nemo_rl:patch"}),
+    "nemo_rl": Framework(
+        "nemo-rl",
+        "",
+        {"nemo_rl.utils.logger": f"{_HERE}.nemo_rl:patch", "nemo_rl.utils.timer": f"{_HERE}.nemo_rl:patch_timer"},
+    ),
     "trinity": Framework("trinity-rft", ">=0.6,<0.7", {"trinity.utils.monitor": f"{_HERE}.trinity:register"}),
     "accelerate": Framework("accelerate", ">=1.0,<2", {"accelerate.accelerator": f"{_HERE}.accelerate:patch"}),
 }

@@ -12,7 +12,8 @@ Replace `from nemo_rl.utils.logger import Logger` and `from nemo_rl.utils.timer 
     logger.log_metrics({"loss": 0.123}, step=10, prefix="train")
     logger.finish()
 
-Or keep NeMo-RL's own: `otel-rl run -- python examples/run_grpo.py …` adds a backend to every `Logger` of it.
+Or keep NeMo-RL's own: `otel-rl run -- python examples/run_grpo.py …` adds a backend to every `Logger` of it, and
+makes steps (`total_step_time`, until the next one) and phases of what its `Timer` times in the driver.
 
 The same: the configuration, `prefix/name`, hyper-parameters flattened with dots, both call shapes of `log_metrics`.
 Different: a backend that fails does not keep the others from being called; a list is samples, and becomes
@@ -35,6 +36,7 @@ import otel_rl
 from otel_rl.content import to_list
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.timers import Timers
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
@@ -179,6 +181,30 @@ def patch(module: Any, patches: Patches) -> None:
             theirs.loggers.append(Backend(kwargs.get("cfg", args[0] if args else {})))
 
     patches.wrap(module, "Logger.__init__", init)
+
+
+def patch_timer(module: Any, patches: Patches) -> None:
+    """Make steps and phases of what `Timer.time` times."""
+
+    def timed(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _recorded(str(kwargs.get("label", args[0] if args else "")), function(*args, **kwargs))
+
+    patches.wrap(module, "Timer.time", timed)
+
+
+@contextmanager
+def _recorded(label: str, theirs: Any) -> Iterator[Any]:
+    with _TIMERS.timed(label), theirs as value:
+        yield value
+
+
+def _number_of_step(variables: Mapping[str, Any]) -> int | None:
+    """Return what `grpo_train` (`total_steps`) or `async_grpo_train` (`step`) logs the step as: they count from 0."""
+    done = variables.get("total_steps", variables.get("step"))
+    return done + 1 if isinstance(done, int) else None
+
+
+_TIMERS = Timers("total_step_time", _number_of_step)
 
 
 def get_next_experiment_dir(base_log_dir: str) -> str:

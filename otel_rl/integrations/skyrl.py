@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.integrations import tracked
+from otel_rl.integrations.timers import Timers, attribute_of_self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = ("project_name", "experiment_name", "backend", "config", "tags")
 _PHASE = "_otel_rl_phase"
+_TIMERS = Timers("step", attribute_of_self("global_step"))
 
 
 def patch_tracking(module: Any, patches: Patches) -> None:
@@ -34,11 +36,11 @@ def patch_timer(module: Any, patches: Patches) -> None:
     """Make steps and phases of what `Timer` times, in coroutines too."""
 
     def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        setattr(timer, _PHASE, tracked.begin(str(timer.message), "global_step"))
+        setattr(timer, _PHASE, _TIMERS.begin(str(timer.message)))
         return function(*args, **kwargs)
 
     def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tracked.end(str(timer.message), timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
+        _TIMERS.end(str(timer.message), timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
         return function(*args, **kwargs)
 
     for begin, end in (("__enter__", "__exit__"), ("__aenter__", "__aexit__")):

@@ -1,4 +1,4 @@
-"""verl: what its `Tracking` gets, and its timers.
+"""verl: what its `Tracking` gets, its timers, and the states of its workers.
 
     otel-rl run -- python -m verl.trainer.main_ppo …
 
@@ -7,6 +7,10 @@ verl's own backends stay as they are. Rows have verl's names at verl's steps; th
 `marked_timer("step", …)` begins a step, whose number is the trainer's `global_steps` and which lasts until the next
 one, so that `testing` is in it; what else is timed are phases: `gen`, `reward`, `old_log_prob`, `adv`, `update_actor` …
 
+Workers and inference servers tell RL-Insight what they are in (`actor_update`, `vllm_generate`): each is a span with
+its lane, RL-Insight installed or not. They are other processes, which join the run as roles where
+`OTEL_RL_RUN_ID` and `OTEL_RL_PROJECT` (verl's `trainer.project_name`) are set.
+
 `main_ppo` runs the trainer in a Ray actor, which must have the variables that `otel-rl run` sets: a Ray that the driver
 starts on this machine hands them on, elsewhere they belong into `runtime_env`. The trainer itself needs GPUs and was
 not run; its tracking and its timers were, called as it calls them.
@@ -14,10 +18,14 @@ not run; its tracking and its timers were, called as it calls them.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import os
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import otel_rl
 from otel_rl.integrations import tracked
+from otel_rl.integrations.patches import harmless
+from otel_rl.integrations.timers import Timers, attribute_of_self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,11 +33,15 @@ if TYPE_CHECKING:
     from otel_rl.integrations.patches import Patches
 
 _ARGUMENTS = ("project_name", "experiment_name", "default_backend", "config")
+_TIMERS = Timers("step", attribute_of_self("global_steps"))
+_ROLES = {"rank": "worker", "replica": "rollout"}
+"""The role of a process by the kind of lane that its states are in."""
 
 
 def patch_tracking(module: Any, patches: Patches) -> None:
-    """Record what goes through every `Tracking`."""
+    """Record what goes through every `Tracking`, and what RL-Insight is told."""
     tracked.patch_tracking(module, patches, dialect="verl", arguments=_ARGUMENTS)
+    _patch_states(module, patches)
 
 
 def patch_timers(module: Any, patches: Patches) -> None:
@@ -43,7 +55,37 @@ def patch_timers(module: Any, patches: Patches) -> None:
             patches.wrap(module, name, timed)
 
 
+def _patch_states(module: Any, patches: Patches) -> None:
+    """Make spans of the states that workers and inference servers tell RL-Insight, whether it is switched on or not."""
+
+    def state(function: Callable[..., Any], cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = str(kwargs.get("state_name", args[0] if args else ""))
+        return _in_state(name, str(kwargs.get("state_lane_id", "")), function(*args, **kwargs))
+
+    if hasattr(module, "RLInsightLogger"):
+        patches.wrap(module, "RLInsightLogger.trace_state", state)
+
+
 @contextmanager
 def _recorded(name: str, timer: Any) -> Iterator[Any]:
-    with tracked.timed(name, "global_steps"), timer as value:
+    with _TIMERS.timed(name), timer as value:
         yield value
+
+
+@contextmanager
+def _in_state(name: str, lane: str, theirs: Any) -> Iterator[None]:
+    span: Any = nullcontext()
+    with harmless("trace_state"):
+        run = otel_rl.current() or _join(lane)
+        if run is not None:
+            span = run.tracer_provider.get_tracer("verl").start_as_current_span(name, attributes={"verl.lane": lane})
+    with span, theirs:
+        yield
+
+
+def _join(lane: str) -> otel_rl.Run | None:
+    """Join the trainer's run from another process, where the environment says which one it is."""
+    if not os.environ.get("OTEL_RL_RUN_ID"):
+        return None
+    role = _ROLES.get(lane.partition("_")[0], "worker")
+    return otel_rl.init(role=role, dialect="verl", quiet=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.exporters import wandb_file
+from tests.exporters import swanlab_file, wandb_file
 from tests.processes import run_python, start_python
 from tests.real_parts import needs
 
@@ -86,6 +86,49 @@ print("otel_rl/loss" in client.get_run(active.info.run_id).data.metrics)
 def test_mlflow(tmp_path: Path) -> None:
     """Each value has its step."""
     assert run_python(_MLFLOW, tmp_path, MLFLOW_DISABLE_TELEMETRY="true").split() == ["True", "True", "True", "False"]
+
+
+_SWANLAB = """
+import time, swanlab
+swanlab.init(project="p", mode="offline", logdir="swanlab")
+if OURS:
+    import otel_rl
+    run = otel_rl.init(dir=".", project="p", exporters=[{"swanlab": {"attach": True}}], quiet=True, hardware=False)
+for n in range(20):
+    if OURS:
+        with run.step(n), run.phase("generate"):
+            time.sleep(0.01)
+        run.log({"loss": 1 / (n + 1)})
+    swanlab.log({"loss": 1 / (n + 1)}, **({"step": 3 * n} if STEPS else {}))
+    time.sleep(0.05)
+if OURS:
+    print("DELIVERED", run.finish(60))
+swanlab.finish()
+"""
+
+
+def points(directory: Path, *, ours: bool, steps: bool) -> dict[str, list[tuple[int, float]]]:
+    """Return what is in SwanLab's own files of a training, name by name."""
+    directory.mkdir()
+    output = run_python(_SWANLAB.replace("OURS", str(ours)).replace("STEPS", str(steps)), directory)
+    assert ("DELIVERED True" in output) == ours
+    found: dict[str, list[tuple[int, float]]] = {}
+    for record in swanlab_file.records(directory):
+        if record.WhichOneof("record_type") == "scalar":
+            found.setdefault(record.scalar.key, []).append((record.scalar.step, record.scalar.value.number))
+    return found
+
+
+@needs("swanlab")
+@pytest.mark.parametrize("steps", [False, True], ids=["counted", "given"])
+def test_swanlab(steps: bool, tmp_path: Path) -> None:
+    """The trainer's points are what they are without us; ours are there once, in order, at our steps."""
+    with_us = points(tmp_path / "with", ours=True, steps=steps)
+    without = points(tmp_path / "without", ours=False, steps=steps)
+
+    assert with_us["loss"] == without["loss"]
+    assert [step for step, _ in with_us["otel_rl/time/generate"]] == list(range(20))
+    assert "otel_rl/loss" not in with_us
 
 
 def test_a_tracker_that_cannot_be_attached_to(tmp_path: Path) -> None:

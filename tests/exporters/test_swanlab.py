@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -15,10 +14,8 @@ from hypothesis import strategies as st
 from otel_rl.export import Params, Row, RunInfo, Table
 from tests.exporters import same_run
 from tests.exporters.exactly import bits
+from tests.exporters.swanlab_file import records
 from tests.real_parts import needs, part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 part("swanlab")
 pytestmark = needs("swanlab")
@@ -26,23 +23,9 @@ pytestmark = needs("swanlab")
 from otel_rl_exporters.swanlab import SwanlabExporter, _mode, _run_id, escape, unescape  # noqa: E402 # where there is SwanLab
 
 
-def records(run: RunInfo) -> Iterator[Any]:
-    """Return what is in the offline files, in their order."""
-    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
-    from swanlab.sdk.internal.core_python.store import DataStoreReader
-
-    for path in sorted(Path(run.directory, "swanlab").glob("run-*/*.swanlab")):
-        reader = DataStoreReader()
-        reader.open(path)
-        for raw in reader:
-            record = Record()
-            record.ParseFromString(raw)
-            yield record
-
-
 def scalars(run: RunInfo) -> dict[str, list[tuple[int, int | bytes]]]:
     found: dict[str, list[tuple[int, int | bytes]]] = {}
-    for record in records(run):
+    for record in records(Path(run.directory)):
         if record.WhichOneof("record_type") == "scalar":
             found.setdefault(record.scalar.key, []).append((record.scalar.step, bits(record.scalar.value.number)))
     return found
@@ -50,7 +33,7 @@ def scalars(run: RunInfo) -> dict[str, list[tuple[int, int | bytes]]]:
 
 def texts(run: RunInfo) -> list[tuple[str, int, str]]:
     found = []
-    for record in records(run):
+    for record in records(Path(run.directory)):
         if record.WhichOneof("record_type") == "media":
             (item,) = record.media.value.items
             (file,) = Path(run.directory, "swanlab").glob(f"run-*/media/text/{item.filename}")
@@ -108,7 +91,7 @@ def test_a_restarted_run_has_the_same_id(run: RunInfo) -> None:
         exporter = SwanlabExporter(run, mode="offline")
         exporter.export([Row(step, 0, {"loss": step / 3})])
         exporter.shutdown()
-    ids = {record.start.id for record in records(run) if record.WhichOneof("record_type") == "start"}
+    ids = {record.start.id for record in records(Path(run.directory)) if record.WhichOneof("record_type") == "start"}
 
     assert ids == {"run-7"}
     assert sorted(scalars(run)["loss"]) == [(3, bits(1.0)), (5, bits(5 / 3))]

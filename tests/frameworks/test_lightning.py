@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 import pytest
 
 from otel_rl.export import Params, Span
-from tests.processes import items_of, rows_of, run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.processes import items_of, rows_of, run
 
 pytestmark = pytest.mark.timeout(200)
-_TRAINER = """
-import torch
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.loggers import CSVLogger
-from torch.utils.data import DataLoader, TensorDataset
-from otel_rl.integrations.lightning import OtelRlCallback, OtelRlLogger
-
-class Module(LightningModule):
-    def __init__(self, lr=0.1):
-        super().__init__()
-        self.save_hyperparameters()
-        self.layer = torch.nn.Linear(4, 1)
-    def training_step(self, batch, index):
-        loss = self.layer(batch[0]).pow(2).mean()
-        self.log("loss", loss)
-        return loss
-    def validation_step(self, batch, index):
-        self.log("val_loss", self.layer(batch[0]).pow(2).mean())
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
-
-torch.manual_seed(1)
-data = DataLoader(TensorDataset(torch.randn(32, 4)), batch_size=4)
-loggers = [CSVLogger("own"), OtelRlLogger(project="p", id="lit", quiet=True, hardware=False)]
-trainer = Trainer(
-    max_epochs=2, logger=loggers, callbacks=[OtelRlCallback()], log_every_n_steps=1, accelerator="cpu",
-    accumulate_grad_batches=2, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
-)
-trainer.fit(Module(), data, data)
-"""
+_SCRIPT = str(Path(__file__).with_name("examples") / "lightning_fit.py")
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where Lightning's own CSV file and the run are."""
     place: Path = tmp_path_factory.mktemp("lightning")
-    run_python(_TRAINER, place)
+    run([sys.executable, _SCRIPT], place)
     return place
 
 

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.export import Params
 from tests.processes import items_of, rows_of, run
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.timeout(280)
-_TRAINER = """
-from types import SimpleNamespace
-from openrlhf.utils.logging_utils import TensorboardLogger
-wandb = SimpleNamespace(key=None, project="p", run_name="ppo", org=None, group=None)
-args = SimpleNamespace(logger=SimpleNamespace(wandb=wandb, tensorboard_dir="own"), seed=7)
-loggers = [TensorboardLogger(args), TensorboardLogger(args)]
-for step in range(1, 5):
-    status = {"policy_loss": step / 7, "timing/generation": 0.5, "kl": None, "generated_samples": ["text", 0.5]}
-    for logger in loggers:
-        logger.log_train(step, status)
-for logger in loggers:
-    logger.log_eval(4, {"gsm8k_pass1": 0.25})
-    logger.close()
-"""
+_SCRIPT = str(Path(__file__).with_name("examples") / "openrlhf_loggers.py")
 
 
 def test_rows_are_what_its_tracker_gets(tmp_path: Path) -> None:
     """Once, at its global steps; its arguments are hyper-parameters."""
     environment = {"OTEL_RL_RUN_ID": "openrlhf", "OTEL_RL_HARDWARE": "false"}
-    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "openrlhf", "--", sys.executable, "-c"]
-    run([*command, _TRAINER], tmp_path, **environment)
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "openrlhf", "--", sys.executable, _SCRIPT]
+    run(command, tmp_path, **environment)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (directory,) = (tmp_path / "runs" / "p").iterdir()

@@ -3,46 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.export import Span
 from tests.processes import items_of, rows_of, run
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.timeout(280)
-_TRAINER = """
-import asyncio
-from skyrl.train.utils.tracking import Tracking
-from skyrl.train.utils.utils import Timer
-
-class Trainer:
-    def __init__(self):
-        self.tracker = Tracking("p", "ppo", "console")
-        self.global_step = 0
-        self.all_timings = {}
-    async def train(self):
-        for self.global_step in range(1, 5):
-            with Timer("step", self.all_timings):
-                async with Timer("generate", self.all_timings):
-                    await asyncio.sleep(0.01)
-                with Timer("train_critic_and_policy", self.all_timings):
-                    with Timer("policy_train", self.all_timings):
-                        pass
-            with Timer("eval", self.all_timings):
-                pass
-            payload = {"reward/avg_pass_at_1": self.global_step / 7}
-            payload |= {f"timing/{name}": seconds for name, seconds in self.all_timings.items()}
-            print("TOLD", payload)
-            self.tracker.log(payload, step=self.global_step, commit=True)
-            self.all_timings = {}
-        self.tracker.finish()
-
-asyncio.run(Trainer().train())
-"""
+_SCRIPT = str(Path(__file__).with_name("examples") / "skyrl_loop.py")
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +19,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, float
     """What a training under `otel-rl run` logged, and where the run is."""
     place: Path = tmp_path_factory.mktemp("skyrl")
     environment = {"OTEL_RL_RUN_ID": "skyrl", "OTEL_RL_HARDWARE": "false"}
-    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "skyrl", "--", sys.executable, "-c"]
-    output = run([*command, _TRAINER], place, **environment)
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "skyrl", "--", sys.executable, _SCRIPT]
+    output = run(command, place, **environment)
     (found,) = (place / "runs" / "p").iterdir()
     return [eval(line[5:]) for line in output.splitlines() if line.startswith("TOLD ")], found
 

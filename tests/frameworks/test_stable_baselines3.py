@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 import pytest
 
 from otel_rl.export import Params, Span
-from tests.processes import items_of, rows_of, run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.processes import items_of, rows_of, run
 
 pytestmark = pytest.mark.timeout(200)
-_TRAINER = """
-from stable_baselines3 import PPO
-from stable_baselines3.common.logger import configure
-from otel_rl.integrations.stable_baselines3 import OtelRlCallback, record
-
-model = PPO("MlpPolicy", "CartPole-v1", n_steps=128, batch_size=64, seed=3, device="cpu")
-model.set_logger(configure("own", ["csv"]))
-writer = record(model, project="p", id="ppo", quiet=True, hardware=False)
-model.learn(640, callback=OtelRlCallback())
-writer.close()
-"""
+_SCRIPT = str(Path(__file__).with_name("examples") / "stable_baselines3_ppo.py")
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where PPO wrote its own CSV file, and the run is."""
     place: Path = tmp_path_factory.mktemp("sb3")
-    run_python(_TRAINER, place)
+    run([sys.executable, _SCRIPT], place)
     return place
 
 

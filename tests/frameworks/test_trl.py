@@ -15,7 +15,7 @@ from tests.real_parts import needs
 
 pytestmark = pytest.mark.timeout(280)
 STEPS = 6
-_SCRIPT = str(Path(__file__).with_name("grpo.py"))
+_SCRIPT = str(Path(__file__).with_name("examples") / "trl_grpo.py")
 _OWN = ("step_time", "_runtime", "_per_second")
 """Parts of names of what TRL measures in seconds."""
 
@@ -157,7 +157,7 @@ def test_opentelemetry_instrument(tmp_path: Path, plain: Trained) -> None:
 _CALLBACK = f"""
 import sys
 sys.path.insert(0, {str(Path(_SCRIPT).parent)!r})
-import grpo, otel_rl
+import trl_grpo as grpo, otel_rl
 from otel_rl.integrations import instrument
 from otel_rl.integrations.trl import OtelRlCallback, record
 one = grpo.trainer(2)
@@ -204,7 +204,7 @@ def test_one_line(tmp_path: Path) -> None:
 _SFT = f"""
 import json, sys
 sys.path.insert(0, {str(Path(_SCRIPT).parent)!r})
-import grpo
+import trl_grpo as grpo
 from datasets import Dataset
 from otel_rl.integrations.trl import OtelRlCallback
 from trl import SFTConfig, SFTTrainer

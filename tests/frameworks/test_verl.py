@@ -4,52 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.export import Params, Span
 from tests.processes import items_of, rows_of, run
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.timeout(280)
-_TRAINER = """
-import time
-from verl.utils.debug import marked_timer
-from verl.utils.tracking import Tracking
-
-class Trainer:
-    def fit(self):
-        logger = Tracking("p", "ppo", ["file", "tensorboard"], {"trainer": {"total_epochs": 2}, "lr": 0.5})
-        self.global_steps = 10  # resumed
-        for _ in range(5):
-            self.global_steps += 1
-            metrics, timing_raw = {}, {}
-            with marked_timer("start_profile", timing_raw):
-                pass
-            with marked_timer("step", timing_raw):
-                with marked_timer("gen", timing_raw, color="red"):
-                    time.sleep(0.02)
-                with marked_timer("reward", timing_raw, color="yellow"):
-                    pass
-                with marked_timer("old_log_prob", timing_raw, color="blue"):
-                    pass
-                with marked_timer("adv", timing_raw, color="brown"):
-                    pass
-                with marked_timer("update_actor", timing_raw, color="red"):
-                    time.sleep(0.01)
-            with marked_timer("testing", timing_raw, color="green"):
-                pass
-            metrics |= {f"timing_s/{name}": seconds for name, seconds in timing_raw.items()}
-            metrics |= {"critic/score/mean": self.global_steps / 7, "actor/pg_loss": -1.5, "note": "text"}
-            metrics.pop("note")
-            logger.log(data=metrics, step=self.global_steps)
-        logger.finish()
-
-Trainer().fit()
-"""
+_SCRIPT = str(Path(__file__).with_name("examples") / "verl_loop.py")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +20,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training under `otel-rl run`, with verl's own file backend."""
     place: Path = tmp_path_factory.mktemp("verl")
     told = {"OTEL_RL_RUN_ID": "verl", "OTEL_RL_HARDWARE": "false", "VERL_FILE_LOGGER_ROOT": "own"}
-    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "verl", "--", sys.executable, "-c", _TRAINER]
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "verl", "--", sys.executable, _SCRIPT]
     run(command, place, **told)
     return place
 
@@ -95,3 +58,52 @@ def test_configuration(directory: Path) -> None:
     (params,) = (item for item in items_of(run_dir(directory)) if isinstance(item, Params))
 
     assert params.values == {"trainer.total_epochs": 2, "lr": 0.5}
+
+
+_WORKERS = """
+import asyncio, subprocess, sys
+from types import SimpleNamespace
+from verl.utils.profiler.profile import DistProfiler
+from verl.utils.tracking import RLInsightLogger, Tracking
+
+class Worker:
+    profiler = SimpleNamespace(rank=3, check_enable=lambda: False)
+    @DistProfiler.annotate(color="red", role="actor_update")
+    def update(self):
+        return "updated"
+
+async def generate():
+    with RLInsightLogger.trace_state("vllm_generate", state_lane_id="replica_1"):
+        await asyncio.sleep(0.01)
+
+async def generate_two():
+    await asyncio.gather(generate(), generate())
+
+what = sys.argv[1] if len(sys.argv) > 1 else "driver"
+if what == "worker":
+    assert Worker().update() == "updated"
+elif what == "server":
+    asyncio.run(generate_two())
+else:
+    logger = Tracking("p", "ppo", "console", {})
+    for name in ("worker", "server"):
+        subprocess.run([sys.executable, __file__, name], check=True)
+    logger.log(data={"loss": 1.0}, step=1)
+    logger.finish()
+"""
+
+
+def test_states_of_workers(tmp_path: Path) -> None:
+    """What workers and inference servers tell RL-Insight are spans of their roles, with their lanes."""
+    script = tmp_path / "states.py"
+    script.write_text(_WORKERS)
+    told = {"OTEL_RL_RUN_ID": "states", "OTEL_RL_PROJECT": "p", "OTEL_RL_HARDWARE": "false"}
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "verl", "--", sys.executable, str(script)]
+    run(command, tmp_path, **told)
+    spans = [item for item in items_of(tmp_path / "runs" / "p" / "states") if isinstance(item, Span)]
+
+    assert sorted((span.name, span.attributes["rl.role"], span.attributes["verl.lane"]) for span in spans) == [
+        ("actor_update", "worker", "rank_3"),
+        ("vllm_generate", "rollout", "replica_1"),
+        ("vllm_generate", "rollout", "replica_1"),
+    ]

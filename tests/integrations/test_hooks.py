@@ -1,6 +1,7 @@
 """Hooks into frameworks that are on no package index: modules with the shape that theirs have, written by the tests.
 
-ROLL: `roll/utils/tracking.py` at e25f5fa; NeMo-RL: `nemo_rl/utils/logger.py` at 0275e75.
+ROLL: `roll/utils/tracking.py` at e25f5fa; NeMo-RL: `nemo_rl/utils/logger.py` at 0275e75, its `timer.py` and
+`grpo_train` at 7ea279a; OpenRLHF: `openrlhf/trainer/ppo_trainer.py` of 0.11.2, which needs CUDA to be imported.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.export import Params
+from otel_rl.export import Params, Span
 from tests.processes import items_of, rows_of, run
 
 if TYPE_CHECKING:
@@ -66,32 +67,125 @@ for step in range(3):
 tracker.finish()
 create_tracker("", {}).log({}, 0)
 """
+_NEMO_TIMER = """
+from contextlib import contextmanager
+
+class Timer:
+    def __init__(self, context=None):
+        self.labels = []
+    @contextmanager
+    def time(self, label, should_log=True):
+        yield
+        self.labels.append(label)
+"""
 _NEMO_TRAINER = """
 from nemo_rl.utils.logger import Logger
+from nemo_rl.utils.timer import Timer
+
+def grpo_train(logger):
+    timer = Timer(context={"worker": "driver"})
+    total_steps = 0
+    while total_steps < 3:
+        with timer.time("total_step_time"):
+            with timer.time("prepare_for_generation/total"):
+                pass
+            with timer.time("generation"):
+                pass
+            with timer.time("policy_training"):
+                pass
+            with timer.time("checkpointing"):
+                pass
+        logger.log_metrics({"loss": total_steps / 7}, total_steps + 1, prefix="train")
+        logger.log_metrics({"total": 0.5}, total_steps + 1, prefix="timing/train", step_finished=True)
+        total_steps += 1
+    print(timer.labels.count("generation"))
+
 logger = Logger({"tensorboard_enabled": True, "wandb": {"project": "p", "name": "grpo"}})
 logger.log_hyperparams({"lr": 0.5})
-for step in range(3):
-    logger.log_metrics({"loss": step / 7}, step, prefix="train")
-    logger.log_metrics({"total": 0.5}, step, prefix="timing/train", step_finished=True)
+grpo_train(logger)
 logger.finish()
+"""
+_OPENRLHF_LOGGER = """
+class TensorboardLogger:
+    def __init__(self, args): pass
+    def log_train(self, global_step, logs_dict): pass
+    def log_eval(self, global_step, logs_dict): pass
+    def close(self): pass
+
+class WandbLogger(TensorboardLogger): pass
+"""
+_OPENRLHF = """
+from openrlhf.utils.logging_utils import TensorboardLogger
+
+class SamplesGenerator:
+    def generate_samples(self, **options):
+        return ["text"], None, 1, False
+
+class RemoteExperienceMaker:
+    def make_experience_batch(self, samples):
+        return samples
+
+class BasePPOTrainer:
+    def __init__(self, args):
+        self.samples_generator = SamplesGenerator()
+        self.experience_maker = RemoteExperienceMaker()
+        self.tensorboard_logger = TensorboardLogger(args)
+    def train_step(self, samples, global_step):
+        self.experience_maker.make_experience_batch(samples)
+        status = self.ppo_train(global_step)
+        self.broadcast_to_vllm()
+        return status, global_step + 1
+    def ppo_train(self, global_steps):
+        return {"policy_loss": global_steps / 7}
+    def broadcast_to_vllm(self): pass
+    def save_logs_and_checkpoints(self, global_step, logs_dict=None, client_states=None):
+        self.tensorboard_logger.log_train(global_step, logs_dict)
+    def evaluate(self, global_step, **options):
+        self.tensorboard_logger.log_eval(global_step, {"pass1": 0.25})
+
+class PPOTrainer(BasePPOTrainer):
+    def fit(self, global_step=0):
+        for _ in range(3):
+            samples, *_ = self.samples_generator.generate_samples(temperature=1.0)
+            status, global_step = self.train_step(samples, global_step)
+            self.save_logs_and_checkpoints(global_step, status, {})
+            if global_step == 3:
+                self.evaluate(global_step)
+        self.tensorboard_logger.close()
+"""
+_OPENRLHF_TRAINER = """
+from types import SimpleNamespace
+from openrlhf.trainer.ppo_trainer import PPOTrainer
+named = SimpleNamespace(key=None, project="p", run_name="ppo")
+PPOTrainer(SimpleNamespace(logger=SimpleNamespace(wandb=named), seed=7)).fit()
 """
 
 
-def train(directory: Path, place: str, module: str, trainer: str) -> str:
-    """Run a trainer under `otel-rl run`, with a module of the framework at its place."""
-    path = directory / place
-    path.parent.mkdir(parents=True)
-    path.write_text(module)
+def train(directory: Path, modules: dict[str, str], trainer: str) -> tuple[str, Path]:
+    """Run a trainer under `otel-rl run`, with modules of the framework at their places; return output and run."""
+    for place, module in modules.items():
+        path = directory / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(module)
     told = {"OTEL_RL_RUN_ID": "run", "OTEL_RL_HARDWARE": "false", "PYTHONPATH": str(directory)}
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c"]
-    return run([*command, trainer], directory, **told)
+    output = run([*command, trainer], directory, **told)
+    (found,) = (directory / "runs" / "p").iterdir()
+    return output, found
+
+
+def phases(directory: Path) -> dict[object, list[object]]:
+    """Return the phases of each step."""
+    spans = [item for item in items_of(directory) if isinstance(item, Span)]
+    roots = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
+    return {n: [s.attributes["rl.phase"] for s in spans if roots.get(s.parent_id) == n] for n in roots.values()}
 
 
 @pytest.mark.parametrize("name", ["stdout", "otel_rl"])
 def test_roll(name: str, tmp_path: Path) -> None:
     """`track_with: otel_rl`, or any other tracker, which gets what it got before."""
-    output = train(tmp_path, "roll/utils/tracking.py", _ROLL, _ROLL_TRAINER.replace("NAME", repr(name)))
-    (directory,) = (tmp_path / "runs" / "p").iterdir()
+    modules = {"roll/utils/tracking.py": _ROLL}
+    output, directory = train(tmp_path, modules, _ROLL_TRAINER.replace("NAME", repr(name)))
     told = "['actor/clipfrac@sum', 'critic/score/mean']"
 
     assert [(row["step"], row["values"]["critic/score/mean"]) for row in rows_of(directory)] == [  # type: ignore[index]
@@ -103,12 +197,29 @@ def test_roll(name: str, tmp_path: Path) -> None:
 
 
 def test_nemo_rl(tmp_path: Path) -> None:
-    """A backend more; the others get what they got before."""
-    output = train(tmp_path, "nemo_rl/utils/logger.py", _NEMO, _NEMO_TRAINER)
-    (directory,) = (tmp_path / "runs" / "p").iterdir()
+    """A backend more, the others get what they got before; what its timer times are steps and phases."""
+    modules = {"nemo_rl/utils/logger.py": _NEMO, "nemo_rl/utils/timer.py": _NEMO_TIMER}
+    output, directory = train(tmp_path, modules, _NEMO_TRAINER)
+    timed = ["prepare_for_generation/total", "generation", "policy_training", "checkpointing"]
 
-    assert [row["values"] for row in rows_of(directory)] == [
-        {"train/loss": step / 7, "timing/train/total": 0.5} for step in range(3)
-    ]
+    rows = {row["step"]: row["values"] for row in rows_of(directory)}
+    assert list(rows) == [1, 2, 3]
+    for step, values in rows.items():
+        told = {"train/loss": (step - 1) / 7, "timing/train/total": 0.5}  # type: ignore[operator]
+        assert {name: values[name] for name in told} == told  # type: ignore[index]
     assert [item.values for item in items_of(directory) if isinstance(item, Params)] == [{"lr": 0.5}]
+    assert phases(directory) == {1: timed, 2: timed, 3: timed}
     assert output.count("TOLD") == 6
+    assert output.split()[-1] == "3"
+
+
+def test_openrlhf(tmp_path: Path) -> None:
+    """Methods of its trainer are phases; evaluation is in the step that it follows."""
+    modules = {"openrlhf/utils/logging_utils.py": _OPENRLHF_LOGGER, "openrlhf/trainer/ppo_trainer.py": _OPENRLHF}
+    _, directory = train(tmp_path, modules, _OPENRLHF_TRAINER)
+    each = ["generate_samples", "make_experience_batch", "ppo_train", "broadcast_to_vllm", "save_logs_and_checkpoints"]
+
+    assert phases(directory) == {1: each, 2: each, 3: [*each, "evaluate"]}
+    assert [(row["step"], row["values"]["train/policy_loss"]) for row in rows_of(directory)] == [  # type: ignore[index]
+        (step + 1, step / 7) for step in range(3)
+    ]

@@ -1,6 +1,6 @@
 """A small GRPO training with TRL, as a user would write it: nothing of otel-rl is in it.
 
-`python grpo.py [STEPS]` writes what the trainer logged to `history.json`.
+`python trl_grpo.py [STEPS]` writes what the trainer logged to `history.json`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=letters, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
 
 
-def model() -> Qwen2ForCausalLM:
+def model(width: int = 32) -> Qwen2ForCausalLM:
     """Return a random transformer of two layers."""
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 2, "num_attention_heads": 2}
     ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=30, num_key_value_heads=2, **shape, **ids))
 
@@ -41,7 +41,7 @@ def vowels(completions: list[str], **_: object) -> list[float]:
     return [float(sum(letter in "aeiou" for letter in text)) for text in completions]
 
 
-def trainer(steps: int, directory: str = "out") -> GRPOTrainer:
+def trainer(steps: int, directory: str = "out", width: int = 32) -> GRPOTrainer:
     """Return a trainer that evaluates and saves every third step."""
     torch.manual_seed(0)
     prompts = Dataset.from_dict({"prompt": ["abc", "xyz", "hello", "grpo"] * 8})
@@ -52,7 +52,7 @@ def trainer(steps: int, directory: str = "out") -> GRPOTrainer:
         directory, max_steps=steps, num_generations=4, max_completion_length=16, **batch, **often, **how
     )
     data = {"train_dataset": prompts, "eval_dataset": prompts.select(range(4)), "processing_class": tokenizer()}
-    return GRPOTrainer(model(), [length, vowels], config, **data)
+    return GRPOTrainer(model(width), [length, vowels], config, **data)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,91 @@
+"""Trainers that time what they do under names, the step among them: verl, SkyRL, NeMo-RL."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import otel_rl
+from otel_rl.integrations.patches import harmless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from otel_rl.phase import Phase
+    from otel_rl.spans import NoSpan
+
+_FRAMES = 8
+
+
+class Timers:
+    """The timers of a framework: each name is a phase, one of them the step.
+
+    The step lasts until the next one begins: trainers validate after their timer of the step has ended. To begin the
+    one that is open changes nothing.
+
+    Args:
+        step: The name under which steps are timed.
+        number: Tells a step's number by the variables of a function that the timer is called in, or of its callers.
+    """
+
+    def __init__(self, step: str, number: Callable[[Mapping[str, Any]], object]) -> None:
+        self._step = step
+        self._number = number
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Record what is timed under a name."""
+        phase = self.begin(name)
+        try:
+            yield
+        except BaseException as error:
+            self.end(name, phase, error)
+            raise
+        self.end(name, phase)
+
+    def begin(self, name: str) -> Phase | NoSpan | None:
+        """Begin what `timed` records; return the phase, if it is one."""
+        with harmless("timer"):
+            run = otel_rl.current()
+            if run is not None and name != self._step:
+                return run.phase(name).__enter__()
+            if run is not None:
+                number = self._number_here()
+                if run.open_step is None or run.open_step.number != number:
+                    end_step()
+                    if number is not None:
+                        run.step(number).__enter__()
+        return None
+
+    def end(self, name: str, phase: Phase | NoSpan | None, error: BaseException | None = None) -> None:
+        """End it."""
+        with harmless("timer"):
+            if phase is not None:
+                phase.__exit__(None if error is None else type(error), error, None)
+        if name == self._step and error is not None:
+            end_step(error)
+
+    def _number_here(self) -> int | None:
+        frame = sys._getframe(1)
+        for _ in range(_FRAMES):
+            if frame.f_back is None:
+                return None
+            frame = frame.f_back
+            number = self._number(frame.f_locals)
+            if isinstance(number, int):
+                return number
+        return None
+
+
+def attribute_of_self(name: str) -> Callable[[Mapping[str, Any]], object]:
+    """Return what finds a step's number in an attribute of the trainer, whose method is being timed."""
+    return lambda variables: getattr(variables.get("self"), name, None)
+
+
+def end_step(error: BaseException | None = None) -> None:
+    """End the step that is open, if there is one."""
+    with harmless("step"):
+        run = otel_rl.current()
+        if run is not None and run.open_step is not None:
+            run.open_step.__exit__(None if error is None else type(error), error, None)
