@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from functools import partial
 from itertools import islice
@@ -80,6 +81,7 @@ class Destination(threading.Thread):
         self._size = int(getattr(factory, "batch_size", 1))
         self._exporter: Exporter | None = None
         self._in_a_row = 0
+        self._complete_at = time.monotonic()
         self.label = name
         self.delivered: Position = self._place.position
         self.taken = self.failures = self.refused = self.lost_batches = 0
@@ -95,6 +97,12 @@ class Destination(threading.Thread):
     def has_everything(self) -> bool:
         """Whether all that is in the outbox was taken."""
         return self.delivered >= self._outbox.end
+
+    def lag(self, now: float) -> float:
+        """Return the seconds since it had everything, as far as calls of this could see; `now` is monotonic."""
+        if self.has_everything:
+            self._complete_at = now
+        return now - self._complete_at
 
     def stop(self) -> None:
         """Give up what is not delivered; it stays in the outbox."""

@@ -67,6 +67,7 @@ class Instruments:
         self._counters: dict[str, metrics.Counter] = {}
         self._of_sources: dict[str, set[tuple[str, Attributes]]] = {}
         self._devices: dict[int, str] = {}
+        self._ranks: set[Attributes] = set()
         self._create()
 
     def show(self, items: Iterable[Item], keeps: Callable[[str], bool] = _no_trace) -> None:
@@ -107,6 +108,9 @@ class Instruments:
         with self._lock:
             for journal in journals:
                 who = _who(journal.started.rank, journal.started.role)
+                if journal.is_rank and who not in self._ranks:  # a counter has to begin before it can rise
+                    self._ranks.add(who)
+                    self._counters[semconv.METRIC_PROCESSES_LOST].add(0, {semconv.RANK: journal.started.rank})
                 if journal.step_ended_at:
                     self._gauges[semconv.METRIC_STEP_LAST_COMPLETED_TIMESTAMP][who] = journal.step_ended_at / 1e9
                 if journal.resident:

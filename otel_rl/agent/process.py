@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_rl import launch, plugins, semconv
-from otel_rl.agent import targets
+from otel_rl.agent import presence, targets
 from otel_rl.agent.derive import Model
 from otel_rl.agent.follow import Follower, forwarded
 from otel_rl.agent.forensics import write_reports
+from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.hardware.sampler import Sampler
 from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.measurements import Measurements
@@ -30,7 +31,7 @@ from otel_rl.agent.state import Checkpoint
 from otel_rl.agent.trackers import TrackerRows
 from otel_rl.cadence import Cadence
 from otel_rl.delivery import Destination
-from otel_rl.directory import Manifest, RunDirectory, write_atomically
+from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
 from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.filters import Filter
 from otel_rl.head import TOKEN_VARIABLE
@@ -95,6 +96,7 @@ class Agent:
         self._trackers = TrackerRows(
             Cadence(how.log_every, how.log_first, how.log_window), Filter(how.metrics), reductions, how.name_limit
         )
+        self._vocabulary = vocabulary
         self._traces = TraceSampler(how.trace_ratio, vocabulary.phase, how.trace_budget)
         if checkpoint is not None and checkpoint.held_since is not None:
             for place, batch in self._outbox.since(checkpoint.held_since):
@@ -202,11 +204,20 @@ class Agent:
     def _show_books(self, now: int) -> None:
         """Show what is added up over all steps; not at each look."""
         if now - self._shown_books_at > _BOOKS_NS:
-            self._shown_books_at = now
-            self._instruments.show_points("ledger", self._reducer.forensics.points(self._reducer.state.journals))
+            self._shown_books_at, journals = now, self._reducer.state.journals
+            self._instruments.show_points("presence", presence.points(journals.values(), self._vocabulary, now))
+            self._instruments.show_points("storage", self._storage())
+            self._instruments.show_points("ledger", self._reducer.forensics.points(journals))
             self._instruments.show_points("stragglers", self._reducer.stragglers.points())
             self._instruments.show_points("goodput", self._reducer.goodput.points())
             self._instruments.show_points("trajectories", self._reducer.consumption.points())
+
+    def _storage(self) -> list[Point]:
+        places = {"journal": self._directory.journals, "outbox": self._directory.outbox}
+        return [
+            Point(semconv.METRIC_TELEMETRY_STORAGE, disk_usage(path), ((semconv.TELEMETRY_FILE, name),))
+            for name, path in places.items()
+        ]
 
     def _show_delivery(self) -> None:
         by_exporter = {d.label: d for d in self._destinations}
@@ -224,6 +235,14 @@ class Agent:
             "lost_between_machines": 0 if self._receiver is None else self._receiver.lost,
         }
         show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, losses)
+        now = time.monotonic()
+        self._instruments.show_points(
+            "delivery",
+            [
+                Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, name),))
+                for name, d in by_exporter.items()
+            ],
+        )
 
     def _may_end(self) -> bool:
         if self.stopped.is_set():

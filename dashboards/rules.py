@@ -1,0 +1,122 @@
+"""Recording and alerting rules for Prometheus, and the runbook, of `alerts.yaml`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import yaml
+
+from dashboards.expressions import promql
+
+RUNBOOK = "https://github.com/otel-rl/otel-rl/blob/main/dashboards/RUNBOOK.md"
+_FILE = Path(__file__).with_name("alerts.yaml")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(r"(?<=[\[ (])(\d+)([smh])(?=[\]) ]|$)")
+_AS_NUMBER = re.compile(r"@seconds\((\w+)\)")
+Series = list[tuple[str, str]]
+
+
+class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"lasts": "for"}):
+    """An alert, its entry of the runbook, and series for which it fires and does not.
+
+    Attributes:
+        name: What it is called.
+        severity: Whether somebody is to be woken.
+        when: PromQL with names of the registry.
+        lasts: For how long that has to be so.
+        summary: One sentence with Prometheus's templates in it.
+        means: What it means.
+        look: What to look at.
+        do: What to do.
+        fires: Series for which it fires.
+        silent: Series for which it stays silent.
+        at: When it fires.
+        silent_at: When it is silent.
+    """
+
+    name: str
+    severity: Literal["critical", "warning"]
+    when: str
+    lasts: str
+    summary: str
+    means: str
+    look: str
+    do: str
+    fires: Series
+    silent: Series
+    at: str = "35m"
+    silent_at: str = ""
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of them: recorded expressions by name, and alerts."""
+
+    record: dict[str, str]
+    alerts: list[Alert]
+
+
+def read() -> Rules:
+    """Return the rules of `alerts.yaml`."""
+    return msgspec.yaml.decode(_FILE.read_bytes(), type=Rules)
+
+
+def prometheus_rules(rules: Rules, faster: int = 1) -> str:
+    """Return the rule file that Prometheus loads.
+
+    Args:
+        rules: What to write.
+        faster: Divides all durations, so that a test need not last for hours.
+    """
+    record = [{"record": name, "expr": _expression(expr, faster)} for name, expr in rules.record.items()]
+    alerts = [_alert(alert, faster) for alert in rules.alerts]
+    groups = [{"name": "otel-rl-recorded", "rules": record}, {"name": "otel-rl", "rules": alerts}]
+    head = "# Made by `python -m dashboards` from dashboards/alerts.yaml.\n"
+    return head + yaml.safe_dump({"groups": groups}, sort_keys=False, width=120, allow_unicode=True)
+
+
+def runbook(rules: Rules) -> str:
+    """Return the runbook, an entry for each alert, whose heading its link goes to."""
+    entries = "".join(
+        f"## {alert.name}\n\n*{alert.severity.capitalize()}.* {alert.means}\n\n"
+        f"**Look at** {alert.look}\n\n**Do** {alert.do}\n\n```\n{_expression(alert.when)}\n```\n\n"
+        for alert in rules.alerts
+    )
+    return (
+        "# Runbook\n\nMade by `python -m dashboards` from `alerts.yaml`: what each alert means, what to look at, what to do.\n"
+        "Names in italics are dashboards and panels.\n\n" + entries.rstrip() + "\n"
+    )
+
+
+def _alert(alert: Alert, faster: int) -> dict[str, object]:
+    return {
+        "alert": alert.name,
+        "expr": _expression(alert.when, faster),
+        "for": _shorter(re.fullmatch(r"(\d+)([smh])", alert.lasts), faster),
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.means,
+            "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
+        },
+    }
+
+
+def _expression(template: str, faster: int = 1) -> str:
+    written = _AS_NUMBER.sub(lambda match: str(_seconds(match[1]) // faster), template)
+    if faster != 1:
+        written = _DURATION.sub(lambda match: _shorter(match, faster), " ".join(written.split()))
+    return promql(written)
+
+
+def _shorter(match: re.Match[str] | None, faster: int) -> str:
+    if match is None:
+        raise ValueError("a duration is a number with s, m or h")
+    seconds = int(match[1]) * _SECONDS[match[2]]
+    return match[0] if faster == 1 else f"{seconds * 1000 // faster}ms"
+
+
+def _seconds(duration: str) -> int:
+    return int(duration[:-1]) * _SECONDS[duration[-1]]

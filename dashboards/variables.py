@@ -1,0 +1,119 @@
+"""What all dashboards have: variables, their filters, annotations, and what some panels need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.expressions import promql
+from otel_rl import semconv
+
+SOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+FILTERS = {semconv.RUN_ID: '=~"$run"', semconv.ROLE: '=~"$role"', semconv.RANK: '=~"$rank"'}
+"""Which series a dashboard shows: each filter goes to the metrics that have the attribute."""
+NEEDS = {
+    "tokens": "Needs a trainer that says how many tokens it works on.",
+    "samples": "Needs a trainer that says how many samples it works on.",
+    "mfu": "Needs `model_parameters` and `peak_flops`.",
+    "evaluation": "Needs evaluations.",
+    "parts": "Needs phases with parts.",
+    "gpu": "Needs a GPU.",
+    "torch_device": "Needs torch on a device.",
+    "statistics": "Needs a trainer that logs more than the mean, or samples.",
+    "components": "Needs a trainer with several reward functions.",
+    "score": "Needs a trainer that logs scores beside rewards.",
+    "groups": "Needs a trainer that tells groups apart.",
+    "clipping": "Needs a trainer that logs what is clipped.",
+    "ratio": "Needs a trainer that logs ratios.",
+    "advantages": "Needs a trainer that logs advantages.",
+    "mismatch": "Needs a trainer that compares engine and trainer.",
+    "truncation": "Needs a trainer that logs what is cut off.",
+    "agents": "Needs environments with turns.",
+    "learning_rate": "Needs a trainer that logs its learning rate.",
+    "nonfinite": "Empty as long as all is finite.",
+    "critic": "Needs a critic.",
+    "asynchronous": "Needs `run.trajectory`, `run.trained`, `run.queue`, or a framework that logs these.",
+    "aborted": "Needs a trainer that logs what is aborted.",
+    "engine": "Needs `engines=` and a Prometheus that follows the target files.",
+    "ranks": "Needs two ranks or more.",
+    "incomplete": "Empty as long as all rows are complete.",
+    "refused": "Empty as long as nothing is refused.",
+    "hardware_failures": "Empty as long as all can be measured.",
+    "unknown_names": "Needs names that no dialect knows.",
+}
+_ALL = ".*"
+_ATTEMPT_OF = '{rl_run_id=~"$run"}'
+
+
+class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A variable of one dashboard: a name, what it is called, where its values come from, and whether it is just one."""
+
+    name: str
+    label: str
+    values: str
+    one: bool = False
+
+
+def of_every_board() -> list[Any]:
+    """Return the variables that all dashboards have."""
+    run = 'max by (@run) (max_over_time(<rl.run.info rl.framework=~"$framework">[$__range]))'
+    run_regex = '/rl_run_id="(?<value>[^"]+)".*rl_run_name="(?<text>[^"]+)"/'
+    return [
+        dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"),
+        dashboard.DatasourceVariable("traces").label("Traces").type("tempo"),
+        _query("framework", "Framework", promql("label_values(<rl.run.info>, rl_framework)")).all_value(_ALL),
+        _query("run", "Run", f"query_result({promql(run)})").regex(run_regex),
+        _query("attempt", "Attempt", f"label_values(rl_run_info{_ATTEMPT_OF}, rl_run_attempt)").all_value(_ALL),
+        _query("role", "Role", f"label_values(rl_phase_duration_seconds_count{_ATTEMPT_OF}, rl_role)").all_value(_ALL),
+        _query("rank", "Rank", f"label_values(rl_phase_duration_seconds_count{_ATTEMPT_OF}, rl_rank)").all_value(_ALL),
+    ]
+
+
+def built(variable: Variable) -> Any:
+    """Return a variable of one dashboard."""
+    made = _query(variable.name, variable.label, promql(variable.values, {semconv.RUN_ID: FILTERS[semconv.RUN_ID]}))
+    return made.include_all(False).multi(False) if variable.one else made.all_value(_ALL)  # noqa: FBT003
+
+
+def _query(name: str, label: str, query: str) -> Any:
+    made = dashboard.QueryVariable(name).label(label).query(query).datasource(SOURCE)
+    made = made.refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(model.VariableSort.ALPHABETICAL_ASC)
+    return made.multi(True).include_all(True)  # noqa: FBT003
+
+
+_ANNOTATIONS = (
+    ("Starts", "green", "<rl.run.started.timestamp> * 1000", "{{rl_run_name}} begins"),
+    (
+        "Evaluations",
+        "blue",
+        'sum by (@run, rl_phase) (increase(<rl.phase.duration:count rl.phase=~".*(eval|valid|testing).*">[$__interval])) > 0',
+        "{{rl_run_name}} {{rl_phase}}",
+    ),
+    (
+        "Checkpoints",
+        "purple",
+        'sum by (@run, rl_phase) (increase(<rl.phase.duration:count rl.phase=~".*(checkpoint|save).*">[$__interval])) > 0',
+        "{{rl_run_name}} {{rl_phase}}",
+    ),
+    ("Hangs", "orange", 'ALERTS{alertname=~"RLPhaseHung|RLStalled", alertstate="firing", rl_run_id=~"$run"}', "{{rl_run_name}} {{rl_phase}}"),
+    ("Crashes", "red", "sum by (@run, rl_rank) (increase(<rl.processes.lost>[$__interval])) > 0", "{{rl_run_name}} rank {{rl_rank}}"),
+)
+
+
+def annotation_queries() -> dict[str, str]:
+    """Return the PromQL of the annotations by their names."""
+    return {name: promql(query, FILTERS) for name, _, query, _ in _ANNOTATIONS}
+
+
+def annotations() -> list[Any]:
+    """Return what is marked on all panels: starts, evaluations, checkpoints, hangs and crashes."""
+    made = []
+    for name, color, query, text in _ANNOTATIONS:
+        one = dashboard.AnnotationQuery().name(name).datasource(SOURCE).enable(True).icon_color(color)  # noqa: FBT003
+        one = one.expr(promql(query, FILTERS)).title_format(name).text_format(text)
+        made.append(one.use_value_for_time(name == "Starts"))
+    return made

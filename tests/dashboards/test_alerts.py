@@ -1,0 +1,64 @@
+"""Each alert fires for the series that it is made for, and stays silent for others, by Prometheus's own tests."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from dashboards import rules
+from tests.real_parts import needs_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = needs_program("promtool")
+_RULES = rules.read()
+_RUN = 'rl_run_id="r", rl_run_name="n"'
+
+
+def promtool(*arguments: str, directory: Path) -> str:
+    done = subprocess.run(["promtool", *arguments], cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def of_a_run(series: str) -> str:
+    name, _, labels = series.partition("{")
+    return f"{name}{{{_RUN}, {labels}" if labels else f"{name}{{{_RUN}}}"
+
+
+def check(alert: rules.Alert, series: rules.Series, at: str, firing: int, directory: Path) -> None:
+    """Let promtool load series and count alerts that fire."""
+    (directory / "rules.yml").write_text(rules.prometheus_rules(_RULES))
+    expression = f'count(ALERTS{{alertname="{alert.name}", alertstate="firing"}}) or vector(0)'
+    expected = {"expr": expression, "eval_time": at, "exp_samples": [{"labels": "{}", "value": firing}]}
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": of_a_run(name), "values": values} for name, values in series],
+        "promql_expr_test": [expected],
+    }
+    told = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [test]}
+    (directory / "test.yml").write_text(yaml.safe_dump(told))
+    promtool("test", "rules", "test.yml", directory=directory)
+
+
+@pytest.mark.parametrize("alert", _RULES.alerts, ids=lambda alert: alert.name)
+def test_it_fires(alert: rules.Alert, tmp_path: Path) -> None:
+    """When it is what it is made for."""
+    check(alert, alert.fires, alert.at, 1, tmp_path)
+
+
+@pytest.mark.parametrize("alert", _RULES.alerts, ids=lambda alert: alert.name)
+def test_it_stays_silent(alert: rules.Alert, tmp_path: Path) -> None:
+    """When it is not."""
+    check(alert, alert.silent, alert.silent_at or alert.at, 0, tmp_path)
+
+
+def test_the_rules_are_well_formed(tmp_path: Path) -> None:
+    """As Prometheus loads them, and faster ones too."""
+    for faster in (1, 60):
+        (tmp_path / "rules.yml").write_text(rules.prometheus_rules(_RULES, faster))
+        assert "SUCCESS" in promtool("check", "rules", "rules.yml", directory=tmp_path)
