@@ -14,7 +14,6 @@ import msgspec
 from grafana_foundation_sdk.builders import bargauge, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.builders.common import ReduceDataOptions, StackingConfig, VizLegendOptions
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models import bargauge as bargauge_model
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 
@@ -115,7 +114,7 @@ def grafana_json(board: Board) -> str:
     built = built.link(_to_the_others())
     for variable in (*variables.of_every_board(), *map(variables.built, board.variables)):
         built = built.with_variable(variable)
-    for annotation in variables.annotations():
+    for annotation in variables.marks():
         built = built.annotation(annotation)
     ids = itertools.count(1)
     top = 0
@@ -126,7 +125,7 @@ def grafana_json(board: Board) -> str:
             built = built.with_panel(_panel(panel).id(next(ids)).grid_pos(place))
             bottom = place.y + place.h
         top = bottom
-    return JSONEncoder(sort_keys=True, indent=2).encode(built.build()) + "\n"
+    return str(JSONEncoder(sort_keys=True, indent=2).encode(built.build())) + "\n"
 
 
 def _placed(panels: list[Panel], top: int) -> Iterator[tuple[Panel, model.GridPos]]:
@@ -153,15 +152,17 @@ def _panel(panel: Panel) -> Any:
         query = prometheus.Dataquery().expr(expression).legend_format(legend or "__auto").ref_id(letter)
         built = built.with_target(query.range() if panel.kind == "timeseries" else query.instant())
     if panel.alert:
-        built = built.links([dashboard.DashboardLink(f"Runbook: {panel.alert}").url(f"{RUNBOOK}#{panel.alert.lower()}")])
+        built = built.links(
+            [dashboard.DashboardLink(f"Runbook: {panel.alert}").url(f"{RUNBOOK}#{panel.alert.lower()}")]
+        )
     return built.data_links([_to_traces()]) if panel.traces else built
 
 
 def _timeseries(panel: Panel) -> Any:
-    built = timeseries.Panel().line_width(1).fill_opacity(30 if panel.stack else 8).span_nulls(False)  # noqa: FBT003
+    built = timeseries.Panel().line_width(1).fill_opacity(30 if panel.stack else 8).span_nulls(False)
     if panel.stack:
         built = built.stacking(StackingConfig().mode(common_model.StackingMode.NORMAL))
-    legend = VizLegendOptions().display_mode(common_model.LegendDisplayMode.LIST).show_legend(True)  # noqa: FBT003
+    legend = VizLegendOptions().display_mode(common_model.LegendDisplayMode.LIST).show_legend(True)
     return built.legend(legend.placement(common_model.LegendPlacement.BOTTOM).calcs(["lastNotNull"]))
 
 
@@ -180,8 +181,8 @@ def _last() -> Any:
 
 
 def _to_the_others() -> Any:
-    link = dashboard.DashboardLink("RL").type(model.DashboardLinkType.DASHBOARDS).tags([_TAG]).as_dropdown(True)  # noqa: FBT003
-    return link.include_vars(True).keep_time(True)  # noqa: FBT003
+    link = dashboard.DashboardLink("RL").type(model.DashboardLinkType.DASHBOARDS).tags([_TAG]).as_dropdown(True)
+    return link.include_vars(True).keep_time(True)
 
 
 def _to_traces() -> Any:

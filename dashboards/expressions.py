@@ -1,8 +1,9 @@
 """PromQL with the registry's names in it.
 
-`<rl.train.kl rl.kl.from="reference">` is the series of a metric with these attributes; `<rl.loop.duration:sum>` is one of
-the series that a histogram has. `@run` are the labels that a run is told by. What is written here is correct for a page
-that Prometheus scrapes, and for metrics that it takes in over OTLP: there a gauge whose unit is 1 is called `…_ratio`.
+`<rl.train.kl rl.kl.from="reference">` is the series of a metric with these attributes; `<rl.loop.duration:sum>` is one
+of the series that a histogram has. `@run` are the labels that a run is told by. What is written here is correct for a
+page that Prometheus scrapes, and for metrics that it takes in over OTLP: there a gauge whose unit is 1 is called
+`…_ratio`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,12 @@ import yaml
 from dashboards.expressions import promql
 
 RUNBOOK = "https://github.com/otel-rl/otel-rl/blob/main/dashboards/RUNBOOK.md"
+_RUNBOOK = """# Runbook
+
+Made by `python -m dashboards` from `alerts.yaml`: what each alert means, what to look at, what to do.
+Names in italics are dashboards and panels.
+
+"""
 _FILE = Path(__file__).with_name("alerts.yaml")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"(?<=[\[ (])(\d+)([smh])(?=[\]) ]|$)")
@@ -84,10 +90,7 @@ def runbook(rules: Rules) -> str:
         f"**Look at** {alert.look}\n\n**Do** {alert.do}\n\n```\n{_expression(alert.when)}\n```\n\n"
         for alert in rules.alerts
     )
-    return (
-        "# Runbook\n\nMade by `python -m dashboards` from `alerts.yaml`: what each alert means, what to look at, what to do.\n"
-        "Names in italics are dashboards and panels.\n\n" + entries.rstrip() + "\n"
-    )
+    return _RUNBOOK + entries.rstrip() + "\n"
 
 
 def _alert(alert: Alert, faster: int) -> dict[str, object]:

@@ -33,6 +33,7 @@ NEEDS = {
     "mismatch": "Needs a trainer that compares engine and trainer.",
     "truncation": "Needs a trainer that logs what is cut off.",
     "agents": "Needs environments with turns.",
+    "gradient": "Needs a trainer that logs it.",
     "learning_rate": "Needs a trainer that logs its learning rate.",
     "nonfinite": "Empty as long as all is finite.",
     "critic": "Needs a critic.",
@@ -50,7 +51,7 @@ _ATTEMPT_OF = '{rl_run_id=~"$run"}'
 
 
 class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A variable of one dashboard: a name, what it is called, where its values come from, and whether it is just one."""
+    """A variable of one dashboard: name, what it is called, where its values come from, whether it is just one."""
 
     name: str
     label: str
@@ -76,44 +77,53 @@ def of_every_board() -> list[Any]:
 def built(variable: Variable) -> Any:
     """Return a variable of one dashboard."""
     made = _query(variable.name, variable.label, promql(variable.values, {semconv.RUN_ID: FILTERS[semconv.RUN_ID]}))
-    return made.include_all(False).multi(False) if variable.one else made.all_value(_ALL)  # noqa: FBT003
+    return made.include_all(False).multi(False) if variable.one else made.all_value(_ALL)
 
 
 def _query(name: str, label: str, query: str) -> Any:
     made = dashboard.QueryVariable(name).label(label).query(query).datasource(SOURCE)
     made = made.refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(model.VariableSort.ALPHABETICAL_ASC)
-    return made.multi(True).include_all(True)  # noqa: FBT003
+    return made.multi(True).include_all(True)
 
 
-_ANNOTATIONS = (
-    ("Starts", "green", "<rl.run.started.timestamp> * 1000", "{{rl_run_name}} begins"),
-    (
-        "Evaluations",
+_MARKS = {
+    "Starts": ("green", "<rl.run.started.timestamp> * 1000", "{{rl_run_name}} begins"),
+    "Evaluations": (
         "blue",
-        'sum by (@run, rl_phase) (increase(<rl.phase.duration:count rl.phase=~".*(eval|valid|testing).*">[$__interval])) > 0',
+        """sum by (@run, rl_phase)
+        (increase(<rl.phase.duration:count rl.phase=~".*(eval|valid|testing).*">[$__interval])) > 0""",
         "{{rl_run_name}} {{rl_phase}}",
     ),
-    (
-        "Checkpoints",
+    "Checkpoints": (
         "purple",
-        'sum by (@run, rl_phase) (increase(<rl.phase.duration:count rl.phase=~".*(checkpoint|save).*">[$__interval])) > 0',
+        """sum by (@run, rl_phase)
+        (increase(<rl.phase.duration:count rl.phase=~".*(checkpoint|save).*">[$__interval])) > 0""",
         "{{rl_run_name}} {{rl_phase}}",
     ),
-    ("Hangs", "orange", 'ALERTS{alertname=~"RLPhaseHung|RLStalled", alertstate="firing", rl_run_id=~"$run"}', "{{rl_run_name}} {{rl_phase}}"),
-    ("Crashes", "red", "sum by (@run, rl_rank) (increase(<rl.processes.lost>[$__interval])) > 0", "{{rl_run_name}} rank {{rl_rank}}"),
-)
+    "Hangs": (
+        "orange",
+        'ALERTS{alertname=~"RLPhaseHung|RLStalled", alertstate="firing", rl_run_id=~"$run"}',
+        "{{rl_run_name}} {{rl_phase}}",
+    ),
+    "Crashes": (
+        "red",
+        "sum by (@run, rl_rank) (increase(<rl.processes.lost>[$__interval])) > 0",
+        "{{rl_run_name}} rank {{rl_rank}}",
+    ),
+}
+"""What is marked on all panels: color, PromQL and text by name."""
 
 
 def annotation_queries() -> dict[str, str]:
     """Return the PromQL of the annotations by their names."""
-    return {name: promql(query, FILTERS) for name, _, query, _ in _ANNOTATIONS}
+    return {name: promql(query, FILTERS) for name, (_, query, _) in _MARKS.items()}
 
 
-def annotations() -> list[Any]:
+def marks() -> list[Any]:
     """Return what is marked on all panels: starts, evaluations, checkpoints, hangs and crashes."""
     made = []
-    for name, color, query, text in _ANNOTATIONS:
-        one = dashboard.AnnotationQuery().name(name).datasource(SOURCE).enable(True).icon_color(color)  # noqa: FBT003
+    for name, (color, query, text) in _MARKS.items():
+        one = dashboard.AnnotationQuery().name(name).datasource(SOURCE).enable(True).icon_color(color)
         one = one.expr(promql(query, FILTERS)).title_format(name).text_format(text)
         made.append(one.use_value_for_time(name == "Starts"))
     return made

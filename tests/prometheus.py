@@ -47,14 +47,18 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def scraping(directory: Path, *targets: str, files: str = "") -> Iterator[Prometheus]:
-    """Start a server that scrapes the targets (`host:port`), and those in files that a pattern names, every second."""
+def scraping(directory: Path, *targets: str, files: str = "", rules: str = "") -> Iterator[Prometheus]:
+    """Start a server that scrapes the targets (`host:port`), and those in files that a pattern names, every second.
+
+    A file of rules is evaluated as often.
+    """
     found = {"file_sd_configs": [{"files": [files], "refresh_interval": "1s"}]} if files else {}
     config, port = directory / "prometheus.yml", free_port()
     config.write_text(
         json.dumps(
             {
-                "global": {"scrape_interval": "1s"},
+                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+                "rule_files": [rules] if rules else [],
                 "scrape_configs": [{"job_name": "otel-rl", "static_configs": [{"targets": list(targets)}], **found}],
             }
         )

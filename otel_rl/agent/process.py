@@ -119,6 +119,8 @@ class Agent:
         ]
         self._last_progress = time.monotonic()
         self._progress: object = None
+        self._lost = sum(journal.lost for journal in self._reducer.state.journals.values())
+        self._stays_until = 0.0
         self._said = AgentStatus()
         self._unsaved: list[Item] = []
         self._disk_failed = False
@@ -248,6 +250,8 @@ class Agent:
         if self.stopped.is_set():
             return True
         now = time.monotonic()
+        if self._lingers(now):
+            return False
         delivered = all(destination.has_everything for destination in self._destinations)
         if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True
@@ -255,6 +259,13 @@ class Agent:
         if progress != self._progress or (self._follower.alive_here and not self._once):
             self._progress, self._last_progress = progress, now
         return now - self._last_progress > self._manifest.idle_timeout
+
+    def _lingers(self, now: float) -> bool:
+        """Tell whether a process was lost so lately that Prometheus may not know of it yet."""
+        lost = sum(journal.lost for journal in self._reducer.state.journals.values())
+        if lost > self._lost:
+            self._lost, self._stays_until = lost, now + self._manifest.agent.linger
+        return self._address is not None and now < self._stays_until
 
     def _end(self) -> bool:
         complete = [destination for destination in self._destinations if destination.has_everything]

@@ -1,0 +1,192 @@
+"""Runs of many kinds under one real Prometheus, and every query of every dashboard asked of it for each of them.
+
+The rules are loaded with all durations a sixtieth of what they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from dashboards import boards, rules, variables
+from otel_rl.directory import RunDirectory
+from tests.agent.hardware import standin
+from tests.dashboards.trainers import CALM, PLAYS
+from tests.processes import start
+from tests.prometheus import scraping
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+    from tests.prometheus import Prometheus
+
+FASTER = 60
+TWO_RANKS = ("verl", "ranks", "slow", "lost")
+_AFTERWARDS = 35.0
+_TRAINERS = str(Path(__file__).with_name("trainers.py"))
+_GRAFANA = {
+    "$__rate_interval": "15s",
+    "$__range": "60s",
+    "$__interval": "15s",
+    "$attempt": ".*",
+    "$framework": ".*",
+    "$role": ".*",
+    "$rank": ".*",
+    "$logged": ".*",
+    "$series": "rl_step_current",
+}
+_ENGINE = b"""# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running 3
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting 1
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc 0.5
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total 100
+"""
+
+
+class Query(NamedTuple):
+    """A query of a dashboard: of which one, of which panel, and what the panel needs."""
+
+    board: str
+    panel: str
+    needs: str
+    expression: str
+
+
+class Watched(NamedTuple):
+    """What Prometheus answered.
+
+    Attributes:
+        series: How many series each query has, by query and run.
+        fired: The runs that each alert fired for; of what has no run, the instance.
+        targets: The files by which Prometheus found the runs.
+    """
+
+    series: dict[tuple[Query, str], int]
+    fired: dict[str, set[str]]
+    targets: list[str]
+
+
+def every_query() -> list[Query]:
+    """Return the queries of all panels and annotations."""
+    found = [
+        Query(name, panel.title, panel.needs, expression)
+        for name, board in boards.boards().items()
+        for row in board.rows
+        for panel in row.panels
+        for expression in boards.queries(panel)
+    ]
+    return found + [
+        Query("annotations", name, "", f"max_over_time(({expression})[90s:1s])")
+        for name, expression in variables.annotation_queries().items()
+    ]
+
+
+def asked(expression: str, run: str) -> str:
+    """Return a query as Grafana asks it, with its variables replaced."""
+    for name, value in {"$run": run, **_GRAFANA}.items():
+        expression = re.sub(re.escape(name) + r"\b", lambda _, value=value: value, expression)  # type: ignore[misc]
+    return expression
+
+
+@contextlib.contextmanager
+def watched(
+    directory: Path, runs: tuple[str, ...] = tuple(PLAYS), lasting: float = CALM + _AFTERWARDS
+) -> Iterator[Prometheus]:
+    """Play runs under a Prometheus, which is yielded when they have lasted so long."""
+    (directory / "rules.yml").write_text(rules.prometheus_rules(rules.read(), FASTER))
+    targets = str(directory / "runs" / ".targets" / "*.json")
+    with engine() as url, scraping(directory, files=targets, rules=str(directory / "rules.yml")) as prometheus:
+        trainers = list(itertools.chain.from_iterable(_start(name, directory, url) for name in runs))
+        began = time.monotonic()
+        try:
+            time.sleep(min(CALM, lasting))
+            if "orphan" in runs and lasting > CALM:
+                _kill_agent(directory / "runs" / "proof", "orphan")
+            time.sleep(max(0.0, began + lasting - time.monotonic()))
+            yield prometheus
+        finally:
+            (directory / "stop").touch()
+            for trainer in trainers:
+                trainer.communicate(timeout=60)
+
+
+def answers(prometheus: Prometheus, directory: Path) -> Watched:
+    """Ask every query for each run, and which alerts fired at any time."""
+    series = {
+        (query, run): _lately(prometheus, asked(query.expression, run)) for query in every_query() for run in PLAYS
+    }
+    fired: dict[str, set[str]] = {}
+    for labels, _ in prometheus.query('max_over_time(ALERTS{alertstate="firing"}[10m])'):
+        fired.setdefault(labels["alertname"], set()).add(labels.get("rl_run_id", labels.get("job", "")))
+    return Watched(series, fired, sorted(path.name for path in (directory / "runs" / ".targets").iterdir()))
+
+
+def _lately(prometheus: Prometheus, expression: str) -> int:
+    """Return how many series a query has now, or else had in the last half minute."""
+    return len(prometheus.query(expression)) or len(prometheus.query(f"max_over_time(({expression})[30s:1s])"))
+
+
+def table(told: Watched) -> str:
+    """Return which queries have data for which runs, as Markdown."""
+    head = f"| dashboard | panel | query | {' | '.join(PLAYS)} |\n|---|---|---|{'---|' * len(PLAYS)}\n"
+    lines = []
+    for (board, panel), queries in itertools.groupby(every_query(), key=lambda query: (query.board, query.panel)):
+        for letter, query in zip("ABCDEFGH", queries, strict=False):
+            cells = ["●" if told.series[query, run] else "" for run in PLAYS]
+            lines.append(f"| {board} | {panel} | {letter} | {' | '.join(cells)} |\n")
+    return head + "".join(lines)
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[str]:
+    """Serve a page with vLLM's names; yield its address."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(_ENGINE)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+
+
+def _start(name: str, directory: Path, engine_url: str) -> Iterator[subprocess.Popen[str]]:
+    environment = {"ENGINE": engine_url, "OTEL_RL_LINGER": "30"}
+    if name == "gpu":
+        environment |= {
+            "LD_LIBRARY_PATH": str(standin.build(directory)),
+            "NVML_STANDIN": "gpus=2;xid=79;watts=700;lost=1;lost_after=3",
+        }
+    ranks = 2 if name in TWO_RANKS else 1
+    for rank in range(ranks):
+        place = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"} if ranks == 2 else {}
+        yield start([sys.executable, _TRAINERS, name], directory, **environment, **place)
+
+
+def _kill_agent(runs: Path, name: str) -> None:
+    (run,) = runs.glob(f"*{name}")
+    status = msgspec.json.decode(RunDirectory(run).status.read_bytes())
+    os.kill(status["pid"], signal.SIGKILL)
