@@ -43,9 +43,11 @@ class Panel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         unit: Grafana's id of the unit.
         show: Its queries: PromQL with names of the registry, and the legend.
         kind: What draws it.
+        legend: Where the names of the series are.
         needs: What a run must have for it to show anything; empty where every run has it.
         alert: The alert that watches it, whose entry of the runbook it links to.
         traces: Whether it links to the traces of steps.
+        names: Whether a number is shown with the name of its series.
         always: Whether a query says which runs it is for by itself.
     """
 
@@ -56,10 +58,12 @@ class Panel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Kind = "timeseries"
     width: int = 8
     height: int = 0
+    legend: Literal["bottom", "right"] = "bottom"
     needs: str = ""
     alert: str = ""
     traces: bool = False
     always: bool = False
+    names: bool = False
     stack: bool = False
     min: float | None = None
     max: float | None = None
@@ -163,12 +167,15 @@ def _timeseries(panel: Panel) -> Any:
     if panel.stack:
         built = built.stacking(StackingConfig().mode(common_model.StackingMode.NORMAL))
     legend = VizLegendOptions().display_mode(common_model.LegendDisplayMode.LIST).show_legend(True)
-    return built.legend(legend.placement(common_model.LegendPlacement.BOTTOM).calcs(["lastNotNull"]))
+    return built.legend(legend.placement(common_model.LegendPlacement(panel.legend)).calcs(["lastNotNull"]))
 
 
-def _stat(_: Panel) -> Any:
+def _stat(panel: Panel) -> Any:
+    mode = common_model.BigValueTextMode
     built = stat.Panel().graph_mode(common_model.BigValueGraphMode.NONE).reduce_options(_last())
-    return built.color_mode(common_model.BigValueColorMode.VALUE).text_mode(common_model.BigValueTextMode.AUTO)
+    return built.color_mode(common_model.BigValueColorMode.VALUE).text_mode(
+        mode.VALUE_AND_NAME if panel.names else mode.AUTO
+    )
 
 
 def _bargauge(_: Panel) -> Any:

@@ -18,6 +18,7 @@ Made by `python -m dashboards` from `alerts.yaml`: what each alert means, what t
 Names in italics are dashboards and panels.
 
 """
+_HEAD = "# Made by `python -m dashboards` from dashboards/alerts.yaml.\n"
 _FILE = Path(__file__).with_name("alerts.yaml")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"(?<=[\[ (])(\d+)([smh])(?=[\]) ]|$)")
@@ -76,11 +77,14 @@ def prometheus_rules(rules: Rules, faster: int = 1) -> str:
         rules: What to write.
         faster: Divides all durations, so that a test need not last for hours.
     """
-    record = [{"record": name, "expr": _expression(expr, faster)} for name, expr in rules.record.items()]
-    alerts = [_alert(alert, faster) for alert in rules.alerts]
-    groups = [{"name": "otel-rl-recorded", "rules": record}, {"name": "otel-rl", "rules": alerts}]
-    head = "# Made by `python -m dashboards` from dashboards/alerts.yaml.\n"
-    return head + yaml.safe_dump({"groups": groups}, sort_keys=False, width=120, allow_unicode=True)
+    return _HEAD + _yaml({"groups": _groups(rules, faster)})
+
+
+def kubernetes_rules(rules: Rules) -> str:
+    """Return the same rules for the Prometheus operator."""
+    metadata = {"name": "otel-rl", "labels": {"app.kubernetes.io/name": "otel-rl"}}
+    rule = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": metadata}
+    return _HEAD + _yaml(rule | {"spec": {"groups": _groups(rules, 1)}})
 
 
 def runbook(rules: Rules) -> str:
@@ -91,6 +95,16 @@ def runbook(rules: Rules) -> str:
         for alert in rules.alerts
     )
     return _RUNBOOK + entries.rstrip() + "\n"
+
+
+def _groups(rules: Rules, faster: int) -> list[dict[str, object]]:
+    record = [{"record": name, "expr": _expression(expr, faster)} for name, expr in rules.record.items()]
+    alerts = [_alert(alert, faster) for alert in rules.alerts]
+    return [{"name": "otel-rl-recorded", "rules": record}, {"name": "otel-rl", "rules": alerts}]
+
+
+def _yaml(content: object) -> str:
+    return yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
 
 
 def _alert(alert: Alert, faster: int) -> dict[str, object]:

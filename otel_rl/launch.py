@@ -124,6 +124,16 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
     return status
 
 
+def end_agents(timeout: float) -> None:
+    """Tell the agents that this process started to end, and wait for them; what they leave stays on disk."""
+    for child in _children:
+        child.terminate()
+    deadline = time.monotonic() + timeout
+    for child in _children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.0, deadline - time.monotonic()))
+
+
 def wait_until_delivered(directory: RunDirectory, journal: str, timeout: float) -> Position | None:
     """Wait until every destination has what `journal` holds; return where in the outbox that ends.
 

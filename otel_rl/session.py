@@ -94,8 +94,11 @@ class Session:
         os.close(self._claim.lock_fd)
 
     def wait_until_delivered(self, timeout: float) -> bool:
-        """Wait until every destination has everything, with a new agent if the old one is gone."""
-        if self.settings.agent == "off":
+        """Wait until every destination has everything, with a new agent if the old one is gone.
+
+        With `agent="off"` somebody else may have started one, such as `otel-rl watch`; if not, there is none to wait for.
+        """
+        if self.settings.agent == "off" and not launch.agent_is_alive(self.directory):
             return False
         deadline = time.monotonic() + timeout
         end = launch.wait_until_delivered(self.directory, self._claim.path.name, 0)

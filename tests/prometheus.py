@@ -20,7 +20,7 @@ class Prometheus:
     """A running server."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
         """Return labels and value of each series of an instant query."""
@@ -42,7 +42,7 @@ class Prometheus:
         return True
 
     def _get(self, path: str, **arguments: str) -> Any:
-        with urllib.request.urlopen(f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}") as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}") as answer:
             return json.load(answer)["data"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -66,5 +67,5 @@ def _serve(host: str, port: int, registry: CollectorRegistry) -> tuple[_Server, 
 
 
 def _shown(host: str) -> str:
-    reachable = "127.0.0.1" if host in ("", "0.0.0.0") else host
+    reachable = socket.gethostname() if host in ("", "0.0.0.0", "::") else host  # for a Prometheus elsewhere
     return f"[{reachable}]" if ":" in reachable else reachable

@@ -32,7 +32,7 @@ from otel_rl.agent.trackers import TrackerRows
 from otel_rl.cadence import Cadence
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
-from otel_rl.export import READER_ENTRY_POINT_GROUP
+from otel_rl.export import READER_ENTRY_POINT_GROUP, Row, Span
 from otel_rl.filters import Filter
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
@@ -165,7 +165,8 @@ class Agent:
             self._receiver.saved()
         if items:
             self._instruments.name_devices(self._reducer.state.labels)
-        self._instruments.show(items, self._traces.keeps)
+        whole = [item for item in items if not (self._sends and isinstance(item, (Row, Span)))]  # rows are the head's
+        self._instruments.show(whole, self._traces.keeps)
         self._instruments.show_trajectories(self._traces.rollouts.take_finished())
         self._show_books(now)
         write_reports(self._directory.path, items)

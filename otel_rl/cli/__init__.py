@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo`, `run`, `agent` and `bridge`."""
+"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge` and `stack`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from otel_rl.agent.process import log_to_stderr, run_agent
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.demo.command import demo
 from otel_rl.cli.run import run
+from otel_rl.cli.stack import stack
+from otel_rl.cli.watch import watch
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,3 +45,5 @@ def agent(run_dir: Path, *, once: bool) -> None:
 main.add_command(bridge)
 main.add_command(demo)
 main.add_command(run)
+main.add_command(stack)
+main.add_command(watch)

@@ -47,14 +47,14 @@ _GRAFANA = {
     "$logged": ".*",
     "$series": "rl_step_current",
 }
-_ENGINE = b"""# TYPE vllm:num_requests_running gauge
+_ENGINE = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running 3
 # TYPE vllm:num_requests_waiting gauge
 vllm:num_requests_waiting 1
 # TYPE vllm:kv_cache_usage_perc gauge
 vllm:kv_cache_usage_perc 0.5
 # TYPE vllm:generation_tokens_total counter
-vllm:generation_tokens_total 100
+vllm:generation_tokens_total {}
 """
 
 
@@ -160,7 +160,7 @@ def engine() -> Iterator[str]:
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(_ENGINE)
+            self.wfile.write(_ENGINE.format(int(time.monotonic() * 700)).encode())
 
         def log_message(self, *_: object) -> None:
             pass

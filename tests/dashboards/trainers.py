@@ -7,6 +7,7 @@ seconds in which all is well.
 from __future__ import annotations
 
 import csv
+import math
 import os
 import signal
 import sys
@@ -31,6 +32,33 @@ DATA = Path(__file__).parents[1] / "data"
 CALM = 40.0
 STEP = 0.4
 HEALTHY = {"reward": 0.5, "kl": 0.02, "entropy": 1.2, "grad_norm": 0.5, "loss": -0.1, "completions/mean_length": 120.0}
+
+
+def learning(n: int) -> dict[str, float]:
+    """Return what TRL logs in step `n` of a training that goes well."""
+    done = 1 - math.exp(-n / 40)
+    return {
+        "reward": 0.2 + 0.6 * done,
+        "reward_std": 0.3 - 0.1 * done,
+        "rewards/accuracy/mean": 0.1 + 0.6 * done,
+        "rewards/format/mean": 0.5 + 0.5 * done,
+        "frac_reward_zero_std": 0.1 + 0.2 * done,
+        "kl": 0.005 + 0.02 * done,
+        "entropy": 1.6 - 0.5 * done,
+        "grad_norm": 0.5 + 0.1 * done,
+        "loss": 0.02 - 0.01 * done,
+        "learning_rate": 1e-6 * max(0.0, 1 - n / 1000),
+        "clip_ratio/low_mean": 0.01 + 0.01 * done,
+        "clip_ratio/high_mean": 0.02 + 0.02 * done,
+        "completions/mean_length": 80 + 60 * done,
+        "completions/max_length": 200 + 50 * done,
+        "completions/clipped_ratio": 0.05,
+        "sampling/sampling_logp_difference/mean": 0.002,
+        "sampling/importance_sampling_ratio/mean": 1.0,
+        "sampling/importance_sampling_ratio/max": 1.5,
+        "num_tokens": 4000.0 * n,
+        "eval_reward": 0.15 + 0.55 * done,
+    }
 
 
 def main(name: str) -> None:
@@ -123,13 +151,14 @@ def diverge(name: str) -> None:
     """Learn, and then fall apart: every number that is watched, and the time of a step."""
     run = begin(name)
     worse = {"reward": -0.5, "kl": 8.0, "entropy": 0.01, "grad_norm": 90.0, "loss": float("nan")}
+    worse |= {"completions/clipped_ratio": 0.9, "completions/mean_length": 250.0, "clip_ratio/high_mean": 0.4}
     for n, seconds, step in steps(run):
         broken = seconds > CALM
         with step:
             with run.phase("generate"):
                 time.sleep(1.0 if broken else 0.05)
-            run.log({**HEALTHY, **(worse if broken else {}), "reward_std": 0.2 + (n % 5) / 100})
-            run.log({"completions/clipped_ratio": 0.9 if broken else 0.05})
+            told = {metric: value + math.sin(n * 1.7) * abs(value) / 20 for metric, value in learning(n).items()}
+            run.log({**told, **(worse if broken else {})})
     run.finish()
 
 

@@ -1,0 +1,211 @@
+"""`otel-rl stack`: Prometheus with the rules, Alertmanager, and what else there is, beside the runs of a directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import msgspec
+
+_HERE = Path(__file__).parents[1]
+_READY_WITHIN_S = 20.0
+
+
+class Server(NamedTuple):
+    """A server of the stack that can run without a container.
+
+    Attributes:
+        programs: What it is called on PATH, the first one that is there.
+        arguments: With `{state}` for the directory of the stack and `{port}` for its port.
+        port: Where it listens, on the loopback.
+        ready: The path that answers when it is ready.
+    """
+
+    programs: tuple[str, ...]
+    arguments: tuple[str, ...]
+    port: int
+    ready: str
+
+
+SERVERS = {
+    "alertmanager": Server(
+        ("alertmanager", "prometheus-alertmanager"),
+        (
+            "--config.file={state}/alertmanager.yml",
+            "--storage.path={state}/alertmanager",
+            "--web.listen-address=127.0.0.1:{port}",
+            "--cluster.listen-address=",
+        ),
+        9093,
+        "/-/ready",
+    ),
+    "prometheus": Server(
+        ("prometheus",),
+        (
+            "--config.file={state}/prometheus.yml",
+            "--storage.tsdb.path={state}/prometheus",
+            "--web.listen-address=127.0.0.1:{port}",
+            "--enable-feature=exemplar-storage",
+        ),
+        9090,
+        "/-/ready",
+    ),
+}
+"""What runs on this machine alone; Grafana, Tempo and the Collector come with the compose file."""
+
+
+@click.group()
+def stack() -> None:
+    """Prometheus, its rules, Alertmanager and the rest, beside the runs of a directory.
+
+    With a container engine it is deploy/compose.yaml, Grafana included; without one the servers that are on PATH, with
+    the same configuration files.
+    """
+
+
+_runs = click.option(
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Where run directories are.",
+)
+
+
+@stack.command()
+@_runs
+@click.option("--local", is_flag=True, help="Use the servers on PATH even if there is a container engine.")
+def up(runs: Path, *, local: bool) -> None:
+    """Start it."""
+    (runs / ".targets").mkdir(parents=True, exist_ok=True)
+    if not local and (compose := _compose(runs)):
+        raise SystemExit(subprocess.run([*compose, "up", "-d"], env=_environment(runs), check=False).returncode)
+    state = prepare(runs)
+    for name, server in SERVERS.items():
+        program = next(filter(None, map(shutil.which, server.programs)), None)
+        if program is None:
+            click.echo(f"{name}: not started, {' or '.join(server.programs)} is not on PATH")
+        elif _is_alive(_pid(state, name)):
+            click.echo(f"{name}: is running, http://127.0.0.1:{server.port}")
+        else:
+            _start(name, server, program, state)
+    click.echo("grafana, tempo, collector: need a container engine; import dashboards/grafana/*.json into any Grafana")
+
+
+@stack.command()
+@_runs
+def down(runs: Path) -> None:
+    """Stop it; what Prometheus has stays."""
+    state = _state(runs)
+    pids = {name: pid for name in SERVERS if _is_alive(pid := _pid(state, name))}
+    for name, pid in pids.items():
+        os.kill(pid, signal.SIGTERM)
+        click.echo(f"{name}: stopped")
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while any(map(_is_alive, pids.values())) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if not pids and (compose := _compose(runs)):
+        raise SystemExit(subprocess.run([*compose, "down"], env=_environment(runs), check=False).returncode)
+
+
+@stack.command()
+@_runs
+def status(runs: Path) -> None:
+    """Tell what runs; 1 if something of it does not."""
+    state = _state(runs)
+    known = {name: server for name, server in SERVERS.items() if _pid(state, name)}
+    if not known and (compose := _compose(runs)):
+        raise SystemExit(subprocess.run([*compose, "ps"], env=_environment(runs), check=False).returncode)
+    ready = {name: _is_alive(_pid(state, name)) and _answers(server) for name, server in known.items()}
+    for name, is_ready in ready.items():
+        click.echo(f"{name}: {'ready' if is_ready else 'not running'}, http://127.0.0.1:{SERVERS[name].port}")
+    if not known:
+        click.echo("nothing was started here")
+    sys.exit(0 if ready and all(ready.values()) else 1)
+
+
+def prepare(runs: Path) -> Path:
+    """Put the configuration where the servers look for it; return that directory."""
+    state, deploy, dashboards = _state(runs), _files("deploy"), _files("dashboards")
+    state.mkdir(parents=True, exist_ok=True)
+    for source in (deploy / "prometheus" / "prometheus.yml", deploy / "alertmanager" / "alertmanager.yml"):
+        shutil.copy(source, state)
+    alertmanagers = [{"targets": [f"127.0.0.1:{SERVERS['alertmanager'].port}"]}]
+    (state / "alertmanagers.json").write_bytes(msgspec.json.encode(alertmanagers))
+    for link, target in (("rules", dashboards / "rules"), ("targets", (runs / ".targets").absolute())):
+        (state / link).unlink(missing_ok=True)
+        (state / link).symlink_to(target)
+    return state
+
+
+def _start(name: str, server: Server, program: str, state: Path) -> None:
+    if _answers(server):
+        raise click.ClickException(f"{name}: something else has port {server.port}")
+    arguments = [argument.format(state=state, port=server.port) for argument in server.arguments]
+    with (state / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            [program, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while not _answers(server):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise click.ClickException(f"{name} did not start; see {state / name}.log")
+        time.sleep(0.1)
+    (state / f"{name}.pid").write_text(str(process.pid))
+    click.echo(f"{name}: http://127.0.0.1:{server.port}")
+
+
+def _state(runs: Path) -> Path:
+    return (runs / ".stack").absolute()
+
+
+def _files(name: str) -> Path:
+    """Return a directory of the distribution: beside the package in a checkout, in it when it is installed."""
+    installed = _HERE / "files" / name
+    return installed if installed.is_dir() else _HERE.parent / name
+
+
+def _compose(runs: Path) -> list[str] | None:
+    """Return the command of a container engine that works here."""
+    for engine in (["docker", "compose"], ["podman", "compose"]):
+        if shutil.which(engine[0]) is None:
+            continue
+        asked = [[engine[0], "info"], [*engine, "version"]]
+        if all(subprocess.run(command, capture_output=True, check=False).returncode == 0 for command in asked):
+            return [*engine, "-p", "otel-rl", "-f", str(_files("deploy") / "compose.yaml")]
+    return None
+
+
+def _environment(runs: Path) -> dict[str, str]:
+    return os.environ | {"RUNS": str(runs.absolute())}
+
+
+def _pid(state: Path, name: str) -> int:
+    try:
+        return int((state / f"{name}.pid").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return pid > 0 and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _answers(server: Server) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{server.ready}", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

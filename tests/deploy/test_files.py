@@ -1,0 +1,154 @@
+"""What is in `deploy/`, as far as it can be checked without the servers that it is for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from dashboards import rules
+from tests.real_parts import needs_program
+
+_DEPLOY = Path(__file__).parents[2] / "deploy"
+_KUBERNETES = _DEPLOY / "kubernetes"
+_OF_OPERATORS = ("PodMonitor", "PrometheusRule")
+
+
+def run(*command: str, **environment: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def resources() -> list[Any]:
+    """Return everything that Kubernetes is given."""
+    files = [path for path in sorted(_KUBERNETES.glob("*.yaml")) if path.name != "kustomization.yaml"]
+    return [one for path in files for one in yaml.safe_load_all(path.read_text())]
+
+
+def containers(resource: Any) -> list[Any]:
+    """Return the containers of a resource with a pod template."""
+    pod = resource.get("spec", {}).get("template", {}).get("spec", {})
+    return [*pod.get("initContainers", []), *pod.get("containers", [])]
+
+
+@needs_program("docker-compose")
+def test_compose() -> None:
+    """The file is valid, every image has a version, and nothing listens beyond this machine."""
+    told = run("docker-compose", "-f", str(_DEPLOY / "compose.yaml"), "config", GRAFANA_PASSWORD="x", RUNS="/runs")
+    services = yaml.safe_load(told)["services"]
+
+    assert set(services) == {"alertmanager", "collector", "grafana", "prometheus", "tempo"}
+    for service in services.values():
+        assert service["image"].partition(":")[2][:1].isdigit() or service["image"].partition(":v")[2]
+        assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", []))
+    assert services["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+
+
+@needs_program("docker-compose")
+def test_compose_wants_a_password() -> None:
+    """There is none by default."""
+    command = ["docker-compose", "-f", str(_DEPLOY / "compose.yaml"), "config"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert "set GRAFANA_PASSWORD" in done.stderr
+
+
+def test_compose_mounts_what_is_there() -> None:
+    """Every file and directory of ours."""
+    services = yaml.safe_load((_DEPLOY / "compose.yaml").read_text())["services"].values()
+    mounted = [volume.partition(":")[0] for service in services for volume in service.get("volumes", [])]
+
+    ours = [place for place in mounted if place.startswith(".")]
+    assert len(ours) >= 6
+    assert [place for place in ours if not (_DEPLOY / place).exists()] == []
+
+
+@needs_program("promtool")
+def test_prometheus(tmp_path: Path) -> None:
+    """Its configuration, with the rules where it looks for them."""
+    shutil.copy(_DEPLOY / "prometheus" / "prometheus.yml", tmp_path)
+    shutil.copy(_DEPLOY / "prometheus" / "alertmanagers.json", tmp_path)
+    shutil.copytree(_DEPLOY.parent / "dashboards" / "rules", tmp_path / "rules")
+    told = run("promtool", "check", "config", str(tmp_path / "prometheus.yml"))
+
+    assert f"{len(rules.read().alerts) + len(rules.read().record)} rules found" in told
+
+
+@needs_program("amtool")
+def test_alertmanager() -> None:
+    """Its configuration; the alerts that it knows by name are there."""
+    path = _DEPLOY / "alertmanager" / "alertmanager.yml"
+    assert "SUCCESS" in run("amtool", "check-config", str(path))
+    names = {alert.name for alert in rules.read().alerts}
+    matchers = [m for rule in yaml.safe_load(path.read_text())["inhibit_rules"] for m in rule["source_matchers"]]
+
+    assert {name for matcher in matchers for name in matcher.split('"')[1].split("|")} <= names
+
+
+@pytest.mark.parametrize("resource", resources(), ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
+def test_kubernetes(resource: Any) -> None:
+    """Kubernetes's own schemas, strictly; for the operators' kinds it is their shape alone."""
+    if resource["kind"] in _OF_OPERATORS:
+        assert resource["apiVersion"] == "monitoring.coreos.com/v1"
+        assert resource["spec"]
+    else:
+        kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_pods_may_do_as_little_as_they_need() -> None:
+    """No root, nothing to write to but volumes, no capabilities; limits of memory for what is ours."""
+    found = [(resource, container) for resource in resources() for container in containers(resource)]
+
+    assert len(found) == 3
+    for resource, container in found:
+        assert resource["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        if container["image"].startswith("otel-rl"):
+            assert container["resources"]["limits"]["memory"]
+
+
+def test_kubernetes_has_the_same_rules() -> None:
+    """As Prometheus elsewhere."""
+    of_kubernetes = yaml.safe_load((_KUBERNETES / "rules.yaml").read_text())["spec"]
+
+    assert of_kubernetes == yaml.safe_load(rules.prometheus_rules(rules.read()))
+
+
+@needs_program("kubectl")
+def test_kustomize() -> None:
+    """It builds, with each dashboard in a ConfigMap that Grafana's sidecar finds."""
+    built = list(yaml.safe_load_all(run("kubectl", "kustomize", str(_KUBERNETES))))
+    maps = [one for one in built if one["kind"] == "ConfigMap"]
+    dashboards = {path.name for path in (_DEPLOY.parent / "dashboards" / "grafana").glob("*.json")}
+
+    assert {name for one in maps for name in one["data"]} == dashboards
+    assert all(one["metadata"]["labels"]["grafana_dashboard"] == "1" for one in maps)
+
+
+def test_slurm() -> None:
+    """Bash can read it, and Slurm's options come before anything else."""
+    script = _DEPLOY / "slurm" / "train.sbatch"
+    run("bash", "-n", str(script))
+    lines = script.read_text().splitlines()
+    options = [n for n, line in enumerate(lines) if line.startswith("#SBATCH ")]
+
+    assert options == list(range(1, len(options) + 1))
+    assert all(line[8:].startswith("--") for line in lines if line.startswith("#SBATCH "))
+
+
+@pytest.mark.parametrize("name", ["gateway", "node", "tail-sampling"])
+def test_collectors(name: str) -> None:
+    """Each pipeline is made of what is configured."""
+    config = yaml.safe_load((_DEPLOY / "collector" / f"{name}.yaml").read_text())
+    for pipeline in config["service"]["pipelines"].values():
+        for kind, parts in pipeline.items():
+            assert set(parts) <= set(config[kind])
+    assert set(config["service"].get("extensions", [])) == set(config.get("extensions", {}))

@@ -1,0 +1,78 @@
+"""`otel-rl stack` with the servers of this machine: rules, targets and alerts arrive where they should."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+import otel_rl
+from otel_rl.cli import main
+from otel_rl.cli.stack import SERVERS
+from tests.collector import free_port, wait_for
+from tests.prometheus import Prometheus
+from tests.real_parts import needs_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [needs_program("prometheus"), needs_program("prometheus-alertmanager"), pytest.mark.timeout(120)]
+
+
+def told(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["stack", *arguments])
+    return result.exit_code, result.output
+
+
+def get(server: str, path: str) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{SERVERS[server].port}{path}") as answer:
+        return json.load(answer)
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The stack on ports of its own, beside the runs of this directory."""
+    for name, server in list(SERVERS.items()):
+        monkeypatch.setitem(SERVERS, name, server._replace(port=free_port()))
+    code, output = told("up", "--local")
+    try:
+        assert code == 0, output
+        yield output
+    finally:
+        told("down")
+
+
+def test_it_watches_the_runs(running: str) -> None:
+    """A run that begins afterwards is found, its rules are evaluated, and Prometheus knows the Alertmanager."""
+    run = otel_rl.init(project="p", id="seen", exporters=["jsonl"], quiet=True, hardware=False)
+    prometheus = Prometheus(f"http://127.0.0.1:{SERVERS['prometheus'].port}")
+    with run.step(0):
+        run.log({"reward": 1.0})
+
+    wait_for(lambda: prometheus.value("rl_run_info"), "the run is not scraped", 60)
+    wait_for(lambda: get("prometheus", "/api/v1/alertmanagers")["data"]["activeAlertmanagers"], "no Alertmanager", 60)
+    groups = get("prometheus", "/api/v1/rules")["data"]["groups"]
+    assert {group["name"] for group in groups} == {"otel-rl", "otel-rl-recorded"}
+    assert "grafana" in running
+
+
+def test_status(running: str) -> None:
+    """It tells what runs, starts nothing twice, and stops what it started."""
+    assert told("status")[0] == 0
+    assert told("up", "--local")[1].count("is running") == 2
+    assert told("down")[1].count("stopped") == 2
+    code, output = told("status")
+    assert (code, output.count("not running")) == (1, 2)
+
+
+def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, running: str) -> None:
+    """Is told, and nothing is started."""
+    (Path("runs") / ".stack" / "prometheus.pid").unlink()
+    code, output = told("up", "--local")
+
+    assert code == 1
+    assert "prometheus: something else has port" in output

@@ -1,0 +1,86 @@
+"""`otel-rl watch`: agents for trainers that start none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl import launch
+from otel_rl.directory import RunDirectory
+from tests.collector import wait_for
+from tests.processes import rows_of, run_python, start
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(120)
+_TRAINER = """
+import os, otel_rl, signal, time
+from otel_rl import launch
+from otel_rl.directory import RunDirectory
+run = otel_rl.init(project="p", id="watched", exporters=["jsonl"], quiet=True, hardware=False)
+for n in range(5):
+    run.log({"reward": n / 7}, step=n)
+for _ in range(300):
+    if WAITS and not launch.agent_is_alive(RunDirectory(run.dir)):
+        time.sleep(0.1)
+if DIES:
+    os.kill(os.getpid(), signal.SIGKILL)
+print(run.finish(30))
+"""
+_OFF = {"OTEL_RL_AGENT": "off", "OTEL_RL_IDLE_TIMEOUT": "2"}
+
+
+def trainer(*, dies: bool = False, waits: bool = False) -> str:
+    """Return a trainer that kills itself at its end, or waits for an agent before it."""
+    return _TRAINER.replace("DIES", str(dies)).replace("WAITS", str(waits))
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = start([sys.executable, "-m", "otel_rl.cli", "watch", "runs", "--every", "0.2"], tmp_path)
+    yield process
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=40)
+
+
+def test_what_a_trainer_records_is_delivered(tmp_path: Path, watching: subprocess.Popen[str]) -> None:
+    """And `finish` knows it, though the agent is not the trainer's."""
+    output = run_python(trainer(waits=True), tmp_path, **_OFF)
+
+    assert output.split() == ["True"]
+    assert [row["step"] for row in rows_of(tmp_path / "runs" / "p" / "watched")] == list(range(5))
+
+
+def test_a_trainer_that_was_killed_before(tmp_path: Path) -> None:
+    """What it left is delivered when somebody watches."""
+    killed = start([sys.executable, "-c", trainer(dies=True)], tmp_path, **_OFF)
+    killed.communicate(timeout=60)
+    process = start([sys.executable, "-m", "otel_rl.cli", "watch", "runs", "--every", "0.2"], tmp_path)
+    directory = tmp_path / "runs" / "p" / "watched"
+    wait_for(lambda: len(rows_of(directory)) == 5, "the rows are not there", 60)
+    wait_for(lambda: not launch.agent_is_alive(RunDirectory(directory)), "the agent does not end", 30)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=40)
+
+    assert errors.count("otel-rl watch:") == 1, errors  # nothing is left to do, so nobody is started again
+
+
+def test_agents_end_with_it(tmp_path: Path, watching: subprocess.Popen[str]) -> None:
+    """A sidecar that is told to end takes the agents along."""
+    script = trainer(waits=True).replace("print(run.finish(30))", "input()")
+    killed = start([sys.executable, "-c", script], tmp_path, **_OFF)
+    directory = tmp_path / "runs" / "p" / "watched"
+    wait_for(lambda: len(rows_of(directory)) >= 4, "the rows are not there", 60)
+    os.kill(watching.pid, signal.SIGTERM)
+    watching.wait(40)
+
+    assert not launch.agent_is_alive(RunDirectory(directory))
+    killed.kill()
+    killed.communicate()
