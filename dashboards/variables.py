@@ -69,8 +69,8 @@ def of_every_board() -> list[Any]:
         _query("framework", "Framework", promql("label_values(<rl.run.info>, rl_framework)")).all_value(_ALL),
         _query("run", "Run", f"query_result({promql(run)})").regex(run_regex),
         _query("attempt", "Attempt", f"label_values(rl_run_info{_ATTEMPT_OF}, rl_run_attempt)").all_value(_ALL),
-        _query("role", "Role", f"label_values(rl_phase_duration_seconds_count{_ATTEMPT_OF}, rl_role)").all_value(_ALL),
-        _query("rank", "Rank", f"label_values(rl_phase_duration_seconds_count{_ATTEMPT_OF}, rl_rank)").all_value(_ALL),
+        _query("role", "Role", f"label_values(rl_rank_phase_time_seconds{_ATTEMPT_OF}, rl_role)").all_value(_ALL),
+        _query("rank", "Rank", f"label_values(rl_rank_phase_time_seconds{_ATTEMPT_OF}, rl_rank)").all_value(_ALL),
     ]
 
 

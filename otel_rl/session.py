@@ -96,7 +96,7 @@ class Session:
     def wait_until_delivered(self, timeout: float) -> bool:
         """Wait until every destination has everything, with a new agent if the old one is gone.
 
-        With `agent="off"` somebody else may have started one, such as `otel-rl watch`; if not, there is none to wait for.
+        With `agent="off"` somebody else may have started one, such as `otel-rl watch`; else there is none to wait for.
         """
         if self.settings.agent == "off" and not launch.agent_is_alive(self.directory):
             return False

@@ -76,8 +76,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         gpu_io: Whether PCIe throughput is measured too, for which the driver takes 20 ms each time.
         engines: URLs of the Prometheus pages of inference servers, such as `http://node1:8000/metrics`: a Prometheus
             that finds this run finds them too.
-        linger: Seconds for which the agent stays after a process was lost, so that Prometheus can see it; without a
-            page for Prometheus it does not.
     """
 
     reduce: dict[str, str | tuple[str, ...]] = {}
@@ -99,7 +97,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_interval: float = 10.0
     gpu_io: bool = False
     engines: tuple[str, ...] = ()
-    linger: float = 60.0
 
 
 class Settings(AgentSettings, frozen=True, kw_only=True):
@@ -308,9 +305,8 @@ def _check_numbers(settings: Settings) -> None:
                 raise SettingsError(f"reduce={{{pattern!r}: {chosen!r}}}: {error}") from None
     if not 0 <= settings.trace_ratio <= 1:
         raise SettingsError(f"trace_ratio={settings.trace_ratio}: must be between 0 and 1")
-    for name in ("trace_budget", "linger"):
-        if getattr(settings, name) < 0:
-            raise SettingsError(f"{name}={getattr(settings, name)}: must not be negative")
+    if settings.trace_budget < 0:
+        raise SettingsError(f"trace_budget={settings.trace_budget}: must not be negative")
     for quantile in settings.quantiles:
         if not 0 <= quantile <= 1:
             raise SettingsError(f"quantiles={settings.quantiles}: {quantile} is not between 0 and 1")

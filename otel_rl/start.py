@@ -54,7 +54,6 @@ def init(
     set_global: bool | None = None,
     quiet: bool | None = None,
     row_deadline: float | None = None,
-    linger: float | None = None,
     idle_timeout: float | None = None,
     journal_limit: int | None = None,
 ) -> Run:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _LAUNCHERS = ("OTEL_", "SLURM_", "OMPI_", "PMIX_", "TORCHELASTIC_")
 _RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TRACEPARENT")
 
-os.environ["OTEL_RL_LINGER"] = "0"  # also for what is not made anew for each test
-
 hypothesis.settings.register_profile("otel-rl", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("otel-rl")
 
@@ -31,7 +29,6 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(os.environ):
         if name.startswith(_LAUNCHERS) or name in _RANKS:
             monkeypatch.delenv(name)
-    monkeypatch.setenv("OTEL_RL_LINGER", "0")
     monkeypatch.chdir(tmp_path)
     yield
     run = otel_rl.current()

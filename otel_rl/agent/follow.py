@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from otel_rl.agent.state import REMOTE
 from otel_rl.claim import is_held
 from otel_rl.export import Recorded
 from otel_rl.journal import START, Position, Reader
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
-REMOTE = "@"
-"""What stands between the name of a journal and the machine that it came from."""
 
 
 class Found(NamedTuple):

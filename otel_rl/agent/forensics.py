@@ -90,10 +90,12 @@ class Forensics:
         return found
 
     def points(self, journals: Mapping[str, Journal]) -> list[Point]:
-        """Return growth by phase, what stays after each phase, and the steps that are left, of all accounts."""
+        """Return growth by phase, what stays after each phase, and the steps that are left, of these processes."""
         found: list[Point] = []
         for account in self.ledger.accounts():
-            journal = journals[account.journal]
+            journal = journals.get(account.journal)
+            if journal is None:
+                continue
             who: dict[str, str | int] = {**where(account, journal), semconv.RANK: journal.started.rank}
             who |= {semconv.ROLE: journal.started.role} if journal.started.role else {}
             found += _by_phase(semconv.METRIC_MEMORY_GROWTH, self.ledger.growth(account), who)

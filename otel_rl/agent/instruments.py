@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.hardware.points import Point
     from otel_rl.agent.state import Journal
-    from otel_rl.export import AttributeValue, Item, RunInfo
+    from otel_rl.export import Item, RunInfo
     from otel_rl.records import DeviceMemory
     from otel_rl.semconv.recognise import Vocabulary
 
@@ -85,22 +85,23 @@ class Instruments:
     def show_phases(self, spans: Iterable[Span]) -> None:
         """Take in phases, as soon as they end: a step may last for long."""
         for span in spans:
-            who = {name: span.attributes[name] for name in (semconv.RANK, semconv.ROLE) if name in span.attributes}
             name = self._vocabulary.phase(str(span.attributes[semconv.PHASE]))
-            phase: dict[str, AttributeValue] = {semconv.PHASE: name, semconv.CLOCK: "host"}
-            phase |= {
-                key: span.attributes[key] for key in (semconv.PHASE_PART, semconv.CLOCK) if key in span.attributes
-            }
-            self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), who | phase)
+            which = _some(span, semconv.ROLE, semconv.PHASE_PART, semconv.CLOCK)
+            phase = {semconv.PHASE: name, semconv.CLOCK: "host", **which}
+            self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), phase)
             if (stage := f"{span.name}.duration") in self._histograms:
-                self._histograms[stage].record(_seconds(span), who)
+                self._histograms[stage].record(_seconds(span), _some(span, semconv.ROLE))
+            if phase[semconv.CLOCK] == "host" and semconv.PHASE_PART not in phase:
+                # One series for each rank: a histogram would be nineteen.
+                who = tuple(sorted({semconv.PHASE: name, **_some(span, semconv.RANK, semconv.ROLE)}.items()))
+                with self._lock:
+                    self._gauges[semconv.METRIC_RANK_PHASE_TIME][who] = _seconds(span)
 
     def show_trajectories(self, decided: Iterable[tuple[Span, bool]]) -> None:
         """Take in trajectories, each with whether its trace was kept."""
         for span, kept in decided:
-            who = {name: span.attributes[name] for name in (semconv.RANK, semconv.ROLE) if name in span.attributes}
             histogram = self._histograms[semconv.METRIC_TRAJECTORY_DURATION]
-            histogram.record(_seconds(span), who, _context(span, kept=kept))
+            histogram.record(_seconds(span), _some(span, semconv.ROLE), _context(span, kept=kept))
 
     def show_journals(self, journals: Iterable[Journal]) -> None:
         """Take in what is known of the processes: when they were heard of, their memory, what they refused."""
@@ -260,6 +261,11 @@ class _Series:
         self.attributes = attributes
         self.factor = factor
         self.row = 0
+
+
+def _some(span: Span, *names: str) -> dict[str, str | int]:
+    """Return those of the span's attributes that it has."""
+    return {name: value for name in names if isinstance(value := span.attributes.get(name), str | int)}
 
 
 def _seconds(span: Span) -> float:

@@ -53,4 +53,4 @@ def _open_phase(journal: Journal, vocabulary: Vocabulary, now: int) -> Point | N
     place: dict[str, str | int] = {semconv.PHASE: vocabulary.phase(span.name), semconv.RANK: journal.started.rank}
     if journal.started.role:
         place[semconv.ROLE] = journal.started.role
-    return Point(semconv.METRIC_PHASE_OPEN_DURATION, max(0, now - span.time) / 1e9, tuple(sorted(place.items())))
+    return Point(semconv.METRIC_PHASE_OPEN_TIME, max(0, now - span.time) / 1e9, tuple(sorted(place.items())))

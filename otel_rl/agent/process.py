@@ -27,12 +27,12 @@ from otel_rl.agent.naming import Reductions
 from otel_rl.agent.receiver import Receiver
 from otel_rl.agent.reduce import Reducer
 from otel_rl.agent.sampling import TraceSampler
-from otel_rl.agent.state import Checkpoint
+from otel_rl.agent.state import REMOTE, Checkpoint
 from otel_rl.agent.trackers import TrackerRows
 from otel_rl.cadence import Cadence
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
-from otel_rl.export import READER_ENTRY_POINT_GROUP, Row, Span
+from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.filters import Filter
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
@@ -42,8 +42,10 @@ from otel_rl.semconv.recognise import Vocabulary
 from otel_rl.stats.statistics import quantile_key
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
 
 logger = logging.getLogger(__name__)
@@ -119,8 +121,6 @@ class Agent:
         ]
         self._last_progress = time.monotonic()
         self._progress: object = None
-        self._lost = sum(journal.lost for journal in self._reducer.state.journals.values())
-        self._stays_until = 0.0
         self._said = AgentStatus()
         self._unsaved: list[Item] = []
         self._disk_failed = False
@@ -165,13 +165,14 @@ class Agent:
             self._receiver.saved()
         if items:
             self._instruments.name_devices(self._reducer.state.labels)
-        whole = [item for item in items if not (self._sends and isinstance(item, (Row, Span)))]  # rows are the head's
-        self._instruments.show(whole, self._traces.keeps)
-        self._instruments.show_trajectories(self._traces.rollouts.take_finished())
-        self._show_books(now)
+        if not self._sends:  # what is of the run as a whole is on the head's page, and nowhere else
+            self._instruments.show(items, self._traces.keeps)
+            self._instruments.show_trajectories(self._traces.rollouts.take_finished())
+        own = {name: one for name, one in self._reducer.state.journals.items() if REMOTE not in name}
+        self._show_books(own, now)
         write_reports(self._directory.path, items)
         self._instruments.show_phases(self._reducer.take_phases())
-        self._instruments.show_journals(self._reducer.state.journals.values())
+        self._instruments.show_journals(own.values())
         self._show_delivery()
         return bool(found or items)
 
@@ -204,16 +205,17 @@ class Agent:
         over = self._reducer.state.journals[name].over
         return over and name not in self._finished and not self._reducer.has_open(name)
 
-    def _show_books(self, now: int) -> None:
-        """Show what is added up over all steps; not at each look."""
+    def _show_books(self, own: Mapping[str, Journal], now: int) -> None:
+        """Show what is added up over all steps, and what is so now of this machine's processes; not at each look."""
         if now - self._shown_books_at > _BOOKS_NS:
-            self._shown_books_at, journals = now, self._reducer.state.journals
-            self._instruments.show_points("presence", presence.points(journals.values(), self._vocabulary, now))
+            self._shown_books_at = now
+            self._instruments.show_points("presence", presence.points(own.values(), self._vocabulary, now))
             self._instruments.show_points("storage", self._storage())
-            self._instruments.show_points("ledger", self._reducer.forensics.points(journals))
-            self._instruments.show_points("stragglers", self._reducer.stragglers.points())
-            self._instruments.show_points("goodput", self._reducer.goodput.points())
-            self._instruments.show_points("trajectories", self._reducer.consumption.points())
+            self._instruments.show_points("ledger", self._reducer.forensics.points(own))
+            if not self._sends:
+                self._instruments.show_points("stragglers", self._reducer.stragglers.points())
+                self._instruments.show_points("goodput", self._reducer.goodput.points())
+                self._instruments.show_points("trajectories", self._reducer.consumption.points())
 
     def _storage(self) -> list[Point]:
         places = {"journal": self._directory.journals, "outbox": self._directory.outbox}
@@ -251,8 +253,6 @@ class Agent:
         if self.stopped.is_set():
             return True
         now = time.monotonic()
-        if self._lingers(now):
-            return False
         delivered = all(destination.has_everything for destination in self._destinations)
         if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True
@@ -260,13 +260,6 @@ class Agent:
         if progress != self._progress or (self._follower.alive_here and not self._once):
             self._progress, self._last_progress = progress, now
         return now - self._last_progress > self._manifest.idle_timeout
-
-    def _lingers(self, now: float) -> bool:
-        """Tell whether a process was lost so lately that Prometheus may not know of it yet."""
-        lost = sum(journal.lost for journal in self._reducer.state.journals.values())
-        if lost > self._lost:
-            self._lost, self._stays_until = lost, now + self._manifest.agent.linger
-        return self._address is not None and now < self._stays_until
 
     def _end(self) -> bool:
         complete = [destination for destination in self._destinations if destination.has_everything]

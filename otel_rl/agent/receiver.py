@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from otel_rl.agent.follow import REMOTE
+from otel_rl.agent.state import REMOTE
 from otel_rl.bridge import decode
 from otel_rl.bridge.http import HttpServer
 from otel_rl.bridge.receive import metrics_refused, response

@@ -12,6 +12,8 @@ from otel_rl.records import Consumed, DeviceMemory, DeviceSeen, SpanStarted, Sta
 from otel_rl.stats.pool import Pool
 
 Number = int | float
+REMOTE = "@"
+"""What stands between the name of a journal and the machine that it came from."""
 
 
 class OpenPhase(msgspec.Struct):

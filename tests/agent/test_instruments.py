@@ -151,3 +151,23 @@ def test_late_and_incomplete_rows_are_counted() -> None:
 
     assert points(reader, "rl.telemetry.late") == {(): 2}
     assert points(reader, "rl.telemetry.incomplete") == {(): 1}
+
+
+def test_phases_of_a_rank_are_one_series_each() -> None:
+    """How long it took the last time; the histogram is of all ranks, since it would be nineteen series for each."""
+    shown, reader = instruments()
+    for rank, seconds in ((0, 1), (0, 2), (1, 4)):
+        told = {"rl.phase": "generate", "rl.rank": rank}
+        shown.show_phases([Span("generate", "", "", "", 0, seconds * 10**9, told)])
+
+    assert points(reader, "rl.rank.phase.time") == {("generate", 0): 2.0, ("generate", 1): 4.0}
+    (histogram,) = data_points(reader, "rl.phase.duration")
+    assert (histogram.count, histogram.sum) == (3, 7.0)
+
+
+def test_a_counter_of_lost_ranks_begins_with_0() -> None:
+    """Prometheus sees a rise only where there was a value before."""
+    shown, reader = instruments()
+    shown.show_journals([journal(0), journal(1)])
+
+    assert points(reader, "rl.processes.lost") == {(0,): 0}

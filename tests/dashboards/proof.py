@@ -174,7 +174,7 @@ def engine() -> Iterator[str]:
 
 
 def _start(name: str, directory: Path, engine_url: str) -> Iterator[subprocess.Popen[str]]:
-    environment = {"ENGINE": engine_url, "OTEL_RL_LINGER": "30"}
+    environment = {"ENGINE": engine_url}
     if name == "gpu":
         environment |= {
             "LD_LIBRARY_PATH": str(standin.build(directory)),
