@@ -18,6 +18,7 @@ _BENCHMARKS = {
     "destinations": "benchmarks.destination_cost",
     "agent": "benchmarks.agent_cost",
     "scale": "benchmarks.scale_cost",
+    "cardinality": "benchmarks.cardinality",
     "collectives": "benchmarks.collective_cost",
     "stopped": "benchmarks.stopped_rank",
     "trl": "benchmarks.trl_cost",

@@ -41,13 +41,12 @@ def measure() -> list[Table]:
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         rows = pool.starmap(_row, _RANKS, chunksize=1)
     columns = ["ranks of one agent", "agent CPU ms", "CPU µs a rank", "records/s", "checkpoint KB", "memory MB"]
-    columns += ["outbox KB", "series"]
+    columns += ["outbox KB"]
     note = (
         f"A step of {_METRICS} floats and {len(PHASES)} phases on every rank: {_journaled()} bytes in its journal, and "
         f"{_sent()} from machine to machine, as OTLP and compressed. An agent has the ranks of one machine, mostly "
         "eight; the head has all of them, and the rows show that it is linear. The checkpoint is the largest there "
-        "is, before the step is closed; memory is what it takes at most beyond an agent that has nothing to do. Series "
-        "are those of the page that Prometheus reads, histograms as one each."
+        "is, before the step is closed; memory is what it takes at most beyond an agent that has nothing to do."
     )
     return [Table("One step", columns, rows, note)]
 
@@ -92,7 +91,7 @@ def _row(ranks: int, steps: int) -> list[Cell]:
     cpu = sorted(took[1:])[len(took[1:]) // 2]
     speed = ranks * len(list(records(0, 1))) / cpu
     memory = (_memory() - before) / 1e6
-    return [ranks, cpu * 1e3, cpu * 1e6 / ranks, speed, checkpoint / 1e3, memory, outbox / steps / 1e3, _series(reader)]
+    return [ranks, cpu * 1e3, cpu * 1e6 / ranks, speed, checkpoint / 1e3, memory, outbox / steps / 1e3]
 
 
 def _memory() -> int:
@@ -108,9 +107,3 @@ def _sent() -> int:
     recorded = Recorded("rank0.attempt0", 0, tuple(map(_encode, records(0, 1))))
     readable = [ReadableLogRecord(event, Resource({}), InstrumentationScope("otel_rl")) for event in events(recorded)]
     return len(gzip.compress(encode_logs(readable).SerializeToString()))
-
-
-def _series(reader: InMemoryMetricReader) -> int:
-    data = reader.get_metrics_data()
-    metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
-    return sum(len(metric.data.data_points) for metric in metrics)

@@ -1,0 +1,82 @@
+"""How many series a run has in Prometheus, counted on pages, run with `python -m benchmarks cardinality`."""
+
+from __future__ import annotations
+
+import os
+import time
+import urllib.request
+
+from benchmarks.scale_cost import PHASES, records
+from benchmarks.tables import Cell, Table
+from otel_rl.agent import presence
+from otel_rl.agent.derive import Model
+from otel_rl.agent.hardware.sampler import Sampler, Watched
+from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.naming import Reductions
+from otel_rl.agent.reduce import Reducer
+from otel_rl.export import RunInfo
+from otel_rl.records import Started
+from otel_rl.semconv.recognise import Vocabulary
+from otel_rl_exporters.prometheus import PrometheusReader
+
+_LOCAL = 8
+_WORLDS = (1, 8, 64, 1024)
+
+
+def measure() -> list[Table]:
+    """Return the series of runs of 1 to 1,024 ranks, with eight ranks on a machine."""
+    head, other = page(min(_LOCAL, max(_WORLDS)), is_head=True), page(_LOCAL, is_head=False)
+    rows: list[list[Cell]] = []
+    for world in _WORLDS:
+        machines = -(-world // _LOCAL)
+        of_head = page(world, is_head=True) if world < _LOCAL else head
+        rows.append([world, machines, of_head, other if machines > 1 else 0, of_head + (machines - 1) * other])
+    each = (page(_LOCAL, is_head=False) - page(1, is_head=False)) / (_LOCAL - 1)
+    note = (
+        f"Counted on the pages of agents of machines with {_LOCAL} ranks: 200 names that no dialect knows, "
+        f"{len(PHASES)} phases, two of them stages, two destinations, the host without GPUs. Each rank adds "
+        f"{each:.0f}; a GPU has 17 (with a stand-in for NVML), and one more for each phase."
+    )
+    return [Table("Series in Prometheus", ["ranks", "machines", "head", "each other", "all"], rows, note)]
+
+
+def page(ranks: int, *, is_head: bool) -> int:
+    """Return how many series the page of a machine with so many ranks has."""
+    vocabulary = Vocabulary("verl")
+    reducer = Reducer("run", Reductions({}, vocabulary.read), vocabulary, Model(), 10.0)
+    reader = PrometheusReader(RunInfo("run", "p", "n", "."), port=19464)
+    instruments = Instruments(RunInfo("run", "p", "n", "."), [reader.reader], vocabulary)
+    started = [Started("run", 0, rank, ranks, ranks, "", 1, "host", 4096, 0) for rank in range(ranks)]
+    reducer.feed([(f"rank{one.rank}", one) for one in started])
+    for step in range(25):
+        items = reducer.feed([(f"rank{rank}", one) for rank in range(ranks) for one in records(rank, step)])
+        if is_head:
+            instruments.show(items)
+        instruments.show_phases(reducer.take_phases())
+    journals = reducer.state.journals
+    instruments.show_journals(journals.values())
+    instruments.show_points("presence", presence.points(journals.values(), vocabulary, time.time_ns()))
+    instruments.show_points("ledger", reducer.forensics.points(journals))
+    if is_head:
+        instruments.show_points("stragglers", reducer.stragglers.points())
+        instruments.show_points("goodput", reducer.goodput.points())
+    for name in ("delivered", "failures"):
+        instruments.show_totals(f"rl.telemetry.{name}", "rl.exporter", {"jsonl": 1, "wandb": 1})
+    instruments.show_totals("rl.telemetry.dropped", "error.type", dict.fromkeys("abcdefghi", 0))
+    _show_machine(instruments, ranks)
+    with urllib.request.urlopen(str(reader.address)) as answer:
+        lines = answer.read().decode().splitlines()
+    reader.shutdown()
+    instruments.shutdown(1)
+    return sum(not line.startswith("#") for line in lines)
+
+
+def _show_machine(instruments: Instruments, ranks: int) -> None:
+    """Measure this machine twice, each rank being this process: rates need two."""
+    sampler = Sampler(0.2)
+    sampler.watch([Watched(os.getpid(), rank, "", None, time.time_ns()) for rank in range(ranks)])
+    sampler.start()
+    time.sleep(1.5)
+    for sample in sampler.take():
+        instruments.show_points(sample.source, sample.points)
+    sampler.stop()
