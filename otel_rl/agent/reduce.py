@@ -167,7 +167,8 @@ class Reducer:
         sizes = (one.started.world_size if self._whole_world else one.started.local_world_size for one in ranks)
         expected = max(sizes, default=0)
         begun = sum(journal.takes_part or journal.over for journal in ranks)
-        if begun >= expected or all(journal.over for journal in journals):
+        may_come = self._whole_world and len(ranks) < expected  # a machine that is slow to begin, or to be heard of
+        if begun >= expected or (not may_come and all(journal.over for journal in journals)):
             return False
         first = min(journal.started.time for journal in journals)
         return max(journal.last_time for journal in journals) - first <= self._deadline

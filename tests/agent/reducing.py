@@ -29,11 +29,12 @@ def reducing(
     dialect: str = "auto",
     quantiles: Sequence[str] = (),
     model: Model | None = None,
+    whole_world: bool = False,
 ) -> Reducer:
     """Return a reducer that waits 10 s for the ranks."""
     vocabulary = Vocabulary(dialect)
     reductions = Reductions(patterns or {}, vocabulary.read, quantiles)
-    return Reducer("run", reductions, vocabulary, model or Model(), 10, state)
+    return Reducer("run", reductions, vocabulary, model or Model(), 10, state, whole_world=whole_world)
 
 
 def started(rank: int = 0, *, attempt: int = 0, local: int = 1, role: str = "") -> Started:

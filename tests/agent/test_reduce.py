@@ -219,3 +219,17 @@ def test_one_rank_logs_an_extra_key_and_one_is_dead() -> None:
     assert [row for row in rows(early) if row.step == 1] == []
     assert row.missing_ranks == (3,)
     assert (row.values["loss"], row.values["completions/clipped"]) == (1.0, 1.0)
+
+
+def test_ranks_of_another_machine_that_are_heard_of_late() -> None:
+    """The head waits for them, though all ranks of its own machine have finished; not longer than the deadline."""
+    quick = [*step(0, 0, logged(0, loss=1.0)), Finished(3 * S)]
+    slow = [*step(0, S, logged(0, loss=3.0)), Finished(4 * S)]
+    head, alone = reducing(whole_world=True), reducing(whole_world=True)
+    early = [feed(each, "rank0", started(0, local=2), *quick) + each.tick(5 * S) for each in (head, alone)]
+    late = feed(head, "rank1@other", started(1, local=2), *slow)
+
+    assert [rows(items) for items in early] == [[], []]
+    assert [row.values["loss"] for row in rows(late)] == [2.0]
+    assert [row.values["loss"] for row in rows(alone.tick(60 * S))] == [1.0]
+    assert (head.is_finished, alone.is_finished) == (True, False)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FASTER = 60
 TWO_RANKS = ("verl", "ranks", "slow", "lost")
-_AFTERWARDS = 35.0
+_AFTERWARDS = 32.0
 _TRAINERS = str(Path(__file__).with_name("trainers.py"))
 _GRAFANA = {
     "$__rate_interval": "15s",
@@ -137,8 +137,8 @@ def answers(prometheus: Prometheus, directory: Path) -> Watched:
 
 
 def _lately(prometheus: Prometheus, expression: str) -> int:
-    """Return how many series a query has now, or else had in the last half minute."""
-    return len(prometheus.query(expression)) or len(prometheus.query(f"max_over_time(({expression})[30s:1s])"))
+    """Return how many series a query has now, or else had in the last ten seconds."""
+    return len(prometheus.query(expression)) or len(prometheus.query(f"max_over_time(({expression})[10s:1s])"))
 
 
 def table(told: Watched) -> str:

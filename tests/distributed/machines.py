@@ -112,7 +112,8 @@ class Cluster:
     def check(self) -> None:
         """Each step is there once, with what all ranks of all machines logged, to the last digit."""
         rows = self.rows
-        assert [row["step"] for row in rows] == list(range(self.steps))
+        steps = [row["step"] for row in rows]
+        assert steps == list(range(self.steps)), steps
         for row in rows:
             pooled = [float(row["step"] + r) for rank in self.world for r in range(rank + 1)]
             assert row["values"]["reward/count"] == len(pooled)
