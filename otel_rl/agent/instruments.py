@@ -195,8 +195,9 @@ class Instruments:
             self._rows += 1
             for name, value in row.values.items():
                 series = self._series.get(name) or self._resolve(name)
-                if series is not None and series.row != self._rows:
-                    series.row = self._rows
+                newer = series is not None and (row.attempt, row.step) >= series.at  # a late row is not the latest view
+                if series is not None and newer and series.row != self._rows:
+                    series.row, series.at = self._rows, (row.attempt, row.step)
                     series.table[series.attributes] = value * series.factor
         if row.late:
             self._counters[semconv.METRIC_TELEMETRY_LATE].add(len(row.values))
@@ -254,13 +255,14 @@ class _Series:
     That is the trainer's own name, before what is derived.
     """
 
-    __slots__ = ("attributes", "factor", "row", "table")
+    __slots__ = ("at", "attributes", "factor", "row", "table")
 
     def __init__(self, table: dict[Attributes, float], attributes: Attributes, factor: float) -> None:
         self.table = table
         self.attributes = attributes
         self.factor = factor
         self.row = 0
+        self.at = (-1, -1)
 
 
 def _some(span: Span, *names: str) -> dict[str, str | int]:

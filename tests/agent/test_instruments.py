@@ -171,3 +171,14 @@ def test_a_counter_of_lost_ranks_begins_with_0() -> None:
     shown.show_journals([journal(0), journal(1)])
 
     assert points(reader, "rl.processes.lost") == {(0,): 0}
+
+
+def test_a_late_row_is_not_the_latest_view() -> None:
+    """A value of an earlier step shows only where no later one has; another attempt may begin at an earlier step."""
+    shown, reader = instruments()
+    shown.show([Row(7, 0, {"x": 0.5}), Row(3, 0, {"x": 9.0, "seldom": 1.0}, late=True)])
+    late = points(reader, "rl.metric")
+    shown.show([Row(2, 0, {"x": 0.25}, attempt=1)])
+
+    assert late == {("x",): 0.5, ("seldom",): 1.0}
+    assert points(reader, "rl.metric")["x",] == 0.25

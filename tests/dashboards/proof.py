@@ -137,8 +137,8 @@ def answers(prometheus: Prometheus, directory: Path) -> Watched:
 
 
 def _lately(prometheus: Prometheus, expression: str) -> int:
-    """Return how many series a query has now, or else had in the last ten seconds."""
-    return len(prometheus.query(expression)) or len(prometheus.query(f"max_over_time(({expression})[10s:1s])"))
+    """Return how many series a query has now, or else had in the last quarter of a minute."""
+    return len(prometheus.query(expression)) or len(prometheus.query(f"max_over_time(({expression})[15s:1s])"))
 
 
 def table(told: Watched) -> str:

@@ -125,7 +125,7 @@ def plays_ranks(rank_is_slow: bool = False, rank_dies: bool = False) -> Callable
         for _, seconds, step in steps(run):
             with step:
                 with run.phase("generate"):
-                    time.sleep(0.05)
+                    time.sleep(0.15)
                 with run.phase("train_step"):
                     time.sleep(0.2 if last and rank_is_slow else 0.1)
                 run.log(HEALTHY)
@@ -141,6 +141,7 @@ def stall(name: str) -> None:
     run = begin(name)
     for _, seconds, step in steps(run):
         with step, run.phase("generate"):
+            time.sleep(0.1)
             run.log(HEALTHY)
             while seconds > CALM and not Path("stop").exists():
                 time.sleep(0.2)
@@ -172,7 +173,7 @@ def play_gpu(name: str) -> None:
         with step:
             with run.phase("generate"):
                 device.hold(20)
-                time.sleep(0.05)
+                time.sleep(0.15)
             with run.phase("train_step") as phase:
                 with phase.onload():
                     device.hold(39.7 if seconds > CALM else 30)
@@ -210,6 +211,7 @@ def play_asynchronous(name: str) -> None:
                 trajectory.rewarded(each / 4)
             tickets.append(trajectory.ticket())
         with step:
+            time.sleep(0.1)
             run.queue("experience", depth=n % 5, waited=0.01)
             run.trained(tickets[:3], policy_version=n)
             run.dropped(tickets[3:], reason="stale", policy_version=n)
@@ -222,6 +224,7 @@ def play_telemetry(name: str) -> None:
     run = begin(name, exporters=["jsonl", "otlp_logs"], name_limit=12)
     for n, seconds, step in steps(run):
         with step:
+            time.sleep(0.1)
             run.log(HEALTHY)
             if seconds > CALM:
                 run.log({"loss": "no number", f"id/{n}": 1.0})
@@ -230,11 +233,9 @@ def play_telemetry(name: str) -> None:
 
 
 PLAYS: dict[str, Callable[[str], None]] = {
-    "trl": plays_names_of("trl", {"_generate": 0.05, "_calculate_rewards": 0.02, "optimizer_step": 0.05}),
-    "verl": plays_names_of("verl", {"gen": 0.05, "reward": 0.02, "update_actor": 0.05, "update_weights": 0.01}),
-    "roll": plays_names_of(
-        "roll", {"generate": 0.05, "compute_rewards": 0.02, "train_step": 0.05, "model_update": 0.01}
-    ),
+    "trl": plays_names_of("trl", {"_generate": 0.2, "_calculate_rewards": 0.02, "optimizer_step": 0.05}),
+    "verl": plays_names_of("verl", {"gen": 0.2, "reward": 0.02, "update_actor": 0.05, "update_weights": 0.01}),
+    "roll": plays_names_of("roll", {"generate": 0.2, "compute_rewards": 0.02, "train_step": 0.05, "refit": 0.01}),
     "ranks": plays_ranks(),
     "slow": plays_ranks(rank_is_slow=True),
     "lost": plays_ranks(rank_dies=True),
