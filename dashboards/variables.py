@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from grafana_foundation_sdk.builders import dashboard
@@ -11,6 +11,9 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.expressions import promql
 from otel_rl import semconv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 FILTERS = {semconv.RUN_ID: '=~"$run"', semconv.ROLE: '=~"$role"', semconv.RANK: '=~"$rank"'}
@@ -47,7 +50,6 @@ NEEDS = {
     "unknown_names": "Needs names that no dialect knows.",
 }
 _ALL = ".*"
-_ATTEMPT_OF = '{rl_run_id=~"$run"}'
 
 
 class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,31 +61,50 @@ class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one: bool = False
 
 
+_RUNS = 'query_result(max by (@run) (max_over_time(<rl.run.info rl.framework=~"$framework">[$__range])))'
+_OF_EVERY_BOARD = (
+    Variable("framework", "Framework", "label_values(<rl.run.info>, rl_framework)"),
+    Variable("run", "Run", _RUNS),
+    Variable("attempt", "Attempt", 'label_values(<rl.run.info rl.run.id=~"$run">, rl_run_attempt)'),
+    Variable("role", "Role", 'label_values(<rl.rank.phase.time rl.run.id=~"$run">, rl_role)'),
+    Variable("rank", "Rank", 'label_values(<rl.rank.phase.time rl.run.id=~"$run">, rl_rank)'),
+)
+RUN_REGEX = '/rl_run_id="(?<value>[^"]+)".*rl_run_name="(?<text>[^"]+)"/'
+"""Finds what a run is told by, and what it is called, in how Grafana writes a series."""
+
+
 def of_every_board() -> list[Any]:
     """Return the variables that all dashboards have."""
-    run = 'max by (@run) (max_over_time(<rl.run.info rl.framework=~"$framework">[$__range]))'
-    run_regex = '/rl_run_id="(?<value>[^"]+)".*rl_run_name="(?<text>[^"]+)"/'
     return [
         dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"),
         dashboard.DatasourceVariable("traces").label("Traces").type("tempo"),
-        _query("framework", "Framework", promql("label_values(<rl.run.info>, rl_framework)")).all_value(_ALL),
-        _query("run", "Run", f"query_result({promql(run)})").regex(run_regex),
-        _query("attempt", "Attempt", f"label_values(rl_run_info{_ATTEMPT_OF}, rl_run_attempt)").all_value(_ALL),
-        _query("role", "Role", f"label_values(rl_rank_phase_time_seconds{_ATTEMPT_OF}, rl_role)").all_value(_ALL),
-        _query("rank", "Rank", f"label_values(rl_rank_phase_time_seconds{_ATTEMPT_OF}, rl_rank)").all_value(_ALL),
+        *map(built, _OF_EVERY_BOARD),
     ]
 
 
 def built(variable: Variable) -> Any:
-    """Return a variable of one dashboard."""
-    made = _query(variable.name, variable.label, promql(variable.values, {semconv.RUN_ID: FILTERS[semconv.RUN_ID]}))
-    return made.include_all(False).multi(False) if variable.one else made.all_value(_ALL)
-
-
-def _query(name: str, label: str, query: str) -> Any:
-    made = dashboard.QueryVariable(name).label(label).query(query).datasource(SOURCE)
+    """Return a variable as Grafana has it."""
+    made = (
+        dashboard.QueryVariable(variable.name).label(variable.label).query(promql(variable.values)).datasource(SOURCE)
+    )
     made = made.refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(model.VariableSort.ALPHABETICAL_ASC)
-    return made.multi(True).include_all(True)
+    if variable.values is _RUNS:  # all of them are those that are listed, of the chosen frameworks
+        return made.regex(RUN_REGEX).multi(True).include_all(True)
+    return made if variable.one else made.multi(True).include_all(True).all_value(_ALL)
+
+
+def queries(more: Iterable[Variable] = ()) -> dict[str, str]:
+    """Return the PromQL that tells the values of the variables that all dashboards have, and of more."""
+    return {variable.name: _as_promql(promql(variable.values)) for variable in (*_OF_EVERY_BOARD, *more)}
+
+
+def _as_promql(query: str) -> str:
+    """Return a query of Grafana's for values as one that Prometheus knows."""
+    asked, _, inside = query.removesuffix(")").partition("(")
+    if asked == "query_result":
+        return inside
+    selector, _, label = inside.rpartition(", ")
+    return f"count by ({label}) ({selector})"
 
 
 _MARKS = {

@@ -82,7 +82,7 @@ class Watched(NamedTuple):
 
 
 def every_query() -> list[Query]:
-    """Return the queries of all panels and annotations."""
+    """Return the queries of all panels, variables and annotations."""
     found = [
         Query(name, panel.title, panel.needs, expression)
         for name, board in boards.boards().items()
@@ -90,6 +90,8 @@ def every_query() -> list[Query]:
         for panel in row.panels
         for expression in boards.queries(panel)
     ]
+    more = boards.boards()["explorer"].variables
+    found += [Query("variables", name, "", expression) for name, expression in variables.queries(more).items()]
     return found + [
         Query("annotations", name, "", f"max_over_time(({expression})[90s:1s])")
         for name, expression in variables.annotation_queries().items()

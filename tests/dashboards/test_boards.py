@@ -13,7 +13,7 @@ import pytest
 from dashboards.__main__ import outputs
 from dashboards.boards import boards
 from dashboards.expressions import promql
-from dashboards.variables import FILTERS
+from dashboards.variables import FILTERS, RUN_REGEX
 
 _SCHEMAS = Path(__file__).with_name("grafana-schemas")
 _MADE = outputs()
@@ -96,6 +96,15 @@ def test_variables() -> None:
     for board in _BOARDS.values():
         names = [variable["name"] for variable in board["templating"]["list"]]
         assert names[:7] == ["datasource", "traces", "framework", "run", "attempt", "role", "rank"]
+
+
+def test_runs_are_chosen_by_their_names() -> None:
+    """And known by their ids, as Grafana writes a series in a list of values."""
+    pattern = RUN_REGEX.strip("/").replace("(?<", "(?P<")
+    found = re.search(pattern, '{rl_run_id="7f3c", rl_run_name="a b"} 1 1700000000000')
+
+    assert found is not None
+    assert found.groupdict() == {"value": "7f3c", "text": "a b"}
 
 
 def test_alerts_that_panels_link_to_are_in_the_runbook() -> None:

@@ -43,10 +43,11 @@ _TABLE = Path(proof.__file__).parents[2] / "dashboards" / "QUERIES.md"
 _HEAD = """# Which queries have data for which runs
 
 Written by `WRITE_TABLES=1 pytest tests/dashboards/test_live.py`: a real Prometheus watches these runs, and is asked
-every query of every panel and annotation for each. `trl`, `verl` and `roll` log every name of their framework; the
-others are small, and each has what its name says: two ranks, a slow one, one that is killed; a stalled run and one that
-diverges; a GPU (NVML's library and torch's allocator are stand-ins); trajectories, queues and an inference server's
-page; a destination that is away. The agent of `orphan` is killed, so that Prometheus soon knows nothing of it.
+every query of every panel, variable and annotation for each. `trl`, `verl` and `roll` log every name of their
+framework; the others are small, and each has what its name says: two ranks, a slow one, one that is killed; a stalled
+run and one that diverges; a GPU (NVML's library and torch's allocator are stand-ins); trajectories, queues and an
+inference server's page; a destination that is away. The agent of `orphan` is killed, so that Prometheus soon knows
+nothing of it.
 
 """
 
@@ -71,7 +72,7 @@ def test_the_same_dashboards_for_every_framework(run: str, told: proof.Watched) 
     """Every panel that needs nothing special shows something."""
     shown: dict[tuple[str, str], int] = {}
     for query in proof.every_query():
-        if not query.needs and query.board != "annotations":
+        if not query.needs and query.board not in ("annotations", "variables"):
             place = (query.board, query.panel)
             shown[place] = shown.get(place, 0) + told.series[query, run]
 
