@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.05
 _READ_AT_ONCE = 500
 _CLOSE_WITHIN_S = 30.0
+_QUIET_S = 3.0
 _BOOKS_NS = 2_000_000_000
 _HELD_PAUSES = (
     10  # a checkpoint goes with what is saved: for spans that are held back alone a tenth of the time at most
@@ -153,7 +154,9 @@ class Agent:
         if not found:
             items += self._reducer.tick(now)
         near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
-        measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
+        measured: list[Item] = []
+        if self._follower.alive_here or near_end:  # else it would measure for ever, and never be idle
+            measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
         recorded = forwarded(found, self._reducer.state.forwarded) if self._sends else []
         leaving = [*recorded, *self._sampled([*items, *measured], now, near_end=near_end)]
         self._unsaved += self._trackers.of(leaving, self._reducer.state)
@@ -253,6 +256,8 @@ class Agent:
         if self.stopped.is_set():
             return True
         now = time.monotonic()
+        if self._receiver is not None and now - self._receiver.heard_at < _QUIET_S:
+            return False  # what a machine measured comes behind its last record
         delivered = all(destination.has_everything for destination in self._destinations)
         if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True

@@ -112,6 +112,9 @@ class Receiver:
         limit_bytes: Bytes that are kept of each.
         token: What senders must bring; empty for none.
 
+    Attributes:
+        heard_at: When the last request came, on the steady clock.
+
     Raises:
         OSError: The address cannot be listened on.
         ValueError: It is to be encrypted, and there is no certificate.
@@ -127,6 +130,7 @@ class Receiver:
         self._measured_at: dict[str, int] = {}
         self._waiting: list[_Waiting] = []
         self._taken: list[_Waiting] = []
+        self.heard_at = 0.0
         try:
             self._server = HttpServer((head.host.strip("[]"), head.port), self, token, _tls(head))
         except OSError as error:
@@ -142,6 +146,7 @@ class Receiver:
         Raises:
             OSError: They cannot be taken now; the sender is to send them again.
         """
+        self.heard_at = time.monotonic()
         if signal == "traces":
             self._wait_for([*decode.spans(request)])
             return response(signal, 0, "")

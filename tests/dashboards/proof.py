@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tests.prometheus import Prometheus
 
 FASTER = 60
+MARK = "●"
 TWO_RANKS = ("verl", "ranks", "slow", "lost")
 _AFTERWARDS = 32.0
 _TRAINERS = str(Path(__file__).with_name("trainers.py"))
@@ -149,7 +150,7 @@ def table(told: Watched) -> str:
     lines = []
     for (board, panel), queries in itertools.groupby(every_query(), key=lambda query: (query.board, query.panel)):
         for letter, query in zip("ABCDEFGH", queries, strict=False):
-            cells = ["●" if told.series[query, run] else "" for run in PLAYS]
+            cells = [MARK if told.series[query, run] else "" for run in PLAYS]
             lines.append(f"| {board} | {panel} | {letter} | {' | '.join(cells)} |\n")
     return head + "".join(lines)
 

@@ -114,9 +114,13 @@ def test_runs_are_found_by_their_files(told: proof.Watched) -> None:
 
 
 def test_the_table(told: proof.Watched) -> None:
-    """What is checked in is what was seen."""
+    """What is checked in has every query that there is; what it shows is what the other tests are about."""
     text = _HEAD + proof.table(told)
     if os.environ.get("WRITE_TABLES"):
         _TABLE.write_text(text)
 
-    assert _TABLE.read_text() == text
+    assert _without_marks(_TABLE.read_text()) == _without_marks(text)
+
+
+def _without_marks(table: str) -> str:
+    return table.replace(proof.MARK, "")

@@ -24,7 +24,7 @@ _TRAINER = """
 import os, otel_rl, signal, time
 from otel_rl import launch
 from otel_rl.directory import RunDirectory
-run = otel_rl.init(project="p", id="watched", exporters=["jsonl"], quiet=True, hardware=False)
+run = otel_rl.init(project="p", id="watched", exporters=["jsonl"], quiet=True)
 for n in range(5):
     run.log({"reward": n / 7}, step=n)
 for _ in range(300):
@@ -35,6 +35,7 @@ if DIES:
 print(run.finish(30))
 """
 _OFF = {"OTEL_RL_AGENT": "off", "OTEL_RL_IDLE_TIMEOUT": "2"}
+_OFF |= {"OTEL_RL_COLLECTION_INTERVAL": "0.5", "OTEL_RL_FLUSH_INTERVAL": "0.5"}
 
 
 def trainer(*, dies: bool = False, waits: bool = False) -> str:
@@ -59,7 +60,7 @@ def test_what_a_trainer_records_is_delivered(tmp_path: Path, watching: subproces
 
 
 def test_a_trainer_that_was_killed_before(tmp_path: Path) -> None:
-    """What it left is delivered when somebody watches."""
+    """What it left is delivered when somebody watches; nobody is left to be measured, so that the agent ends."""
     killed = start([sys.executable, "-c", trainer(dies=True)], tmp_path, **_OFF)
     killed.communicate(timeout=60)
     process = start([sys.executable, "-m", "otel_rl.cli", "watch", "runs", "--every", "0.2"], tmp_path)
