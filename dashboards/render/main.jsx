@@ -82,7 +82,7 @@ function Numbers({ panel, frames, width, height }) {
   return (
     <div style={{ display: 'flex' }}>
       {frames.map(({ fields: [, field] }, n) => {
-        const value = { ...field.display(field.values[0]), title: frames.length > 1 ? field.config.displayNameFromDS : undefined };
+        const value = { ...field.display(field.values[0]), title: field.config.displayNameFromDS };
         return <BigValue key={n} {...{ value, height, theme }} width={each} colorMode="value" graphMode="none" justifyMode="auto"
           textMode={panel.options.textMode === 'auto' && frames.length > 1 ? 'value_and_name' : panel.options.textMode} />;
       })}
