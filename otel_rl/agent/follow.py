@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.agent.state import REMOTE
+from otel_rl.agent.state import is_remote
 from otel_rl.claim import is_held
 from otel_rl.export import Recorded
 from otel_rl.journal import START, Position, Reader
@@ -32,7 +32,7 @@ class _Journal:
     def __init__(self, path: Path, position: Position) -> None:
         self.path = path
         # A process of another machine has no lock here; its own agent tells when it is over.
-        self.remote = REMOTE in path.name
+        self.remote = is_remote(path.name)
         kinds = AnyRecord | Lost if self.remote else AnyRecord
         self.reader: Reader[Record] = Reader(path, kinds, position)  # type: ignore[arg-type] # a union of types
         self.over = False

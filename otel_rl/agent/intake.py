@@ -11,7 +11,7 @@ from otel_rl.agent import assemble, boundaries
 from otel_rl.agent.forensics import Forensics
 from otel_rl.agent.goodput import Goodput
 from otel_rl.agent.rollout_traces import ROLLOUTS
-from otel_rl.agent.state import REMOTE, Journal, OpenStep, Timed
+from otel_rl.agent.state import Journal, OpenStep, Timed, is_remote
 from otel_rl.export import Event, Params
 from otel_rl.record_events import Lost
 from otel_rl.records import (
@@ -164,7 +164,7 @@ class Intake:
         self.goodput.leave(name, journal.started, begun.span_id, ended.time, ended.attributes)
         span = assemble.span(journal.started, begun, ended, open_)
         if open_ is not None:
-            if REMOTE not in name:  # else its own machine shows it
+            if not is_remote(name):
                 self.phases.append(span)
             if ended.timed:
                 journal.timed[begun.span_id] = Timed(begun.name, begun.part, (ended.time - begun.time) / _NS)
@@ -217,7 +217,7 @@ class Intake:
         if timed is None or math.isnan(record.seconds):
             return
         on_device = assemble.on_device(journal.started, timed, record)
-        if REMOTE not in name:
+        if not is_remote(name):
             self.phases.append(on_device)
         if record.step is None or self._is_closed(journal, record.step):
             return

@@ -27,7 +27,7 @@ from otel_rl.agent.naming import Reductions
 from otel_rl.agent.receiver import Receiver
 from otel_rl.agent.reduce import Reducer
 from otel_rl.agent.sampling import TraceSampler
-from otel_rl.agent.state import REMOTE, Checkpoint
+from otel_rl.agent.state import Checkpoint, is_remote
 from otel_rl.agent.trackers import TrackerRows
 from otel_rl.cadence import Cadence
 from otel_rl.delivery import Destination
@@ -53,10 +53,10 @@ _POLL_S = 0.05
 _READ_AT_ONCE = 500
 _CLOSE_WITHIN_S = 30.0
 _QUIET_S = 3.0
+"""The head stays so long after a request: what a machine measured comes behind its last record."""
 _BOOKS_NS = 2_000_000_000
-_HELD_PAUSES = (
-    10  # a checkpoint goes with what is saved: for spans that are held back alone a tenth of the time at most
-)
+_HELD_PAUSES = 10
+"""A checkpoint goes with what is saved: for spans that are held back alone it takes a tenth of the time at most."""
 
 
 class Agent:
@@ -171,7 +171,7 @@ class Agent:
         if not self._sends:  # what is of the run as a whole is on the head's page, and nowhere else
             self._instruments.show(items, self._traces.keeps)
             self._instruments.show_trajectories(self._traces.rollouts.take_finished())
-        own = {name: one for name, one in self._reducer.state.journals.items() if REMOTE not in name}
+        own = {name: one for name, one in self._reducer.state.journals.items() if not is_remote(name)}
         self._show_books(own, now)
         write_reports(self._directory.path, items)
         self._instruments.show_phases(self._reducer.take_phases())
@@ -257,7 +257,7 @@ class Agent:
             return True
         now = time.monotonic()
         if self._receiver is not None and now - self._receiver.heard_at < _QUIET_S:
-            return False  # what a machine measured comes behind its last record
+            return False
         delivered = all(destination.has_everything for destination in self._destinations)
         if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True

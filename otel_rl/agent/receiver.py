@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from otel_rl.agent.state import REMOTE
+from otel_rl.agent.state import of_machine
 from otel_rl.bridge import decode
 from otel_rl.bridge.http import HttpServer
 from otel_rl.bridge.receive import metrics_refused, response
@@ -202,7 +202,7 @@ class Receiver:
                         measured += self._fresh(str(resource.get("host.name", "")), machine)
                         continue
                     record = from_event(event.event_name, decode.plain(event.body))
-                    journal = f"{told[JOURNAL]}{REMOTE}{resource.get('host.name', '')}"
+                    journal = of_machine(str(told[JOURNAL]), str(resource.get("host.name", "")))
                     index = int(told[INDEX])
                 except (KeyError, TypeError, ValueError) as error:
                     rejected, reason = rejected + 1, reason or str(error)

@@ -12,8 +12,17 @@ from otel_rl.records import Consumed, DeviceMemory, DeviceSeen, SpanStarted, Sta
 from otel_rl.stats.pool import Pool
 
 Number = int | float
-REMOTE = "@"
-"""What stands between the name of a journal and the machine that it came from."""
+_REMOTE = "@"
+
+
+def of_machine(journal: str, host: str) -> str:
+    """Return what a journal of another machine is called here."""
+    return f"{journal}{_REMOTE}{host}"
+
+
+def is_remote(journal: str) -> bool:
+    """Tell by its name whether a journal is of another machine, which shows its processes itself."""
+    return _REMOTE in journal
 
 
 class OpenPhase(msgspec.Struct):

@@ -34,7 +34,25 @@ MONITORS = ("tensorboard", "wandb", "mlflow", "swanlab")
 _OVER_LIST = ("mean", "max", "min")
 
 
-class Monitor:
+class _Recorded:
+    """What a monitor is told, in a run."""
+
+    _recording: Recording
+
+    def log(self, data: Mapping[str, Any], step: int, commit: bool = False) -> None:
+        """Record the metrics of a step; `commit` has nothing left to do."""
+        self._recording.run.log(data, step=step)
+
+    def log_table(self, table_name: str, experiences_table: object, step: int) -> None:
+        """Record a table: a data frame, columns, or rows. Its texts need `content=True`."""
+        self._recording.run.table(table_name, experiences_table, step=step)
+
+    def close(self) -> None:
+        """End the run, if it was begun for this monitor, and wait until it is delivered."""
+        self._recording.finish()
+
+
+class Monitor(_Recorded):
     """Records the metrics of one role of a run: of the explorer, or of the trainer.
 
     Args:
@@ -74,18 +92,6 @@ class Monitor:
             dialect="trinity",
         )
 
-    def log(self, data: Mapping[str, Any], step: int, commit: bool = False) -> None:
-        """Record the metrics of a step; `commit` has nothing left to do."""
-        self._recording.run.log(data, step=step)
-
-    def log_table(self, table_name: str, experiences_table: object, step: int) -> None:
-        """Record a table: a data frame, columns, or rows. Its texts need `content=True`."""
-        self._recording.run.table(table_name, experiences_table, step=step)
-
-    def close(self) -> None:
-        """End the run, if it was begun for this monitor, and wait until it is delivered."""
-        self._recording.finish()
-
     def calculate_metrics(self, data: Mapping[str, Any], prefix: str | None = None) -> dict[str, float]:
         """Return mean, maximum and minimum of each list, however long, and each scalar as it is."""
         found: dict[str, float] = {}
@@ -106,19 +112,10 @@ def register(module: Any, patches: Patches) -> None:
     A monitor is one role's run, `{name}_{role}`, as with Trinity's own monitors.
     """
 
-    class OtelRlMonitor(module.Monitor):  # type: ignore[misc] # Trinity's own class
+    class OtelRlMonitor(_Recorded, module.Monitor):  # type: ignore[misc] # Trinity's own class
         def __init__(self, project: str, group: str, name: str, role: str, config: object = None) -> None:
             super().__init__(project, name, role, config)
             self._recording = Recording(project=project, name=f"{name}_{role}", config=config, dialect="trinity")
-
-        def log(self, data: Mapping[str, Any], step: int, commit: bool = False) -> None:
-            self._recording.run.log(data, step=step)
-
-        def log_table(self, table_name: str, experiences_table: object, step: int) -> None:
-            self._recording.run.table(table_name, experiences_table, step=step)
-
-        def close(self) -> None:
-            self._recording.finish()
 
     if "otel_rl" not in module.MONITOR.modules:
         module.MONITOR.register_module("otel_rl", OtelRlMonitor)

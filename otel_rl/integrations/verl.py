@@ -8,8 +8,8 @@ verl's own backends stay as they are. Rows have verl's names at verl's steps; th
 one, so that `testing` is in it; what else is timed are phases: `gen`, `reward`, `old_log_prob`, `adv`, `update_actor` …
 
 Workers and inference servers tell RL-Insight what they are in (`actor_update`, `vllm_generate`): each is a span with
-its lane, RL-Insight installed or not. They are other processes, which join the run as roles where
-`OTEL_RL_RUN_ID` and `OTEL_RL_PROJECT` (verl's `trainer.project_name`) are set.
+its lane, RL-Insight installed or not. They are other processes, which join the run as roles where `OTEL_RL_RUN_ID` is
+set, and `OTEL_RL_PROJECT` and `OTEL_RL_NAME` say what verl's `trainer.project_name` and `experiment_name` do.
 
 `main_ppo` runs the trainer in a Ray actor, which must have the variables that `otel-rl run` sets: a Ray that the driver
 starts on this machine hands them on, elsewhere they belong into `runtime_env`. The trainer itself needs GPUs and was
@@ -18,8 +18,10 @@ not run; its tracking and its timers were, called as it calls them.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
     from otel_rl.integrations.patches import Patches
 
+logger = logging.getLogger(__name__)
+_WHICH = ("OTEL_RL_RUN_ID", "OTEL_RL_PROJECT", "OTEL_RL_NAME")
+"""What says where the trainer records: its run directory has all three in its path."""
 _ARGUMENTS = ("project_name", "experiment_name", "default_backend", "config")
 _TIMERS = Timers("step", attribute_of_self("global_steps"))
 _ROLES = {"rank": "worker", "replica": "rollout"}
@@ -76,16 +81,22 @@ def _recorded(name: str, timer: Any) -> Iterator[Any]:
 def _in_state(name: str, lane: str, theirs: Any) -> Iterator[None]:
     span: Any = nullcontext()
     with harmless("trace_state"):
-        run = otel_rl.current() or _join(lane)
-        if run is not None:
+        if otel_rl.current() is None:
+            _join(_ROLES.get(lane.partition("_")[0], "worker"))
+        if (run := otel_rl.current()) is not None:
             span = run.tracer_provider.get_tracer("verl").start_as_current_span(name, attributes={"verl.lane": lane})
     with span, theirs:
         yield
 
 
-def _join(lane: str) -> otel_rl.Run | None:
-    """Join the trainer's run from another process, where the environment says which one it is."""
-    if not os.environ.get("OTEL_RL_RUN_ID"):
-        return None
-    role = _ROLES.get(lane.partition("_")[0], "worker")
-    return otel_rl.init(role=role, dialect="verl", quiet=True)
+@cache
+def _join(role: str) -> None:
+    """Join the trainer's run from another process, where the environment says which one it is; try it once.
+
+    States are told in the middle of serving requests: what failed is not tried again at each of them.
+    """
+    if all(os.environ.get(variable) for variable in _WHICH):
+        try:
+            otel_rl.init(role=role, dialect="verl", quiet=True)
+        except Exception:
+            logger.warning("%s is not recorded", role, exc_info=True)

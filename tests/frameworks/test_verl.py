@@ -97,11 +97,13 @@ def test_states_of_workers(tmp_path: Path) -> None:
     """What workers and inference servers tell RL-Insight are spans of their roles, with their lanes."""
     script = tmp_path / "states.py"
     script.write_text(_WORKERS)
-    told = {"OTEL_RL_RUN_ID": "states", "OTEL_RL_PROJECT": "p", "OTEL_RL_HARDWARE": "false"}
+    told = {"OTEL_RL_RUN_ID": "states", "OTEL_RL_PROJECT": "p", "OTEL_RL_NAME": "ppo", "OTEL_RL_HARDWARE": "false"}
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "verl", "--", sys.executable, str(script)]
     run(command, tmp_path, **told)
-    spans = [item for item in items_of(tmp_path / "runs" / "p" / "states") if isinstance(item, Span)]
+    (directory,) = (tmp_path / "runs" / "p").iterdir()  # the trainer's, and theirs
+    spans = [item for item in items_of(directory) if isinstance(item, Span)]
 
+    assert [row["values"]["loss"] for row in rows_of(directory)] == [1.0]  # type: ignore[index]
     assert sorted((span.name, span.attributes["rl.role"], span.attributes["verl.lane"]) for span in spans) == [
         ("actor_update", "worker", "rank_3"),
         ("vllm_generate", "rollout", "replica_1"),
