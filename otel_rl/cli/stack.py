@@ -93,7 +93,7 @@ def up(runs: Path, *, local: bool) -> None:
         program = next(filter(None, map(shutil.which, server.programs)), None)
         if program is None:
             click.echo(f"{name}: not started, {' or '.join(server.programs)} is not on PATH")
-        elif _is_alive(_pid(state, name)):
+        elif _running(state, name):
             click.echo(f"{name}: is running, http://127.0.0.1:{server.port}")
         else:
             _start(name, server, program, state)
@@ -105,12 +105,12 @@ def up(runs: Path, *, local: bool) -> None:
 def down(runs: Path) -> None:
     """Stop it; what Prometheus has stays."""
     state = _state(runs)
-    pids = {name: pid for name in SERVERS if _is_alive(pid := _pid(state, name))}
+    pids = {name: pid for name in SERVERS if (pid := _running(state, name))}
     for name, pid in pids.items():
         os.kill(pid, signal.SIGTERM)
         click.echo(f"{name}: stopped")
     deadline = time.monotonic() + _READY_WITHIN_S
-    while any(map(_is_alive, pids.values())) and time.monotonic() < deadline:
+    while any(_running(state, name) for name in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     if not pids and (compose := _compose(runs)):
         raise SystemExit(subprocess.run([*compose, "down"], env=_environment(runs), check=False).returncode)
@@ -121,10 +121,10 @@ def down(runs: Path) -> None:
 def status(runs: Path) -> None:
     """Tell what runs; 1 if something of it does not."""
     state = _state(runs)
-    known = {name: server for name, server in SERVERS.items() if _pid(state, name)}
+    known = {name: server for name, server in SERVERS.items() if (state / f"{name}.pid").exists()}
     if not known and (compose := _compose(runs)):
         raise SystemExit(subprocess.run([*compose, "ps"], env=_environment(runs), check=False).returncode)
-    ready = {name: _is_alive(_pid(state, name)) and _answers(server) for name, server in known.items()}
+    ready = {name: _running(state, name) > 0 and _answers(server) for name, server in known.items()}
     for name, is_ready in ready.items():
         click.echo(f"{name}: {'ready' if is_ready else 'not running'}, http://127.0.0.1:{SERVERS[name].port}")
     if not known:
@@ -188,19 +188,14 @@ def _environment(runs: Path) -> dict[str, str]:
     return os.environ | {"RUNS": str(runs.absolute())}
 
 
-def _pid(state: Path, name: str) -> int:
+def _running(state: Path, name: str) -> int:
+    """Return the process of a server that was started here; 0 if it has ended, or the number is another program's."""
     try:
-        return int((state / f"{name}.pid").read_text())
+        pid = int((state / f"{name}.pid").read_text())
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError):
         return 0
-
-
-def _is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return pid > 0 and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return pid if os.fsencode(state) in command else 0
 
 
 def _answers(server: Server) -> bool:

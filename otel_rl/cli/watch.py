@@ -44,12 +44,13 @@ def watch(runs: Path, every: float) -> None:
 
 def waiting(runs: Path) -> list[RunDirectory]:
     """Return the runs below a directory that have a journal which no agent has read to its end, and no agent."""
-    found = [RunDirectory(path.parent.absolute()) for path in runs.glob("*/*/run.json")]
+    found = [RunDirectory(path.parent.absolute()) for path in runs.glob("*/*/local")]
     return [directory for directory in found if _is_waiting(directory)]
 
 
 def _is_waiting(directory: RunDirectory) -> bool:
-    if not directory.journals.is_dir() or launch.agent_is_alive(directory):
+    is_begun = directory.own_manifest.exists() or directory.manifest.exists()
+    if not is_begun or not directory.journals.is_dir() or launch.agent_is_alive(directory):
         return False
     finished = launch.read_status(directory).finished
     return any(journal.name not in finished for journal in directory.journals.iterdir())

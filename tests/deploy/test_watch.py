@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import otel_rl
 from otel_rl import launch
+from otel_rl.cli.watch import waiting
 from otel_rl.directory import RunDirectory
 from tests.collector import wait_for
 from tests.processes import rows_of, run_python, start
@@ -71,6 +73,16 @@ def test_a_trainer_that_was_killed_before(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=40)
 
     assert errors.count("otel-rl watch:") == 1, errors  # nothing is left to do, so nobody is started again
+
+
+def test_a_machine_that_sends_to_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has what its agent needs to know in a place of its own; it is found all the same."""
+    monkeypatch.setenv("GROUP_RANK", "1")
+    place = {"project": "p", "id": "sent", "rank": 1, "world_size": 2, "head": "127.0.0.1:4999"}
+    run = otel_rl.init(**place, agent="off", exporters=[], quiet=True)  # type: ignore[arg-type] # as a mapping has it
+    run.log({"reward": 1.0}, step=0)
+
+    assert [directory.path for directory in waiting(tmp_path / "runs")] == [run.dir]
 
 
 def test_agents_end_with_it(tmp_path: Path, watching: subprocess.Popen[str]) -> None:
