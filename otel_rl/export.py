@@ -7,7 +7,7 @@ order of the run. A destination is one class with two methods, registered under 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -53,6 +53,8 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
         attempt: Which start of the run recorded it; a resumed run may record a step again.
         missing_ranks: Ranks that had not reported when the row was closed.
         late: Whether the row holds values that came after the step's own row had left.
+        part: Which row of its step and attempt it is: 0 is the first, late rows count up.
+        partial: If true, a process died inside the step, so values may be missing.
         trace_id: Trace of the step, 32 hex digits.
         span_id: Root span of the step, 16 hex digits.
         nonfinite: How many samples of a metric were NaN or infinite, and so are in no statistic.
@@ -69,6 +71,8 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
     span_id: str = ""
     nonfinite: dict[str, int] = {}
     measured: tuple[str, ...] = ()
+    part: int = 0
+    partial: bool = False
 
 
 class Machine(msgspec.Struct, frozen=True, tag="machine"):
@@ -147,6 +151,30 @@ class Table(msgspec.Struct, frozen=True, tag="table"):
     cut_rows: int = 0
 
 
+Outcome = Literal["finished", "failed", "crashed", "lost"]
+"""How an attempt ended: in order, by an exception, by a signal that it could report, or without a word."""
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """The end of an attempt; the last one that an exporter was given is the state that its destination shows.
+
+    A row that comes after it belongs to a new attempt, which has not ended yet.
+
+    Attributes:
+        time_unix_nano: When the last process ended.
+        attempt: Which start of the run ended.
+        outcome: The worst outcome of its processes.
+        error: Type and message of the exception, name of the signal, or which process was lost; empty if finished.
+        exit_code: 0 if finished, 1 if failed, 128 plus the number of the signal if crashed, 255 if lost.
+    """
+
+    time_unix_nano: int
+    attempt: int
+    outcome: Outcome
+    error: str = ""
+    exit_code: int = 0
+
+
 class SpanEvent(msgspec.Struct, frozen=True):
     """A moment inside a span."""
 
@@ -178,6 +206,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
         kind: OTel's `SpanKind` as its number in the API (0 is INTERNAL).
         events: Moments inside it.
         links: Other spans that it refers to.
+        scope: Name and version of the tracer that made it; empty for otel-rl's own.
     """
 
     name: str
@@ -191,10 +220,34 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     kind: int = 0
     events: tuple[SpanEvent, ...] = ()
     links: tuple[SpanLink, ...] = ()
+    scope: tuple[str, str] = ("", "")
 
 
-Item = Row | Machine | Recorded | Params | Table | Event | Span
+Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended
 """One thing that a destination may show."""
+
+Identity = tuple[object, ...]
+
+
+def identity(item: Item) -> Identity:
+    """Return what tells an item from every other item of its run, the same whenever it is made anew."""
+    match item:
+        case Row():
+            return ("row", item.attempt, item.step, item.part)
+        case Machine():
+            return ("machine", item.step, item.time_unix_nano)
+        case Recorded():
+            return ("recorded", item.journal, item.first)
+        case Params():
+            return ("params", item.time_unix_nano)
+        case Table():
+            return ("table", item.attempt, item.step, item.name, item.ranks, item.time_unix_nano)
+        case Event():
+            return ("event", item.name, item.time_unix_nano, item.rank, item.span_id)
+        case Span():
+            return ("span", item.trace_id, item.span_id)
+        case Ended():
+            return ("ended", item.attempt, item.time_unix_nano)
 
 
 class Refused(Exception):
@@ -219,6 +272,10 @@ class Exporter(Protocol):
     * `batch_size`: how many items `export` gets at most (1 if absent).
     * `requires`: the modules that it imports when it is built (none if absent).
     * `extra`: the extra of this distribution that installs them.
+    * `durable()`: how many of the items that it was given since it was built the destination holds safely, counted
+      in their order; the cursor moves no further. Without it, all of them when `export` returns.
+    * `holds(item)`: if true, the destination has the item already, from an exporter that was killed before its cursor
+      moved; it is skipped.
     """
 
     def export(self, items: Sequence[Item]) -> None:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.export import Event, Machine, Params, Recorded, Row, Span, Table
+from otel_rl.export import Item, Span
 from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from otel_rl.export import Item
 
 
 class Batch(msgspec.Struct, array_like=True):
@@ -32,7 +30,7 @@ class Batch(msgspec.Struct, array_like=True):
         settled: Traces whose spans wait no longer, and whether they left.
     """
 
-    items: list[Row | Machine | Recorded | Params | Table | Event | Span]
+    items: list[Item]
     checkpoint: msgspec.Raw
     held: list[Span] = []
     settled: dict[str, bool] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from otel_rl.export import AttributeValue, Cell
+from otel_rl.export import AttributeValue, Cell, Outcome
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
@@ -98,6 +98,7 @@ class SpanStarted(Record, tag=3):
         kind: OTel's `SpanKind` of a third party's span; `None` for a phase.
         devices: Device memory at the start of a phase, where there are devices.
         part: Which part of the phase `name` it is: onload, execute, offload …; empty for the phase itself.
+        scope: Name and version of a third party's tracer.
     """
 
     span_id: int
@@ -110,6 +111,7 @@ class SpanStarted(Record, tag=3):
     kind: int | None = None
     devices: list[DeviceMemory] | None = None
     part: str = ""
+    scope: tuple[str, str] | None = None
 
 
 class SpanEnded(Record, tag=4):
@@ -228,9 +230,19 @@ class Consumed(Record, tag=15):
 
 
 class Finished(Record, tag=9):
-    """The process will record nothing more."""
+    """The process will record nothing more.
+
+    Attributes:
+        time: When.
+        outcome: How it ended.
+        error: Type and text of the exception that ended it, or name and description of the signal.
+        exit_code: As `otel_rl.export.Ended` has it.
+    """
 
     time: int
+    outcome: Outcome = "finished"
+    error: tuple[str, str] | None = None
+    exit_code: int = 0
 
 
 AnyRecord = (

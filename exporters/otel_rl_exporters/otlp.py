@@ -31,7 +31,7 @@ from opentelemetry.trace import (
 )
 
 from otel_rl import semconv
-from otel_rl.export import Event, Machine, Params, Recorded, Row, Span, Table
+from otel_rl.export import Ended, Event, Machine, Params, Recorded, Row, Span, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ class OtlpLogs:
 
     def export(self, items: Sequence[Item]) -> None:
         """Send what is an event among `items`: neither spans nor measurements, which are metrics."""
-        records = [log_record(item) for item in items if not isinstance(item, Span | Machine | Recorded)]
+        records = [log_record(item) for item in items if not isinstance(item, Span | Machine | Recorded | Ended)]
         for request in _requests(records):
             readable = [ReadableLogRecord(record, self._resource, _SCOPE) for record in request]
             if self._exporter.export(readable) is not LogRecordExportResult.SUCCESS:
