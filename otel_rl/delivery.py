@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import Refused
+from otel_rl.export import NotNow, Refused
 from otel_rl.journal import Reader
 from otel_rl.outbox import Batch, Place
 
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
+_LONGEST_ASKED_S = 3600.0
+"""What a destination asks for is kept up to here: one that asks for a year is broken."""
 _ANEW_AFTER = 5
+_MOST_CAUSES = 64
+"""Different texts that are counted one by one; a destination may put anything into its own."""
+_dice = random.Random()  # a relay runs in the trainer, whose random numbers are not to be touched
 
 
 class Source(Protocol):
@@ -47,13 +53,15 @@ class Destination(threading.Thread):
     """Delivers an outbox to one exporter, from its cursor on.
 
     The exporter is built, called and shut down here, in one thread. What it does not take is offered
-    again, after a pause that doubles from 0.25 s to 30 s, and after five failures in a row to an exporter
-    built anew; the cursor moves when it has taken it.
+    again, after the pause that it asks for, or one that doubles from 0.25 s to 30 s, more or less a quarter;
+    and after five failures in a row that are no `NotNow` to an exporter built anew. The cursor moves when it
+    has taken it.
 
     Attributes:
         delivered: How far in the outbox everything was taken.
         taken: How many items that were.
-        failures: How often it failed.
+        failures: How often it failed and is tried again.
+        causes: How often each type of error was met, refusals included.
         refused: How many items it will never take.
         last_error: What it said last.
     """
@@ -85,7 +93,9 @@ class Destination(threading.Thread):
         self.label = name
         self.delivered: Position = self._place.position
         self.taken = self.failures = self.refused = self.lost_batches = 0
+        self.causes: Counter[str] = Counter()
         self.last_error = ""
+        self._noted: Counter[str] = Counter()
 
     def close_when_done(self) -> None:
         """Shut the exporter down as soon as it has everything; nothing is appended to the outbox any more."""
@@ -139,50 +149,92 @@ class Destination(threading.Thread):
         self.lost_batches = self._reader.lost_segments + self._reader.undecodable
 
     def _deliver(self) -> None:
-        part = list(islice(self._waiting, self._size))
-        if self._persist("export", partial(self._export, [item for item, _ in part])):
-            for _ in part:
-                self._waiting.popleft()
-            self._place = part[-1][1]
-            self._persist("move the cursor", partial(write_atomically, self._cursor, msgspec.json.encode(self._place)))
-            self.delivered = self._place.position
+        self._persist("export", self._export)
 
-    def _export(self, items: list[Item]) -> None:
+    def _export(self) -> None:
+        """Offer a batch once, and settle what is decided of it."""
+        items = [item for item, _ in islice(self._waiting, self._size)]
+        done, refused = len(items), 0
         try:
             if self._exporter is None:
                 self._exporter = self._factory(self._run_info, **self._options)
             self._exporter.export(items)
         except Refused as error:
-            self.refused += len(items)
-            self._note(f"refused {len(items)} item(s): {error}", self.refused)
+            done = _within(error.done, len(items), otherwise=len(items))
+            refused = _within(error.count, done, otherwise=done)
+            self.causes[error.error_type] += 1
+            self._note(f"refused {refused} item(s): {error}")
+        except NotNow as error:
+            self._settle(_within(error.done, len(items) - 1, otherwise=0), 0)
+            self._in_a_row = 0
+            raise
         except Exception:
             self._in_a_row += 1
             if self._in_a_row % _ANEW_AFTER == 0:  # some, once broken, never work again
                 self._exporter = None
             raise
-        else:
-            self.taken += len(items)
         self._in_a_row = 0
+        self._settle(done, refused)
+
+    def _settle(self, done: int, refused: int) -> None:
+        """Move the cursor behind the first items that wait."""
+        if done == 0:
+            return
+        for _ in range(done):
+            _, self._place = self._waiting.popleft()
+        self.taken += done - refused
+        self.refused += refused
+        self._persist("move the cursor", partial(write_atomically, self._cursor, msgspec.json.encode(self._place)))
+        self.delivered = self._place.position
 
     def _persist(self, what: str, call: Callable[[], None]) -> bool:
         """Call until it does not raise; tell whether it came to that before being stopped."""
         pause = _FIRST_PAUSE_S
         while not self._stopped.is_set():
+            place = self._place
             try:
                 call()
             except Exception as error:
                 self.failures += 1
-                self._note(f"{what} failed: {type(error).__name__}: {error}", self.failures)
-                self._stopped.wait(pause)
+                self.causes[_error_type(error)] += 1
+                self._note(f"{what} failed: {_text(error)}")
+                pause = _FIRST_PAUSE_S if self._place != place else pause
+                self._stopped.wait(_asked(error) or pause * _dice.uniform(0.75, 1.25))
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             else:
                 return True
         return False
 
-    def _note(self, text: str, count: int) -> None:
+    def _note(self, text: str) -> None:
+        """Keep what was said last, and log it the 1st, 10th, 100th time that it is said."""
         self.last_error = text
-        if str(count).strip("0") == "1":
-            logger.warning("%s: %s (%d so far)", self.label, text, count)
+        key = text if text in self._noted or len(self._noted) < _MOST_CAUSES else ""
+        self._noted[key] += 1
+        if str(self._noted[key]).strip("0") == "1":
+            logger.warning("%s: %s (%d so far)", self.label, text, self._noted[key])
+
+
+def _within(said: int | None, most: int, *, otherwise: int) -> int:
+    """Return a count that an exporter gave, as far as it can be."""
+    return otherwise if said is None else max(0, min(said, most))
+
+
+def _asked(error: Exception) -> float:
+    """Return the seconds that the destination asked to wait, a little more so that not all come back at once."""
+    if not isinstance(error, NotNow) or error.retry_after is None:
+        return 0.0
+    return min(max(error.retry_after, 0.0), _LONGEST_ASKED_S) * _dice.uniform(1.0, 1.1)
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, NotNow) else f"{type(error).__name__}: {error}"
+
+
+def _error_type(error: Exception) -> str:
+    if isinstance(error, NotNow):
+        return error.error_type
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _read_cursor(path: Path) -> Place:

@@ -251,11 +251,41 @@ def identity(item: Item) -> Identity:
 
 
 class Refused(Exception):
-    """Raised by a destination for items that it will never take.
+    """Raised by an exporter for items that its destination will never take.
 
-    The agent counts and logs them and goes on. Every other exception means "not now": the same
-    items are offered again after a pause.
+    The agent counts them, logs the reason and goes on with the next items.
+
+    Attributes:
+        done: How many of the items, from the first one on, are settled: taken or refused. `None` is all of them.
+        count: How many of those were refused. `None` is all of those.
+        error_type: Short and low in cardinality, such as "400"; `error.type` in metrics.
     """
+
+    def __init__(
+        self, message: str, *, done: int | None = None, count: int | None = None, error_type: str = "refused"
+    ) -> None:
+        super().__init__(message)
+        self.done = done
+        self.count = count
+        self.error_type = error_type
+
+
+class NotNow(Exception):
+    """Raised by an exporter whose destination cannot take the items yet, and which need not be built anew for that.
+
+    Attributes:
+        retry_after: Seconds that the destination asked to wait; `None` if it did not say: the agent backs off.
+        done: How many of the items, from the first one on, were taken; only the others are offered again.
+        error_type: Short and low in cardinality, such as "503"; `error.type` in metrics.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, done: int = 0, error_type: str = "not_now"
+    ) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.done = done
+        self.error_type = error_type
 
 
 @runtime_checkable
@@ -264,8 +294,9 @@ class Exporter(Protocol):
 
     It is built as `factory(run, **options)`, and used, by one thread of its own: it may block and it
     may raise, without delaying another destination. When `export` raises, the same items are
-    offered again, after five times to one that is built anew; a destination that cannot take a batch
-    as a whole or not at all leaves `batch_size` at 1.
+    offered again, after a pause that grows, after five times to one that is built anew; `Refused` and
+    `NotNow` say more exactly what is to be done. A destination that cannot take a batch as a whole or
+    not at all, and cannot say how much it took, leaves `batch_size` at 1.
 
     A class may say more about itself:
 
@@ -276,6 +307,8 @@ class Exporter(Protocol):
       in their order; the cursor moves no further. Without it, all of them when `export` returns.
     * `holds(item)`: if true, the destination has the item already, from an exporter that was killed before its cursor
       moved; it is skipped.
+    * `check(**options)`: called on the class when the run begins, in the trainer's process; raises `ValueError` for
+      what can be known to be wrong then, such as a file that does not exist. The message names the fix.
     """
 
     def export(self, items: Sequence[Item]) -> None:

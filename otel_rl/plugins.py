@@ -61,6 +61,11 @@ def check(group: str, name: str, options: Mapping[str, object]) -> None:
                 f"pip install 'otel-rl[{getattr(factory, 'extra', name)}]'"
             )
     _check_options(name, adapted(factory) if group == ENTRY_POINT_GROUP else factory, options)
+    if callable(own := getattr(factory, "check", None)):
+        try:
+            own(**options)
+        except ValueError as error:
+            raise SettingsError(f"exporter {name!r}: {error}") from None
 
 
 def _is_installed(module: str) -> bool:

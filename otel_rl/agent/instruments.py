@@ -150,11 +150,12 @@ class Instruments:
             with self._lock:
                 self._forget_rows()
 
-    def show_totals(self, metric: str, attribute: str, totals: Mapping[str, int]) -> None:
-        """Set the counters of `metric`, one for each value of the attribute."""
+    def show_totals(self, metric: str, attribute: str, totals: Mapping[str, int], also: Attributes = ()) -> None:
+        """Set the counters of `metric`, one for each value of the attribute; each has the other attributes too."""
         with self._lock:
             for value, total in totals.items():
-                self._totals[metric][((attribute, value),)] = total
+                attributes: Attributes = ((attribute, value), *also)
+                self._totals[metric][attributes] = total
 
     def shutdown(self, timeout_s: float) -> None:
         """Push what is to be pushed once more, and end."""

@@ -231,7 +231,9 @@ class Agent:
         by_exporter = {d.label: d for d in self._destinations}
         show = self._instruments.show_totals
         show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {name: d.taken for name, d in by_exporter.items()})
-        show(semconv.METRIC_TELEMETRY_FAILURES, semconv.EXPORTER, {name: d.failures for name, d in by_exporter.items()})
+        for name, d in by_exporter.items():
+            causes = dict(d.causes)  # its thread goes on counting
+            show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, causes, ((semconv.EXPORTER, name),))
         refused = sum(d.refused for d in self._destinations)
         outbox = sum(d.lost_batches for d in self._destinations)
         losses = self._follower.losses() | {
