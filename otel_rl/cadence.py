@@ -1,18 +1,12 @@
-"""Which steps leave a row for trackers, and what is averaged over the steps between."""
+"""Which steps leave a row for trackers."""
 
 from __future__ import annotations
 
 import logging
-import math
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-Number = int | float
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +17,7 @@ class Cadence(msgspec.Struct, frozen=True):
     Attributes:
         every: Every so many steps; 0 for never.
         first: Whether step 0 leaves a row.
-        window: Whether a row is the mean over the steps since the last one, or its own step alone.
+        window: "mean" reduces a row over the steps since the last one; "last" leaves out the steps between.
     """
 
     every: int = 1
@@ -36,59 +30,16 @@ class Cadence(msgspec.Struct, frozen=True):
             return False
         return self.first if step == 0 else step % self.every == 0
 
+    def window_of(self, step: int) -> int:
+        """Return which window a step belongs to: the one that ends at the next step that is due."""
+        if step == 0 and self.first:
+            return 0
+        return max(1, -(-step // self.every))
+
     @property
     def leaves_all(self) -> bool:
         """Whether every step leaves a row."""
         return self.every == 1 and self.first
-
-
-class Seen(msgspec.Struct):
-    """What was seen of one metric since the last row.
-
-    Attributes:
-        total: Sum of the finite values.
-        count: How many these are.
-        largest: The largest of them.
-        smallest: The smallest.
-        last: The last value, finite or not.
-        exact: The value if it was always the same; so it keeps its type.
-    """
-
-    total: float = 0.0
-    count: int = 0
-    largest: float = -math.inf
-    smallest: float = math.inf
-    last: Number = math.nan
-    exact: Number | None = None
-
-
-Window = dict[str, Seen]
-"""What was seen of each metric since the last row."""
-
-
-def add(window: Window, values: Mapping[str, Number]) -> None:
-    """Take the values of a step in."""
-    for name, value in values.items():
-        seen = window.setdefault(name, Seen(exact=value))
-        seen.last = value
-        if seen.exact != value:
-            seen.exact = None
-        if math.isfinite(value):
-            seen.total += value
-            seen.count += 1
-            seen.largest = max(seen.largest, value)
-            seen.smallest = min(seen.smallest, value)
-
-
-def take(window: Window, statistic_of: Callable[[str], str]) -> dict[str, Number]:
-    """Return one value for each metric since the last call, and forget them.
-
-    A metric that is reduced by `max`, `min` or `last` is so over the steps too; every other one is averaged, and
-    values that are not finite enter only where no other is there.
-    """
-    taken = {name: _value(seen, statistic_of(name)) for name, seen in window.items()}
-    window.clear()
-    return taken
 
 
 @cache
@@ -103,13 +54,3 @@ def from_hugging_face(strategy: str, steps: int | None = 1, *, first: bool = Tru
     if name in ("no", "none", "off", "epoch", "epochs"):
         return Cadence(every=0, first=False)
     return Cadence(every=max(1, steps or 1), first=first)
-
-
-def _value(seen: Seen, statistic: str) -> Number:
-    if seen.exact is not None:
-        return seen.exact
-    if statistic == "last" or not seen.count:
-        return seen.last
-    if statistic in ("max", "min"):
-        return seen.largest if statistic == "max" else seen.smallest
-    return seen.total / seen.count

@@ -144,10 +144,11 @@ class Intake:
         match record:
             case Logged():
                 self.items += self.forensics.nonfinite(journal, record)
+                weight = record.weight if record.weight >= 0 and math.isfinite(record.weight) else 1.0
                 for metric, value in record.values.items():
                     step.values.setdefault(metric, {})[name] = value
-                    if record.weight != 1.0:
-                        step.weights.setdefault(metric, {})[name] = record.weight
+                    if weight != 1.0 or metric in step.weights:
+                        step.weights.setdefault(metric, {})[name] = weight
             case Sampled():
                 for metric, doubles in record.values.items():
                     step.samples.setdefault(metric, Pool()).add(array("d", doubles))

@@ -159,7 +159,8 @@ class Agent:
             measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
         recorded = forwarded(found, self._reducer.state.forwarded) if self._sends else []
         leaving = [*recorded, *self._sampled([*items, *measured], now, near_end=near_end)]
-        self._unsaved += self._trackers.of(leaving, self._reducer.state)
+        self._unsaved += self._trackers.of(leaving, self._reducer.state, self._reducer.observed)
+        self._reducer.observed.clear()
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
         held = self._traces.rollouts.fresh and (near_end or now > self._save_held_at)
         if (self._unsaved or held or over) and self._save():

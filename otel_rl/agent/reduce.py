@@ -21,6 +21,7 @@ from otel_rl.agent.goodput import PRODUCTIVE
 from otel_rl.agent.intake import Intake
 from otel_rl.agent.state import Journal, OpenStep, State
 from otel_rl.agent.stragglers import Stragglers
+from otel_rl.export import identity
 from otel_rl.ids import step_ids
 from otel_rl.records import (
     Record,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.derive import Model
     from otel_rl.agent.naming import Reductions
-    from otel_rl.export import Item, Span
+    from otel_rl.agent.window import Observed
+    from otel_rl.export import Identity, Item, Span
     from otel_rl.semconv.recognise import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class Reducer:
 
     Attributes:
         state: What it remembers.
+        observed: The observations that rows were reduced from, until somebody clears it.
         forensics: What it notices on the way.
         stragglers: Who falls behind.
         goodput: Where the workers' time went.
@@ -83,6 +86,7 @@ class Reducer:
         self._intake = Intake(self.state, vocabulary)
         self.forensics = self._intake.forensics
         self.goodput = self._intake.goodput
+        self.observed: dict[Identity, Observed] = {}
         self.failed = 0
 
     def take_phases(self) -> list[Span]:
@@ -197,7 +201,7 @@ class Reducer:
         ranks = {journal: known.started.rank for journal, known in self.state.journals.items()}
         if step.values or step.samples:
             self._learn([*step.values, *step.samples])
-        values, nonfinite = rows.reduced(step, self._reductions)
+        values, nonfinite, observed = rows.reduced(step, self._reductions)
         logged = set(values)
         values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
         values |= {name: value for name, value in step.memory.items() if name not in values}
@@ -209,6 +213,7 @@ class Reducer:
             row = rows.row(ids, attempt, number, step, values, nonfinite)
             measured = tuple(name for name in values if name not in logged)
             items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late, measured=measured))
+            self.observed[identity(items[-1])] = observed
         items.extend(rows.tables(attempt, number, step.tables, ranks))
 
     def _goodput_of(self, attempt: int, number: int, step: OpenStep) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from otel_rl.agent.window import NONFINITE, Observed, Scalars
 from otel_rl.export import Row, Table
 from otel_rl.stats import statistics
 
@@ -21,30 +22,35 @@ _KEEPING = frozenset({("mean",), ("max",), ("min",), ("sum",), ("last",), ("geom
 """Statistics that are the value itself where there is one value, which is the common case."""
 
 
-def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], dict[str, int]]:
-    """Return the values of a step, reduced over ranks and samples, and how many of each name were not finite.
+def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], dict[str, int], Observed]:
+    """Return the values of a step, reduced over ranks and samples, how many of each name were not finite, and of what.
 
     Two names that become one, such as `loss@sum` and `loss@max`, are kept apart: the later one keeps its tag.
     """
     values: dict[str, Number] = {}
+    observed = Observed({}, {}, step.samples)
     for logged, by in step.values.items():
         reduction = reductions.of(logged)
-        if len(by) == 1 and reduction.statistics in _KEEPING and reduction.name not in values:
-            (values[reduction.name],) = by.values()
-            continue
         given = list(by.values())
         weights = step.weights.get(logged, {})
         of_each = [weights.get(journal, 1.0) for journal in by] if weights else None
+        if len(by) == 1 and reduction.statistics in _KEEPING and reduction.name not in values:
+            (values[reduction.name],) = given
+            observed.scalars[reduction.name] = Scalars(reduction.statistics[0], given, of_each)
+            continue
         for name, statistic in _targets(logged, reduction, values):
             values[name] = statistics.reduce(statistic, given, of_each)
+            observed.scalars[name] = Scalars(statistic, given, of_each)
     nonfinite: dict[str, int] = {}
     for logged, pool in step.samples.items():
         reduction = reductions.of(logged, samples=True)
         targets = _targets(logged, reduction, values)
         values.update(zip((name for name, _ in targets), pool.statistics([s for _, s in targets]), strict=True))
+        observed.samples.update({name: (logged, statistic) for name, statistic in targets})
         if pool.nonfinite:
             nonfinite[reduction.name] = values[f"{reduction.name}/nonfinite"] = pool.nonfinite
-    return values, nonfinite
+            observed.samples[f"{reduction.name}/nonfinite"] = (logged, NONFINITE)
+    return values, nonfinite, observed
 
 
 def row(

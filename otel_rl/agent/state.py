@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from otel_rl.agent.goodput import TimeSpent
-from otel_rl.cadence import Window
+from otel_rl.agent.window import Window
 from otel_rl.export import AttributeValue, Span, SpanLink
 from otel_rl.journal import Position
 from otel_rl.records import Consumed, DeviceMemory, DeviceSeen, SpanStarted, Started, Tabled
@@ -169,7 +169,7 @@ class State(msgspec.Struct):
         steps: The open steps by number.
         closed: The last step that was closed.
         dialect: Which framework the names showed the trainer to be; empty if that is not known.
-        window: What was averaged since the last row that left.
+        window: What was observed since the last row that left for trackers.
         forwarded: How many records of each journal went on to the head.
         time_spent: Where the time of the processes went.
         labels: Index of each device in names, by its UUID, or by what else tells it.
@@ -179,7 +179,7 @@ class State(msgspec.Struct):
     steps: dict[int, dict[int, OpenStep]] = {}
     closed: dict[int, int] = {}
     dialect: str = ""
-    window: Window = {}
+    window: Window = msgspec.field(default_factory=Window)
     labels: dict[str, int] = {}
     forwarded: dict[str, int] = {}
     time_spent: TimeSpent = msgspec.field(default_factory=TimeSpent)

@@ -1,4 +1,4 @@
-"""What trackers get of the rows: every so many steps, averaged over the steps between, of chosen metrics.
+"""What trackers get of the rows: every so many steps, reduced over the steps between, of chosen metrics.
 
 Instruments get every row as it is.
 """
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.cadence import add, take
-from otel_rl.export import Row
+from otel_rl.export import Ended, Row, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from otel_rl.agent.naming import Reductions
     from otel_rl.agent.state import State
+    from otel_rl.agent.window import Observed
     from otel_rl.cadence import Cadence
-    from otel_rl.export import Item
+    from otel_rl.export import Identity, Item
     from otel_rl.filters import Filter
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 class TrackerRows:
     """Turns the items that the reducer makes into those that destinations get.
+
+    A window of steps leaves with its last step; or earlier, with what it has, if a step of another window or of
+    another attempt comes, or the attempt ends. A late row joins its window if that has not left.
 
     Args:
         cadence: When rows leave.
@@ -46,19 +49,43 @@ class TrackerRows:
         self._names: set[str] = set()
         self.dropped = 0
 
-    def of(self, items: Iterable[Item], state: State) -> list[Item]:
-        """Return what leaves; what is averaged until later is kept in the state."""
-        return [left for item in items if (left := self._row(item, state) if isinstance(item, Row) else item)]
+    def of(
+        self, items: Iterable[Item], state: State, observed: Mapping[Identity, Observed] | None = None
+    ) -> list[Item]:
+        """Return what leaves; what is reduced later is kept in the state.
 
-    def _row(self, row: Row, state: State) -> Row | None:
-        values = self._filter.select(self._limited(row.values))
-        if not row.late and not self._cadence.leaves_all:
-            add(state.window, values)
-            if not self._cadence.is_due(row.step):
-                return None
-            over_window = take(state.window, self._statistic)
-            values = over_window if self._cadence.window == "mean" else values
-        return msgspec.structs.replace(row, values=values) if values else None
+        Args:
+            items: What the reducer made.
+            state: Its state, which keeps the window.
+            observed: What its rows were reduced from.
+        """
+        leaving: list[Item] = []
+        for item in items:
+            if isinstance(item, Row):
+                leaving += self._rows(item, state, (observed or {}).get(identity(item)))
+            else:
+                leaving += _left(state) if isinstance(item, Ended) else []
+                leaving.append(item)
+        return leaving
+
+    def _rows(self, row: Row, state: State, observed: Observed | None) -> list[Row]:
+        row = msgspec.structs.replace(row, values=self._filter.select(self._limited(row.values)))
+        cadence, window = self._cadence, state.window
+        if not row.values or cadence.every == 0:
+            return []
+        last = window.row
+        is_of_window = last is not None and self._window_of(last) == self._window_of(row)
+        if cadence.leaves_all or (row.late and not (is_of_window and last and row.step <= last.step)):
+            return [row] if cadence.window == "mean" or cadence.is_due(row.step) else []
+        leaving = [] if is_of_window else _left(state)
+        if cadence.window == "mean":
+            window.add(row, observed, self._statistic)
+        else:
+            window.keep(row)
+        return leaving + (_left(state) if cadence.is_due(row.step) else [])
+
+    def _window_of(self, row: Row) -> tuple[int, int]:
+        return row.attempt, self._cadence.window_of(row.step)
 
     def _statistic(self, name: str) -> str:
         return self._reductions.of(name).statistics[0]
@@ -76,3 +103,8 @@ class TrackerRows:
             logger.warning("there are more than %d metric names; the first of them are kept", self._limit)
         self.dropped += len(values) - len(kept)
         return kept
+
+
+def _left(state: State) -> list[Row]:
+    row = state.window.take()
+    return [] if row is None else [row]

@@ -1,0 +1,200 @@
+"""Values over several steps, through the reducer and the rows for trackers."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_rl.agent.naming import Reductions
+from otel_rl.agent.state import State
+from otel_rl.agent.trackers import TrackerRows
+from otel_rl.cadence import Cadence
+from otel_rl.export import Ended, Row
+from otel_rl.filters import Filter
+from otel_rl.records import Logged, Sampled, StepStarted
+from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.stats import statistics
+from tests.agent.reducing import S, reducing, rows, started, step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_rl.records import Record
+
+Steps = list[list[list[tuple[float, float]]]]
+"""By step and rank: values and their weights, or samples."""
+
+
+def over(
+    steps: Sequence[Sequence[Sequence[Record]]],
+    every: int,
+    patterns: Mapping[str, str | Sequence[str]] | None = None,
+    quantiles: Sequence[str] = (),
+) -> list[Row]:
+    """Return what trackers get of steps 1, 2, …, each with the records of each rank; saved and read after each."""
+    patterns = patterns or {}
+    reductions = Reductions(patterns, Vocabulary("auto").read, quantiles)
+    trackers = TrackerRows(Cadence(every), Filter(), reductions, 1000)
+    ranks = range(len(steps[0]))
+    state, left = State(), []
+    for n, of_ranks in enumerate([*steps, [[] for _ in ranks]], 1):
+        reducer = reducing(patterns, state, quantiles=quantiles)
+        if n == 1:
+            reducer.feed([(f"rank{rank}", started(rank, local=len(ranks))) for rank in ranks])
+        items = []
+        for rank in ranks:
+            items += reducer.feed([(f"rank{rank}", record) for record in step(n, 2 * n * S, *of_ranks[rank])])
+        if n > len(steps):
+            items.append(Ended(1, 0, "finished"))
+        left += trackers.of(items, state, reducer.observed)
+        state = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=State)
+    return rows(left)
+
+
+numbers = st.floats(-1e6, 1e6)
+observations = st.integers(1, 3).flatmap(
+    lambda ranks: st.lists(
+        st.lists(st.tuples(numbers, st.floats(0.5, 9)), min_size=ranks, max_size=ranks), min_size=1, max_size=6
+    )
+)
+
+
+@given(observations)
+def test_a_window_of_scalars_is_the_reduction_of_all_of_them(steps: list[list[tuple[float, float]]]) -> None:
+    """Means by weights; maxima and minima of maxima and minima; deviations and quantiles of all values."""
+    names = ("x", "m@max", "n@min", "s@std", "q@p50", "l@last")
+    records = [
+        [[Logged(n, 1, dict.fromkeys(names, value), weight)] for value, weight in of_step]
+        for n, of_step in enumerate(steps, 1)
+    ]
+    (row,) = over(records, len(steps))
+    values = [value for of_step in steps for value, _ in of_step]
+    weights = [weight for of_step in steps for _, weight in of_step]
+    expected = {
+        "x": statistics.weighted_mean(values, weights),
+        "m": max(values),
+        "n": min(values),
+        "s": statistics.std(values),
+        "q": statistics.quantile(sorted(values), 0.5),
+        "l": values[-1],
+    }
+
+    assert {name: row.values[name] for name in expected} == pytest.approx(expected, rel=1e-9, abs=1e-6)
+
+
+@given(observations)
+def test_a_window_of_samples_is_the_statistics_of_all_of_them(steps: list[list[tuple[float, float]]]) -> None:
+    """Mean, max, min, std, sum, count and quantiles are those of the observations of all steps and ranks."""
+    records = [
+        [[Sampled(n, 1, {"x": array("d", pair).tobytes()})] for pair in of_step] for n, of_step in enumerate(steps, 1)
+    ]
+    (row,) = over(records, len(steps), quantiles=("p90",))
+    values = [value for of_step in steps for pair in of_step for value in pair]
+    names = ("mean", "max", "min", "std", "sum", "count", "p90")
+    expected = {f"x/{name}": float(statistics.reduce(name, values)) for name in names}
+
+    assert {name: row.values[name] for name in expected} == pytest.approx(expected, rel=1e-9, abs=1e-6)
+
+
+def test_several_statistics_of_one_pattern() -> None:
+    """`reduce={"x": ("mean", "max")}` keeps its meaning over steps."""
+    records = [[[Logged(n, 1, {"x": float(n + rank)})] for rank in (0, 10)] for n in (1, 2, 3)]
+    (row,) = over(records, 3, {"x": ("mean", "max")})
+
+    assert (row.values["x/mean"], row.values["x/max"]) == (7.0, 13.0)
+
+
+def test_sums_of_scalars_belong_to_a_step() -> None:
+    """ROLL's parts of a loss add up over the ranks, but the loss of ten steps is not ten times as high."""
+    records = [[[Logged(n, 1, {"loss@sum": 0.5})] for _ in range(2)] for n in (1, 2)]
+    (row,) = over(records, 2)
+
+    assert row.values["loss"] == 1.0
+
+
+def test_samples_that_are_not_finite_are_counted_over_the_window() -> None:
+    """They enter no statistic, and none is forgotten."""
+    records = [[[Sampled(n, 1, {"x": array("d", [math.nan, float(n)]).tobytes()})]] for n in (1, 2)]
+    (row,) = over(records, 2)
+
+    assert (row.values["x/mean"], row.values["x/nonfinite"], row.nonfinite) == (1.5, 2, {"x": 2})
+
+
+def test_the_last_window_leaves_at_the_end_once() -> None:
+    """Seven steps with `log_every=5` are two rows: five steps, and the two that are left."""
+    records = [[[Logged(n, 1, {"x": float(n)})]] for n in range(1, 8)]
+
+    assert [(row.step, row.values["x"]) for row in over(records, 5)] == [(5, 3.0), (7, 6.5)]
+
+
+def left(items: Sequence[Row | Ended], cadence: Cadence) -> list[Row]:
+    trackers = TrackerRows(cadence, Filter(), Reductions({}, Vocabulary("auto").read), 1000)
+    return rows(trackers.of(items, State()))
+
+
+def test_a_new_attempt_begins_a_new_window() -> None:
+    """What the attempt before had left over leaves by itself, before the first row of the new one."""
+    items = [Row(n, n, {"x": 1.0}) for n in (6, 7, 8)] + [Row(n, n, {"x": 3.0}, attempt=1) for n in (7, 8, 9, 10)]
+
+    assert [(row.attempt, row.step, row.values["x"]) for row in left(items, Cadence(5))] == [(0, 8, 1.0), (1, 10, 3.0)]
+
+
+def test_steps_that_are_never_due() -> None:
+    """Odd steps with `log_every=2` have left no row at all; now each window leaves with the last step that it has."""
+    items: list[Row | Ended] = [Row(n, n, {"x": float(n)}) for n in (1, 3, 5)]
+
+    assert [row.step for row in left([*items, Ended(9, 0, "finished")], Cadence(2))] == [1, 3, 5]
+
+
+def test_the_end_with_the_last_values_of_a_window() -> None:
+    """`log_window="last"` leaves the last step as it is, at the end too."""
+    items: list[Row | Ended] = [Row(n, n, {"x": float(n)}) for n in range(1, 8)]
+    found = left([*items, Ended(9, 0, "lost")], Cadence(5, window="last"))
+
+    assert [(row.step, row.values) for row in found] == [(5, {"x": 5.0}), (7, {"x": 7.0})]
+
+
+def test_a_late_row_joins_its_window() -> None:
+    """Its step has left no row yet."""
+    items = [
+        Row(1, 1, {"x": 1.0}),
+        Row(2, 2, {"x": 2.0}),
+        Row(1, 3, {"x": 6.0}, late=True, part=1),
+        Row(3, 4, {"x": 3.0}),
+    ]
+
+    assert [(row.step, row.late, row.part, row.values) for row in left(items, Cadence(3))] == [
+        (3, False, 0, {"x": 3.0})
+    ]
+
+
+def test_never_is_never_for_late_rows_too() -> None:
+    """`log_every=0` leaves no row."""
+    assert left([Row(1, 1, {"x": 1.0}, late=True), Ended(1, 0, "finished")], Cadence(0)) == []
+
+
+def test_a_weight_of_one_resets_another() -> None:
+    """The last value that a rank logs counts, with its own weight."""
+    reducer = reducing()
+    reducer.feed([(f"rank{rank}", started(rank, local=2)) for rank in (0, 1)])
+    logs = ([Logged(0, 1, {"x": 0.0}, 8), Logged(0, 2, {"x": 0.0}, 1)], [Logged(0, 1, {"x": 5.0}, 1)])
+    for rank, records in enumerate(logs):
+        reducer.feed([(f"rank{rank}", record) for record in step(0, 0, *records)])
+    found = rows(reducer.feed([(f"rank{rank}", StepStarted(1, 2 * S, b"")) for rank in (0, 1)]))
+
+    assert found[0].values["x"] == 2.5
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf, -3.0])
+def test_a_weight_that_is_none(weight: float) -> None:
+    """It counts as 1, and the other ranks keep theirs."""
+    records = [[[Logged(1, 1, {"x": 1.0}, weight)], [Logged(1, 1, {"x": 4.0}, 2)]]]
+    (row,) = over(records, 1)
+
+    assert row.values["x"] == 3.0
