@@ -13,11 +13,10 @@ segment is reserved, never by a fault while writing.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import struct
-import threading
-from collections import deque
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -33,6 +32,9 @@ _NOTHING_YET = bytes(_HEADER.size)
 _LARGEST_FRAME = 64 << 20
 _READ_BYTES = 1 << 20
 _POPULATE_BYTES = 512 << 10  # a third of a millisecond, once in some 170 records of 100 values
+_POPULATE_AHEAD = 64 << 10  # of the end of what is populated: more than most records take
+_DRAFT = ".draft"
+_drafts = itertools.count()  # two of one number never share a file
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it yet
 
 T = TypeVar("T")
@@ -61,10 +63,65 @@ def segment_numbers(directory: Path) -> list[int]:
     return sorted(int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdigit())
 
 
-class Writer:
-    """Appends records to the journal in `directory`; safe to use from several threads.
+class _Segment:
+    """A reserved and mapped file; what is appended to it lies side by side, whoever writes.
 
-    A journal of more than `limit_bytes` loses its oldest segments.
+    `mmap.write` moves its own position and copies, in one call that neither a signal handler nor another thread
+    interrupts: so there is no lock that an interrupt could leave held, and no half of a change.
+    """
+
+    __slots__ = ("after", "draft", "map", "number", "path", "populate_at", "populated", "size", "tell", "write")
+
+    def __init__(self, directory: Path, number: int, size: int) -> None:
+        self.number, self.size = number, size
+        self.path = _segment_path(directory, number)
+        self.draft = directory / f"{number:08d}.{next(_drafts)}{_DRAFT}"
+        self.after: dict[None, _Segment] = {}  # at most one; `setdefault` decides between threads
+        self.populate_at = self.populated = 0
+        fd = os.open(self.draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644)
+        try:
+            _reserve(fd, size)
+            self.map = mmap.mmap(fd, size)
+        except BaseException:  # a Ctrl-C too must not leave a file behind
+            self.discard()
+            raise
+        finally:
+            os.close(fd)
+        self.write, self.tell = self.map.write, self.map.tell
+
+    def discard(self) -> None:
+        """Remove what no reader has seen."""
+        self.draft.unlink(missing_ok=True)
+
+    def publish(self) -> None:
+        """Give it the name by which readers find it; whoever comes second has nothing to do."""
+        with contextlib.suppress(FileNotFoundError):
+            self.draft.rename(self.path)
+
+    def populate(self) -> None:
+        """Map the next pages before they are needed: a fault in every second record would cost more than the record."""
+        length = min(_POPULATE_BYTES, self.size - self.populated)
+        if length > 0:
+            with contextlib.suppress(OSError, ValueError):
+                self.map.madvise(_MADV_POPULATE_WRITE, self.populated, length)
+        self.populated += length
+        self.populate_at = self.populated - _POPULATE_AHEAD if self.populated < self.size else self.size
+
+    def seal(self) -> None:
+        """Take what is left, so that nobody writes there, and give it back to the disk."""
+        while (rest := self.size - self.tell()) > 0:
+            try:
+                self.write(bytes(rest))
+            except ValueError:  # another thread has written meanwhile
+                continue
+            os.truncate(self.path, self.size - rest)
+
+
+class Writer:
+    """Appends records to the journal in `directory`; safe to use from several threads and from signal handlers.
+
+    An exception that comes in the midst of a call, such as a Ctrl-C, leaves it usable: the record is in the journal or
+    it is not. A journal of more than `limit_bytes` loses its oldest segments.
 
     Raises:
         OSError: No segment could be reserved: the directory cannot be written, or the disk is full.
@@ -75,20 +132,18 @@ class Writer:
         self._segment_bytes = segment_bytes
         self._limit_bytes = limit_bytes
         self._encode = msgspec.msgpack.Encoder().encode
-        self._lock = threading.RLock()  # a plain one would hang where a signal handler interrupts a record
-        self._writing = False
-        self._deferred: deque[bytes] = deque()
-        numbers = segment_numbers(directory)
-        self._kept = deque((n, _segment_path(directory, n).stat().st_size) for n in numbers)
-        self._number = numbers[-1] if numbers else 0
-        self._map: mmap.mmap | None = None
-        self._offset = self._populated = self._size = 0
-        self._open_segment(0)
+        self._is_closed = False
+        for draft in directory.glob(f"*{_DRAFT}"):  # of a process that was killed
+            draft.unlink(missing_ok=True)
+        self._kept = {number: _segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
+        self._segment = self._reserve(max(self._kept, default=0) + 1, 0)
+        self._begin(self._segment)
 
     @property
     def position(self) -> Position:
         """Where the next record will be written."""
-        return Position(self._number, self._offset)
+        segment = self._segment
+        return Position(segment.number, segment.tell())
 
     def append(self, record: msgspec.Struct) -> None:
         """Write `record`; it survives the process once this returns.
@@ -99,77 +154,51 @@ class Writer:
         """
         payload = self._encode(record)
         frame = _pack(MAGIC, len(payload), crc32(payload)) + payload
-        with self._lock:
-            if self._writing:  # this is a signal handler, and it has interrupted a record
-                self._deferred.append(frame)
-                return
-            self._writing = True
+        while True:
+            segment = self._segment
             try:
-                self._put(frame)
-            finally:
-                self._end_writing()
-
-    def _put(self, frame: bytes) -> None:
-        start = self._offset
-        end = start + len(frame)
-        if end > self._populated:
-            self._make_room(len(frame))
-            start, end = self._offset, self._offset + len(frame)
-        self._map[start:end] = frame  # type: ignore[index] # there is room, so there is a map
-        self._offset = end
-
-    def _end_writing(self) -> None:
-        try:
-            while self._deferred:
-                self._put(self._deferred.popleft())
-        finally:
-            self._writing = False
+                segment.write(frame)
+                break
+            except ValueError:  # there is no room
+                self._move_on(segment, len(frame))
+        if segment.tell() > segment.populate_at:
+            segment.populate()
 
     def close(self) -> None:
-        """Give back the reserved rest of the last segment."""
-        with self._lock:
-            self._close_segment()
-            self._populated = self._size = 0
-            self._segment_bytes = -1
+        """Give back the reserved rest of the last segment; a second call does nothing."""
+        self._is_closed = True
+        self._segment.seal()
 
-    def _make_room(self, frame_bytes: int) -> None:
-        """Make the next `frame_bytes` writable, in a new segment if this one is full."""
-        if self._offset + frame_bytes > self._size:
-            if self._segment_bytes < 0:
-                raise ValueError("the journal is closed")
-            if frame_bytes > _LARGEST_FRAME:
-                raise ValueError(f"a record of {frame_bytes} bytes is larger than {_LARGEST_FRAME}")
-            self._open_segment(frame_bytes)
-        while self._populated < self._offset + frame_bytes:
-            length = min(_POPULATE_BYTES, self._size - self._populated)
-            # A page fault in every second record would cost more than the record.
-            with contextlib.suppress(OSError, ValueError):
-                self._map.madvise(_MADV_POPULATE_WRITE, self._populated, length)  # type: ignore[union-attr] # it is open
-            self._populated += length
+    def _move_on(self, full: _Segment, frame_bytes: int) -> None:
+        """Go on in a new segment. Each line may come twice: after an interrupt, or in several threads at once."""
+        if self._is_closed:
+            raise ValueError("the journal is closed")
+        if frame_bytes > _LARGEST_FRAME:
+            raise ValueError(f"a record of {frame_bytes} bytes is larger than {_LARGEST_FRAME}")
+        following = full.after.get(None)
+        if following is None:
+            reserved = self._reserve(full.number + 1, frame_bytes)
+            following = full.after.setdefault(None, reserved)
+            if following is not reserved:
+                reserved.discard()
+        full.seal()  # before readers see the next one, for which they would leave this one
+        self._begin(following)
+        if self._segment is full:
+            self._segment = following
 
-    def _open_segment(self, frame_bytes: int) -> None:
-        number, size = self._number + 1, max(self._segment_bytes, frame_bytes)
-        path = _segment_path(self._directory, number)
-        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
-        try:
-            _reserve(fd, size)
-            mapped = mmap.mmap(fd, size)
-        except BaseException:  # a Ctrl-C too must not leave a file in the way of the next try
-            path.unlink()
-            raise
-        finally:
-            os.close(fd)
-        self._close_segment()
-        self._number, self._map, self._offset, self._populated, self._size = number, mapped, 0, 0, size
-        self._kept.append((number, size))
-        while len(self._kept) > 1 and sum(kept for _, kept in self._kept) > self._limit_bytes:
-            _segment_path(self._directory, self._kept.popleft()[0]).unlink(missing_ok=True)
+    def _reserve(self, number: int, frame_bytes: int) -> _Segment:
+        segment = _Segment(self._directory, number, max(self._segment_bytes, frame_bytes))
+        segment.populate()
+        return segment
 
-    def _close_segment(self) -> None:
-        if self._map is not None:
-            self._map.close()
-            self._map = None
-            os.truncate(_segment_path(self._directory, self._number), self._offset)
+    def _begin(self, segment: _Segment) -> None:
+        segment.publish()
+        self._kept[segment.number] = segment.size
+        for number in sorted(self._kept)[:-1]:
+            if sum(list(self._kept.values())) <= self._limit_bytes:
+                break
+            _segment_path(self._directory, number).unlink(missing_ok=True)
+            self._kept.pop(number, None)
 
 
 def _reserve(fd: int, size: int) -> None:
