@@ -19,6 +19,7 @@ _BENCHMARKS = {
     "agent": "benchmarks.agent_cost",
     "scale": "benchmarks.scale_cost",
     "cardinality": "benchmarks.cardinality",
+    "forecasts": "benchmarks.forecasts",
     "collectives": "benchmarks.collective_cost",
     "stopped": "benchmarks.stopped_rank",
     "trl": "benchmarks.trl_cost",

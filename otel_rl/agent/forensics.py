@@ -100,7 +100,7 @@ class Forensics:
             who |= {semconv.ROLE: journal.started.role} if journal.started.role else {}
             found += _by_phase(semconv.METRIC_MEMORY_GROWTH, self.ledger.growth(account), who)
             found += _by_phase(semconv.METRIC_MEMORY_RESIDUAL, self.ledger.residuals(account), who)
-            outlook = self.ledger.outlook(account, *self._limits(account, journal))
+            outlook = self.ledger.outlook(account)
             if outlook is not None:
                 left = {outlook.phase: float(outlook.steps)}
                 found += _by_phase(semconv.METRIC_MEMORY_EXHAUSTION_STEPS, left, who)

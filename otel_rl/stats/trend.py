@@ -1,50 +1,62 @@
-"""Whether a series grows, and how sure that is."""
+"""Whether a series of levels drifts upward, however its noise is correlated from one level to the next."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_T95 = (
-    *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812),
-    *(1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725),
-)
-"""Student's t for 1 to 20 degrees of freedom: 95 % lie below."""
-_T90 = (3.078, 1.886)
-"""The same for 90 %, where there are three or four points."""
-_NORMAL95 = 1.645
+_T95 = {3: 2.353, 5: 2.015, 7: 1.895, 9: 1.833, 11: 1.796, 13: 1.771, 15: 1.753}
+"""Student's t by degrees of freedom: 95 % lie below."""
 
 
-class Trend(NamedTuple):
-    """The slope of a least-squares line, and what it is at least.
+class Drift(NamedTuple):
+    """The mean change of a series, and how likely chance alone is to bring it about.
 
     Attributes:
-        slope: Units of y for each unit of x.
-        low: Lower bound of the slope at one-sided 95 % (90 % for three or four points); Student's t.
+        slope: Mean change from one level to the next.
+        low: Lower bound of the slope, at one-sided 95 %.
+        chance: Probability of such a drift or a greater one in a series without any.
     """
 
     slope: float
     low: float
+    chance: float
 
 
-def trend(xs: Sequence[float], ys: Sequence[float]) -> Trend | None:
-    """Return the trend of points; `None` for fewer than three, or if all have the same x."""
-    n = len(xs)
-    if n < 3:
-        return None
-    x_mean, y_mean = math.fsum(xs) / n, math.fsum(ys) / n
-    spread = math.fsum((x - x_mean) ** 2 for x in xs)
-    if spread == 0:
-        return None
-    slope = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / spread
-    left = math.fsum((y - y_mean - slope * (x - x_mean)) ** 2 for x, y in zip(xs, ys, strict=True))
-    return Trend(slope, slope - _t(n - 2) * math.sqrt(left / (n - 2) / spread))
+def drift(levels: Sequence[float], blocks: int) -> Drift:
+    """Return the drift of levels that are cut into blocks of the same length, and how likely chance makes it.
+
+    The levels of each block are averaged, and Student's one-sided t-test is applied to the changes between the
+    averages of neighboring blocks. Hypothesis: the levels are a random walk whose changes are independent, with
+    mean 0 and finite variance. The changes of its block averages are correlated (Working 1960, "Note on the
+    correlation of first differences of averages in a random chain", Econometrica 28: 1/4 for long blocks), so
+    the variance of their mean is 3b²/(2b² + 1) times that of independent ones, with b levels in each block.
+    A stationary series reverts to its mean, and its changes cancel each other: for it the test is conservative.
+
+    Args:
+        levels: The series; its length is a multiple of `blocks`.
+        blocks: An even number of blocks from 4 to 16, plus one; so the degrees of freedom are odd.
+    """
+    length = len(levels) // blocks
+    averages = [math.fsum(levels[at : at + length]) / length for at in range(0, blocks * length, length)]
+    changes = [after - before for before, after in pairwise(averages)]
+    count = len(changes)
+    mean = (averages[-1] - averages[0]) / count
+    variance = math.fsum((change - mean) ** 2 for change in changes) / (count - 1)
+    error = math.sqrt(variance / count * 3 * length**2 / (2 * length**2 + 1))
+    chance = _exceeded(mean / error, count - 1) if error else float(mean <= 0)
+    return Drift(mean / length, (mean - _T95[count - 1] * error) / length, chance)
 
 
-def _t(freedom: int) -> float:
-    if freedom <= len(_T90):
-        return _T90[freedom - 1]
-    return _T95[freedom - 1] if freedom <= len(_T95) else _NORMAL95 + 1.5 / freedom
+def _exceeded(t: float, freedom: int) -> float:
+    """Return the probability that Student's t is greater; for odd degrees of freedom (Abramowitz & Stegun 26.7.3)."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    term = series = math.cos(angle) if freedom > 1 else 0.0
+    for n in range(2, freedom - 1, 2):
+        term *= n / (n + 1) * math.cos(angle) ** 2
+        series += term
+    return 0.5 - (angle + math.sin(angle) * series) / math.pi
