@@ -79,6 +79,11 @@ class RunDirectory(NamedTuple):
         return self.path / "local" / "agent.json"
 
     @property
+    def quarantine(self) -> Path:
+        """Records and items that could not be processed."""
+        return self.path / "local" / "quarantine.jsonl"
+
+    @property
     def agent_log(self) -> Path:
         """What the agent logs."""
         return self.path / "agent.log"

@@ -39,6 +39,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
         delivered: For each destination: how far in the outbox it has got.
         failures: For each destination: how often it failed.
         last_error: For each destination: what it said last.
+        lost: How much of the run was lost, by reason: records, items, or bytes of a journal.
     """
 
     pid: int = 0
@@ -49,6 +50,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     delivered: dict[str, Position] = {}
     failures: dict[str, int] = {}
     last_error: dict[str, str] = {}
+    lost: dict[str, int] = {}
 
 
 def read_status(directory: RunDirectory) -> AgentStatus:
@@ -57,6 +59,16 @@ def read_status(directory: RunDirectory) -> AgentStatus:
         return msgspec.json.decode(directory.status.read_bytes(), type=AgentStatus)
     except (OSError, msgspec.DecodeError):
         return AgentStatus()
+
+
+def incomplete(status: AgentStatus) -> str:
+    """Return what an agent that has ended says of what was not delivered: what was lost, and what waits."""
+    lost = ", ".join(f"{count} {reason}" for reason, count in status.lost.items())
+    waits = ", ".join(f"{name} ({status.last_error.get(name, 'not reached')})" for name in status.failures)
+    said = [f"lost for good: {lost}; see agent.log"] if lost else []
+    if waits or not lost:
+        said.append(f"not everything was delivered; run this again: {waits or 'see agent.log'}")
+    return "\n".join(said)
 
 
 @contextlib.contextmanager

@@ -271,17 +271,20 @@ def encodable(record: Record) -> Record:
     Integers beyond 64 bits become floats; characters that are no Unicode text, such as those of a
     file name in another encoding, are spelled out.
     """
-    fields = {name: _encodable(getattr(record, name)) for name in record.__struct_fields__}
-    return type(record)(**fields)
+    replaced: Record = encodable_value(record)
+    return replaced
 
 
-def _encodable(value: Any) -> Any:
+def encodable_value(value: Any) -> Any:
+    """Return a value with what MessagePack has no place for replaced, at any depth."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         return float(value) if abs(value) < 1 << 1023 else str(value)
     if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
+        return {encodable_value(key): encodable_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_encodable(item) for item in value)
+        return type(value)(encodable_value(item) for item in value)
+    if isinstance(value, msgspec.Struct):
+        return type(value)(**{name: encodable_value(getattr(value, name)) for name in value.__struct_fields__})
     return value

@@ -10,41 +10,38 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from otel_rl import launch, plugins, semconv
-from otel_rl.agent import presence, targets
-from otel_rl.agent.derive import Model
+from otel_rl.agent import mend, presence, targets
 from otel_rl.agent.follow import Follower, forwarded
 from otel_rl.agent.forensics import write_reports
 from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.hardware.sampler import Sampler
 from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.losses import Losses
 from otel_rl.agent.measurements import Measurements
-from otel_rl.agent.naming import Reductions
+from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.receiver import Receiver
-from otel_rl.agent.reduce import Reducer
-from otel_rl.agent.sampling import TraceSampler
 from otel_rl.agent.state import Checkpoint, is_remote
-from otel_rl.agent.trackers import TrackerRows
-from otel_rl.cadence import Cadence
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
 from otel_rl.export import READER_ENTRY_POINT_GROUP
-from otel_rl.filters import Filter
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus
 from otel_rl.outbox import Outbox
-from otel_rl.semconv.recognise import Vocabulary
-from otel_rl.stats.statistics import quantile_key
+from otel_rl.quarantine import Quarantine
+from otel_rl.records import encodable_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from otel_rl.agent.follow import Found
     from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
 
@@ -54,7 +51,10 @@ _READ_AT_ONCE = 500
 _CLOSE_WITHIN_S = 30.0
 _QUIET_S = 3.0
 """The head stays so long after a request: what a machine measured comes behind its last record."""
+_REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbox_damaged", "refused_by_exporter")
+"""Losses that are shown as 0 from the beginning: a counter has to begin before it can rise."""
 _BOOKS_NS = 2_000_000_000
+_MOST_FAILURES = 20
 _HELD_PAUSES = 10
 """A checkpoint goes with what is saved: for spans that are held back alone it takes a tenth of the time at most."""
 
@@ -81,33 +81,30 @@ class Agent:
         self._encode = msgspec.msgpack.Encoder().encode
         self._outbox = Outbox(directory.outbox, manifest.journal_limit)
         saved = self._outbox.checkpoint
-        checkpoint = msgspec.msgpack.decode(saved, type=Checkpoint) if saved else None
+        self._quarantine = Quarantine(directory.quarantine)
+        checkpoint: Checkpoint | None = None
+        with self._quarantine.guard("reading of the checkpoint", str(directory.outbox), saved):
+            checkpoint = msgspec.msgpack.decode(saved, type=Checkpoint) if saved else None
+        self._losses = Losses({} if checkpoint is None else checkpoint.lost)
         self._follower = Follower(directory.journals, {} if checkpoint is None else checkpoint.positions)
-        state = None if checkpoint is None else checkpoint.state
-        vocabulary = Vocabulary((state.dialect if state else "") or manifest.dialect)
-        quantiles = [quantile_key(quantile) for quantile in how.quantiles]
-        reductions = Reductions(how.reduce, vocabulary.read, quantiles)
-        model = Model(how.model_parameters, how.flops_per_token, how.peak_flops)
-        self._reducer = Reducer(
-            manifest.id, reductions, vocabulary, model, how.row_deadline, state, whole_world=bool(manifest.receives)
-        )
+        self._pipeline = Pipeline(manifest, None if checkpoint is None else checkpoint.state, self._quarantine)
+        self._reducer, self._traces = self._pipeline.reducer, self._pipeline.traces
         self._sends = any(name == "head" for name, _ in manifest.exporters)
         self._receiver: Receiver | None = None
         if manifest.receives:
             token = os.environ.get(TOKEN_VARIABLE, "")
             self._receiver = Receiver(manifest.receives, manifest.id, directory.journals, manifest.journal_limit, token)
-        self._trackers = TrackerRows(
-            Cadence(how.log_every, how.log_first, how.log_window), Filter(how.metrics), reductions, how.name_limit
-        )
-        self._vocabulary = vocabulary
-        self._traces = TraceSampler(how.trace_ratio, vocabulary.phase, how.trace_budget)
         if checkpoint is not None and checkpoint.held_since is not None:
             for place, batch in self._outbox.since(checkpoint.held_since):
                 self._traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
-        self._instruments = Instruments(run, [reader.reader for reader in self._readers], vocabulary)
+        self._instruments = Instruments(run, [reader.reader for reader in self._readers], self._pipeline.vocabulary)
         self._sampler = Sampler(how.collection_interval, io=how.gpu_io)
         self._measurements = Measurements(
-            self._sampler, self._instruments, self._reducer.forensics, vocabulary, how.flush_interval
+            self._sampler,
+            self._instruments,
+            self._reducer.forensics,
+            self._pipeline.vocabulary,
+            how.flush_interval,
         )
         self._shown_books_at = self._save_held_at = 0
         self._finished: dict[str, Position] = {}
@@ -125,16 +122,17 @@ class Agent:
         self._said = AgentStatus()
         self._unsaved: list[Item] = []
         self._disk_failed = False
+        self._failed_in_a_row = 0
 
     def run(self) -> bool:
-        """Work until done; return whether everything was delivered."""
+        """Work until done; return whether everything was delivered and nothing was lost."""
         for destination in self._destinations:
             destination.start()
         if self._manifest.agent.hardware and not self._once:
             self._sampler.start()
         self._say("ready")
         while True:
-            worked = self._work()
+            worked = self._try_to_work()
             self._say("ready")
             if not worked and self._may_end():
                 with launch.locked(self._directory.start_lock):  # nobody attaches between this look and the end
@@ -143,11 +141,26 @@ class Agent:
             if not worked:
                 self.stopped.wait(_POLL_S)
 
+    def _try_to_work(self) -> bool:
+        """Work; if that fails, tell so only after several times in a row that there was nothing to do."""
+        try:
+            worked = self._work()
+        except Exception as error:
+            self._quarantine.put("work", "agent", None, error)
+            self._failed_in_a_row += 1
+            self.stopped.wait(_POLL_S)
+            return self._failed_in_a_row < _MOST_FAILURES
+        self._failed_in_a_row = 0
+        return worked
+
     def _work(self) -> bool:
         """Move what is new from the journals to the outbox; tell whether there was anything."""
         now = time.time_ns()
-        self._follower.look()
-        found = self._follower.read(_READ_AT_ONCE, now) if not self._unsaved else []
+        guard = self._quarantine.guard
+        found: list[Found] = []
+        with guard("reading of journals", str(self._directory.journals)):
+            self._follower.look()
+            found = self._follower.read(_READ_AT_ONCE, now) if not self._unsaved else []
         items = self._reducer.feed(found)
         if self._receiver is not None and not self._unsaved:
             items += self._receiver.take_items()
@@ -156,50 +169,66 @@ class Agent:
         near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
         measured: list[Item] = []
         if self._follower.alive_here or near_end:  # else it would measure for ever, and never be idle
-            measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
+            with guard("measuring", "this machine"):
+                measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
         recorded = forwarded(found, self._reducer.state.forwarded) if self._sends else []
-        leaving = [*recorded, *self._sampled([*items, *measured], now, near_end=near_end)]
-        self._unsaved += self._trackers.of(leaving, self._reducer.state, self._reducer.observed)
-        self._reducer.observed.clear()
+        made = [*recorded, *items, *measured]
+        self._unsaved += self._pipeline.leaving(made, self._outbox.end, now, near_end=near_end)
         over = [name for name in self._reducer.state.journals if self._is_news(name)]
         held = self._traces.rollouts.fresh and (near_end or now > self._save_held_at)
-        if (self._unsaved or held or over) and self._save():
+        if (self._unsaved or held or over or self._losses.is_news) and self._save():
             self._finished |= dict.fromkeys(over, self._outbox.end)
         if self._receiver is not None and not self._unsaved and not self._traces.rollouts.fresh:
             self._receiver.saved()
+        self._show(items, now)
+        with guard("writing of reports", "oom"):
+            write_reports(self._directory.path, items)
+        self._note_losses()
+        return bool(found or items)
+
+    def _show(self, items: list[Item], now: int) -> None:
+        """Show in instruments what is new."""
+        finished, phases = self._traces.rollouts.take_finished(), self._reducer.take_phases()
+        guard = partial(self._quarantine.guard, source="metrics")
         if items:
             self._instruments.name_devices(self._reducer.state.labels)
         if not self._sends:  # what is of the run as a whole is on the head's page, and nowhere else
-            self._instruments.show(items, self._traces.keeps)
-            self._instruments.show_trajectories(self._traces.rollouts.take_finished())
+            with guard("showing of rows"):
+                self._instruments.show(items, self._traces.keeps)
+            with guard("showing of trajectories"):
+                self._instruments.show_trajectories(finished)
         own = {name: one for name, one in self._reducer.state.journals.items() if not is_remote(name)}
-        self._show_books(own, now)
-        write_reports(self._directory.path, items)
-        self._instruments.show_phases(self._reducer.take_phases())
-        self._instruments.show_journals(own.values())
-        self._show_delivery()
-        return bool(found or items)
-
-    def _sampled(self, items: list[Item], now: int, *, near_end: bool) -> list[Item]:
-        """Return what leaves of the items, and of what was held back."""
-        self._traces.rollouts.expect(self._reducer.take_rollouts())
-        leaving = self._traces.of(items, self._outbox.end, now)
-        leaving += self._traces.expire(now, all_of_it=near_end)
-        return leaving
+        with guard("showing of books"):
+            self._show_books(own, now)
+        with guard("showing of phases"):
+            self._instruments.show_phases(phases)
+        with guard("showing of processes"):
+            self._instruments.show_journals(own.values())
+        with guard("showing of delivery"):
+            self._show_delivery()
 
     def _save(self) -> bool:
         """Put what was made into the outbox; tell whether that worked. On a full disk it is tried again."""
         began = time.time_ns()
+        rollouts, lost = self._traces.rollouts, self._losses.lost
+        checkpoint = Checkpoint(self._follower.positions, self._reducer.state, rollouts.since, lost)
         try:
-            rollouts = self._traces.rollouts
-            checkpoint = Checkpoint(self._follower.positions, self._reducer.state, rollouts.since)
-            self._outbox.append(self._unsaved, self._encode(checkpoint), rollouts.fresh, rollouts.settled)
+            try:
+                self._outbox.append(self._unsaved, self._encode(checkpoint), rollouts.fresh, rollouts.settled)
+            except (ValueError, OverflowError, TypeError):  # one number or text, of which all others are not to be lost
+                self._unsaved = mend.items(self._unsaved, self._quarantine)
+                rollouts.fresh = mend.items(rollouts.fresh, self._quarantine)
+                saved = self._encode(mend.checkpoint(checkpoint, self._quarantine))
+                for part in mend.parts(self._unsaved):
+                    self._outbox.append(part, saved, rollouts.fresh, rollouts.settled)
+                    rollouts.saved()
             rollouts.saved()
         except OSError as error:
             if not self._disk_failed:
                 logger.warning("the outbox cannot be written, nothing more is read until it can: %s", error)
             self._disk_failed = True
             return False
+        self._losses.saved(lost)
         self._unsaved, self._disk_failed = [], False
         now = time.time_ns()
         self._save_held_at = now + _HELD_PAUSES * (now - began)
@@ -213,7 +242,7 @@ class Agent:
         """Show what is added up over all steps, and what is so now of this machine's processes; not at each look."""
         if now - self._shown_books_at > _BOOKS_NS:
             self._shown_books_at = now
-            self._instruments.show_points("presence", presence.points(own.values(), self._vocabulary, now))
+            self._instruments.show_points("presence", presence.points(own.values(), self._pipeline.vocabulary, now))
             self._instruments.show_points("storage", self._storage())
             self._instruments.show_points("ledger", self._reducer.forensics.points(own))
             if not self._sends:
@@ -235,17 +264,8 @@ class Agent:
         for name, d in by_exporter.items():
             causes = dict(d.causes)  # its thread goes on counting
             show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, causes, ((semconv.EXPORTER, name),))
-        refused = sum(d.refused for d in self._destinations)
-        outbox = sum(d.lost_batches for d in self._destinations)
-        losses = self._follower.losses() | {
-            "refused_by_exporter": refused,
-            "outbox_retention": outbox,
-            "not_understood": self._reducer.failed,
-            "name_limit": self._trackers.dropped,
-            "not_sampled": self._traces.left_out,
-            "lost_between_machines": 0 if self._receiver is None else self._receiver.lost,
-        }
-        show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, losses)
+        dropped = dict.fromkeys(_REASONS, 0) | self._losses.lost | {"not_sampled": self._traces.left_out}
+        show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, dropped)
         now = time.monotonic()
         self._instruments.show_points(
             "delivery",
@@ -253,6 +273,18 @@ class Agent:
                 Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, name),))
                 for name, d in by_exporter.items()
             ],
+        )
+
+    def _note_losses(self) -> None:
+        self._losses.note(
+            self._follower.losses()
+            | {
+                "refused_by_exporter": sum(d.refused for d in self._destinations),
+                "outbox_retention": sum(d.lost_batches for d in self._destinations),
+                "quarantined": self._quarantine.count,
+                "name_limit": self._pipeline.trackers.dropped,
+                "lost_between_machines": 0 if self._receiver is None else self._receiver.lost,
+            }
         )
 
     def _may_end(self) -> bool:
@@ -287,8 +319,10 @@ class Agent:
             reader.shutdown()
         self._targets.unlink(missing_ok=True)
         self._outbox.close()
+        self._note_losses()
         self._say("ended")
-        return all(destination.has_everything and not destination.is_alive() for destination in self._destinations)
+        delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
+        return delivered and not self._losses.lost
 
     def _open_readers(self, run: RunInfo) -> list[Any]:
         readers = []
@@ -316,7 +350,8 @@ class Agent:
                 d.label: START if state == "ended" and d.is_alive() else d.delivered for d in self._destinations
             },
             failures={d.label: d.failures for d in self._destinations if d.failures},
-            last_error={d.label: d.last_error for d in self._destinations if d.last_error},
+            last_error={d.label: encodable_value(d.last_error) for d in self._destinations if d.last_error},
+            lost=self._losses.lost,
         )
         if status != self._said:
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else
@@ -331,7 +366,7 @@ def log_to_stderr() -> None:
 
 
 def run_agent(path: Path, *, once: bool = False) -> bool:
-    """Run the agent of a run directory until it is done; return whether everything was delivered.
+    """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
 
     Raises:
         FileNotFoundError: It is no run directory.

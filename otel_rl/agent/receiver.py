@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
 _MOST_WAITING = 50_000
 _SAFE_WITHIN_S = 10.0
+_MOST_RECORDS = 1 << 53
+_LONGEST_NAME = 200  # bytes; file systems have room for 255
 
 
 class RemoteJournal:
@@ -203,8 +205,9 @@ class Receiver:
                         continue
                     record = from_event(event.event_name, decode.plain(event.body))
                     journal = of_machine(str(told[JOURNAL]), str(resource.get("host.name", "")))
-                    index = int(told[INDEX])
-                except (KeyError, TypeError, ValueError) as error:
+                    index = _index(told[INDEX])
+                    _check_name(journal)
+                except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
                     rejected, reason = rejected + 1, reason or str(error)
                     continue
                 with self._lock:
@@ -222,11 +225,21 @@ class Receiver:
         return [machine]
 
     def _of(self, name: str) -> RemoteJournal:
-        if "/" in name or name.startswith("."):
-            raise ValueError(f"{name!r} is no name of a journal")
         if name not in self._journals:
             self._journals[name] = RemoteJournal(self._path / name, self._limit_bytes)
         return self._journals[name]
+
+
+def _check_name(name: str) -> None:
+    if name.startswith(".") or "/" in name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(f"invalid name {name[:_LONGEST_NAME]!r} of a journal")
+
+
+def _index(told: Any) -> int:
+    index = int(told)
+    if not 0 <= index < _MOST_RECORDS:
+        raise ValueError(f"invalid {INDEX}={index}: must be at least 0 and below {_MOST_RECORDS}")
+    return index
 
 
 def _tls(head: Head) -> ssl.SSLContext | None:

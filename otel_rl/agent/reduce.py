@@ -10,19 +10,20 @@ of its own, marked late.
 
 from __future__ import annotations
 
-import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from otel_rl.agent import assemble, consumption, derive, rows
+from otel_rl.agent import admission, assemble, consumption, derive, rows
 from otel_rl.agent.consumption import Consumption
 from otel_rl.agent.goodput import PRODUCTIVE
 from otel_rl.agent.intake import Intake
-from otel_rl.agent.state import Journal, OpenStep, State
+from otel_rl.agent.state import Journal, OpenStep, State, stand_in
 from otel_rl.agent.stragglers import Stragglers
 from otel_rl.export import identity
 from otel_rl.ids import step_ids
+from otel_rl.quarantine import Quarantine
 from otel_rl.records import (
     Record,
     Started,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from otel_rl.export import Identity, Item, Span
     from otel_rl.semconv.recognise import Vocabulary
 
-logger = logging.getLogger(__name__)
 _NS = 1_000_000_000
 
 
@@ -52,6 +52,7 @@ class Reducer:
         deadline: Seconds after which a step is closed though ranks are missing.
         state: Where to go on.
         whole_world: Whether ranks of other machines are awaited as well.
+        quarantine: Where records go that cannot be processed; without one they are only counted.
 
     Attributes:
         state: What it remembers.
@@ -60,7 +61,7 @@ class Reducer:
         stragglers: Who falls behind.
         goodput: Where the workers' time went.
         consumption: What became of trajectories.
-        failed: Records that it could not take in.
+        quarantine: Where records go that cannot be processed.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class Reducer:
         state: State | None = None,
         *,
         whole_world: bool = False,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self.state = State() if state is None else state
+        self.quarantine = Quarantine() if quarantine is None else quarantine
         self._run_id = run_id
         self._reductions = reductions
         self._vocabulary = vocabulary
@@ -87,7 +90,6 @@ class Reducer:
         self.forensics = self._intake.forensics
         self.goodput = self._intake.goodput
         self.observed: dict[Identity, Observed] = {}
-        self.failed = 0
 
     def take_phases(self) -> list[Span]:
         """Return the phases that ended since the last call; their spans are items only when the step is closed."""
@@ -102,17 +104,26 @@ class Reducer:
     def feed(self, records: Iterable[tuple[str, Record]]) -> list[Item]:
         """Take records in; return what they complete."""
         for name, record in records:
-            if isinstance(record, Started):
-                self.state.journals[name] = Journal(record, last_time=record.time)
-            elif name in self.state.journals:
-                try:
-                    self._intake.take(name, self.state.journals[name], record)
-                except Exception:  # one record that makes no sense must not end the recording
-                    self.failed += 1
-                    logger.exception("%s: a record could not be taken in: %r", name, record)
+            try:
+                admission.check(record)
+                self._take(name, admission.representable(record))
+            except Exception as error:  # one record that makes no sense must not end the recording
+                self.quarantine.put("intake", name, record, error)
         for attempt in list(self.state.steps):
-            self._close_settled(attempt)
+            with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
+                self._close_settled(attempt)
         return self._taken_items()
+
+    def _take(self, name: str, record: Record) -> None:
+        known = self.state.journals.get(name)
+        if isinstance(record, Started) and known is None:
+            self.state.journals[name] = Journal(record, last_time=record.time)
+            return
+        if isinstance(record, Started):
+            raise ValueError("the journal has begun already")
+        if known is None:  # its first record is damaged; who wrote it is told by the journal's name
+            known = self.state.journals[name] = Journal(stand_in(self._run_id, name, record))
+        self._intake.take(name, known, record)
 
     def tick(self, now: int) -> list[Item]:
         """Close what has waited for too long at `now`; to be called when all that there is was fed."""
@@ -120,7 +131,8 @@ class Reducer:
             reached = max(journal.moved_on_to for journal in self._journals_of(attempt))
             overdue = [n for n, step in steps.items() if n <= reached and self._is_overdue(step, now)]
             if overdue:
-                self._close(attempt, max(overdue))
+                with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
+                    self._close(attempt, max(overdue))
         return self._taken_items()
 
     @property
@@ -188,33 +200,45 @@ class Reducer:
             self.state.closed[attempt] = max(number, self.state.closed.get(attempt, -1))
 
     def _emit(self, attempt: int, number: int, step: OpenStep) -> None:
+        """Make the items of a step; what fails of them is left out, and the others are made."""
         ids = step_ids(self._run_id, attempt, number)
         late = number <= self.state.closed.get(attempt, -1)
         items = self._intake.items
         items.extend(step.spans)
-        for straggler in self.stragglers.take(step.spans):
-            items.append(assemble.straggler(straggler, number, self._host_of(attempt, straggler.rank), step.time))
+        guard = partial(self.quarantine.guard, source=f"attempt {attempt}, step {number}", thing=step)
+        with guard("straggler analysis"):
+            for straggler in self.stragglers.take(step.spans):
+                items.append(assemble.straggler(straggler, number, self._host_of(attempt, straggler.rank), step.time))
         if step.begun and step.ended and not late:
-            told = consumption.of_step(step.consumed) | step.attributes
-            links = [*step.links, *consumption.links(step.consumed)]
-            items.append(assemble.root(ids, attempt, number, step.begun, step.ended, told, step.error, links))
+            with guard("making of the root span"):
+                told = consumption.of_step(step.consumed) | step.attributes
+                links = [*step.links, *consumption.links(step.consumed)]
+                items.append(assemble.root(ids, attempt, number, step.begun, step.ended, told, step.error, links))
         ranks = {journal: known.started.rank for journal, known in self.state.journals.items()}
         if step.values or step.samples:
-            self._learn([*step.values, *step.samples])
-        values, nonfinite, observed = rows.reduced(step, self._reductions)
+            with guard("recognition of names"):
+                self._learn([*step.values, *step.samples])
+        values, nonfinite, observed = rows.plain(step), dict[str, int](), None
+        with guard("reduction"):
+            values, nonfinite, observed = rows.reduced(step, self._reductions)
         logged = set(values)
-        values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
+        with guard("derivation"):
+            values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
         values |= {name: value for name, value in step.memory.items() if name not in values}
-        values |= self._goodput_of(attempt, number, step)
-        consumed = self.consumption.take(step.consumed)
-        self.goodput.drop(consumption.dropped_tokens(step.consumed))
-        values |= {name: value for name, value in consumed.items() if name not in values}
+        with guard("goodput"):
+            values |= self._goodput_of(attempt, number, step)
+        with guard("consumption"):
+            consumed = self.consumption.take(step.consumed)
+            self.goodput.drop(consumption.dropped_tokens(step.consumed))
+            values |= {name: value for name, value in consumed.items() if name not in values}
         if values:
             row = rows.row(ids, attempt, number, step, values, nonfinite)
             measured = tuple(name for name in values if name not in logged)
             items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late, measured=measured))
-            self.observed[identity(items[-1])] = observed
-        items.extend(rows.tables(attempt, number, step.tables, ranks))
+            if observed is not None:
+                self.observed[identity(items[-1])] = observed
+        with guard("making of tables"):
+            items.extend(rows.tables(attempt, number, step.tables, ranks))
 
     def _goodput_of(self, attempt: int, number: int, step: OpenStep) -> dict[str, float]:
         """Return the productive part of the ranks' time in a step."""

@@ -171,7 +171,7 @@ class RolloutTraces:
     def _with_consumed(self, step: str) -> list[Span]:
         """Return the spans of a step, and of those trajectories that it consumed and that there is room for."""
         spans = self._held[step].spans
-        (root,) = (span for span in spans if not span.parent_id)
+        root = next(span for span in spans if span.name == semconv.SPAN_LOOP and not span.parent_id)
         consumed = _consumed(root)
         self._spare = room = Room(max(0, self._budget - len(spans)))
         self._settle(step, Room(_ENDLESS))

@@ -53,6 +53,11 @@ def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], 
     return values, nonfinite, observed
 
 
+def plain(step: OpenStep) -> dict[str, Number]:
+    """Return the values of a step where they cannot be reduced: one of each name, of the last rank to log it."""
+    return {name: next(reversed(by.values())) for name, by in step.values.items() if by}
+
+
 def row(
     ids: SpanIds, attempt: int, number: int, step: OpenStep, values: dict[str, Number], nonfinite: dict[str, int]
 ) -> Row:

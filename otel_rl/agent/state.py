@@ -8,7 +8,7 @@ from otel_rl.agent.goodput import TimeSpent
 from otel_rl.agent.window import Window
 from otel_rl.export import AttributeValue, Span, SpanLink
 from otel_rl.journal import Position
-from otel_rl.records import Consumed, DeviceMemory, DeviceSeen, SpanStarted, Started, Tabled
+from otel_rl.records import Consumed, DeviceMemory, DeviceSeen, Record, SpanStarted, Started, Tabled
 from otel_rl.stats.pool import Pool
 
 Number = int | float
@@ -23,6 +23,30 @@ def of_machine(journal: str, host: str) -> str:
 def is_remote(journal: str) -> bool:
     """Tell by its name whether a journal is of another machine, which shows its processes itself."""
     return _REMOTE in journal
+
+
+def stand_in(run_id: str, journal: str, first: Record) -> Started:
+    """Return the beginning of a journal whose own is damaged, as far as the journal's name says what it was.
+
+    Args:
+        run_id: Identity of the run.
+        journal: Name of the journal, such as `rank3.attempt1`.
+        first: The first of its records that is there.
+    """
+    who, _, attempt = journal.partition(_REMOTE)[0].rpartition(".attempt")
+    role = who.rstrip("0123456789")
+    return Started(
+        run_id=run_id,
+        attempt=int(attempt) if attempt.isdecimal() else 0,
+        rank=int(who[len(role) :] or 0),
+        world_size=1,
+        local_world_size=1,
+        role="" if role == "rank" else role,
+        pid=0,
+        host=journal.partition(_REMOTE)[2],
+        page_size=4096,
+        time=getattr(first, "time", 0),
+    )
 
 
 class OpenPhase(msgspec.Struct):
@@ -192,8 +216,10 @@ class Checkpoint(msgspec.Struct):
         positions: How far it had read each journal.
         state: What it had not made items of yet.
         held_since: Where in the outbox the oldest span is that it held back.
+        lost: What had been lost, by reason.
     """
 
     positions: dict[str, Position]
     state: State
     held_since: Position | None = None
+    lost: dict[str, int] = {}

@@ -7,6 +7,7 @@ what was in it.
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+logger = logging.getLogger(__name__)
 ENGINE = "engine"
 """The role of inference servers in the labels of their targets."""
 
@@ -33,7 +35,12 @@ def write(path: Path, run_id: str, own: str | None, engines: Iterable[str]) -> N
         engines: URLs of the pages of inference servers, such as `http://node1:8000/metrics`.
     """
     label = semconv.RUN_ID.replace(".", "_")
-    groups = [_group(url, {label: run_id, semconv.ROLE.replace(".", "_"): ENGINE}) for url in engines]
+    groups: list[dict[str, object]] = []
+    for url in engines:
+        try:
+            groups.append(_group(url, {label: run_id, semconv.ROLE.replace(".", "_"): ENGINE}))
+        except ValueError as error:
+            logger.warning("invalid engines URL %r: %s; give one such as http://node1:8000/metrics", url, error)
     if own is not None:
         groups.insert(0, _group(own, {}))  # its series have their labels
     with contextlib.suppress(OSError):  # a full disk: the run goes on without being found
@@ -43,5 +50,7 @@ def write(path: Path, run_id: str, own: str | None, engines: Iterable[str]) -> N
 
 def _group(url: str, labels: dict[str, str]) -> dict[str, object]:
     parts = urlsplit(url)
+    if not parts.netloc or not parts.scheme:
+        raise ValueError("it needs a scheme and a host")
     place = {"__scheme__": parts.scheme, "__metrics_path__": parts.path or "/metrics"}
     return {"targets": [parts.netloc], "labels": {**place, **labels}}

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import click
 
+from otel_rl import launch
 from otel_rl.agent.process import log_to_stderr, run_agent
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.demo.command import demo
 from otel_rl.cli.run import run
 from otel_rl.cli.stack import stack
 from otel_rl.cli.watch import watch
+from otel_rl.directory import RunDirectory
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,7 +27,9 @@ def main() -> None:
 
 @main.command()
 @click.argument("run_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--once", is_flag=True, help="Deliver what is there and exit: 0 if all of it was delivered, else 1.")
+@click.option(
+    "--once", is_flag=True, help="Deliver what is there and exit: 0 if all of the run was delivered, 1 if some was not."
+)
 def agent(run_dir: Path, *, once: bool) -> None:
     """Run the agent of a run directory: deliver what its journals hold."""
     log_to_stderr()
@@ -36,7 +40,7 @@ def agent(run_dir: Path, *, once: bool) -> None:
     except FileNotFoundError as error:
         raise click.ClickException(f"{run_dir} is no run directory: {error.filename} is missing") from None
     if not complete:
-        click.echo(f"not everything was delivered; run this again, see {run_dir / 'local' / 'agent.json'}", err=True)
+        click.echo(launch.incomplete(launch.read_status(RunDirectory(run_dir.absolute()))), err=True)
     sys.stdout.flush()
     logging.shutdown()
     os._exit(0 if complete else 1)  # a destination that hangs must not keep the process

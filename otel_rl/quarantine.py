@@ -1,0 +1,119 @@
+"""The quarantine: what could not be processed, kept in a file for whoever looks into it, and counted.
+
+One record or item that makes no sense must not end the recording of all others. What fails is put here with the
+reason, and the caller continues with the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+LIMIT_BYTES = 16 << 20
+"""Size of the file, in bytes, beyond which nothing more is written: 16 MiB are some thousand records."""
+_LONGEST_ENTRY = 64 << 10
+_LONGEST_REASON = 500
+_MOST_KINDS = 1000  # of which the log says each for itself
+
+
+class Quarantine:
+    """A bounded file of JSON lines, safe to use from several threads; putting something there never raises.
+
+    Args:
+        path: The file, made when the first thing is put there; readable by its owner only. Without one there is only
+            a count.
+        limit_bytes: Size beyond which things are only counted.
+
+    Attributes:
+        count: How many things were put there.
+    """
+
+    def __init__(self, path: Path | None = None, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._kinds: Counter[tuple[str, ...]] = Counter()
+        self._lock = threading.RLock()
+        self.count = 0
+
+    def put(self, stage: str, source: str, thing: object, error: Exception) -> None:
+        """Keep `thing`, and count it.
+
+        Args:
+            stage: What was being done with it, such as "intake".
+            source: The journal or the exporter.
+            thing: The record or item.
+            error: Why it failed.
+        """
+        kind, reason = type(thing).__name__, f"{type(error).__name__}: {_text(error, str)}"[:_LONGEST_REASON]
+        with self._lock:
+            self.count += 1
+            alike = (stage, kind, type(error).__name__)
+            if alike not in self._kinds and len(self._kinds) >= _MOST_KINDS:
+                alike = ("…", "…", "…")
+            self._kinds[alike] += 1
+            count = self._kinds[alike]
+            kept = self._write({"stage": stage, "source": source, "kind": kind, "reason": reason, **_shown(thing)})
+        if is_notable(count):
+            where = f"see {self._path}" if kept else "not kept"
+            what = stage if thing is None else f"{stage} of {kind}"
+            logger.warning("%s: %s failed: %s (%d alike so far); %s", source, what, reason, count, where)
+
+    @contextlib.contextmanager
+    def guard(self, stage: str, source: str, thing: object = None) -> Iterator[None]:
+        """Do what is inside; if it raises, put `thing` here, and continue behind it."""
+        try:
+            yield
+        except Exception as error:
+            self.put(stage, source, thing, error)
+
+    def _write(self, entry: dict[str, Any]) -> bool:
+        """Append a line; tell whether there was room for it."""
+        if self._path is None:
+            return False
+        line = msgspec.json.encode(entry) + b"\n"
+        try:
+            fd = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            try:
+                if os.fstat(fd).st_size + len(line) > self._limit_bytes:
+                    return False
+                os.write(fd, line)
+            finally:
+                os.close(fd)
+        except OSError:
+            return False
+        return True
+
+
+def is_notable(count: int) -> bool:
+    """Tell whether the log says something for the n-th time: the 1st, 10th, 100th and so on."""
+    return str(count).strip("0") == "1"
+
+
+def _shown(thing: object) -> dict[str, Any]:
+    """Return the thing as JSON has it, or where that is impossible as text or hex; cut to 64 KiB."""
+    if isinstance(thing, bytes):
+        return {"hex": thing[: _LONGEST_ENTRY // 2].hex()}
+    try:
+        raw = msgspec.json.encode(thing)
+    except Exception:  # integers of more than 64 bits, for example
+        return {"text": _text(thing)}
+    return {"value": msgspec.Raw(raw)} if len(raw) <= _LONGEST_ENTRY else {"hex": raw[: _LONGEST_ENTRY // 2].hex()}
+
+
+def _text(thing: object, spell: Callable[[object], str] = repr) -> str:
+    try:
+        text = spell(thing)
+    except Exception as error:
+        text = f"no text: {type(error).__name__}"
+    return text[:_LONGEST_ENTRY].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,260 @@
+"""No record and no frame stops the agent: what cannot be processed is put into quarantine, and counted."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from otel_rl import launch
+from otel_rl.agent.process import Agent, run_agent
+from otel_rl.directory import RunDirectory
+from otel_rl.quarantine import Quarantine
+from otel_rl.records import Consumed, Finished, Logged, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
+from tests.collector import running, wait_for
+from tests.faults import hostile
+from tests.processes import rows_of
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.records import Record
+
+T0 = 1_700_000_000_000_000_000
+STEP_NS = 1_000_000
+
+
+def started(rank: int = 0, world: int = 1) -> Started:
+    return Started("run", 0, rank, world, world, "", 1, "host", 4096, T0)
+
+
+def steps(*numbers: int) -> list[Record]:
+    """Return sane steps, each with a loss that is its number."""
+    found: list[Record] = []
+    for n in numbers:
+        at = T0 + n * STEP_NS
+        found += [StepStarted(n, at, b""), Logged(n, at + 1, {"loss": float(n)}), StepEnded(n, at + 2, b"")]
+    return found
+
+
+def losses(run_dir: Path) -> list[float]:
+    return [row["values"]["loss"] for row in rows_of(run_dir) if "loss" in row["values"]]  # type: ignore[operator, index]
+
+
+def quarantined(run_dir: Path) -> list[dict[str, object]]:
+    path = run_dir / "local" / "quarantine.jsonl"
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def test_an_inconsistent_record_loses_itself_alone(tmp_path: Path) -> None:
+    """Ids of another length than rewards: all rows arrive, the record is kept, and the status says so."""
+    bad = Consumed(1, T0 + STEP_NS + 1, "trained", 0, b"\0" * 24, b"\0" * 16, b"")
+    three = steps(0, 1, 2)
+    run = hostile.recorded(
+        tmp_path, {"rank0.attempt1": [started(), *three[:5], bad, *three[5:], Finished(T0)]}, ["jsonl"]
+    )
+
+    assert run_agent(run.dir, once=True) is False
+    assert losses(run.dir) == [0, 1, 2]
+    assert [entry["kind"] for entry in quarantined(run.dir)] == ["Consumed"]
+    assert launch.read_status(RunDirectory(run.dir)).lost == {"quarantined": 1}
+
+
+def test_the_next_agent_is_not_poisoned_and_remembers(tmp_path: Path) -> None:
+    """It processes nothing anew, and still says what was lost."""
+    bad = Consumed(0, T0, "trained", 0, b"\0" * 24, b"\0" * 16, b"")
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), bad, *steps(0, 1), Finished(T0)]}, ["jsonl"])
+
+    assert [run_agent(run.dir, once=True) for _ in range(3)] == [False] * 3
+    assert losses(run.dir) == [0, 1]
+    assert len(quarantined(run.dir)) == 1
+    assert launch.read_status(RunDirectory(run.dir)).lost == {"quarantined": 1}
+
+
+@pytest.mark.parametrize("kind", hostile.KINDS, ids=lambda kind: kind.__name__)
+def test_no_kind_of_record_stops_the_agent(kind: type[Record], tmp_path: Path) -> None:
+    """300 records of a kind with hostile values, between sane steps: every sane row arrives, at the next start too."""
+    dice = random.Random(kind.__name__)
+    poison = [hostile.of_kind(kind, dice) for _ in range(300)]
+    poison = [record for record in poison if record.__struct_config__.tag != Finished.__struct_config__.tag]
+    mixed = [started(), *steps(0, 1), *poison, *steps(2**40, 2**40 + 1), Finished(T0)]
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": mixed}, ["jsonl"])
+    run_agent(run.dir, once=True)
+    arrived = losses(run.dir)
+    run_agent(run.dir, once=True)
+
+    assert {0, 1, 2**40, 2**40 + 1} <= {row["step"] for row in rows_of(run.dir)}
+    assert losses(run.dir) == arrived
+    assert launch.read_status(RunDirectory(run.dir)).delivered["jsonl"] > (0, 0)
+
+
+@needs("rotel")
+@needs("tensorboard")
+def test_all_kinds_together_reach_every_exporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal of hostile records beside a sane one: JSONL, TensorBoard and a collector have the sane rows."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    dice = random.Random(5)
+    poison = [hostile.of_kind(dice.choice(hostile.KINDS), dice) for _ in range(800)]
+    journals = {
+        "rank0.attempt1": [started(), *steps(*range(10)), Finished(T0 + 10 * STEP_NS)],
+        "rank0.attempt2": [*poison, *steps(10, 11)],
+    }
+    with running(tmp_path) as collector:
+        for name, variable in collector.environment("http/protobuf").items():
+            monkeypatch.setenv(name, variable)
+        run = hostile.recorded(tmp_path, journals, ["jsonl", "tensorboard"])
+        run_agent(run.dir, once=True)
+        wait_for(lambda: len({step for step, _ in collector.steps()} & {*range(12)}) == 12, "the rows did not arrive")
+    events = EventAccumulator(str(run.dir / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+
+    assert {*range(12)} <= {int(loss) for loss in losses(run.dir)}
+    assert {*range(12)} <= {event.step for event in events.Scalars("loss")}
+
+
+def test_frames_that_are_no_records(tmp_path: Path) -> None:
+    """Unknown tags, wrong types and garbage between sane steps are counted."""
+    frames = [msgspec.msgpack.encode(["?"]), b"\xc1", msgspec.msgpack.encode([99, 1]), msgspec.msgpack.encode([5, "x"])]
+    run = hostile.recorded(
+        tmp_path, {"rank0.attempt1": [started(), *steps(0), *frames, *steps(1), Finished(T0)]}, ["jsonl"]
+    )
+
+    assert run_agent(run.dir, once=True) is False
+    assert losses(run.dir) == [0, 1]
+    assert launch.read_status(RunDirectory(run.dir)).lost == {"undecodable": 4}
+
+
+def test_a_journal_without_its_beginning_is_read(tmp_path: Path) -> None:
+    """The name of the journal tells whose it is."""
+    run = hostile.recorded(tmp_path, {"rank3.attempt1": [*steps(0, 1), Finished(T0)]}, ["jsonl"])
+    run_agent(run.dir, once=True)
+
+    assert losses(run.dir) == [0, 1]
+    assert {row["attempt"] for row in rows_of(run.dir)} == {1}
+
+
+def test_sums_of_more_than_64_bits_are_saved(tmp_path: Path) -> None:
+    """Integers that are sane alone and not in sum: the row has a float, and the next agent can go on."""
+    huge = [Logged(0, T0 + n, {"loss@sum": 2**63 - 1}) for n in range(3)]
+    spans: list[Record] = []
+    for n in range(1, 6):
+        begun = SpanStarted(n, 0, n.to_bytes(16, "big"), None, "rl.rollout", T0, b"", 0)
+        spans += [begun, SpanEnded(n, T0 + n, b"", {"rl.trajectory.tokens": 2**63 - 1, "tokens": 2**63 - 1})]
+    ranks = {f"rank{n}.attempt1": [started(n, 3), *spans, huge[n], Finished(T0)] for n in range(3)}
+    run = hostile.recorded(tmp_path, ranks, ["jsonl"])
+    run_agent(run.dir, once=True)
+
+    assert losses(run.dir) == [float(3 * (2**63 - 1))]
+    run_agent(run.dir, once=True)
+    assert len(losses(run.dir)) == 1
+
+
+def test_a_part_of_the_agent_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stage raises at every call: the rows of plain values arrive."""
+    from otel_rl.agent import consumption, derive, forensics, presence
+    from otel_rl.agent.goodput import Goodput
+    from otel_rl.agent.instruments import Instruments
+    from otel_rl.agent.measurements import Measurements
+    from otel_rl.agent.stragglers import Stragglers
+    from otel_rl.agent.trackers import TrackerRows
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("broken")
+
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(0, 1), Finished(T0)]}, ["jsonl"])
+    for owner, name in (
+        (consumption, "of_step"),
+        (derive, "derived"),
+        (presence, "points"),
+        (forensics.Forensics, "points"),
+        (Goodput, "of_step"),
+        (Instruments, "show"),
+        (Measurements, "take"),
+        (Stragglers, "take"),
+        (TrackerRows, "of"),
+    ):
+        monkeypatch.setattr(owner, name, fail)
+
+    assert run_agent(run.dir, once=True) is False
+    assert losses(run.dir) == [0, 1]
+
+
+def test_an_agent_whose_loop_fails_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody has thought of is counted, and tried again."""
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(0, 1), Finished(T0)]}, ["jsonl"])
+    calls: list[int] = []
+    work = Agent._work
+
+    def flaky(agent: Agent) -> bool:
+        calls.append(1)
+        if len(calls) < 4:
+            raise RuntimeError("not yet")
+        return work(agent)
+
+    monkeypatch.setattr(Agent, "_work", flaky)
+    run_agent(run.dir, once=True)
+
+    assert losses(run.dir) == [0, 1]
+
+
+def test_the_quarantine_is_bounded_and_logs_each_kind_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand failures alike are four lines in the log, and the file keeps its limit."""
+    quarantine = Quarantine(tmp_path / "q.jsonl", limit_bytes=10_000)
+    for n in range(1000):
+        quarantine.put("intake", "rank0", Logged(n, 1, {"loss": 2.0**n}), ValueError("\udcff"))
+
+    assert quarantine.count == 1000
+    assert (tmp_path / "q.jsonl").stat().st_size <= 10_000
+    assert (tmp_path / "q.jsonl").stat().st_mode & 0o077 == 0
+    assert len(caplog.records) == 4
+    assert all(len(record.getMessage()) < 500 for record in caplog.records)
+
+
+def test_hostile_requests_do_not_stop_the_head(tmp_path: Path) -> None:
+    """Records with strange names, indices and values, sent to the head: refused or kept, and the sane ones arrive."""
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+    from otel_rl.agent.receiver import Receiver
+    from otel_rl.journal import Reader
+    from otel_rl.records import AnyRecord
+    from tests.collector import free_port
+
+    def request(name: str, journal: AnyValue, index: AnyValue, body: AnyValue) -> ExportLogsServiceRequest:
+        found = ExportLogsServiceRequest()
+        of_resource = found.resource_logs.add()
+        of_resource.resource.attributes.append(KeyValue(key="rl.run.id", value=AnyValue(string_value="run")))
+        record = of_resource.scope_logs.add().log_records.add(event_name=name, body=body)
+        record.attributes.append(KeyValue(key="rl.journal.name", value=journal))
+        record.attributes.append(KeyValue(key="rl.journal.index", value=index))
+        return found
+
+    body = AnyValue()
+    for field, value in (("time", 5), ("exit_code", 0)):
+        body.kvlist_value.values.append(KeyValue(key=field, value=AnyValue(int_value=value)))
+    body.kvlist_value.values.append(KeyValue(key="outcome", value=AnyValue(string_value="finished")))
+    good = AnyValue(string_value="rank0.attempt0")
+    names = [AnyValue(string_value=text) for text in ("../x", "", ".", "a/b", "n" * 5000, "\0", "é" * 200)]
+    indices = [AnyValue(int_value=n) for n in (-1, 2**63 - 1)]
+    indices += [AnyValue(double_value=n) for n in (float("inf"), float("nan"))] + [
+        AnyValue(string_value="x"),
+        AnyValue(),
+    ]
+    journals = tmp_path / "journals"
+    journals.mkdir()
+    receiver = Receiver(f"127.0.0.1:{free_port()}", "run", journals, 1 << 30, "")
+    zero = AnyValue(int_value=0)
+    hostile_ones = [request("rl.journal.finished", name, zero, body) for name in names]
+    hostile_ones += [request("rl.journal.finished", good, index, body) for index in indices]
+    hostile_ones += [
+        request(kind, good, zero, AnyValue(string_value="x")) for kind in ("rl.journal.?", "rl.machine.metrics")
+    ]
+    rejected = [receiver.take_request("logs", one).partial_success.rejected_log_records for one in hostile_ones]
+    receiver.take_request("logs", request("rl.journal.finished", good, zero, body))
+    receiver.close()
+
+    assert rejected == [1] * len(hostile_ones) or rejected.count(0) == 1  # an empty name is the host's alone
+    assert Reader(journals / "rank0.attempt0@", AnyRecord).read() == [Finished(5)]
