@@ -6,16 +6,16 @@ import logging
 import random
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import NotNow, Refused
-from otel_rl.journal import Reader
+from otel_rl.export import NotNow
+from otel_rl.handover import Entry, Handover, describe, error_type
+from otel_rl.journal import START, Position, Reader
 from otel_rl.outbox import Batch, Place
 
 if TYPE_CHECKING:
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.export import Exporter, Item, RunInfo
-    from otel_rl.journal import Position
 
 logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 _LONGEST_ASKED_S = 3600.0
 """What a destination asks for is kept up to here: one that asks for a year is broken."""
-_ANEW_AFTER = 5
+_LOOK_S = 0.1
+"""Seconds between two looks at what an exporter has made safe."""
+_STUCK_S = 60.0
+"""Seconds after which an exporter that makes nothing safe of what it was given is replaced."""
 _MOST_CAUSES = 64
 """Different texts that are counted one by one; a destination may put anything into its own."""
 _dice = random.Random()  # a relay runs in the trainer, whose random numbers are not to be touched
@@ -48,21 +50,29 @@ class Source(Protocol):
     end: Position
     grown: threading.Condition
 
+    @property
+    def id(self) -> str:
+        """Return its identity."""
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a destination has got: a place, and the identity of the outbox that it is a place in."""
+
+    position: Position = START
+    index: int = 0
+    outbox: str = ""
+
 
 class Destination(threading.Thread):
     """Delivers an outbox to one exporter, from its cursor on.
 
     The exporter is built, called and shut down here, in one thread. What it does not take is offered
     again, after the pause that it asks for, or one that doubles from 0.25 s to 30 s, more or less a quarter;
-    and after five failures in a row that are no `NotNow` to an exporter built anew. The cursor moves when it
-    has taken it.
+    and after five failures in a row that are no `NotNow` to an exporter built anew. The cursor moves when the
+    items are safe at the destination.
 
     Attributes:
-        delivered: How far in the outbox everything was taken.
-        taken: How many items that were.
-        failures: How often it failed and is tried again.
-        causes: How often each type of error was met, refusals included.
-        refused: How many items it will never take.
+        delivered: How far in the outbox everything is safe.
         last_error: What it said last.
     """
 
@@ -76,37 +86,53 @@ class Destination(threading.Thread):
         cursors: Path,
     ) -> None:
         super().__init__(name=f"otel-rl-{name}", daemon=True)
-        self._options = options
-        self._run_info = run
         self._outbox = outbox
-        self._cursor = cursors / f"{name.replace(':', '.')}.json"
-        self._place = _read_cursor(self._cursor)
-        self._reader = Reader(outbox.path, Batch, self._place.position)
-        self._waiting: deque[tuple[Item, Place]] = deque()  # items, each with the place behind it
+        self._path = cursors / f"{name.replace(':', '.')}.json"
         self._closing = threading.Event()
         self._stopped = threading.Event()
-        self._factory = factory
         self._size = int(getattr(factory, "batch_size", 1))
-        self._exporter: Exporter | None = None
-        self._in_a_row = 0
-        self._complete_at = time.monotonic()
+        self._handover = Handover(partial(factory, run, **options), self._size, self._set_aside, self._note)
+        self._complete_at = self._safe_at = self._looked_at = time.monotonic()
         self.label = name
-        self.delivered: Position = self._place.position
-        self.taken = self.failures = self.refused = self.lost_batches = 0
-        self.causes: Counter[str] = Counter()
         self.last_error = ""
+        self._failures = self.lost_batches = 0
+        self._causes: Counter[str] = Counter()
         self._noted: Counter[str] = Counter()
+        self._begin = self._place = self._read_cursor()
+        self._reader = Reader(outbox.path, Batch, self._place.position)
+        self._reached: Position = self._place.position
+        self.delivered: Position = self._place.position
+
+    @property
+    def taken(self) -> int:
+        """How many items the exporter took."""
+        return self._handover.taken
+
+    @property
+    def refused(self) -> int:
+        """How many items it will never take."""
+        return self._handover.refused
+
+    @property
+    def failures(self) -> int:
+        """How often it failed and was tried again."""
+        return self._failures + self._handover.failures
+
+    @property
+    def causes(self) -> dict[str, int]:
+        """How often each type of error was met, refusals included."""
+        return dict(self._causes + self._handover.causes)
+
+    @property
+    def has_everything(self) -> bool:
+        """Whether the exporter took all that is in the outbox; its end makes safe what is not safe yet."""
+        return self._reached >= self._outbox.end
 
     def close_when_done(self) -> None:
         """Shut the exporter down as soon as it has everything; nothing is appended to the outbox any more."""
         self._closing.set()
         with self._outbox.grown:
             self._outbox.grown.notify_all()
-
-    @property
-    def has_everything(self) -> bool:
-        """Whether all that is in the outbox was taken."""
-        return self.delivered >= self._outbox.end
 
     def lag(self, now: float) -> float:
         """Return the seconds since it had everything, as far as calls of this could see; `now` is monotonic."""
@@ -122,83 +148,99 @@ class Destination(threading.Thread):
     def run(self) -> None:
         """Deliver until told to stop, or to close and everything is delivered."""
         while self._persist("read the outbox", self._read):
-            if self._waiting:
-                self._deliver()
-            elif self._closing.is_set() and self._reader.position >= self._outbox.end:
-                if self._exporter is None or self._persist("shut down", self._exporter.shutdown):
+            handover = self._handover
+            if handover.waiting and handover.has_room:
+                self._persist("export", handover.give)
+                self._look()
+            elif self._closing.is_set() and not handover.waiting and self._reader.position >= self._outbox.end:
+                if self._persist("shut down", handover.shutdown):
+                    self._move()
+                    self._reached = self.delivered = self._reader.position
                     return
             else:
-                self.delivered = self._reader.position
-                with self._outbox.grown:
-                    self._outbox.grown.wait_for(self._is_called, 1)
+                self._look()
+                self._wait(_LOOK_S if handover.given else 1.0)
+
+    def _wait(self, seconds: float) -> None:
+        if self._closing.is_set() or not self._handover.has_room:
+            self._stopped.wait(_LOOK_S)
+            return
+        with self._outbox.grown:
+            self._outbox.grown.wait_for(self._is_called, seconds)
 
     def _is_called(self) -> bool:
         return self._outbox.end > self._reader.position or self._closing.is_set()
 
     def _read(self) -> None:
         """Read until there is a full batch for the exporter, or nothing more: a slow one gets few and large ones."""
-        while len(self._waiting) < self._size:
+        while len(self._handover.waiting) < self._size:
             start = self._reader.position
             batches = self._reader.read(1)
             if not batches:
                 break
             items = batches[0].items
             behind = [Place(start, n) for n in range(1, len(items))] + [Place(self._reader.position, 0)]
-            skipped = self._place.index if self._place.position == start else 0
-            self._waiting.extend(list(zip(items, behind, strict=False))[skipped:])
+            skipped = self._begin.index if self._begin.position == start else 0
+            self._handover.waiting.extend(map(Entry, items[skipped:], behind[skipped:]))
         self.lost_batches = self._reader.lost_segments + self._reader.undecodable
 
-    def _deliver(self) -> None:
-        self._persist("export", self._export)
-
-    def _export(self) -> None:
-        """Offer a batch once, and settle what is decided of it."""
-        items = [item for item, _ in islice(self._waiting, self._size)]
-        done, refused = len(items), 0
-        try:
-            if self._exporter is None:
-                self._exporter = self._factory(self._run_info, **self._options)
-            self._exporter.export(items)
-        except Refused as error:
-            done = _within(error.done, len(items), otherwise=len(items))
-            refused = _within(error.count, done, otherwise=done)
-            self.causes[error.error_type] += 1
-            self._note(f"refused {refused} item(s): {error}")
-        except NotNow as error:
-            self._settle(_within(error.done, len(items) - 1, otherwise=0), 0)
-            self._in_a_row = 0
-            raise
-        except Exception:
-            self._in_a_row += 1
-            if self._in_a_row % _ANEW_AFTER == 0:  # some, once broken, never work again
-                self._exporter = None
-            raise
-        self._in_a_row = 0
-        self._settle(done, refused)
-
-    def _settle(self, done: int, refused: int) -> None:
-        """Move the cursor behind the first items that wait."""
-        if done == 0:
+    def _look(self) -> None:
+        """See what is safe by now, and move the cursor there; not at every item, if the exporter has to look it up."""
+        now = time.monotonic()
+        handover = self._handover
+        if not handover.waiting:
+            self._reached = self._reader.position
+        if handover.knows_what_is_safe and handover.given and now - self._looked_at < _LOOK_S:
             return
-        for _ in range(done):
-            _, self._place = self._waiting.popleft()
-        self.taken += done - refused
-        self.refused += refused
-        self._persist("move the cursor", partial(write_atomically, self._cursor, msgspec.json.encode(self._place)))
-        self.delivered = self._place.position
+        self._looked_at = now
+        if (self._persist("see what is safe", handover.settle) and self._move()) or not handover.given:
+            self._safe_at = now
+        elif now - self._safe_at > _STUCK_S:
+            self._safe_at = now
+            self._failures += 1
+            self._note(f"nothing of {len(handover.given)} item(s) is safe {_STUCK_S:.0f} s after they were exported")
+            self._persist("replace the exporter", handover.renew)
+        if not handover.given and not handover.waiting:
+            self.delivered = self._reader.position
+
+    def _move(self) -> bool:
+        """Move the cursor to what is safe; tell whether that is further than before."""
+        place = self._handover.safe
+        if place is None or place == self._place:
+            return False
+        self._place = place
+        cursor = msgspec.json.encode(Cursor(place.position, place.index, self._outbox.id))
+        self._persist("move the cursor", partial(write_atomically, self._path, cursor))
+        self.delivered = place.position
+        return True
+
+    def _read_cursor(self) -> Place:
+        try:
+            cursor = msgspec.json.decode(self._path.read_bytes(), type=Cursor)
+        except (OSError, msgspec.DecodeError):
+            return Place()
+        ends = self._outbox.end
+        if cursor.outbox in ("", self._outbox.id) and (ends == START or cursor.position <= ends):
+            return Place(cursor.position, cursor.index)
+        self._failures += 1
+        self._note("the cursor belongs to another outbox, which is gone; delivering this one from its beginning")
+        return Place()
+
+    def _set_aside(self, item: Item, error: BaseException) -> None:
+        self._note(f"{type(item).__name__} cannot be exported: {describe(error)}")
 
     def _persist(self, what: str, call: Callable[[], None]) -> bool:
         """Call until it does not raise; tell whether it came to that before being stopped."""
         pause = _FIRST_PAUSE_S
         while not self._stopped.is_set():
-            place = self._place
+            taken = self.taken
             try:
                 call()
-            except Exception as error:
-                self.failures += 1
-                self.causes[_error_type(error)] += 1
-                self._note(f"{what} failed: {_text(error)}")
-                pause = _FIRST_PAUSE_S if self._place != place else pause
+            except BaseException as error:  # a destination may even call sys.exit()
+                self._failures += 1
+                self._causes[error_type(error)] += 1
+                self._note(f"{what} failed: {describe(error)}")
+                pause = _FIRST_PAUSE_S if self.taken != taken else pause
                 self._stopped.wait(_asked(error) or pause * _dice.uniform(0.75, 1.25))
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             else:
@@ -214,31 +256,8 @@ class Destination(threading.Thread):
             logger.warning("%s: %s (%d so far)", self.label, text, self._noted[key])
 
 
-def _within(said: int | None, most: int, *, otherwise: int) -> int:
-    """Return a count that an exporter gave, as far as it can be."""
-    return otherwise if said is None else max(0, min(said, most))
-
-
-def _asked(error: Exception) -> float:
+def _asked(error: BaseException) -> float:
     """Return the seconds that the destination asked to wait, a little more so that not all come back at once."""
     if not isinstance(error, NotNow) or error.retry_after is None:
         return 0.0
     return min(max(error.retry_after, 0.0), _LONGEST_ASKED_S) * _dice.uniform(1.0, 1.1)
-
-
-def _text(error: Exception) -> str:
-    return str(error) if isinstance(error, NotNow) else f"{type(error).__name__}: {error}"
-
-
-def _error_type(error: Exception) -> str:
-    if isinstance(error, NotNow):
-        return error.error_type
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _read_cursor(path: Path) -> Place:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Place)
-    except (OSError, msgspec.DecodeError):
-        return Place()

@@ -7,12 +7,14 @@ order of the run. A destination is one class with two methods, registered under 
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 ENTRY_POINT_GROUP = "otel_rl_exporter"
 READER_ENTRY_POINT_GROUP = "otel_rl_metric_reader"
@@ -73,6 +75,16 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
     measured: tuple[str, ...] = ()
     part: int = 0
     partial: bool = False
+
+
+ATTEMPT, PART, PARTIAL = "rl/attempt", "rl/part", "rl/partial"
+"""Names of the values by which a tracker that knows values alone tells the rows of a step apart."""
+
+
+def place_of(row: Row) -> dict[str, int]:
+    """Return what tells a row from others of its step, as values; nothing for the only row of a run's first attempt."""
+    told = {ATTEMPT: row.attempt, PART: row.part, PARTIAL: int(row.partial)}
+    return {name: value for name, value in told.items() if value}
 
 
 class Machine(msgspec.Struct, frozen=True, tag="machine"):
@@ -248,6 +260,18 @@ def identity(item: Item) -> Identity:
             return ("span", item.trace_id, item.span_id)
         case Ended():
             return ("ended", item.attempt, item.time_unix_nano)
+
+
+class Identities:
+    """A set of identities, or of what is at least as specific, for what a destination holds; 8 bytes for each."""
+
+    def __init__(self, identities: Iterable[Identity]) -> None:
+        self._hashes = array("q", sorted({hash(one) for one in identities}))
+
+    def __contains__(self, one: Identity) -> bool:
+        sought = hash(one)
+        place = bisect_left(self._hashes, sought)
+        return place < len(self._hashes) and self._hashes[place] == sought
 
 
 class Refused(Exception):

@@ -6,12 +6,14 @@ either both are there or neither: an agent that starts anew goes on exactly wher
 
 from __future__ import annotations
 
+import secrets
 import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.directory import write_atomically
 from otel_rl.export import Item, Span
 from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
 
@@ -36,6 +38,7 @@ class Batch(msgspec.Struct, array_like=True):
     settled: dict[str, bool] = {}
 
 
+_ID = "id"
 _NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
@@ -54,10 +57,15 @@ class Outbox:
         grown: Notified when there is something new.
         checkpoint: What the last batch carried when this was opened; empty if there is none.
         end: Where the next batch will be.
+        id: Identity of the outbox: another one in its place has another.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self.path = path
+        self.id = identity(path)
+        if not self.id:
+            self.id = secrets.token_hex(8)
+            write_atomically(path / _ID, self.id.encode())
         self.grown = threading.Condition()
         self.checkpoint = _last_checkpoint(path)
         self._writer = Writer(path, limit_bytes=limit_bytes)
@@ -89,6 +97,14 @@ class Outbox:
     def close(self) -> None:
         """Give back what is reserved."""
         self._writer.close()
+
+
+def identity(path: Path) -> str:
+    """Return the identity of the outbox in a directory; empty if there is none."""
+    try:
+        return (path / _ID).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _last_checkpoint(path: Path) -> bytes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.delivery import Destination
 from otel_rl.journal import START, Position
+from otel_rl.outbox import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +25,11 @@ class _GrowingOutbox:
         self.path = path
         self.grown = threading.Condition()
         self.end: Position = START
+
+    @property
+    def id(self) -> str:
+        """Identity of the outbox."""
+        return identity(self.path)
 
 
 class Relay:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.export import MACHINE_AXIS, Machine, Row
+from otel_rl.export import MACHINE_AXIS, Identities, Machine, Row, identity
 from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import Identity, Item, RunInfo
 
 _BLOCK = 1 << 16
+_ROW = re.compile(rb'\{"step":(-?\d+),"time_unix_nano":(-?\d+)(?:,"attempt":(\d+))?(?:,"part":(\d+))?')
+_MACHINE = re.compile(rb'\{"%b":(-?\d+),"time_unix_nano":(-?\d+)' % MACHINE_AXIS.encode())
 
 
 class JsonlExporter:
     """Appends a line for each row to a file in the run directory, and one for each measurement of a machine to another.
 
     Floats read back bit for bit and integers stay integers. What JSON has no number for is a string:
-    `"NaN"`, `"Infinity"`, `"-Infinity"`.
+    `"NaN"`, `"Infinity"`, `"-Infinity"`. A row has its `attempt`, since a resumed run may record a step again: the
+    highest attempt is the valid one. `part` counts the later rows of a step, and `partial` marks a row whose step
+    a process did not survive.
 
     Args:
         run: The run that is shown.
@@ -34,8 +39,13 @@ class JsonlExporter:
     batch_size = 512
 
     def __init__(self, run: RunInfo, *, path: str = "rows.jsonl", machine_path: str = "machine.jsonl") -> None:
-        self._rows = _open(Path(run.directory, path))
-        self._machine = _open(Path(run.directory, machine_path))
+        places = Path(run.directory, path), Path(run.directory, machine_path)
+        self._rows, self._machine = map(_open, places)
+        self._held = Identities(found for place in places for found in _identities(place))
+
+    def holds(self, item: Item) -> bool:
+        """Tell whether the item had a line when this was built."""
+        return isinstance(item, Row | Machine) and (*identity(item), item.time_unix_nano) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
         """Append the rows and measurements among `items`: all of them, or none and an error."""
@@ -64,10 +74,24 @@ def _open(place: Path) -> int:
     return file
 
 
+def _identities(place: Path) -> Iterator[Identity]:
+    """Yield identity and time of the rows and measurements in a file, from the beginnings of its lines."""
+    with place.open("rb") as lines:
+        for line in lines:
+            if found := _ROW.match(line):
+                step, time, attempt, part = (int(group or 0) for group in found.groups())
+                yield ("row", attempt, step, part, time)
+            elif found := _MACHINE.match(line):
+                step, time = map(int, found.groups())
+                yield ("machine", step, time, time)
+
+
 def _line(row: Row) -> str:
-    line: dict[str, Any] = {"step": row.step, "time_unix_nano": row.time_unix_nano}
-    if row.attempt:
-        line["attempt"] = row.attempt
+    line: dict[str, Any] = {"step": row.step, "time_unix_nano": row.time_unix_nano, "attempt": row.attempt}
+    if row.part:
+        line["part"] = row.part
+    if row.partial:
+        line["partial"] = True
     if row.missing_ranks:
         line["missing_ranks"] = row.missing_ranks
     if row.late:

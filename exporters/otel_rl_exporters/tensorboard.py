@@ -6,21 +6,26 @@ import errno
 import io
 import math
 import os
+import re
 import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl import semconv
-from otel_rl.export import Event, Machine, Params, Row, Table
+from otel_rl.export import ATTEMPT, PART, Event, Identities, Machine, Params, Row, Table, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from otel_rl.export import Cell, Item, RunInfo
+    from otel_rl.export import Cell, Identity, Item, RunInfo
 
 _LONGEST_CELL = 4_000
 _LONGEST_TABLE = 1 << 18
+_HEADER, _FOOTER = 12, 4  # of a record: its length and two checksums
+_LONGEST_RECORD = 1 << 30
+_SUFFIX = ".otel-rl"
+_MACHINE = "machine"
 _LITERAL = str.maketrans(
     {character: f"&#{ord(character)};" for character in "\\`*_[]<>&|!~#\t"}
     | {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # what HTML does not have
@@ -30,6 +35,11 @@ _LITERAL = str.maketrans(
 
 class TensorBoardExporter:
     """Writes one TensorBoard event for each row; parameters and tables are shown as text.
+
+    A resumed run repeats steps. The first row of a new attempt comes behind TensorBoard's own mark of a restart:
+    TensorBoard forgets what an earlier attempt recorded of this step and later ones. What comes late of that is not
+    written. Values that were measured of machines have an axis of their own, seconds, so they are a run of their own
+    in TensorBoard, called `machine`.
 
     The parameters are also those of a session of the HParams dashboard, which ends, as failed if a process
     was lost, when the exporter is shut down. Like all of TensorBoard it keeps the first that it is told.
@@ -64,45 +74,96 @@ class TensorBoardExporter:
             raise ImportError("the tensorboard exporter needs: pip install 'otel-rl[tensorboard]'") from error
         if precision not in ("double", "single"):
             raise ValueError(f"precision={precision!r} is neither 'double' nor 'single'")
-        self._event, self._summary = event_pb2.Event, Summary
+        self._event, self._summary, self._session_log = event_pb2.Event, Summary, event_pb2.SessionLog
         self._metadata, self._tensor = SummaryMetadata, TensorProto
         self._run_id = run.id
         self._table_rows = table_rows
         self._double = precision == "double"
         self._session_is_open = self._lost = False
         self._described: set[str] = set()
-        directory = Path(run.directory, log_dir)
-        directory.mkdir(parents=True, exist_ok=True)
-        # TensorBoard finds the files by `tfevents` and reads them in the order of their names.
-        name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
-        self._file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._append([self._event(wall_time=time.time(), file_version="brain.Event:2")])
+        self._directory = Path(run.directory, log_dir)
+        self._begun: dict[int, int] = {}  # first step by attempt
+        self._held = Identities(self._found())
+        self._file = self._open(self._directory)
+        self._machine_file: int | None = None
+
+    def holds(self, item: Item) -> bool:
+        """Tell whether the row, the measurement or the table was in a file when this was built."""
+        return isinstance(item, Row | Machine | Table) and _key(item) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
         """Append the rows, parameters and tables among `items`: all of them, or none and an error."""
-        described = self._described.copy()
-        self._append([event for item in items for event in self._events(item, described)])
+        described, begun = self._described.copy(), self._begun.copy()
+        machine = [event for item in items if isinstance(item, Machine) for event in self._events(item, described)]
+        others = [event for item in items if not isinstance(item, Machine) for event in self._of(item, described)]
+        if machine and self._machine_file is None:
+            self._machine_file = self._open(self._directory / _MACHINE)
+        try:
+            self._append([(self._file, others), *([(self._machine_file, machine)] if self._machine_file else [])])
+        except OSError:
+            self._begun = begun
+            raise
         self._described = described  # only now: a batch that failed is written anew, metadata included
         self._session_is_open |= any(isinstance(item, Params) for item in items)
         self._lost |= any(isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST for item in items)
 
     def shutdown(self) -> None:
-        """End the session of the HParams dashboard, and close the file."""
+        """End the session of the HParams dashboard, and close the files."""
         if self._session_is_open:
             from tensorboard.plugins.hparams.api_pb2 import Status
 
             ended = {"status": Status.Value("STATUS_FAILURE" if self._lost else "STATUS_SUCCESS")}
-            self._append([self._at(time.time_ns(), [self._session("end", end_time_secs=time.time(), **ended)])])
+            end = self._at(time.time_ns(), [self._session("end", end_time_secs=time.time(), **ended)])
+            self._append([(self._file, [end])])
             self._session_is_open = False
-        os.close(self._file)
+        for file in (self._file, self._machine_file):
+            if file is not None:
+                os.close(file)
+
+    def _open(self, directory: Path) -> int:
+        """Return a new file in the directory, behind all others: TensorBoard reads them in the order of their names."""
+        directory.mkdir(parents=True, exist_ok=True)
+        times = [float(found[0]) for path in _files(directory) if (found := re.findall(r"\d+\.\d{6}", path.name))]
+        began = max([time.time(), *(known + 1e-6 for known in times)])
+        name = f"events.out.tfevents.{began:017.6f}.{socket.gethostname()}.{os.getpid()}{_SUFFIX}"
+        file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._append([(file, [self._event(wall_time=time.time(), file_version="brain.Event:2")])])
+        return file
+
+    def _found(self) -> Iterator[Identity]:
+        """Yield the keys of what earlier exporters wrote; TensorBoard too skips what a kill left torn."""
+        for path in [*_files(self._directory), *_files(self._directory / _MACHINE)]:
+            for event in map(self._event.FromString, _records(path)):
+                values = {value.tag: value for value in event.summary.value}
+                if path.parent != self._directory:
+                    yield ("machine", event.step, event.wall_time)
+                    continue
+                attempt, part = (int(_number(values[name])) if name in values else 0 for name in (ATTEMPT, PART))
+                if values and not all(value.metadata.plugin_data.plugin_name == "text" for value in values.values()):
+                    self._begun[attempt] = min(event.step, self._begun.get(attempt, event.step))
+                    yield ("row", attempt, event.step, part, event.wall_time)
+                yield from (("table", tag, event.step, event.wall_time) for tag in values)
+
+    def _of(self, item: Item, described: set[str]) -> Iterator[Any]:
+        """Yield the events of an item, behind the mark of a restart if it is the first one of a new attempt."""
+        if isinstance(item, Row | Table):
+            if any(item.step >= begun for attempt, begun in self._begun.items() if attempt > item.attempt):
+                return
+            if isinstance(item, Row) and item.attempt not in self._begun:
+                if item.attempt > min(self._begun, default=item.attempt):
+                    mark = self._session_log(status=self._session_log.START)
+                    yield self._event(wall_time=item.time_unix_nano / 1e9, step=item.step, session_log=mark)
+                self._begun[item.attempt] = item.step
+        yield from self._events(item, described)
 
     def _events(self, item: Item, described: set[str]) -> Iterator[Any]:
         if isinstance(item, Row | Machine):
-            scalars = [self._scalar(name, value, described) for name, value in item.values.items()]
+            values = item.values | place_of(item) if isinstance(item, Row) else item.values
+            scalars = [self._scalar(name, value, described) for name, value in values.items()]
             yield self._at(item.time_unix_nano, scalars, step=item.step)
         elif isinstance(item, Params):
-            values = [(name, str(value)) for name, value in item.values.items()]
-            text = self._text("config", _markdown(("name", "value"), values, 0))
+            lines = [(name, str(value)) for name, value in item.values.items()]
+            text = self._text("config", _markdown(("name", "value"), lines, 0))
             yield self._at(item.time_unix_nano, [text])
             yield self._at(item.time_unix_nano, [self._session_start(item)])
         elif isinstance(item, Table):
@@ -145,22 +206,53 @@ class TensorBoardExporter:
     def _shown_by(self, plugin: str) -> Any:
         return self._metadata(plugin_data=self._metadata.PluginData(plugin_name=plugin))
 
-    def _append(self, events: list[Any]) -> None:
+    def _append(self, written: list[tuple[int, list[Any]]]) -> None:
         # RecordWriter frames; TensorBoard's EventFileWriter around it imports TensorFlow where there is
         # one, and writes in a thread that a full disk ends for good.
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        records = io.BytesIO()
-        writer = RecordWriter(records)
-        for event in events:
-            writer.write(event.SerializeToString())
-        before = os.fstat(self._file).st_size
+        framed: list[tuple[int, io.BytesIO]] = []
+        for file, events in written:
+            records = io.BytesIO()
+            writer = RecordWriter(records)
+            for event in events:
+                writer.write(event.SerializeToString())
+            framed.append((file, records))
+        before = [(file, os.fstat(file).st_size) for file, _ in framed]
         try:
-            if os.write(self._file, records.getbuffer()) < records.tell():
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            for file, records in framed:
+                if os.write(file, records.getbuffer()) < records.tell():
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            os.ftruncate(self._file, before)
+            for file, size in before:
+                os.ftruncate(file, size)
             raise
+
+
+def _files(directory: Path) -> list[Path]:
+    """Return the files of earlier exporters, in TensorBoard's order; files of others are none of our business."""
+    return sorted(directory.glob(f"*tfevents*{_SUFFIX}"))
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    """Yield the whole records of a file."""
+    with path.open("rb") as file:
+        while len(header := file.read(_HEADER)) == _HEADER:
+            length = int.from_bytes(header[:8], "little")
+            if length > _LONGEST_RECORD or len(data := file.read(length + _FOOTER)) < length + _FOOTER:
+                return
+            yield data[:length]
+
+
+def _number(value: Any) -> float:
+    return float(value.tensor.double_val[0] if value.HasField("tensor") else value.simple_value)
+
+
+def _key(item: Row | Machine | Table) -> Identity:
+    at = item.time_unix_nano / 1e9
+    if isinstance(item, Row):
+        return ("row", item.attempt, item.step, item.part, at)
+    return ("machine", item.step, at) if isinstance(item, Machine) else ("table", item.name, item.step, at)
 
 
 def _hparam(value: bool | int | float | str | None) -> dict[str, Any]:

@@ -44,15 +44,15 @@ def test_usual_line(run):
     """A line has no more than it needs."""
     JsonlExporter(run).export([Row(1, 2, {"loss": float("nan")})])
 
-    assert read(run) == [{"step": 1, "time_unix_nano": 2, "values": {"loss": "NaN"}}]
+    assert read(run) == [{"step": 1, "time_unix_nano": 2, "attempt": 0, "values": {"loss": "NaN"}}]
 
 
 def test_unusual_line(run):
-    """A line names the attempt, the missing ranks and the lateness of a row that has them."""
-    JsonlExporter(run).export([Row(1, 2, {}, attempt=3, missing_ranks=(4, 5), late=True)])
+    """A line names the attempt, the part, the missing ranks, the lateness and the death in a row that has them."""
+    JsonlExporter(run).export([Row(1, 2, {}, attempt=3, missing_ranks=(4, 5), late=True, part=1, partial=True)])
 
-    expected = {"step": 1, "time_unix_nano": 2, "attempt": 3, "missing_ranks": [4, 5], "late": True, "values": {}}
-    assert read(run) == [expected]
+    where = {"step": 1, "time_unix_nano": 2, "attempt": 3, "part": 1}
+    assert read(run) == [{**where, "partial": True, "missing_ranks": [4, 5], "late": True, "values": {}}]
 
 
 @pytest.mark.parametrize("torn", ['{"step":2', '{"step":2,"values":{"' + "x" * 200_000, "\x00" * 70_000])

@@ -103,14 +103,14 @@ def test_the_training_axis_has_its_steps_alone(seen: Seen) -> None:
 
 
 def test_tensorboard(seen: Seen) -> None:
-    """The GPU's curve is over seconds, the loss over steps."""
+    """The GPU's curve is over seconds, in a TensorBoard run of its own; the loss is over steps."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    accumulator = EventAccumulator(str(next(seen.dir.rglob("events.out.tfevents.*")).parent))
-    accumulator.Reload()
+    training = EventAccumulator(str(seen.dir / "tensorboard")).Reload()
+    machine = EventAccumulator(str(seen.dir / "tensorboard" / "machine")).Reload()
 
-    assert [(e.step, e.value) for e in accumulator.Scalars(GPU)] == [(n, 50.0) for n in seen.positions]
-    assert [event.step for event in accumulator.Scalars("loss")] == list(range(STEPS))
+    assert [(e.step, e.value) for e in machine.Scalars(GPU)] == [(n, 50.0) for n in seen.positions]
+    assert [event.step for event in training.Scalars("loss")] == list(range(STEPS))
 
 
 def test_wandb(seen: Seen) -> None:

@@ -1,0 +1,253 @@
+"""What an exporter is given again after it was killed: nothing that its destination has, everything that it has not."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from otel_rl.delivery import Destination
+from otel_rl.export import Item, Machine, Params, Row, RunInfo
+from otel_rl.outbox import Outbox
+from otel_rl_exporters.jsonl import JsonlExporter
+from otel_rl_exporters.tensorboard import TensorBoardExporter
+from tests.collector import wait_for
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from otel_rl.export import Exporter
+
+
+class Buffering:
+    """An exporter that holds things back, as W&B's service does, until somebody flushes it or shuts it down."""
+
+    stored: ClassVar[list[int]] = []
+    flushed: ClassVar[int] = 0
+    built: ClassVar[int] = 0
+
+    def __init__(self, _: RunInfo) -> None:
+        type(self).built += 1
+        self.given: list[int] = []
+        self.written = 0
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Keep the items in memory."""
+        self.given += [item.time_unix_nano for item in items if isinstance(item, Params)]
+
+    def durable(self) -> int:
+        """Write what may be written."""
+        self._write(self.flushed)
+        return self.written
+
+    def holds(self, item: Item) -> bool:
+        """Look into what was stored."""
+        return isinstance(item, Params) and item.time_unix_nano in self.stored
+
+    def shutdown(self) -> None:
+        """Write everything."""
+        self._write(len(self.given))
+
+    def _write(self, count: int) -> None:
+        self.stored.extend(self.given[self.written : count])
+        self.written = min(count, len(self.given))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A run directory."""
+    Buffering.stored, Buffering.flushed, Buffering.built = [], 0, 0
+    for name in ("outbox", "cursors"):
+        (tmp_path / "local" / name).mkdir(parents=True)
+    return tmp_path
+
+
+class Agents:
+    """One destination after the other on the same run directory."""
+
+    def __init__(self, place: Path) -> None:
+        self.local = place / "local"
+        self.info = RunInfo("i", "p", "n", str(place))
+        self.running: list[tuple[Destination, Outbox]] = []
+
+    def start(self, factory: Callable[..., Exporter], items: Sequence[Item] = ()) -> tuple[Destination, Outbox]:
+        """Start a destination, after the one before it has ended; put items into the outbox."""
+        self.stop()
+        outbox = Outbox(self.local / "outbox", 1 << 30)
+        if items:
+            outbox.append(items, b"\xc0")
+        destination = Destination("a", factory, {}, self.info, outbox, self.local / "cursors")
+        self.running = [(destination, outbox)]
+        destination.start()
+        return destination, outbox
+
+    def stop(self) -> None:
+        """End the destination where it is; its exporter is not shut down, as if the agent had been killed."""
+        for destination, outbox in self.running:
+            destination.stop()
+            destination.join(10)
+            outbox.close()
+        self.running = []
+
+
+@pytest.fixture
+def agents(place: Path) -> Iterator[Agents]:
+    """What starts destinations."""
+    agents = Agents(place)
+    yield agents
+    agents.stop()
+
+
+def test_the_cursor_waits_for_what_is_safe(agents: Agents) -> None:
+    """Taken is not delivered: of eight items that the exporter took, three are safe."""
+    destination, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: destination.has_everything, "not all were taken")
+    Buffering.flushed = 3
+    wait_for(lambda: len(Buffering.stored) == 3, "nothing is written")
+
+    assert destination.delivered < outbox.end
+
+
+def test_what_was_not_safe_is_given_again(agents: Agents) -> None:
+    """An agent dies while its exporter holds five items back: the next one gets those, and no other."""
+    destination, _ = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: destination.has_everything, "not all were taken")
+    Buffering.flushed = 3
+    wait_for(lambda: len(Buffering.stored) == 3, "nothing is written")
+    Buffering.flushed = 8
+    again, outbox = agents.start(Buffering)
+    wait_for(lambda: again.delivered >= outbox.end, "not all is safe")
+
+    assert Buffering.stored == list(range(8))
+
+
+def test_the_end_makes_safe_what_is_held_back(agents: Agents) -> None:
+    """Nothing is flushed before the exporter is shut down: after that everything is delivered."""
+    destination, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: destination.has_everything, "not all were taken")
+    destination.close_when_done()
+    destination.join(10)
+
+    assert Buffering.stored == list(range(8))
+    assert destination.delivered >= outbox.end
+
+
+def test_a_cursor_of_another_outbox_is_not_followed(agents: Agents, place: Path) -> None:
+    """The outbox was deleted: what the new one holds is delivered, except for what is there already; it is told."""
+    first, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    Buffering.flushed = 99
+    wait_for(lambda: first.delivered >= outbox.end, "not all is safe")
+    agents.stop()
+    for file in (place / "local" / "outbox").iterdir():
+        file.unlink()
+    again, outbox = agents.start(Buffering, [Params(n, {}) for n in range(6, 10)])
+    wait_for(lambda: again.delivered >= outbox.end, "not all is safe")
+
+    assert Buffering.stored == list(range(10))
+    assert again.failures == 1
+    assert "another outbox" in again.last_error
+
+
+def test_a_cursor_behind_the_end_is_not_followed(agents: Agents, place: Path) -> None:
+    """The segments were deleted and the identity stayed: the new ones are delivered from the beginning."""
+    first, outbox = agents.start(Buffering, [Params(n, {"text": "x" * 1000}) for n in range(8)])
+    Buffering.flushed = 99
+    wait_for(lambda: first.delivered >= outbox.end, "not all is safe")
+    agents.stop()
+    for file in (place / "local" / "outbox").glob("*.seg"):
+        file.unlink()
+    again, outbox = agents.start(Buffering, [Params(9, {})])
+    wait_for(lambda: again.delivered >= outbox.end, "not all is safe")
+
+    assert Buffering.stored == [*range(8), 9]
+
+
+def rows() -> list[Item]:
+    """Rows of two attempts that repeat steps, one of them late, and measurements."""
+    return [
+        Row(1, 10, {"a": 1.0}),
+        Row(2, 20, {"a": 2.0}),
+        Row(2, 21, {"b": 2.0}, late=True, part=1),
+        Machine(5, 5_000_000_000, {"gpu": 1.0}),
+        Row(2, 30, {"a": 3.0}, attempt=1),
+        Machine(5, 5_000_000_001, {"gpu": 2.0}),
+    ]
+
+
+@needs("tensorboard")
+@pytest.mark.parametrize("there", range(7))
+@pytest.mark.parametrize("exporting", [JsonlExporter, TensorBoardExporter])
+def test_what_a_destination_holds(place: Path, there: int, exporting: Any) -> None:
+    """Killed behind any row: the next one holds exactly what was written."""
+    run = RunInfo("i", "p", "n", str(place))
+    exporter = exporting(run)
+    exporter.export(rows()[:there])
+
+    again = exporting(run)
+    assert [again.holds(row) for row in rows()] == [n < there for n in range(6)]
+
+
+@needs("tensorboard")
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_tensorboard_shows_each_row_once_behind_a_torn_record(place: Path, cut: int) -> None:
+    """Killed inside a write, at any byte of the last record: it is written again, and no other."""
+    run = RunInfo("i", "p", "n", str(place))
+    TensorBoardExporter(run).export(rows()[:2])
+    (file,) = (place / "tensorboard").iterdir()
+    os.truncate(file, file.stat().st_size - cut)
+    again = TensorBoardExporter(run)
+    again.export([row for row in [*rows()[:2], Row(3, 90, {"a": 4.0})] if not again.holds(row)])
+
+    assert [event.step for event in scalars(place, "a")] == [1, 2, 3]
+
+
+@needs("tensorboard")
+def test_tensorboard_forgets_what_a_new_attempt_repeats(place: Path) -> None:
+    """Steps 2 and 3 of the second attempt replace those of the first one, which comes late and is killed in between."""
+    run = RunInfo("i", "p", "n", str(place))
+    machine = [Machine(n, n, {"gpu": 1.0}) for n in range(9)]
+    first = TensorBoardExporter(run)
+    first.export([*machine, *(Row(n, n, {"a": 1.0, "b": 1.0}) for n in range(6))])
+    second = TensorBoardExporter(run)
+    second.export([Row(2, 12, {"a": 2.0}, attempt=1), Row(5, 5, {"b": 1.5}, late=True, part=1)])
+    third = TensorBoardExporter(run)
+    third.export([Row(3, 13, {"a": 2.0}, attempt=1), Row(1, 1, {"b": 1.5}, late=True, part=1)])
+
+    assert [(event.step, event.value) for event in scalars(place, "a")] == [(0, 1), (1, 1), (2, 2), (3, 2)]
+    assert [(event.step, event.value) for event in scalars(place, "b")] == [(0, 1), (1, 1), (1, 1.5)]
+    assert [(event.step, event.value) for event in scalars(place, "rl/attempt")] == [(2, 1), (3, 1)]
+    assert [event.step for event in scalars(place / "tensorboard" / "machine", "gpu")] == list(range(9))
+
+
+def scalars(place: Path, name: str) -> list[Any]:
+    """Return the points of a curve, as TensorBoard shows it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    directory = place / "tensorboard" if (place / "tensorboard").exists() else place
+    return list(EventAccumulator(str(directory), size_guidance={"scalars": 0}).Reload().Scalars(name))
+
+
+def test_jsonl_rows_are_written_once(agents: Agents, place: Path) -> None:
+    """The cursor is lost after every row was written: none is written again."""
+    first, outbox = agents.start(JsonlExporter, rows())
+    wait_for(lambda: first.delivered >= outbox.end, "not all is safe")
+    agents.stop()
+    (place / "local" / "cursors" / "a.json").unlink()
+    with (place / "rows.jsonl").open("a") as file:
+        file.write('{"step":7,"time_unix')  # torn
+    again, outbox = agents.start(JsonlExporter, [Row(9, 90, {"a": 4.0})])
+    wait_for(lambda: again.delivered >= outbox.end, "not all is safe")
+
+    lines = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
+    assert [(line["attempt"], line["step"], line.get("part", 0)) for line in lines] == [
+        (0, 1, 0),
+        (0, 2, 0),
+        (0, 2, 1),
+        (1, 2, 0),
+        (0, 9, 0),
+    ]
+    assert len((place / "machine.jsonl").read_text().splitlines()) == 2
