@@ -11,7 +11,7 @@ AUTHORITY_VARIABLE = "OTEL_RL_TLS_CA"
 VARIABLES = (TOKEN_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE, AUTHORITY_VARIABLE)
 """What the environment of agents says, and no setting does."""
 
-_ADDRESS = re.compile(r"(?:(https?)://)?(.+):(\d{1,5})/?")
+_ADDRESS = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/@\s]+):(\d{1,5})/?", re.IGNORECASE)
 
 
 class Head(NamedTuple):
@@ -40,6 +40,6 @@ def parse(text: str) -> Head:
         ValueError: It is none.
     """
     found = _ADDRESS.fullmatch(text)
-    if found is None:
-        raise ValueError(f"head={text!r}: expected host:port of the machine of rank 0")
-    return Head(found[1] == "https", found[2], int(found[3]))
+    if found is None or int(found[3]) >= 1 << 16:
+        raise ValueError(f"invalid address {text!r}: use host:port, or [address]:port for IPv6")
+    return Head((found[1] or "").lower() == "https", found[2], int(found[3]))

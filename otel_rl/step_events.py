@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from otel_rl import semconv
 from otel_rl.export import Event, Params, Row, RunInfo, Table
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+_LONGEST_NAME = 100
+"""Bytes of the readable part of a directory's name; file systems take 255."""
+_HASHED = re.compile(r"-[0-9a-f]{16}$")
 
 
 def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> Row | Params | Table | None:
@@ -29,39 +33,45 @@ def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> R
     """
     if name == semconv.EVENT_STEP_METRICS:
         return Row(
-            step=int(attributes[semconv.LOOP_ITERATION]),
+            step=_integer(attributes, semconv.LOOP_ITERATION),
             time_unix_nano=time,
-            values={key: _number(key, value) for key, value in dict(attributes[semconv.STEP_VALUES]).items()},
-            attempt=int(attributes.get(semconv.RUN_ATTEMPT, 0)),
+            values={key: _number(key, value) for key, value in _map(attributes, semconv.STEP_VALUES).items()},
+            attempt=_integer(attributes, semconv.RUN_ATTEMPT, 0),
             missing_ranks=tuple(map(int, attributes.get(semconv.STEP_MISSING_RANKS, ()))),
             late=bool(attributes.get(semconv.STEP_LATE, False)),
         )
     if name == semconv.EVENT_TABLE:
+        columns, rows = tuple(map(str, attributes[semconv.TABLE_COLUMNS])), tuple(map(tuple, body or ()))
+        if any(len(row) != len(columns) for row in rows):
+            raise ValueError(f"{name}: each row must have {len(columns)} cells, one for each column")
         return Table(
             name=str(attributes[semconv.TABLE_NAME]),
-            step=int(attributes[semconv.LOOP_ITERATION]),
+            step=_integer(attributes, semconv.LOOP_ITERATION),
             time_unix_nano=time,
-            columns=tuple(map(str, attributes[semconv.TABLE_COLUMNS])),
-            rows=tuple(map(tuple, body or ())),
-            attempt=int(attributes.get(semconv.RUN_ATTEMPT, 0)),
+            columns=columns,
+            rows=rows,
+            attempt=_integer(attributes, semconv.RUN_ATTEMPT, 0),
             ranks=tuple(map(int, attributes.get(semconv.TABLE_RANKS, ()))),
-            cut_rows=int(attributes.get(semconv.TABLE_CUT_ROWS, 0)),
+            cut_rows=_integer(attributes, semconv.TABLE_CUT_ROWS, 0),
         )
     if name == semconv.EVENT_RUN_CONFIG:
-        return Params(time, dict(attributes[semconv.RUN_CONFIG_VALUES]))
+        return Params(time, dict(_map(attributes, semconv.RUN_CONFIG_VALUES)))
     return None
 
 
 def event_of(name: str, time: int, attributes: Mapping[str, Any], trace_id: str, span_id: str) -> Event:
     """Return any other log event as it is, with the step and the rank that it names."""
     kept = {key: value for key, value in attributes.items() if key not in (semconv.LOOP_ITERATION, semconv.RANK)}
-    step, rank = attributes.get(semconv.LOOP_ITERATION), attributes.get(semconv.RANK)
+    step, rank = (
+        _integer(attributes, key) if attributes.get(key) is not None else None
+        for key in (semconv.LOOP_ITERATION, semconv.RANK)
+    )
     return Event(
         name,
         time,
         {key: value for key, value in kept.items() if isinstance(value, (bool, int, float, str, list))},
-        None if step is None else int(step),
-        None if rank is None else int(rank),
+        step,
+        rank,
         trace_id,
         span_id,
     )
@@ -81,9 +91,36 @@ def run_of(resource: Mapping[str, Any], directory: Path | None = None) -> RunInf
 
 def _number(name: str, value: Any) -> int | float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name}: {type(value).__name__} where a number is expected")
+        raise TypeError(f"value {name!r} must be a number, not {type(value).__name__}")
+    return value
+
+
+def _integer(attributes: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    value = attributes[name] if default is None else attributes.get(name, default)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JavaScript has no integers
+    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
+        raise TypeError(f"attribute {name}={str(value)[:100]!r} must be an integer")
+    return value
+
+
+def _map(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = attributes[name]
+    if not isinstance(value, Mapping):
+        raise TypeError(f"attribute {name} must be a map of names to values, not {type(value).__name__}")
     return value
 
 
 def _file_name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-") or "run"
+    """Return a name for a directory: the text itself where it can be one, otherwise with a hash of it at the end.
+
+    A text that looks as if it had such a hash gets one too, so two texts never have the same name.
+    """
+    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-")
+    if kept == text and len(os.fsencode(text)) <= _LONGEST_NAME and not _HASHED.search(text):
+        return text
+    short = kept.encode()[:_LONGEST_NAME].decode(errors="ignore") or "run"
+    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return f"{short}-{digest}"

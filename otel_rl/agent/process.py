@@ -25,7 +25,6 @@ from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.losses import Losses
 from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.pipeline import Pipeline
-from otel_rl.agent.receiver import Receiver
 from otel_rl.agent.state import Checkpoint, is_remote
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.agent.follow import Found
+    from otel_rl.agent.receiver import Receiver
     from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
 
@@ -93,6 +93,8 @@ class Agent:
         self._receiver: Receiver | None = None
         if manifest.receives:
             token = os.environ.get(TOKEN_VARIABLE, "")
+            from otel_rl.agent.receiver import Receiver  # the HTTP server, which few agents need
+
             self._receiver = Receiver(manifest.receives, manifest.id, directory.journals, manifest.journal_limit, token)
         if checkpoint is not None and checkpoint.held_since is not None:
             for place, batch in self._outbox.since(checkpoint.held_since):
@@ -264,7 +266,11 @@ class Agent:
         for name, d in by_exporter.items():
             causes = dict(d.causes)  # its thread goes on counting
             show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, causes, ((semconv.EXPORTER, name),))
-        dropped = dict.fromkeys(_REASONS, 0) | self._losses.lost | {"not_sampled": self._traces.left_out}
+        refused = (
+            0 if self._receiver is None else self._receiver.refusals.records
+        )  # of other programs: no loss of the run
+        others = {"not_sampled": self._traces.left_out, "refused_by_receiver": refused}
+        dropped = dict.fromkeys(_REASONS, 0) | self._losses.lost | others
         show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, dropped)
         now = time.monotonic()
         self._instruments.show_points(

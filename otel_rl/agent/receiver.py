@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from otel_rl import semconv
 from otel_rl.agent.state import of_machine
 from otel_rl.bridge import decode
+from otel_rl.bridge.answers import Refusals
 from otel_rl.bridge.http import HttpServer
-from otel_rl.bridge.receive import metrics_refused, response
+from otel_rl.bridge.receive import data_points, response
 from otel_rl.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
 from otel_rl.journal import Reader, Writer
 from otel_rl.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
@@ -132,15 +134,16 @@ class Receiver:
         self._measured_at: dict[str, int] = {}
         self._waiting: list[_Waiting] = []
         self._taken: list[_Waiting] = []
+        self._is_closed = False
         self.heard_at = 0.0
+        self.refusals = Refusals()
         try:
-            self._server = HttpServer((head.host.strip("[]"), head.port), self, token, _tls(head))
+            self._server = HttpServer((head.host, head.port), self, token, _tls(head))
         except OSError as error:
             raise OSError(
                 f"head={address!r}: cannot be listened on ({error.strerror or error}); "
                 "give the address of the machine of rank 0 and a free port"
             ) from error
-        threading.Thread(target=self._server.serve_forever, name="otel-rl-receiver", daemon=True).start()
 
     def take_request(self, signal: str, request: Any) -> Any:
         """Take records or spans in, and return the answer to it, when they are safe.
@@ -150,11 +153,15 @@ class Receiver:
         """
         self.heard_at = time.monotonic()
         if signal == "traces":
-            self._wait_for([*decode.spans(request)])
-            return response(signal, 0, "")
+            spans, rejected = decode.spans(request)
+            if spans:
+                self._wait_for([*spans])
+            return response(signal, rejected.count, rejected.reason, self.refusals)
         if signal == "logs":
-            return response(signal, *self._take(request))
-        return metrics_refused(request)
+            rejected = self._take(request)
+            return response(signal, rejected.count, rejected.reason, self.refusals)
+        reason = "metrics of other programs belong to no step of the run"
+        return response(signal, data_points(request), reason, self.refusals)
 
     def take_items(self) -> list[Item]:
         """Return the spans and measurements that came; who sent them waits until `saved` is called."""
@@ -177,8 +184,11 @@ class Receiver:
 
     def close(self) -> None:
         """Listen no longer."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._is_closed = True
+        with self._lock:
+            for waiting in self._waiting:
+                waiting.is_safe.set()  # none of them is: whoever waits looks at `_is_closed`
+        self._server.close()
 
     def _wait_for(self, items: list[Item]) -> None:
         waiting = _Waiting(items, threading.Event())
@@ -188,17 +198,19 @@ class Receiver:
             self._waiting.append(waiting)
         if not waiting.is_safe.wait(_SAFE_WITHIN_S):
             raise OSError("the spans could not be written")
+        if self._is_closed and waiting in self._waiting:
+            raise OSError("the run has ended")
 
-    def _take(self, request: ExportLogsServiceRequest) -> tuple[int, str]:
-        rejected, reason = 0, ""
+    def _take(self, request: ExportLogsServiceRequest) -> decode.Rejected:
+        rejected, number = decode.Rejected("log records"), -1
         measured: list[Item] = []
         for of_resource in request.resource_logs:
             resource = decode.attributes(of_resource.resource.attributes)
             for event in (event for scope in of_resource.scope_logs for event in scope.log_records):
+                number += 1
                 told = decode.attributes(event.attributes)
                 try:
-                    if resource.get("rl.run.id") != self._run_id or not event.event_name.startswith((PREFIX, MACHINE)):
-                        raise ValueError(f"{event.event_name} of run {resource.get('rl.run.id')}")
+                    self._check(event.event_name, resource.get(semconv.RUN_ID))
                     if event.event_name == MACHINE:
                         machine = to_machine(event.time_unix_nano, decode.plain(event.body), told)
                         measured += self._fresh(str(resource.get("host.name", "")), machine)
@@ -207,14 +219,21 @@ class Receiver:
                     journal = of_machine(str(told[JOURNAL]), str(resource.get("host.name", "")))
                     index = _index(told[INDEX])
                     _check_name(journal)
-                except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-                    rejected, reason = rejected + 1, reason or str(error)
+                except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+                    missing = isinstance(error, KeyError)
+                    rejected.add(number, f"attribute {error} is missing" if missing else str(error))
                     continue
                 with self._lock:
                     self._of(journal).take(index, record, time.monotonic())
         if measured:
             self._wait_for(measured)
-        return rejected, reason
+        return rejected
+
+    def _check(self, name: str, run_id: object) -> None:
+        if not name.startswith((PREFIX, MACHINE)):
+            raise ValueError(f"logs of other programs are not accepted by the head of run {self._run_id!r}")
+        if run_id != self._run_id:
+            raise ValueError(f"these are records of run {run_id!r}, but this is the head of run {self._run_id!r}")
 
     def _fresh(self, host: str, machine: Machine) -> list[Machine]:
         """Return a measurement, if it did not come before: what was not answered in time is sent again."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import base64
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from otel_rl import semconv
@@ -11,7 +13,7 @@ from otel_rl.export import Item, RunInfo, Span, SpanEvent, SpanLink
 from otel_rl.step_events import event_of, item_of, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -20,9 +22,19 @@ if TYPE_CHECKING:
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
     from opentelemetry.proto.trace.v1 import trace_pb2
 
+    from otel_rl.export import AttributeValue, Cell
+
 SERVICE_NAME = "service.name"
 _ERROR_STATUS = 2  # of OTLP's Status.StatusCode
-_LONGEST_REASON = 500
+_LARGEST_KIND = 4  # of the API's SpanKind
+_LONGEST_REASON = 300
+_MOST_REASONS = 3
+_ONE_TYPE: tuple[set[type], ...] = (set(), {bool}, {int}, {float}, {str})
+_MOST_NUMBERS = 5
+_T = TypeVar("_T")
+_encode = msgspec.msgpack.Encoder().encode
+_decode: Callable[[bytes], Item] = msgspec.msgpack.Decoder(Item).decode
+_json = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Decoded(NamedTuple):
@@ -31,7 +43,7 @@ class Decoded(NamedTuple):
     Attributes:
         runs: Items by run, in their order.
         rejected: How many records or spans were refused.
-        reason: Why the first of them was.
+        reason: Which ones, and why.
     """
 
     runs: list[tuple[RunInfo, list[Item]]]
@@ -39,72 +51,113 @@ class Decoded(NamedTuple):
     reason: str
 
 
+class Rejected:
+    """Records of a request that are refused: their numbers, by reason.
+
+    Args:
+        what: What they are called, in the plural.
+
+    Attributes:
+        count: How many.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._numbers: dict[str, list[int]] = {}
+        self.count = 0
+
+    def add(self, number: int, reason: str) -> None:
+        """Refuse a record: its number in the request, from 0, and why."""
+        self.count += 1
+        reason = reason[:_LONGEST_REASON]
+        if reason in self._numbers or len(self._numbers) < _MOST_REASONS:
+            self._numbers.setdefault(reason, []).append(number)
+
+    @property
+    def reason(self) -> str:
+        """The reasons, each with the numbers of its first records; empty if nothing is refused."""
+        told = []
+        for reason, numbers in self._numbers.items():
+            shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
+            more = f" and {len(numbers) - _MOST_NUMBERS} more" if len(numbers) > _MOST_NUMBERS else ""
+            told.append(f"{reason} ({self._what} {shown}{more}, counted from 0)")
+        known = sum(map(len, self._numbers.values()))
+        return "; ".join([*told, *([f"{self.count - known} more for other reasons"] if self.count > known else [])])
+
+
 class _Collected:
-    def __init__(self) -> None:
+    def __init__(self, what: str, directory: Path) -> None:
+        self._directory = directory
+        self._next = 0
         self.runs: dict[str, tuple[RunInfo, list[Item]]] = {}
-        self.rejected = 0
-        self.reason = ""
+        self.rejected = Rejected(what)
 
-    def run_of(self, resource: Iterable[KeyValue], directory: Path, count: int) -> RunInfo | None:
-        """Return the run that a resource names; without one its `count` records are refused."""
+    def take(self, resource: Iterable[KeyValue], records: Iterable[_T], to_item: Callable[[_T], Item]) -> None:
+        """Take the records of one resource, as far as they make sense."""
+        run, reason = self._run_of(resource)
+        for record in records:
+            number, self._next = self._next, self._next + 1
+            if run is None:
+                self.rejected.add(number, reason)
+                continue
+            try:
+                item = to_item(record)
+                _decode(_encode(item))  # what the outbox could not read again must not get there
+            except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
+                missing = isinstance(error, KeyError)
+                self.rejected.add(number, f"attribute {error} is missing" if missing else str(error))
+                continue
+            self.runs.setdefault(run.directory, (run, []))[1].append(item)
+
+    def _run_of(self, resource: Iterable[KeyValue]) -> tuple[RunInfo | None, str]:
         told = attributes(resource)
-        if semconv.RUN_ID in told:
-            return run_of(told, directory)
-        self.reject(f"the resource names no {semconv.RUN_ID}", count)
-        return None
-
-    def add(self, run: RunInfo, item: Item) -> None:
-        self.runs.setdefault(run.directory, (run, []))[1].append(item)
-
-    def reject(self, reason: str, count: int = 1) -> None:
-        self.rejected += count
-        self.reason = self.reason or reason[:_LONGEST_REASON]
+        id_ = told.get(semconv.RUN_ID)
+        if isinstance(id_, (str, int)) and not isinstance(id_, bool) and str(id_):
+            return run_of(flat(told), self._directory), ""
+        said = "has no attribute" if id_ is None else "has no text in"
+        return None, f"the resource {said} {semconv.RUN_ID}, so the run is unknown: set it to the id of the run"
 
     @property
     def decoded(self) -> Decoded:
-        return Decoded(list(self.runs.values()), self.rejected, self.reason)
+        return Decoded(list(self.runs.values()), self.rejected.count, self.rejected.reason)
 
 
 def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
     """Return the rows, tables, parameters and events in a request for logs.
 
-    A record without an event name is no event and is refused, as is one whose resource names no run.
+    Records without an event name and records whose resource names no run are refused.
     """
-    found = _Collected()
+    found = _Collected("log records", directory)
     for of_resource in request.resource_logs:
-        records = [record for scope in of_resource.scope_logs for record in scope.log_records]
-        run = found.run_of(of_resource.resource.attributes, directory, len(records))
-        if run is None:
-            continue
-        for record in records:
-            try:
-                found.add(run, _item(record))
-            except (KeyError, TypeError, ValueError) as error:
-                found.reject(f"{record.event_name or 'a log record'}: {type(error).__name__}: {error}")
+        records = (record for scope in of_resource.scope_logs for record in scope.log_records)
+        found.take(of_resource.resource.attributes, records, _item)
     return found.decoded
 
 
-def spans(request: ExportTraceServiceRequest) -> list[Span]:
-    """Return all spans in a request for traces; each says which service it is from, as its resource did."""
+def spans(request: ExportTraceServiceRequest) -> tuple[list[Span], Rejected]:
+    """Return all spans in a request for traces, and those that are refused."""
     found: list[Span] = []
+    rejected = Rejected("spans")
+    number = 0
     for of_resource in request.resource_spans:
         service = attributes(of_resource.resource.attributes).get(SERVICE_NAME)
-        told = {} if service is None else {SERVICE_NAME: service}
-        for span in (_span(span) for scope in of_resource.scope_spans for span in scope.spans):
-            found.append(replace(span, attributes={**told, **span.attributes}))
-    return found
+        told = {} if service is None else {SERVICE_NAME: str(service)}
+        for raw in (span for scope in of_resource.scope_spans for span in scope.spans):
+            try:
+                span = _span(raw)
+                found.append(replace(span, attributes={**told, **span.attributes}))
+            except ValueError as error:
+                rejected.add(number, str(error))
+            number += 1
+    return found, rejected
 
 
 def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:
     """Return the spans in a request for traces; those whose resource names no run are refused."""
-    found = _Collected()
+    found = _Collected("spans", directory)
     for of_resource in request.resource_spans:
-        spans = [span for scope in of_resource.scope_spans for span in scope.spans]
-        run = found.run_of(of_resource.resource.attributes, directory, len(spans))
-        if run is None:
-            continue
-        for span in spans:
-            found.add(run, _span(span))
+        spans = (span for scope in of_resource.scope_spans for span in scope.spans)
+        found.take(of_resource.resource.attributes, spans, _span)
     return found.decoded
 
 
@@ -123,27 +176,68 @@ def plain(value: AnyValue) -> Any:
     return None if kind is None else getattr(value, kind)
 
 
+def flat(values: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Return plain values as attributes: maps and mixed lists as JSON text, bytes in base64, `None` left out.
+
+    Source: the OpenTelemetry specification, "Common: AnyValue representation for non-OTLP protocols".
+    """
+    return {key: _flat(value) for key, value in values.items() if value is not None}
+
+
+def _flat(value: Any) -> AttributeValue:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list) and {type(item) for item in value} in _ONE_TYPE:
+        return value
+    return _json(value).decode()
+
+
+def _cell(value: Any) -> Cell:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(_flat(value))
+
+
 def _item(record: LogRecord) -> Item:
-    if not record.event_name:
-        raise ValueError("it has no event name")
+    name = record.event_name
+    if not name:
+        raise ValueError("the record has no event name, so it is not an event")
     time = record.time_unix_nano or record.observed_time_unix_nano
     told = attributes(record.attributes)
-    item = item_of(record.event_name, time, told, plain(record.body))
-    return item or event_of(record.event_name, time, told, record.trace_id.hex(), record.span_id.hex())
+    body = plain(record.body)
+    if name == semconv.EVENT_TABLE:
+        if not isinstance(body, list) or not all(isinstance(row, list) for row in body):
+            raise ValueError(f"{name}: the body is not a list of rows")
+        body = [[_cell(cell) for cell in row] for row in body]
+    if name == semconv.EVENT_RUN_CONFIG and isinstance(values := told.get(semconv.RUN_CONFIG_VALUES), dict):
+        told[semconv.RUN_CONFIG_VALUES] = {key: _cell(value) for key, value in values.items()}
+    item = item_of(name, time, told, body)
+    if item is not None:
+        return item
+    ids = (record.trace_id.hex(), record.span_id.hex())
+    trace_id, span_id = ids if _are_ids(record.trace_id, record.span_id) else ("", "")
+    return event_of(name, time, flat(told), trace_id, span_id)
+
+
+def _are_ids(trace_id: bytes, span_id: bytes) -> bool:
+    return len(trace_id) == 16 and len(span_id) == 8 and any(trace_id) and any(span_id)
 
 
 def _span(span: trace_pb2.Span) -> Span:
+    if not _are_ids(span.trace_id, span.span_id):
+        raise ValueError(f"span {span.name[:100]!r}: needs a trace id of 16 bytes and a span id of 8, not all zero")
     failed = span.status.code == _ERROR_STATUS
+    links = [link for link in span.links if _are_ids(link.trace_id, link.span_id)]
     return Span(
         name=span.name,
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
-        parent_id=span.parent_span_id.hex(),
+        parent_id=span.parent_span_id.hex() if len(span.parent_span_id) == 8 and any(span.parent_span_id) else "",
         start_unix_nano=span.start_time_unix_nano,
         end_unix_nano=span.end_time_unix_nano,
-        attributes=attributes(span.attributes),
+        attributes=flat(attributes(span.attributes)),
         error=span.status.message if failed else None,
-        kind=max(0, span.kind - 1),  # OTLP counts from 1, the API from 0
-        events=tuple(SpanEvent(e.name, e.time_unix_nano, attributes(e.attributes)) for e in span.events),
-        links=tuple(SpanLink(x.trace_id.hex(), x.span_id.hex(), attributes(x.attributes)) for x in span.links),
+        kind=min(max(0, span.kind - 1), _LARGEST_KIND),  # OTLP counts from 1, the API from 0
+        events=tuple(SpanEvent(e.name, e.time_unix_nano, flat(attributes(e.attributes))) for e in span.events),
+        links=tuple(SpanLink(x.trace_id.hex(), x.span_id.hex(), flat(attributes(x.attributes))) for x in links),
     )

@@ -5,141 +5,317 @@ Source: the OTLP specification 1.x, "OTLP/HTTP": paths, encodings, statuses, par
 
 from __future__ import annotations
 
-import base64
-import json
+import asyncio
+import hmac
 import logging
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
-from google.protobuf import json_format
-from google.protobuf.message import DecodeError
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler, stream_request_body
 
-from otel_rl.bridge import receive
+from otel_rl.bridge import bodies
+from otel_rl.bridge.answers import (
+    FAILED,
+    JSON,
+    LATER,
+    MALFORMED,
+    NOT_FOUND,
+    PROTOBUF,
+    TOO_LARGE,
+    UNAUTHENTICATED,
+    WRONG_METHOD,
+    Refusal,
+    Refusals,
+    encoded,
+)
 
 if TYPE_CHECKING:
     import ssl
 
+    from tornado.iostream import IOStream
+
 logger = logging.getLogger(__name__)
-_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
-_HEX_FIELDS = ("traceId", "spanId", "parentSpanId")  # OTLP has these in hex, protobuf's own JSON in base64
-_RETRY_AFTER_S = "5"
-_IDLE_S = 60
+_IDLE_S = 60.0
+"""Seconds after which a connection without a complete header is closed."""
+_BODY_S = 60.0
+"""Seconds that a body may take in all; 16 MiB in that time are 2.2 Mbit/s."""
+_MOST_CONNECTIONS = 1024
+_MOST_HELD = 256 << 20
+"""Bytes of bodies that are held at a time, of all connections together."""
+_MOST_DRAINED = 64 << 20
+"""Bytes of a refused body that are read and thrown away: a client that still sends would not see the answer."""
+_THREADS = 32
+_MOST_WAITING = 256
+"""Requests that may wait for a thread."""
+_SIGNALS = {f"/v1/{signal}": signal for signal in bodies.REQUESTS}
 
 
 class Sink(Protocol):
-    """What takes requests."""
+    """What accepts requests."""
+
+    refusals: Refusals
 
     def take_request(self, signal: str, request: Any) -> Any:
-        """Take a request in, and return the answer to it.
+        """Accept a request, and return the response to it.
 
         Raises:
-            OSError: It cannot be taken now; the sender is to send it again.
+            OSError: It cannot be accepted now; the client is to send it again.
+            Refusal: It is not accepted.
         """
 
 
-class _Answer(Exception):
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
+def respond(sink: Sink, signal: str, request: Any) -> Any:
+    """Return the sink's response to a request.
+
+    Raises:
+        Refusal: The sink did not accept it.
+    """
+    try:
+        return sink.take_request(signal, request)
+    except Refusal:
+        raise
+    except OSError as error:
+        raise Refusal(LATER, f"{signal} cannot be accepted now: {error}") from error
+    except Exception as error:
+        logger.exception("a request for %s could not be handled", signal)
+        raise Refusal(FAILED, "internal error; the log of the receiver has the details") from error
 
 
-class HttpServer(ThreadingHTTPServer):
-    """Receives until it is shut down; a thread for each connection.
+def check_token(authorization: str, token: str) -> None:
+    """Compare in constant time what a client sent with the token that it needs.
+
+    Raises:
+        Refusal: They differ.
+    """
+    scheme, _, given = authorization.partition(" ")
+    if token and not (scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())):
+        text = "the header 'Authorization: Bearer TOKEN' is missing or has another token"
+        raise Refusal(UNAUTHENTICATED, text, {"WWW-Authenticate": "Bearer"})
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that listen on an address; `::` stands for IPv4 too.
+
+    Raises:
+        OSError: The address is in use, or of another machine.
+    """
+    if host in ("::", "[::]") and socket.has_dualstack_ipv6():
+        found = socket.create_server(("::", port), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True)
+        found.setblocking(False)
+        return [found]
+    sockets: list[socket.socket] = bind_sockets(port, host.strip("[]"))
+    return sockets
+
+
+class HttpServer:
+    """Receives from the moment that it is built until it is closed.
+
+    One thread reads and writes all connections; up to 32 threads decode requests and wait for the sink.
 
     Args:
         address: Host and port; port 0 for a free one.
-        sink: What takes the requests.
-        token: What senders must bring as their bearer token; empty for none.
+        sink: What accepts the requests.
+        token: What clients must send as their bearer token; empty for none.
         tls: How connections are encrypted, if they are.
-    """
 
-    daemon_threads = True
+    Attributes:
+        port: The port.
+
+    Raises:
+        OSError: The address cannot be listened on.
+    """
 
     def __init__(
         self, address: tuple[str, int], sink: Sink, token: str = "", tls: ssl.SSLContext | None = None
     ) -> None:
-        super().__init__(address, _Handler)
         self.sink = sink
         self.token = token
-        if tls is not None:
-            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.held = self.waiting = 0
+        self._sockets = listen(*address)
+        self.port = int(self._sockets[0].getsockname()[1])
+        self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="otel-rl-otlp")
+        self._tls = tls
+        self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="otel-rl-http", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Accept nothing more, answer what has come, and close all connections.
+
+        Args:
+            timeout: Seconds to wait for answers.
+        """
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._closing.set)
+            self._thread.join(timeout + 1)
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        application = Application([(".*", _Handler, {"server": self})], log_function=lambda _: None)
+        server = _Connections(
+            application,
+            ssl_options=self._tls,
+            idle_connection_timeout=_IDLE_S,
+            body_timeout=_BODY_S,
+            max_header_size=64 << 10,
+            max_body_size=1 << 62,  # the handler has limits of its own, so that it can answer with what is wrong
+        )
+        server.add_sockets(self._sockets)
+        await self._closing.wait()
+        server.stop()
+        for _ in range(50):
+            if not self.waiting:
+                break
+            await asyncio.sleep(0.1)
+        try:
+            await asyncio.wait_for(server.close_all_connections(), 1)
+        except asyncio.TimeoutError:
+            logger.info("connections were cut that had not ended")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Connections(HTTPServer):
+    """Tornado's server with a limit of connections: without descriptors it would spin."""
+
+    open = 0
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        if self.open >= _MOST_CONNECTIONS:
+            stream.close()
+            return
+        self.open += 1
+        super().handle_stream(stream, address)
+
+    def on_close(self, server_conn: object) -> None:
+        self.open -= 1
+        super().on_close(server_conn)
+
+
+@stream_request_body
+class _Handler(RequestHandler):
     server: HttpServer
-    protocol_version = "HTTP/1.1"
-    timeout = _IDLE_S
+    request: Any
 
-    def do_POST(self) -> None:
-        """Take a request in, and answer."""
-        kind = self.headers.get_content_type()
+    def initialize(self, server: HttpServer) -> None:
+        """Take what Tornado hands to each handler."""
+        self.server = server
+        self._body = bytearray()
+        self._seen = self._held = 0
+        self._refusal: Refusal | None = None
+        self._kind = PROTOBUF if bodies.is_protobuf(self.request.headers.get("Content-Type", "")) else JSON
+        self._signal = self._encoding = ""
+
+    def prepare(self) -> None:
+        """Check the headers, before anything of the body is read."""
+        length = self.request.headers.get("Content-Length", "")
         try:
-            answer = self._take(kind)
-        except _Answer as answered:
-            self._say(answered.status, "text/plain", str(answered).encode())
-        except OSError as error:
-            logger.warning("not now: %s", error)
-            self._say(503, "text/plain", str(error).encode())
-        except Exception:
-            logger.exception("a request could not be taken")
-            self._say(500, "text/plain", b"see the bridge's log")
+            self._check(length)
+        except Refusal as refusal:
+            self._refuse(refusal, at_once=(length.isdecimal() and int(length) > _MOST_DRAINED) or self._is_asked)
+
+    @property
+    def _is_asked(self) -> bool:
+        """If true, the client waits for an answer before it sends the body."""
+        return "expect" in self.request.headers
+
+    def _check(self, length: str) -> None:
+        headers = self.request.headers
+        check_token(headers.get("Authorization", ""), self.server.token)
+        path = self.request.path
+        self._signal = _SIGNALS.get(path.rstrip("/"), "")
+        if not self._signal:
+            raise Refusal(NOT_FOUND, f"unknown path {path[:100]!r}: use one of {', '.join(_SIGNALS)}")
+        if self.request.method != "POST":
+            raise Refusal(WRONG_METHOD, f"method {self.request.method} is not supported: use POST", {"Allow": "POST"})
+        self._kind = bodies.content_type(headers.get("Content-Type", ""))
+        self._encoding = bodies.encoding(headers.get("Content-Encoding", ""))
+        if length.isdecimal() and int(length) > bodies.LARGEST_REQUEST:
+            raise self._too_large()
+
+    def data_received(self, chunk: bytes) -> None:
+        """Keep a piece of the body, or throw it away."""
+        self._seen += len(chunk)
+        if self._refusal is None:
+            self._body += chunk
+            self._held += len(chunk)
+            self.server.held += len(chunk)
+            if self._seen > bodies.LARGEST_REQUEST:
+                self._refuse(self._too_large())
+            elif self.server.held > _MOST_HELD:
+                self._refuse(Refusal(LATER, "too many requests are being received"))
+        elif self._seen > _MOST_DRAINED:
+            self._refuse(self._refusal, at_once=True)
+
+    async def post(self) -> None:
+        """Answer, when the whole body is there."""
+        if self._refusal is None and self.server.waiting >= _MOST_WAITING:
+            self._refuse(Refusal(LATER, "too many requests are waiting"))
+        if self._refusal is not None:
+            self._answer_refusal(self._refusal)
+            return
+        self.server.waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(self.server.pool, self._respond, bytes(self._body))
+        except Refusal as refusal:
+            self._answer_refusal(refusal)
         else:
-            body = json_format.MessageToJson(answer).encode() if kind == _JSON else answer.SerializeToString()
-            self._say(200, kind, body)
+            self._answer(200, body)
+        finally:
+            self.server.waiting -= 1
 
-    def _take(self, kind: str) -> Any:
-        if not receive.is_allowed(self.headers.get("Authorization", ""), self.server.token):
-            raise self._refuse(401, "a bearer token is needed")
-        signal = self.path.removeprefix("/v1/")
-        if signal not in receive.REQUESTS or not self.path.startswith("/v1/"):
-            raise self._refuse(404, "there are /v1/logs, /v1/traces and /v1/metrics")
-        if kind not in (_PROTOBUF, _JSON):
-            raise self._refuse(415, f"Content-Type {kind}: there are {_PROTOBUF} and {_JSON}")
-        return self.server.sink.take_request(signal, self._request(kind, signal))
+    get = head = put = delete = patch = options = post  # their refusal was decided before
 
-    def _request(self, kind: str, signal: str) -> Any:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            raise self._refuse(411, "a Content-Length is needed")
-        if int(length) > receive.LARGEST_REQUEST:
-            raise self._refuse(413, f"more than {receive.LARGEST_REQUEST} bytes")
-        body = self.rfile.read(int(length))
-        request = receive.REQUESTS[signal]()
-        try:
-            content = receive.decompressed(body, self.headers.get("Content-Encoding", ""))
-            if kind == _PROTOBUF:
-                request.ParseFromString(content)
-            else:
-                json_format.ParseDict(_with_base64(json.loads(content)), request, ignore_unknown_fields=True)
-        except receive.TooLargeError as error:
-            raise _Answer(413, str(error)) from error
-        except (DecodeError, json_format.ParseError, ValueError, RecursionError) as error:
-            raise _Answer(400, f"the body cannot be read: {error}") from error
-        return request
+    def _respond(self, body: bytes) -> bytes:
+        request = bodies.request(self._signal, body, self._kind, self._encoding)
+        return encoded(respond(self.server.sink, self._signal, request), self._kind)
 
-    def _refuse(self, status: int, text: str) -> _Answer:
-        """Return the answer to a request whose body is not read; nothing else can come over this connection."""
-        self.close_connection = True
-        return _Answer(status, text)
+    def on_finish(self) -> None:
+        """Release the body."""
+        self.server.held -= self._held
+        self._held = 0
+        self._body = bytearray()
 
-    def _say(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        if status == 503:
-            self.send_header("Retry-After", _RETRY_AFTER_S)
-        self.end_headers()
-        self.wfile.write(body)
+    def on_connection_close(self) -> None:
+        """Release the body of a client that is gone."""
+        super().on_connection_close()
+        self.on_finish()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's own name
-        """Log nothing for each request."""
+    def write_error(self, status_code: int, **_: Any) -> None:
+        """Answer what Tornado itself refuses, such as an unknown method."""
+        kind = WRONG_METHOD if status_code == WRONG_METHOD.http else MALFORMED if status_code < FAILED.http else FAILED
+        headers = {"Allow": "POST"} if kind is WRONG_METHOD else {}
+        self._answer_refusal(
+            Refusal(kind, f"method {self.request.method[:20]}: {self._reason}: use POST on /v1/logs", headers)
+        )
 
+    def _too_large(self) -> Refusal:
+        return Refusal(TOO_LARGE, f"the body has more than {bodies.LARGEST_REQUEST} bytes: send less at once")
 
-def _with_base64(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _id(item) if key in _HEX_FIELDS else _with_base64(item) for key, item in value.items()}
-    return [_with_base64(item) for item in value] if isinstance(value, list) else value
+    def _refuse(self, refusal: Refusal, *, at_once: bool = False) -> None:
+        self._refusal = refusal
+        self.on_finish()
+        if at_once:
+            self.set_header("Connection", "close")  # what is left of the body is not read
+            self._answer_refusal(refusal)
 
+    def _answer_refusal(self, refusal: Refusal) -> None:
+        self.server.sink.refusals.note(f"HTTP {refusal.kind.http} for {self._signal or 'a request'}", str(refusal))
+        for name, value in refusal.headers.items():
+            self.set_header(name, value)
+        self._answer(refusal.kind.http, encoded(refusal.status, self._kind))
 
-def _id(text: str) -> str:
-    return base64.b64encode(bytes.fromhex(text)).decode()
+    def _answer(self, status: int, body: bytes) -> None:
+        self.set_status(status)
+        self.clear_header("Server")
+        self.set_header("Content-Type", self._kind)
+        self.finish(body)

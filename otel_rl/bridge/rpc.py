@@ -1,4 +1,7 @@
-"""OTLP over gRPC."""
+"""OTLP over gRPC.
+
+Source: the OTLP specification 1.x, "OTLP/gRPC": status codes, and `RetryInfo` where the client is to send again.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from opentelemetry.proto.collector.logs.v1 import logs_service_pb2_grpc
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 
-from otel_rl.bridge import receive
+from otel_rl.bridge import bodies
+from otel_rl.bridge.answers import Refusal
+from otel_rl.bridge.http import check_token, respond
 
 if TYPE_CHECKING:
     from otel_rl.bridge.http import Sink
 
 _THREADS = 8
-_SERVICERS: dict[str, tuple[type, Any]] = {
-    "logs": (logs_service_pb2_grpc.LogsServiceServicer, logs_service_pb2_grpc.add_LogsServiceServicer_to_server),
-    "traces": (trace_service_pb2_grpc.TraceServiceServicer, trace_service_pb2_grpc.add_TraceServiceServicer_to_server),
-    "metrics": (
-        metrics_service_pb2_grpc.MetricsServiceServicer,
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server,
-    ),
-}
+_SERVICES = {"logs": "logs.v1.LogsService", "traces": "trace.v1.TraceService", "metrics": "metrics.v1.MetricsService"}
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OPTIONS = [
+    ("grpc.max_receive_message_length", bodies.LARGEST_DECOMPRESSED),
+    ("grpc.max_concurrent_streams", 64),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.so_reuseport", 0),
+]
 
 
 def serve(address: str, sink: Sink, token: str = "", credentials: Any = None) -> tuple[Any, int]:
@@ -32,17 +34,22 @@ def serve(address: str, sink: Sink, token: str = "", credentials: Any = None) ->
 
     Args:
         address: Host and port; port 0 for a free one.
-        sink: What takes the requests.
-        token: What senders must bring as their bearer token; empty for none.
+        sink: What accepts the requests.
+        token: What clients must send as their bearer token; empty for none.
         credentials: gRPC's server credentials, if connections are encrypted.
 
     Raises:
-        RuntimeError: The port is taken.
+        RuntimeError: The port is in use.
     """
-    options = [("grpc.max_receive_message_length", receive.LARGEST_DECOMPRESSED), ("grpc.so_reuseport", 0)]
-    server = grpc.server(futures.ThreadPoolExecutor(_THREADS), options=options)
-    for signal, (servicer, add) in _SERVICERS.items():
-        add(_service(servicer, signal, sink, token), server)
+    server = grpc.server(futures.ThreadPoolExecutor(_THREADS), options=_OPTIONS)
+    handlers = [
+        grpc.method_handlers_generic_handler(
+            f"opentelemetry.proto.collector.{service}",
+            {"Export": grpc.unary_unary_rpc_method_handler(partial(_export, signal, sink, token))},
+        )
+        for signal, service in _SERVICES.items()
+    ]
+    server.add_generic_rpc_handlers(tuple(handlers))
     add_port = server.add_insecure_port if credentials is None else partial(_add_secure_port, server, credentials)
     port = int(add_port(address))
     server.start()
@@ -53,13 +60,13 @@ def _add_secure_port(server: Any, credentials: Any, address: str) -> Any:
     return server.add_secure_port(address, credentials)
 
 
-def _service(servicer: type, signal: str, sink: Sink, token: str) -> Any:
-    def export(self: Any, request: Any, context: Any) -> Any:
-        if not receive.is_allowed(str(dict(context.invocation_metadata()).get("authorization", "")), token):
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
-        try:
-            return sink.take_request(signal, request)
-        except OSError as error:
-            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-
-    return type(f"{signal.title()}Service", (servicer,), {"Export": export})()
+def _export(signal: str, sink: Sink, token: str, body: bytes, context: Any) -> bytes:
+    try:
+        check_token(str(dict(context.invocation_metadata()).get("authorization", "")), token)
+        return bytes(respond(sink, signal, bodies.request(signal, body)).SerializeToString())
+    except Refusal as refusal:
+        code = _CODES[refusal.kind.code]
+        sink.refusals.note(f"gRPC {code.name} for {signal}", str(refusal))
+        context.set_trailing_metadata((("grpc-status-details-bin", refusal.status.SerializeToString()),))
+        context.abort(code, str(refusal))
+        raise  # abort has raised already

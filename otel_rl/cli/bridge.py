@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import ssl
 import threading
@@ -30,40 +32,42 @@ def bridge(
     tls_key: Path | None,
 ) -> None:
     """Bring OTLP from any SDK to trackers: the log event rl.step.metrics is a row, exactly once per step."""
-    from otel_rl import export, plugins
+    from otel_rl import export, head, plugins
     from otel_rl.bridge import rpc
     from otel_rl.bridge.http import HttpServer
     from otel_rl.bridge.receive import IntoRuns
     from otel_rl.bridge.runs import Runs
     from otel_rl.settings import SettingsError
 
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # at once: process 1 of a container has no default for them
+        signal.signal(number, lambda *_: stopped.set())
     log_to_stderr()
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together")
     token = token_file.read_text().strip() if token_file else ""
-    host, _, port = http.rpartition(":")
     try:
+        place = head.parse(http)
         for name in exporters:
             plugins.check(export.ENTRY_POINT_GROUP, name, {})
         runs = Runs(directory.absolute(), [(name, {}) for name in exporters])
         runs.resume()
         sink = IntoRuns(runs)
-        server = HttpServer((host, int(port)), sink, token, _tls(tls_cert, tls_key))
+        server = HttpServer((place.host, place.port), sink, token, _tls(tls_cert, tls_key))
         other = rpc.serve(grpc, sink, token, _credentials(tls_cert, tls_key)) if grpc else None
     except (SettingsError, OSError, RuntimeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    shown = f"http {host}:{server.server_port}" + (f", grpc port {other[1]}" if other else "")
+    shown = f"http {place.host}:{server.port}" + (f", grpc port {other[1]}" if other else "")
     click.echo(f"otel-rl bridge: {shown}; {', '.join(exporters)} into {directory}", err=True)
     stopped.wait()
-    server.shutdown()
-    if other:
-        other[0].stop(1).wait()
+    ended = other[0].stop(1) if other else None
+    server.close()
+    if ended:
+        ended.wait(5)
     if not runs.close():
-        click.echo("not everything was delivered; the next bridge with this directory goes on", err=True)
+        click.echo("not everything was delivered; the next bridge with this directory continues", err=True)
+    logging.shutdown()
+    os._exit(0)  # a destination that hangs must not keep the process
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -1,0 +1,450 @@
+"""The HTTP server of bridge and head: what any client of OTLP may send, and what it must not."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.client
+import json
+import logging
+import socket
+import sys
+import threading
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+
+from otel_rl.bridge import bodies
+from otel_rl.bridge import http as otlp
+from otel_rl.bridge.answers import MALFORMED, Refusal, Refusals
+from otel_rl.bridge.http import HttpServer
+from otel_rl.bridge.receive import response
+from tests.bridge.bridges import step_metrics
+from tests.collector import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(60)
+BODY = step_metrics("run", {0: {"loss": 1.0}}).SerializeToString()
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+
+
+class Taken:
+    """A sink that keeps requests, and fails as it is told.
+
+    Attributes:
+        requests: What came.
+        error: What it raises.
+        gate: It waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.refusals = Refusals()
+        self.requests: list[Any] = []
+        self.error: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def take_request(self, signal: str, request: Any) -> Any:
+        self.gate.wait(30)
+        if self.error is not None:
+            raise self.error
+        self.requests.append(request)
+        return response(signal, 0, "", self.refusals)
+
+
+@pytest.fixture
+def sink() -> Taken:
+    return Taken()
+
+
+@pytest.fixture
+def server(sink: Taken) -> Iterator[HttpServer]:
+    server = HttpServer(("127.0.0.1", 0), sink)
+    yield server
+    sink.gate.set()
+    server.close()
+
+
+def ask(
+    server: HttpServer, body: Any = BODY, path: str = "/v1/logs", method: str = "POST", **headers: str
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """Send a request; return the answer and its body. `_` in a header's name is a dash."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    given = PROTOBUF | {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, given, encode_chunked="Transfer_Encoding" in headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer, content
+
+
+def raw(server: HttpServer, sent: bytes, timeout: float = 5) -> bytes:
+    """Return all that the server answers to these bytes until it closes or says nothing more."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as connection:
+        connection.sendall(sent)
+        connection.settimeout(1)
+        found = b""
+        try:
+            while piece := connection.recv(1 << 16):
+                found += piece
+        except TimeoutError:
+            pass
+    return found
+
+
+def test_chunked(server: HttpServer, sink: Taken) -> None:
+    """As JavaScript's exporters send always, and Go's and Java's with gzip."""
+    pieces = iter([BODY[:10], BODY[10:]])
+    answer, _ = ask(server, pieces, Transfer_Encoding="chunked")
+
+    assert answer.status == 200
+    assert [request.SerializeToString() for request in sink.requests] == [BODY]
+
+
+def test_a_connection_is_kept(server: HttpServer, sink: Taken) -> None:
+    """Over one connection as many requests as there are, refused ones among them."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    statuses = []
+    for path in ("/v1/logs", "/v1/unknown", "/v1/logs"):
+        connection.request("POST", path, BODY, PROTOBUF)
+        answer = connection.getresponse()
+        answer.read()
+        statuses.append(answer.status)
+        local = connection.sock.getsockname() if connection.sock else None
+    assert local is not None
+    connection.close()
+
+    assert statuses == [200, 404, 200]
+    assert len(sink.requests) == 2
+
+
+def test_expect_continue(server: HttpServer, sink: Taken) -> None:
+    """Curl waits for it before it sends a larger body."""
+    head = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nExpect: 100-continue\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(head + f"Content-Length: {len(BODY)}\r\n\r\n".encode())
+        first = connection.recv(100)
+        connection.sendall(BODY)
+        answer = connection.recv(1000)
+
+    assert first.startswith(b"HTTP/1.1 100")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert len(sink.requests) == 1
+
+
+def test_a_refused_body_is_not_asked_for(server: HttpServer) -> None:
+    """Who expects 100-continue is told at once what is wrong, and that the connection ends."""
+    told = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nExpect: 100-continue\r\n"
+    answer = raw(server, told + b"Content-Length: 1000\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 415")
+    assert b"Connection: close" in answer
+
+
+@pytest.mark.parametrize("path", ["/v1/logs/", "/v1/logs?key=value", "/v1/logs/?a=b#c"])
+def test_slashes_and_queries(path: str, server: HttpServer) -> None:
+    """A path with a slash at its end, or with a query as gateways add them, is the same path."""
+    assert ask(server, path=path)[0].status == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND"])
+def test_other_methods(method: str, server: HttpServer) -> None:
+    """They get 405 and which one there is."""
+    answer, body = ask(server, b"", method=method)
+
+    assert (answer.status, answer.getheader("Allow")) == (405, "POST")
+    assert "use POST" in Status.FromString(body).message
+
+
+@pytest.mark.parametrize(
+    ("address", "client"), [("[::1]", "::1"), ("::1", "::1"), ("[::]", "::1"), ("[::]", "127.0.0.1")]
+)
+def test_ipv6(address: str, client: str, sink: Taken) -> None:
+    """Loopback; and all addresses, which are those of IPv4 too."""
+    try:
+        server = HttpServer((address, 0), sink)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    connection = http.client.HTTPConnection(client, server.port, timeout=10)
+    connection.request("POST", "/v1/logs", BODY, PROTOBUF)
+    status = connection.getresponse().status
+    connection.close()
+    server.close()
+
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoding"),
+    [
+        ("Application/X-Protobuf", "GZIP"),
+        ("application/x-protobuf; proto=1", "gzip"),
+        ("application/x-protobuf", "x-gzip"),
+        ("application/x-protobuf", "Identity"),
+        ("APPLICATION/X-PROTOBUF", "deflate"),
+    ],
+)
+def test_names_in_any_case(kind: str, encoding: str, server: HttpServer, sink: Taken) -> None:
+    """Names of types and encodings, with parameters, and the aliases of RFC 9110."""
+    body = {"gzip": gzip.compress, "deflate": zlib.compress}.get(encoding.lower().removeprefix("x-"), bytes)(BODY)
+    answer, _ = ask(server, body, Content_Type=kind, Content_Encoding=encoding)
+
+    assert answer.status == 200
+    assert len(sink.requests) == 1
+
+
+def test_json_with_a_charset(server: HttpServer) -> None:
+    """It is answered in JSON, as OTLP has it."""
+    answer, body = ask(server, b"{}", Content_Type="application/json; charset=UTF-8")
+
+    assert (answer.status, answer.getheader("Content-Type"), body) == (200, "application/json", b"{}")
+
+
+@pytest.mark.skipif("zstd" not in bodies.ENCODINGS, reason="needs Python 3.14 or the extra zstd")
+def test_zstd(server: HttpServer, sink: Taken) -> None:
+    """As the Collector sends it."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    assert ask(server, zstd.compress(BODY), Content_Encoding="ZSTD")[0].status == 200
+    assert len(sink.requests) == 1
+
+
+def test_unknown_types_and_encodings(server: HttpServer) -> None:
+    """415, with the list of those that are accepted, in the header and in words."""
+    by_type, typed = ask(server, Content_Type="text/plain")
+    by_encoding, encoded = ask(server, Content_Encoding="br")
+
+    assert (by_type.status, by_encoding.status) == (415, 415)
+    assert by_type.getheader("Accept-Post") == "application/x-protobuf, application/json"
+    assert str(by_encoding.getheader("Accept-Encoding")).startswith("gzip, deflate")
+    assert "application/x-protobuf or application/json" in json.loads(typed)["message"]
+    assert "gzip" in Status.FromString(encoded).message
+
+
+@pytest.mark.parametrize("kind", ["application/x-protobuf", "application/json"])
+def test_errors_are_a_status_in_the_type_of_the_request(kind: str, server: HttpServer) -> None:
+    """The client logs what is wrong."""
+    answer, body = ask(server, b"\xff\xff", Content_Type=kind)
+    message = Status.FromString(body).message if kind.endswith("protobuf") else json.loads(body)["message"]
+
+    assert (answer.status, answer.getheader("Content-Type")) == (400, kind)
+    assert "not a valid ExportLogsServiceRequest" in message
+
+
+def test_not_now(server: HttpServer, sink: Taken) -> None:
+    """503 with the seconds after which to come again, in the header and in the status."""
+    sink.error = OSError("the disk is full")
+    answer, body = ask(server)
+    status = Status.FromString(body)
+
+    assert (answer.status, answer.getheader("Retry-After"), status.code) == (503, "5", 14)
+    assert "the disk is full" in status.message
+    assert status.details[0].type_url.endswith("google.rpc.RetryInfo")
+
+
+def test_a_fault_of_the_receiver(server: HttpServer, sink: Taken) -> None:
+    """500, without its inner life; and it goes on."""
+    sink.error = KeyError("secret")
+    answer, body = ask(server)
+    sink.error = None
+
+    assert (answer.status, Status.FromString(body).code) == (500, 13)
+    assert b"secret" not in body
+    assert ask(server)[0].status == 200
+
+
+def test_a_refusal_is_logged_at_powers_of_ten(
+    server: HttpServer, sink: Taken, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first, the 10th, the 100th, whatever the client sends."""
+    sink.error = Refusal(MALFORMED, "no")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            ask(server)
+
+    assert len([record for record in caplog.records if "HTTP 400" in record.getMessage()]) == 3
+
+
+def test_too_much(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a length and chunked, compressed and decompressed: 413, which the client gets to read."""
+    monkeypatch.setattr(bodies, "LARGEST_REQUEST", 1 << 20)
+    monkeypatch.setattr(bodies, "LARGEST_DECOMPRESSED", 1 << 21)
+    large = b"\0" * (3 << 20)
+    pieces = iter([large[: 1 << 20]] * 3)
+    answers = [
+        ask(server, large),
+        ask(server, pieces, Transfer_Encoding="chunked"),
+        ask(server, gzip.compress(large), Content_Encoding="gzip"),
+    ]
+
+    assert [answer.status for answer, _ in answers] == [413] * 3
+    assert all("send less at once" in Status.FromString(body).message for _, body in answers)
+
+
+def test_a_body_without_an_end(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is closed when more was sent than is ever read."""
+    monkeypatch.setattr(bodies, "LARGEST_REQUEST", 1 << 20)
+    monkeypatch.setattr(otlp, "_MOST_DRAINED", 2 << 20)
+    piece = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
+    sent = 0
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n")
+        connection.sendall(b"Content-Type: application/x-protobuf\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while sent < 100:
+                connection.sendall(piece)
+                sent += 1
+
+    assert sent < 100
+    assert server.held == 0
+
+
+def test_slow_clients_are_let_go(sink: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends a byte from time to time holds a connection for a limited time; others are served meanwhile."""
+    monkeypatch.setattr(otlp, "_IDLE_S", 1.0)
+    monkeypatch.setattr(otlp, "_BODY_S", 1.0)
+    server = HttpServer(("127.0.0.1", 0), sink)
+    beginnings = [b"", b"POST /v1/logs HTTP/1.1\r\n", b"POST /v1/logs HTTP/1.1\r\nContent-Length: 900\r\n\r\n"]
+    slow = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(60)]
+    for n, connection in enumerate(slow):
+        connection.sendall(beginnings[n % 3])
+    served = ask(server)[0].status
+    deadline = time.monotonic() + 10
+    while slow and time.monotonic() < deadline:
+        time.sleep(0.2)
+        for connection in slow.copy():
+            try:
+                connection.sendall(b"X")
+            except OSError:
+                slow.remove(connection)
+    server.close()
+
+    assert served == 200
+    assert slow == []
+
+
+def test_a_waiting_sink_blocks_nobody(server: HttpServer, sink: Taken) -> None:
+    """While it waits, others are told what is wrong with their requests; when it goes on, all are answered."""
+    sink.gate.clear()
+    statuses: list[int] = []
+    threads = [threading.Thread(target=lambda: statuses.append(ask(server)[0].status)) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: server.waiting == 40, "requests do not come in")
+    meanwhile = ask(server, path="/")[0].status
+    sink.gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert meanwhile == 404
+    assert statuses == [200] * 40
+
+
+def test_too_many_wait(server: HttpServer, sink: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the limit are asked to come again."""
+    monkeypatch.setattr(otlp, "_MOST_WAITING", 2)
+    sink.gate.clear()
+    threads = [threading.Thread(target=ask, args=(server,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: server.waiting == 2, "requests do not come in")
+    answer, _ = ask(server)
+    sink.gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert (answer.status, answer.getheader("Retry-After")) == (503, "5")
+
+
+def test_connections_have_a_limit(sink: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are closed at once; without descriptors nobody could be served."""
+    monkeypatch.setattr(otlp, "_MOST_CONNECTIONS", 5)
+    server = HttpServer(("127.0.0.1", 0), sink)
+    held = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(5)]
+    time.sleep(0.2)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as further:
+        closed = further.recv(1) == b""
+    for connection in held:
+        connection.close()
+    wait_for(lambda: _is_served(server), "nobody is served any more")
+    server.close()
+
+    assert closed
+
+
+def test_clients_that_leave_hold_nothing(server: HttpServer, sink: Taken) -> None:
+    """A body that ends too early, and one whose sender does not wait for the answer."""
+    head = f"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: {PROTOBUF['Content-Type']}\r\n"
+    for length in (len(BODY) + 100, len(BODY)):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+            connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + BODY)
+    wait_for(lambda: server.held == 0 and server.waiting == 0, "something is held")
+
+    assert ask(server)[0].status == 200
+    assert len(sink.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\0" * 100,
+        b"GET\r\n\r\n",
+        b"POST /v1/logs HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/logs HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
+        b"POST /v1/logs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /v1/logs HTTP/1.1\r\nX: " + b"a" * (70 << 10) + b"\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_no_http(sent: bytes, server: HttpServer) -> None:
+    """It ends that connection, and no other."""
+    answer = raw(server, sent)
+
+    assert not answer.startswith(b"HTTP/1.1 5")
+    assert ask(server)[0].status == 200
+
+
+def test_a_closed_server_answers_what_has_come(sink: Taken) -> None:
+    """A request that waits for the sink is answered before the connection is closed."""
+    server = HttpServer(("127.0.0.1", 0), sink)
+    sink.gate.clear()
+    statuses: list[int] = []
+    asking = threading.Thread(target=lambda: statuses.append(ask(server)[0].status))
+    asking.start()
+    wait_for(lambda: server.waiting == 1, "the request does not come in")
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    time.sleep(0.2)
+    sink.gate.set()
+    asking.join()
+    closing.join()
+
+    assert statuses == [200]
+    with pytest.raises(OSError):  # noqa: PT011 - refused
+        socket.create_connection(("127.0.0.1", server.port), timeout=1)
+
+
+def test_the_response_is_the_right_one(server: HttpServer) -> None:
+    """An empty response message, with its length."""
+    answer, body = ask(server)
+
+    assert ExportLogsServiceResponse.FromString(body) == ExportLogsServiceResponse()
+    assert answer.getheader("Content-Length") == str(len(body))
+    assert answer.getheader("Content-Type") == "application/x-protobuf"
+
+
+def _is_served(server: HttpServer) -> bool:
+    try:
+        return ask(server)[0].status == 200
+    except OSError:
+        return False

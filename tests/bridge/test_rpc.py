@@ -1,0 +1,88 @@
+"""The gRPC server of the bridge: status codes, and when a client is to come again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+
+from otel_rl.bridge import rpc
+from otel_rl.bridge.answers import MALFORMED, Refusal
+from tests.bridge.bridges import step_metrics
+from tests.bridge.test_http import Taken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(60)
+BODY = step_metrics("run", {0: {"loss": 1.0}}).SerializeToString()
+
+
+@pytest.fixture
+def sink() -> Taken:
+    return Taken()
+
+
+@pytest.fixture
+def channel(sink: Taken, request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
+    server, port = rpc.serve("127.0.0.1:0", sink)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    server.stop(0)
+
+
+def export(channel: grpc.Channel, body: bytes, **options: Any) -> bytes:
+    """Send bytes as a request for logs."""
+    call = channel.unary_unary("/opentelemetry.proto.collector.logs.v1.LogsService/Export")
+    return bytes(call(body, timeout=10, **options))
+
+
+def refused(channel: grpc.Channel, body: bytes = BODY) -> tuple[grpc.StatusCode, Status]:
+    """Return the code and the status with which a request is refused."""
+    with pytest.raises(grpc.RpcError) as caught:
+        export(channel, body)
+    details = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+    return caught.value.code(), Status.FromString(details)
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_taken(compression: Any, channel: grpc.Channel, sink: Taken) -> None:
+    """Compressed or not."""
+    assert export(channel, BODY, compression=compression) == b""
+    assert [request.SerializeToString() for request in sink.requests] == [BODY]
+
+
+def test_not_now(channel: grpc.Channel, sink: Taken) -> None:
+    """UNAVAILABLE, with `RetryInfo`."""
+    sink.error = OSError("the disk is full")
+    code, status = refused(channel)
+    info = RetryInfo()
+    status.details[0].Unpack(info)
+
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert info.retry_delay.seconds == 5
+    assert "the disk is full" in status.message
+
+
+def test_bytes_that_are_no_request(channel: grpc.Channel) -> None:
+    """INVALID_ARGUMENT, which no client sends again."""
+    code, status = refused(channel, b"\xff\xff")
+
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "not a valid ExportLogsServiceRequest" in status.message
+    assert not status.details
+
+
+def test_a_refusal_and_a_fault(channel: grpc.Channel, sink: Taken) -> None:
+    """What the sink refuses is the client's; anything else is INTERNAL, without its inner life."""
+    sink.error = Refusal(MALFORMED, "no")
+    mine = refused(channel)
+    sink.error = KeyError("secret")
+    code, status = refused(channel)
+
+    assert (mine[0], mine[1].message) == (grpc.StatusCode.INVALID_ARGUMENT, "no")
+    assert code is grpc.StatusCode.INTERNAL
+    assert "secret" not in status.message
