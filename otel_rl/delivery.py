@@ -16,6 +16,7 @@ from otel_rl.directory import write_atomically
 from otel_rl.export import NotNow
 from otel_rl.handover import Entry, Handover, describe, error_type
 from otel_rl.journal import START, Position, Reader
+from otel_rl.occasional import Occasional
 from otel_rl.outbox import Batch, Place
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ _LOOK_S = 0.1
 """Seconds between two looks at what an exporter has made safe."""
 _STUCK_S = 60.0
 """Seconds after which an exporter that makes nothing safe of what it was given is replaced."""
-_MOST_CAUSES = 64
-"""Different texts that are counted one by one; a destination may put anything into its own."""
 _dice = random.Random()  # a relay runs in the trainer, whose random numbers are not to be touched
 
 
@@ -97,7 +96,7 @@ class Destination(threading.Thread):
         self.last_error = ""
         self._failures = self.lost_batches = 0
         self._causes: Counter[str] = Counter()
-        self._noted: Counter[str] = Counter()
+        self._warnings = Occasional(logger)
         self._begin = self._place = self._read_cursor()
         self._reader = Reader(outbox.path, Batch, self._place.position)
         self._reached: Position = self._place.position
@@ -248,12 +247,8 @@ class Destination(threading.Thread):
         return False
 
     def _note(self, text: str) -> None:
-        """Keep what was said last, and log it the 1st, 10th, 100th time that it is said."""
         self.last_error = text
-        key = text if text in self._noted or len(self._noted) < _MOST_CAUSES else ""
-        self._noted[key] += 1
-        if str(self._noted[key]).strip("0") == "1":
-            logger.warning("%s: %s (%d so far)", self.label, text, self._noted[key])
+        self._warnings.warn(f"{self.label}: {text}")
 
 
 def _asked(error: BaseException) -> float:

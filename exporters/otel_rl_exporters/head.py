@@ -7,17 +7,14 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import requests
 from opentelemetry._logs import LogRecord
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import ReadableLogRecord
-from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_rl import head
 from otel_rl.export import Machine, Recorded
+from otel_rl.otlp_connection import Connection, check_files
 from otel_rl.record_events import INDEX, JOURNAL, MACHINE, Lost, from_machine, to_event
 from otel_rl.records import AnyRecord
 
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, RunInfo
 
 _SCOPE = InstrumentationScope("otel_rl")
-_TIMEOUT_S = 10
 _decoder: msgspec.msgpack.Decoder[AnyRecord | Lost] = msgspec.msgpack.Decoder(AnyRecord | Lost)
 
 
@@ -44,30 +40,46 @@ class HeadExporter:
     def __init__(self, run: RunInfo, *, address: str) -> None:
         self._resource = Resource.create({**run.resource, "host.name": socket.gethostname()})
         token = os.environ.get(head.TOKEN_VARIABLE, "")
-        session = requests.Session()
-        session.trust_env = False  # no proxy within a cluster; and REQUESTS_CA_BUNDLE would win over what is said here
-        self._exporter: Any = OTLPLogExporter(
-            f"{head.parse(address).url}/v1/logs",
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=_TIMEOUT_S,
-            certificate_file=os.environ.get(head.AUTHORITY_VARIABLE),
-            compression=Compression.Gzip,
-            session=session,
+        place = head.parse(address)
+        where = Connection(
+            signal="LOGS",
+            endpoint=f"{place.url}/v1/logs",
+            secure=place.secure,
+            headers={"authorization": f"Bearer {token}"} if token else {},
+            compression="gzip",
+            certificate=os.environ.get(head.AUTHORITY_VARIABLE, ""),
+            proxies=False,  # within a cluster there is none
         )
+        from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+
+        from otel_rl_exporters.otlp_sender import Sender  # which the agent alone loads
+        from otel_rl_exporters.otlp_transport import transport
+
+        self._sender = Sender(transport(where), encode_logs)
+
+    @staticmethod
+    def check(*, address: str) -> None:
+        """Raise if the address cannot be parsed, or the authorities' file cannot be used."""
+        head.parse(address)
+        check_files(head.AUTHORITY_VARIABLE, os.environ.get(head.AUTHORITY_VARIABLE, ""))
 
     def export(self, items: Sequence[Item]) -> None:
         """Send the records and the measurements among `items`.
 
         Raises:
-            ConnectionError: The head did not take them.
+            Refused: The head did not take some of them.
+            NotNow: It cannot take them yet.
         """
-        readable = [ReadableLogRecord(event, self._resource, _SCOPE) for item in items for event in events(item)]
-        if readable and self._exporter.export(readable) is not LogRecordExportResult.SUCCESS:
-            raise ConnectionError("the head did not take the records")
+        readable = [
+            (n, ReadableLogRecord(event, self._resource, _SCOPE))
+            for n, item in enumerate(items)
+            for event in events(item)
+        ]
+        self._sender.send(readable, len(items))
 
     def shutdown(self) -> None:
         """Close the connection."""
-        self._exporter.shutdown()
+        self._sender.close()
 
 
 def events(item: Item) -> Iterator[LogRecord]:

@@ -1,23 +1,20 @@
 """OTLP: spans, and one log event per step, to any OpenTelemetry collector; metrics by a periodic reader.
 
-Endpoints, headers, protocol, compression and certificates come from the standard `OTEL_EXPORTER_OTLP_*`
-variables. Without `OTEL_EXPORTER_OTLP_PROTOCOL` it is HTTP.
+Everything about the connection comes from the standard `OTEL_EXPORTER_OTLP_*` variables. Without
+`OTEL_EXPORTER_OTLP_PROTOCOL` it is HTTP.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.sdk._logs import ReadableLogRecord
-from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event as SdkEvent
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
@@ -32,25 +29,18 @@ from opentelemetry.trace import (
 
 from otel_rl import semconv
 from otel_rl.export import Ended, Event, Machine, Params, Recorded, Row, Span, Table
+from otel_rl.otlp_connection import connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from otel_rl.export import Cell, Item, RunInfo
+    from otel_rl.otlp_connection import Connection
+    from otel_rl_exporters.otlp_sender import Sender
 
 _LARGEST_TABLE = 1 << 17
-_LARGEST_REQUEST = 1 << 21  # of the 4 MiB that a gRPC server takes by default
-_TIMEOUT_S = 3.0  # the exporter's own retries end then; ours go on, from the outbox
 _SCOPE = InstrumentationScope("otel_rl", schema_url=None)
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
-_MODULES = {
-    ("grpc", "TRACES"): ("opentelemetry.exporter.otlp.proto.grpc.trace_exporter", "OTLPSpanExporter"),
-    ("grpc", "LOGS"): ("opentelemetry.exporter.otlp.proto.grpc._log_exporter", "OTLPLogExporter"),
-    ("grpc", "METRICS"): ("opentelemetry.exporter.otlp.proto.grpc.metric_exporter", "OTLPMetricExporter"),
-    ("http/protobuf", "TRACES"): ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "OTLPSpanExporter"),
-    ("http/protobuf", "LOGS"): ("opentelemetry.exporter.otlp.proto.http._log_exporter", "OTLPLogExporter"),
-    ("http/protobuf", "METRICS"): ("opentelemetry.exporter.otlp.proto.http.metric_exporter", "OTLPMetricExporter"),
-}
 
 
 class OtlpTraces:
@@ -59,18 +49,29 @@ class OtlpTraces:
     batch_size = 512
 
     def __init__(self, run: RunInfo) -> None:
+        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
         self._resource = Resource.create(dict(run.resource))
-        self._exporter = _signal("TRACES")
+        self._sender = sender(connection(os.environ, "TRACES"), encode_spans)
+
+    @staticmethod
+    def check() -> None:
+        """Raise if the variables name an address or a file that cannot be used."""
+        connection(os.environ, "TRACES")
 
     def export(self, items: Sequence[Item]) -> None:
-        """Send the spans among `items`."""
-        spans = [_readable_span(item, self._resource) for item in items if isinstance(item, Span)]
-        if spans and self._exporter.export(spans) is not SpanExportResult.SUCCESS:
-            raise ConnectionError("the collector did not take the spans")
+        """Send the spans among `items`.
+
+        Raises:
+            Refused: The collector did not take some of them.
+            NotNow: It cannot take them yet.
+        """
+        spans = [(n, _readable_span(item, self._resource)) for n, item in enumerate(items) if isinstance(item, Span)]
+        self._sender.send(spans, len(items))
 
     def shutdown(self) -> None:
         """Close the connection."""
-        self._exporter.shutdown()
+        self._sender.close()
 
 
 class OtlpLogs:
@@ -84,20 +85,33 @@ class OtlpLogs:
     batch_size = 512
 
     def __init__(self, run: RunInfo) -> None:
+        from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+
         self._resource = Resource.create(dict(run.resource))
-        self._exporter = _signal("LOGS")
+        self._sender = sender(connection(os.environ, "LOGS"), encode_logs)
+
+    @staticmethod
+    def check() -> None:
+        """Raise if the variables name an address or a file that cannot be used."""
+        connection(os.environ, "LOGS")
 
     def export(self, items: Sequence[Item]) -> None:
-        """Send what is an event among `items`: neither spans nor measurements, which are metrics."""
-        records = [log_record(item) for item in items if not isinstance(item, Span | Machine | Recorded | Ended)]
-        for request in _requests(records):
-            readable = [ReadableLogRecord(record, self._resource, _SCOPE) for record in request]
-            if self._exporter.export(readable) is not LogRecordExportResult.SUCCESS:
-                raise ConnectionError("the collector did not take the step events")
+        """Send what is an event among `items`: neither spans nor measurements, which are metrics.
+
+        Raises:
+            Refused: The collector did not take some of them.
+            NotNow: It cannot take them yet.
+        """
+        records = [
+            (n, ReadableLogRecord(log_record(item), self._resource, _SCOPE))
+            for n, item in enumerate(items)
+            if not isinstance(item, Span | Machine | Recorded | Ended)
+        ]
+        self._sender.send(records, len(items))
 
     def shutdown(self) -> None:
         """Close the connection."""
-        self._exporter.shutdown()
+        self._sender.close()
 
 
 class OtlpReader:
@@ -106,20 +120,25 @@ class OtlpReader:
     address: str | None = None
 
     def __init__(self, run: RunInfo) -> None:
-        self.reader = PeriodicExportingMetricReader(_signal("METRICS"))
+        from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
+
+        self.reader = PeriodicExportingMetricReader(OtlpMetricExporter(connection(os.environ, "METRICS"), os.environ))
+
+    @staticmethod
+    def check() -> None:
+        """Raise if the variables name an address or a file that cannot be used."""
+        connection(os.environ, "METRICS")
 
     def shutdown(self) -> None:
         """Do nothing: the SDK shuts the reader down."""
 
 
-def _signal(signal: str) -> Any:
-    variables = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-    protocol = next((os.environ[name] for name in variables if os.environ.get(name)), "http/protobuf")
-    if (protocol, signal) not in _MODULES:
-        known = sorted({name for name, _ in _MODULES})
-        raise ValueError(f"{variables[1]}={protocol!r}: there are {', '.join(known)}")
-    module, name = _MODULES[protocol, signal]
-    return getattr(importlib.import_module(module), name)(timeout=_TIMEOUT_S)
+def sender(where: Connection, encode: Callable[[Sequence[Any]], Any]) -> Sender:
+    """Return what sends to an address; the agent alone loads what it needs."""
+    from otel_rl_exporters.otlp_sender import Sender
+    from otel_rl_exporters.otlp_transport import transport
+
+    return Sender(transport(where), encode)
 
 
 def _readable_span(span: Span, resource: Resource) -> ReadableSpan:
@@ -141,21 +160,6 @@ def _readable_span(span: Span, resource: Resource) -> ReadableSpan:
 
 def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
-
-
-def _requests(records: list[LogRecord]) -> Iterator[list[LogRecord]]:
-    """Yield the records in requests that a server takes; what they hold as text is more than their bytes."""
-    request: list[LogRecord] = []
-    room = _LARGEST_REQUEST
-    for record in records:
-        size = len(ascii(record.attributes)) + len(ascii(record.body))
-        if request and size > room:
-            yield request
-            request, room = [], _LARGEST_REQUEST
-        request.append(record)
-        room -= size
-    if request:
-        yield request
 
 
 def log_record(item: Row | Params | Table | Event) -> LogRecord:

@@ -1,0 +1,138 @@
+"""Metrics by OTLP: the SDK's reader collects them, the client of the other signals sends them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
+
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.sdk.metrics import Counter as SdkCounter
+from opentelemetry.sdk.metrics import Histogram, ObservableCounter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Metric,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    ResourceMetrics,
+    ScopeMetrics,
+)
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+
+from otel_rl.export import NotNow, Refused
+from otel_rl.occasional import Occasional
+from otel_rl_exporters.otlp_sender import Sender
+from otel_rl_exporters.otlp_transport import transport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_rl.otlp_connection import Connection
+
+logger = logging.getLogger(__name__)
+_TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+_HISTOGRAMS = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+_DELTAS: dict[str, tuple[type, ...]] = {
+    "cumulative": (),
+    "delta": (SdkCounter, ObservableCounter, Histogram),
+    "lowmemory": (SdkCounter, Histogram),
+}
+_EXPONENTIAL = "base2_exponential_bucket_histogram"
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
+_dice = random.Random()
+
+_One = tuple[ResourceMetrics, ScopeMetrics, Metric]
+
+
+class OtlpMetricExporter(MetricExporter):
+    """Sends what the reader collects, again and again until its time is over; cumulative values come again anyway.
+
+    Attributes:
+        failures: How often a request failed.
+        causes: How often each type of error was met, refusals included.
+        refused: How many metrics the collector did not take.
+        last_error: What was said last.
+    """
+
+    def __init__(self, where: Connection, environ: Mapping[str, str]) -> None:
+        deltas = _DELTAS[_one_of(environ, _TEMPORALITY, tuple(_DELTAS))]
+        exponential = _one_of(environ, _HISTOGRAMS, ("explicit_bucket_histogram", _EXPONENTIAL)) == _EXPONENTIAL
+        super().__init__(
+            preferred_temporality=dict.fromkeys(deltas, AggregationTemporality.DELTA),
+            preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()} if exponential else {},
+        )
+        self._sender = Sender(transport(where), _encoded)
+        self._closing = threading.Event()
+        self._warnings = Occasional(logger)
+        self.failures = self.refused = 0
+        self.causes: Counter[str] = Counter()
+        self.last_error = ""
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any) -> MetricExportResult:
+        """Send metrics; tell whether all of them were taken."""
+        waiting: list[_One] = [
+            (resource, scope, metric)
+            for resource in metrics_data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        ]
+        deadline = time.monotonic() + timeout_millis / 1000
+        pause, result = _FIRST_PAUSE_S, MetricExportResult.SUCCESS
+        while waiting:
+            try:
+                self._sender.send(list(enumerate(waiting)), len(waiting))
+            except Refused as error:
+                done = len(waiting) if error.done is None else error.done
+                self.refused += error.count or 0
+                self._note(error.error_type, f"refused: {error}")
+                result, waiting = MetricExportResult.FAILURE, waiting[done:]
+            except NotNow as error:
+                self.failures += 1
+                self._note(error.error_type, str(error))
+                waiting = waiting[error.done :]
+                asked = error.retry_after or pause * _dice.uniform(0.75, 1.25)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                if time.monotonic() + asked > deadline or self._closing.wait(asked):
+                    return MetricExportResult.FAILURE
+            else:
+                break
+        return result
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Do nothing: `export` keeps nothing back."""
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
+        """Close the connection."""
+        self._closing.set()
+        self._sender.close()
+
+    def _note(self, error_type: str, text: str) -> None:
+        self.causes[error_type] += 1
+        self.last_error = text
+        self._warnings.warn(f"otlp metrics: {text}")
+
+
+def _encoded(metrics: Sequence[_One]) -> Any:
+    """Return a request with these metrics, each within its resource and its scope."""
+    resources: dict[int, ResourceMetrics] = {}
+    scopes: dict[int, ScopeMetrics] = {}
+    for resource, scope, metric in metrics:
+        if id(resource) not in resources:
+            resources[id(resource)] = ResourceMetrics(resource.resource, [], resource.schema_url)
+        if id(scope) not in scopes:
+            scopes[id(scope)] = ScopeMetrics(scope.scope, [], scope.schema_url)
+            cast("list[ScopeMetrics]", resources[id(resource)].scope_metrics).append(scopes[id(scope)])
+        cast("list[Metric]", scopes[id(scope)].metrics).append(metric)
+    return encode_metrics(MetricsData(list(resources.values())))
+
+
+def _one_of(environ: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    text = environ.get(name, "").strip().lower()
+    if text and text not in known:
+        logger.warning("%s=%r is not known and ignored; known are %s", name, text, ", ".join(known))
+    return text if text in known else known[0]

@@ -1,0 +1,90 @@
+"""Sends batches of records by OTLP, and says in the words of the contract what came of them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.export import NotNow, Refused
+from otel_rl.occasional import Occasional
+from otel_rl_exporters.otlp_transport import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from otel_rl_exporters.otlp_transport import Transport
+
+logger = logging.getLogger(__name__)
+_LARGEST_REQUEST = 7 << 19
+"""Bytes: a little less than the 4 MiB that a gRPC server takes by default."""
+_SMALLEST_LIMIT = 1 << 12
+
+
+class Sender:
+    """Sends the records of items in requests that the server takes.
+
+    Args:
+        transport: Where they are sent.
+        encode: Makes a request of records.
+    """
+
+    def __init__(self, transport: Transport, encode: Callable[[Sequence[Any]], Any]) -> None:
+        self._transport = transport
+        self._encode = encode
+        self._largest = _LARGEST_REQUEST
+        self._hints = Occasional(logger)
+
+    def send(self, records: Sequence[tuple[int, Any]], items: int) -> None:
+        """Send records, each with the number of the item that it is of.
+
+        Args:
+            records: In the order of the items; an item may have none, or several.
+            items: How many items there are.
+
+        Raises:
+            Refused: Some items, from the first one on, are settled, and some of those were not taken.
+            NotNow: Some items, from the first one on, were taken; the others may be taken later.
+        """
+        waiting = deque([list(records)] if records else [])
+        refused = 0
+        reason: Answer | None = None
+        while waiting:
+            part = waiting.popleft()
+            answer = self._offer(part)
+            if answer is None:
+                middle = len(part) // 2
+                waiting.extendleft((part[middle:], part[:middle]))
+                continue
+            settled = waiting[0][0][0] if waiting else items
+            if answer.verdict == "later":
+                raise NotNow(
+                    answer.message, retry_after=answer.retry_after, done=part[0][0], error_type=answer.error_type
+                )
+            if answer.verdict != "taken" or answer.rejected:
+                refused += len(part) if answer.verdict != "taken" else min(answer.rejected, len(part))
+                reason = reason or answer
+            elif answer.message:
+                self._hints.warn(answer.message)
+            if reason is not None and settled != part[-1][0]:
+                raise Refused(reason.message, done=settled, count=refused, error_type=reason.error_type)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()
+
+    def _offer(self, part: Sequence[tuple[int, Any]]) -> Answer | None:
+        """Return what came of a request with these records; `None` if it should be two."""
+        try:
+            request = self._encode([record for _, record in part])
+        except Exception as error:
+            text = f"cannot be encoded: {type(error).__name__}: {error}"
+            return None if len(part) > 1 else Answer("never", text, type(error).__name__)
+        size = request.ByteSize()
+        if size > self._largest and len(part) > 1:
+            return None
+        answer = self._transport.send(request)
+        if answer.verdict == "too_large" and len(part) > 1:
+            self._largest = max(_SMALLEST_LIMIT, min(self._largest, size) // 2)
+            return None
+        return answer

@@ -1,0 +1,359 @@
+"""One OTLP request, and what came of it: what the server or the socket said, and what that means for the sender.
+
+OpenTelemetry's own exporters repeat within one call, read no partial success, and return neither a cause nor the
+pause that the server asked for. Theirs are the encoders, here are the two transports.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import gzip
+import json
+import re
+import time
+import zlib
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from google.protobuf.message import Message
+
+    from otel_rl.otlp_connection import Connection
+
+_RETRIED_STATUSES = (429, 502, 503, 504)
+_TOO_LARGE = 413
+_RETRIED_CODES = ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS")
+_LARGER = re.compile(r"larger than max|too large|message length", re.IGNORECASE)
+"""What gRPC servers (C++, Go, Java, Rust) say of a message that is too large; there is no code for it."""
+_LARGEST_ANSWER = 1 << 22
+_LONGEST_TEXT = 300
+_USER_AGENT = (
+    f"otel-rl/{version('otel-rl')} OTel-OTLP-Exporter-Python/{version('opentelemetry-exporter-otlp-proto-common')}"
+)
+_SERVICES: dict[str, tuple[str, Any, str]] = {
+    "TRACES": ("trace.v1.TraceService", trace_service_pb2.ExportTraceServiceResponse, "rejected_spans"),
+    "LOGS": ("logs.v1.LogsService", logs_service_pb2.ExportLogsServiceResponse, "rejected_log_records"),
+    "METRICS": ("metrics.v1.MetricsService", metrics_service_pb2.ExportMetricsServiceResponse, "rejected_data_points"),
+}
+
+
+class Answer(NamedTuple):
+    """What came of a request.
+
+    Attributes:
+        verdict: "taken", in part perhaps; "later": the same request may be sent again; "too_large": a smaller one
+            may be; "never".
+        message: The address and what was said there.
+        error_type: A status, or the type of an exception; `error.type` in metrics.
+        rejected: How many records of a request that was taken were not.
+        retry_after: Seconds that the server asked to wait; `None` if it did not.
+    """
+
+    verdict: Literal["taken", "later", "too_large", "never"]
+    message: str = ""
+    error_type: str = ""
+    rejected: int = 0
+    retry_after: float | None = None
+
+
+class Transport(Protocol):
+    """Sends requests of one signal to one address."""
+
+    def send(self, request: Message) -> Answer:
+        """Send it once, and return what came of it."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+def transport(connection: Connection) -> Transport:
+    """Return the transport that a connection asks for."""
+    if connection.protocol == "grpc":
+        return GrpcTransport(connection)
+    return HttpTransport(connection)
+
+
+class HttpTransport:
+    """OTLP/HTTP, in protobuf or JSON, over connections that are kept.
+
+    Args:
+        connection: Where to and how.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, connection: Connection, clock: Any = time.time) -> None:
+        import requests
+
+        self._connection = connection
+        self._clock = clock
+        self._json = connection.protocol == "http/json"
+        _, self._response, self._rejected = _SERVICES[connection.signal]
+        self._session = requests.Session()
+        self._session.trust_env = False  # it would put REQUESTS_CA_BUNDLE and .netrc before what is said here
+        self._session.headers.update({"User-Agent": _USER_AGENT} | connection.headers)
+        self._session.headers["Content-Type"] = "application/json" if self._json else "application/x-protobuf"
+        self._session.headers.pop("Content-Encoding", None)
+        if connection.compression != "none":
+            self._session.headers["Content-Encoding"] = connection.compression
+        self._session.verify = connection.certificate or True
+        if connection.client_certificate and connection.client_key:
+            self._session.cert = (connection.client_certificate, connection.client_key)
+        elif connection.client_certificate:
+            self._session.cert = connection.client_certificate
+        if connection.proxies:
+            import os
+
+            bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+            self._session.verify = connection.certificate or bundle or True
+            self._session.proxies.update(requests.utils.get_environ_proxies(connection.endpoint))
+
+    def send(self, request: Message) -> Answer:
+        """Send it once, and return what came of it."""
+        import requests
+
+        limit = self._connection.timeout
+        began = time.monotonic()
+        try:
+            with self._session.post(
+                self._connection.endpoint,
+                data=_compressed(self._encode(request), self._connection.compression),
+                timeout=limit,
+                stream=True,
+                allow_redirects=False,  # it would make a GET without a body of some of them
+            ) as response:
+                body = _read(response.iter_content(1 << 16), None if limit is None else began + limit)
+                return self._answer(response.status_code, response.reason or "", response.headers, body)
+        except (requests.RequestException, TimeoutError) as error:
+            cause = _innermost(error)
+            if limit is not None and isinstance(cause, TimeoutError | requests.Timeout):
+                return self._later(f"no answer within {limit:g} s (OTEL_EXPORTER_OTLP_TIMEOUT)", "timeout")
+            return self._later(_said(cause), _type_name(cause))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def _encode(self, request: Message) -> bytes:
+        if not self._json:
+            return request.SerializeToString()
+        fields = json_format.MessageToDict(request, use_integers_for_enums=True)
+        _hexadecimal_ids(fields)
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    def _later(self, text: str, error_type: str) -> Answer:
+        return Answer("later", f"{self._connection.address}: {text}", error_type)
+
+    def _answer(self, status: int, reason: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        address = self._connection.address
+        if 200 <= status < 300:
+            return _taken(address, self._parse(kind, body), self._rejected)
+        said, asked = _status(kind, body)
+        if status // 100 == 3:
+            said = f"redirected to {clean(headers.get('Location', 'nowhere'))}: set the endpoint to that"
+        message = f"{address}: {status} {clean(reason)}" + (f": {said}" if said else "")
+        if status == _TOO_LARGE:
+            return Answer("too_large", message, str(status))
+        if status not in _RETRIED_STATUSES:
+            return Answer("never", message + _hint(self._connection, refused=status == 404), str(status))
+        after = _retry_after(headers.get("Retry-After"), self._clock())
+        return Answer("later", message, str(status), retry_after=asked if after is None else after)
+
+    def _parse(self, kind: str, body: bytes) -> Any:
+        try:
+            if kind == "application/json":
+                return json_format.Parse(body, self._response(), ignore_unknown_fields=True)
+            return self._response.FromString(body)
+        except (DecodeError, json_format.ParseError, UnicodeDecodeError):  # not OTLP, but it said that it took them
+            return self._response()
+
+
+class GrpcTransport:
+    """OTLP/gRPC over one channel, which connects anew by itself."""
+
+    def __init__(self, connection: Connection) -> None:
+        import grpc
+
+        service, response, self._rejected = _SERVICES[connection.signal]
+        self._connection = connection
+        self._address = f"grpc://{connection.endpoint}"
+        options = [
+            ("grpc.primary_user_agent", _USER_AGENT),
+            ("grpc.initial_reconnect_backoff_ms", 250),
+            ("grpc.min_reconnect_backoff_ms", 250),
+            ("grpc.max_reconnect_backoff_ms", 5000),  # of 120 s by default: a server that is back would wait
+            ("grpc.enable_http_proxy", int(connection.proxies)),
+            ("grpc.enable_retries", 0),
+        ]
+        compression = grpc.Compression.Gzip if connection.compression == "gzip" else grpc.Compression.NoCompression
+        if connection.secure:
+            credentials = grpc.ssl_channel_credentials(
+                _content(connection.certificate),
+                _content(connection.client_key or connection.client_certificate),
+                _content(connection.client_certificate),
+            )
+            self._channel = grpc.secure_channel(connection.endpoint, credentials, options, compression)
+        else:
+            self._channel = grpc.insecure_channel(connection.endpoint, options, compression)
+        self._call = self._channel.unary_unary(
+            f"/opentelemetry.proto.collector.{service}/Export",
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=response.FromString,
+        )
+
+    def send(self, request: Message) -> Answer:
+        """Send it once, and return what came of it."""
+        import grpc
+
+        metadata = tuple(self._connection.headers.items())
+        try:
+            response = self._call(request, timeout=self._connection.timeout, metadata=metadata)
+        except grpc.RpcError as error:
+            return self._failed(error)
+        return _taken(self._address, response, self._rejected)
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def _failed(self, error: Any) -> Answer:
+        code, details = error.code().name, clean(error.details() or "")
+        packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
+        _, asked = _status("application/x-protobuf", packed)
+        message = f"{self._address}: {code}" + (f": {details}" if details else "")
+        if code == "DEADLINE_EXCEEDED" and self._connection.timeout is not None:
+            message += f" (OTEL_EXPORTER_OTLP_TIMEOUT is {self._connection.timeout:g} s)"
+        if code in ("RESOURCE_EXHAUSTED", "OUT_OF_RANGE") and asked is None and _LARGER.search(details):
+            return Answer("too_large", message, code)
+        if code in _RETRIED_CODES or (code == "RESOURCE_EXHAUSTED" and asked is not None):
+            return Answer("later", message, code, retry_after=asked)
+        return Answer("never", message + _hint(self._connection, refused=code == "UNIMPLEMENTED"), code)
+
+
+def clean(text: str) -> str:
+    """Return what somebody else said as one line of moderate length, without control characters."""
+    line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+    return line if len(line) <= _LONGEST_TEXT else line[:_LONGEST_TEXT] + "…"
+
+
+def _taken(address: str, response: Any, rejected: str) -> Answer:
+    partial = response.partial_success
+    count = max(0, getattr(partial, rejected))
+    if not count and not partial.error_message:
+        return Answer("taken")
+    said = clean(partial.error_message) or "no reason given"
+    return Answer("taken", f"{address}: " + (f"rejected {count}: {said}" if count else said), "partial_success", count)
+
+
+def _status(kind: str, body: bytes) -> tuple[str, float | None]:
+    """Return the message of a `google.rpc.Status` and the pause that it asks for; of anything else, its text."""
+    status = status_pb2.Status()
+    try:
+        if kind == "application/json":
+            fields = json.loads(body)
+            delays = [one.get("retryDelay") for one in fields.get("details", ()) if "RetryInfo" in one.get("@type", "")]
+            return clean(str(fields.get("message", ""))), float(delays[0].rstrip("s")) if delays else None
+        if kind in ("application/x-protobuf", "application/protobuf"):
+            status.ParseFromString(body)
+            return clean(status.message), _retry_info(status)
+    except (DecodeError, ValueError, AttributeError, TypeError, IndexError):
+        pass
+    return ("" if "html" in kind else clean(body[:4096].decode("utf-8", "replace"))), None
+
+
+def _retry_info(status: status_pb2.Status) -> float | None:
+    for detail in status.details:
+        info = error_details_pb2.RetryInfo()
+        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
+            return float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9)
+    return None
+
+
+def _retry_after(text: str | None, now: float) -> float | None:
+    """Return the seconds in a `Retry-After`, which holds seconds or a date; `None` if it holds neither."""
+    if not text:
+        return None
+    if text.strip().isdecimal():
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - now)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _hint(connection: Connection, *, refused: bool) -> str:
+    return f" (if it takes no {connection.signal.lower()}: OTEL_{connection.signal}_EXPORTER=none)" if refused else ""
+
+
+def _read(chunks: Iterator[bytes], deadline: float | None) -> bytes:
+    body = b""
+    for chunk in chunks:
+        body += chunk
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError
+        if len(body) > _LARGEST_ANSWER:
+            break
+    return body
+
+
+def _compressed(body: bytes, compression: str) -> bytes:
+    if compression == "gzip":
+        return gzip.compress(body, 6)
+    return zlib.compress(body) if compression == "deflate" else body
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return what lies at the bottom: the socket's or the library's own error."""
+    seen = {id(error)}
+    while True:
+        inside = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
+        deeper = next((one for one in inside if isinstance(one, BaseException) and id(one) not in seen), None)
+        if deeper is None:
+            return error
+        seen.add(id(deeper))
+        error = deeper
+
+
+def _said(error: BaseException) -> str:
+    verify = getattr(error, "verify_message", "")
+    if verify:
+        return f"the certificate of the server is not trusted: {clean(verify)} (OTEL_EXPORTER_OTLP_CERTIFICATE)"
+    if isinstance(error, OSError) and error.strerror:
+        return clean(error.strerror)
+    return clean(str(error)) or type(error).__name__
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _content(path: str) -> bytes | None:
+    if not path:
+        return None
+    with open(path, "rb") as file:  # noqa: PTH123 - the path is the user's text
+        return file.read()
+
+
+def _hexadecimal_ids(node: Any) -> None:
+    """Turn ids, which JSON of protobuf holds as base64, into what OTLP has there."""
+    import base64
+
+    if isinstance(node, list):
+        for one in node:
+            _hexadecimal_ids(one)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("traceId", "spanId", "parentSpanId") and isinstance(value, str):
+                node[key] = base64.b64decode(value).hex()
+            else:
+                _hexadecimal_ids(value)
