@@ -10,6 +10,7 @@ import random
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks import synthetic_ranks
 from benchmarks.tables import Cell, Table
 from otel_rl.agent.ledger import Account, Ledger
 
@@ -21,6 +22,8 @@ STEPS = 300
 GIB = float(1 << 30)
 LIMIT = 80 * GIB
 NOISE = 4e9
+WORLDS = {4: 240, 8: 120, 64: 40}
+"""Runs of synthetic ranks for each noise, by the number of ranks: 2,000 runs in all."""
 _MEMORY = Account("rank0", "device_used")
 
 
@@ -98,7 +101,7 @@ def leak(slope: float, spread: float, seed: int) -> Iterator[float]:
 
 def measure() -> list[Table]:
     """Return the rates and delays."""
-    return [_false_forecasts(), _leaks()]
+    return [_false_forecasts(), _leaks(), _false_stragglers(), _true_stragglers()]
 
 
 def _false_forecasts() -> Table:
@@ -121,3 +124,25 @@ def _leaks() -> Table:
             rows.append([f"{name}, noise {spread_name}", len(found), delay, full])
     columns = ["leak", "found of 100", "after steps (median)", "full after steps"]
     return Table("Forecasts of true leaks, from 10 GiB to 80 GiB", columns, rows)
+
+
+def _false_stragglers() -> Table:
+    rows: list[list[Cell]] = []
+    for world, runs in WORLDS.items():
+        for noise in synthetic_ranks.NOISES:
+            wrong = sum(bool(synthetic_ranks.reported(world, noise, seed)) for seed in range(runs))
+            rows.append([f"{world} ranks, noise {noise}", runs, wrong, 100 * wrong / runs])
+    note = f"Of {synthetic_ranks.STEPS} steps of six phases each; stated: 5 % of the runs at most."
+    return Table("Healthy ranks reported as stragglers", ["ranks", "runs", "wrong", "%"], rows, note)
+
+
+def _true_stragglers() -> Table:
+    rows: list[list[Cell]] = []
+    for world in WORLDS:
+        for noise in synthetic_ranks.NOISES:
+            runs = 100 if world < 64 else 10
+            slow = (world - 1, "update_actor")
+            found = sum(slow in synthetic_ranks.reported(world, noise, seed, slow) for seed in range(runs))
+            rows.append([f"{world} ranks, noise {noise}", runs, found, 100 * found / runs])
+    note = "The last rank takes 30 % longer in one phase of six."
+    return Table("True stragglers that are reported", ["ranks", "runs", "found", "%"], rows, note)
