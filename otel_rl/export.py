@@ -351,6 +351,9 @@ class MetricsReader(Protocol):
     Attributes:
         reader: An OpenTelemetry SDK `MetricReader`.
         address: Where to look at it, if it can be looked at.
+
+    One that pushes may also have `failures`, `causes`, `refused` and `last_error`, with the meaning that they have for
+    an exporter: how often it failed, by type of error, how many metrics were refused, and what was said last.
     """
 
     reader: Any

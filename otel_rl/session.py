@@ -94,7 +94,7 @@ class Session:
         os.close(self._claim.lock_fd)
 
     def wait_until_delivered(self, timeout: float) -> bool:
-        """Wait until every destination has everything, with a new agent if the old one is gone.
+        """Wait until every destination has everything, with a new agent if the old one is gone; false if some is lost.
 
         With `agent="off"` somebody else may have started one, such as `otel-rl watch`; else there is none to wait for.
         """
@@ -106,9 +106,9 @@ class Session:
             if not launch.agent_is_alive(self.directory):
                 self._ensure_agent(timeout)
             end = launch.wait_until_delivered(self.directory, self._claim.path.name, deadline - time.monotonic())
-        if self._relay is not None:
-            return self._relay.finish(end, max(0.0, deadline - time.monotonic()))
-        return end is not None
+        if self._relay is not None and not self._relay.finish(end, max(0.0, deadline - time.monotonic())):
+            return False
+        return end is not None and not launch.read_status(self.directory).lost
 
     def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
         if not own:

@@ -122,12 +122,33 @@ class OtlpReader:
     def __init__(self, run: RunInfo) -> None:
         from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
 
-        self.reader = PeriodicExportingMetricReader(OtlpMetricExporter(connection(os.environ, "METRICS"), os.environ))
+        self._exporter = OtlpMetricExporter(connection(os.environ, "METRICS"), os.environ)
+        self.reader = PeriodicExportingMetricReader(self._exporter)
 
     @staticmethod
     def check() -> None:
         """Raise if the variables name an address or a file that cannot be used."""
         connection(os.environ, "METRICS")
+
+    @property
+    def failures(self) -> int:
+        """How often a request failed."""
+        return self._exporter.failures
+
+    @property
+    def causes(self) -> dict[str, int]:
+        """How often each type of error was met, refusals included."""
+        return dict(self._exporter.causes)
+
+    @property
+    def refused(self) -> int:
+        """How many metrics the collector did not take."""
+        return self._exporter.refused
+
+    @property
+    def last_error(self) -> str:
+        """What was said last."""
+        return self._exporter.last_error
 
     def shutdown(self) -> None:
         """Do nothing: the SDK shuts the reader down."""

@@ -99,7 +99,9 @@ class Agent:
         if checkpoint is not None and checkpoint.held_since is not None:
             for place, batch in self._outbox.since(checkpoint.held_since):
                 self._traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
-        self._instruments = Instruments(run, [reader.reader for reader in self._readers], self._pipeline.vocabulary)
+        self._instruments = Instruments(
+            run, [reader.reader for reader in self._readers.values()], self._pipeline.vocabulary
+        )
         self._sampler = Sampler(how.collection_interval, io=how.gpu_io)
         self._measurements = Measurements(
             self._sampler,
@@ -263,9 +265,8 @@ class Agent:
         by_exporter = {d.label: d for d in self._destinations}
         show = self._instruments.show_totals
         show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {name: d.taken for name, d in by_exporter.items()})
-        for name, d in by_exporter.items():
-            causes = dict(d.causes)  # its thread goes on counting
-            show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, causes, ((semconv.EXPORTER, name),))
+        for name, one in self._delivering.items():
+            show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, one.causes, ((semconv.EXPORTER, name),))
         refused = (
             0 if self._receiver is None else self._receiver.refusals.records
         )  # of other programs: no loss of the run
@@ -285,7 +286,7 @@ class Agent:
         self._losses.note(
             self._follower.losses()
             | {
-                "refused_by_exporter": sum(d.refused for d in self._destinations),
+                "refused_by_exporter": sum(one.refused for one in self._delivering.values()),
                 "outbox_retention": sum(d.lost_batches for d in self._destinations),
                 "quarantined": self._quarantine.count,
                 "name_limit": self._pipeline.trackers.dropped,
@@ -321,7 +322,7 @@ class Agent:
         if self._receiver is not None:
             self._receiver.close()
         self._instruments.shutdown(timeout_s=5)
-        for reader in self._readers:
+        for reader in self._readers.values():
             reader.shutdown()
         self._targets.unlink(missing_ok=True)
         self._outbox.close()
@@ -330,33 +331,40 @@ class Agent:
         delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
         return delivered and not self._losses.lost
 
-    def _open_readers(self, run: RunInfo) -> list[Any]:
-        readers = []
+    def _open_readers(self, run: RunInfo) -> dict[str, Any]:
+        readers = {}
         for name, options in self._manifest.readers:
             if self._once and name == "prometheus":
                 continue
-            readers.append(plugins.find(READER_ENTRY_POINT_GROUP, name)(run, **options))
+            readers[name] = plugins.find(READER_ENTRY_POINT_GROUP, name)(run, **options)
         return readers
 
     @property
+    def _delivering(self) -> dict[str, Any]:
+        """All that delivers, by name: destinations, and readers that push."""
+        pushing = {f"{name}_metrics": one for name, one in self._readers.items() if hasattr(one, "causes")}
+        return {d.label: d for d in self._destinations} | pushing
+
+    @property
     def _address(self) -> str | None:
-        return next((reader.address for reader in self._readers if reader.address), None)
+        return next((reader.address for reader in self._readers.values() if reader.address), None)
 
     def _say(self, state: str) -> None:
         """Write the status file, if it would say something new."""
         # Where the end is near, what is finished is told when the destinations are closed: some write only then.
         near = self._reducer.is_finished and not self._follower.alive
         tell_finished = state == "ended" or not near
+        delivered = {d.label: START if state == "ended" and d.is_alive() else d.delivered for d in self._destinations}
+        self._note_losses()  # what is refused is counted before it counts as delivered
+        said = self._delivering.items()
         status = AgentStatus(
             pid=os.getpid(),
             state=state,
             prometheus=self._address,
             finished=dict(self._finished) if tell_finished else self._said.finished,
-            delivered={
-                d.label: START if state == "ended" and d.is_alive() else d.delivered for d in self._destinations
-            },
-            failures={d.label: d.failures for d in self._destinations if d.failures},
-            last_error={d.label: encodable_value(d.last_error) for d in self._destinations if d.last_error},
+            delivered=delivered,
+            failures={name: one.failures for name, one in said if one.failures},
+            last_error={name: encodable_value(one.last_error) for name, one in said if one.last_error},
             lost=self._losses.lost,
         )
         if status != self._said:

@@ -126,7 +126,7 @@ def _http(behavior: Misbehaving, tls: Path | None, *, mutual: bool) -> Iterator[
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             if self.path != "/v1/logs":
-                self._send(200, b"", {})
+                self._send(404 if self.path == "/v1/nowhere" else 200, b"", {})
                 return
             request = ExportLogsServiceRequest()
             if self.headers["Content-Type"] == "application/json":

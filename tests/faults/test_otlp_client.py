@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
 
+import otel_rl
 from otel_rl.delivery import Destination
+from otel_rl.directory import RunDirectory
 from otel_rl.export import Row, RunInfo
+from otel_rl.launch import read_status
 from otel_rl.outbox import Outbox
 from otel_rl.settings import SettingsError
 from otel_rl_exporters.otlp import OtlpLogs
@@ -258,6 +263,41 @@ def test_headers_and_compression_arrive(send: Send, protocol: str, monkeypatch: 
     assert "OTel-OTLP-Exporter-Python" in headers["user-agent"]
 
 
+@both
+def test_finish_says_what_a_collector_rejected(protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of nine rejected: `finish` is False, and log, status and metrics have the reason."""
+    with collector(protocol, Say(message="too old", rejected=2)) as behavior:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", behavior.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True, hardware=False)
+        for n in range(ROWS):
+            run.log({"loss": float(n)}, step=n)
+        wait_for(lambda: read_status(RunDirectory(run.dir)).lost, "the loss is not told")
+        page = urllib.request.urlopen(str(run.prometheus)).read().decode()
+
+        assert run.finish(20) is False
+    status = read_status(RunDirectory(run.dir))
+    assert status.lost == {"refused_by_exporter": 2}
+    assert "rejected 2: too old" in status.last_error["otlp_logs"]
+    assert "rejected 2: too old" in (run.dir / "agent.log").read_text()
+    assert re.search(r'rl_telemetry_failures_total{.*error_type="partial_success".*} 1.0', page)
+
+
+def test_metrics_that_are_refused_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector without metrics answers 404: the agent's status and log say so, with the way out."""
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
+    with collector("http/protobuf") as behavior:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", behavior.endpoint + "/v1/nowhere")
+        run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True, hardware=False)
+        run.log({"loss": 1.0}, step=0)
+        wait_for(lambda: "otlp_metrics" in read_status(RunDirectory(run.dir)).last_error, "nothing is told")
+        status = read_status(RunDirectory(run.dir))
+        run.finish(20)
+
+    assert "404" in status.last_error["otlp_metrics"]
+    assert "OTEL_METRICS_EXPORTER=none" in (run.dir / "agent.log").read_text()
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, a stranger, and certificates of the authority."""
@@ -328,8 +368,6 @@ def test_what_is_wrong_from_the_start_is_told_there(
     name: str, value: str, protocol: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`init` names the variable, its value and what it expected."""
-    import otel_rl
-
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://127.0.0.1:4318/v1/logs")
     if name == "OTEL_EXPORTER_OTLP_ENDPOINT":
