@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import os
 import re
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from otel_rl.export import MACHINE_AXIS, Machine, Params, Refused, Row, Table
+from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, place_of
 from otel_rl.strict_json import spelled
+from otel_rl_exporters import wandb_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_rl.export import Item, RunInfo
 
+logger = logging.getLogger(__name__)
+_WRITTEN_WITHIN_S = 20.0
+"""Seconds within which W&B's service ends a file after the end of its run, or of the agent before this one."""
+_EMPTY = "-"  # W&B drops a value without a name
 _LONGEST_TABLE_KEY = 50  # W&B's own name of it has at most 128 characters, with the id of the run
 _SETTINGS: dict[str, Any] = {
     "console": "off",  # the output of this process is not the trainer's
     "disable_code": True,  # nor is its program
     "x_disable_stats": True,  # nor is its load
     "silent": True,
-    "x_transaction_log_flush_interval": 1.0,  # seconds that a killed process loses; W&B's own choice is 15
+    "x_transaction_log_flush_interval": 0.25,  # seconds until a row is safe; W&B's own choice is 15
     "finish_timeout": 60.0,  # W&B's own choice is to wait for its server for ever; `wandb sync` sends the rest
 }
 
 
 class WandbExporter:
     """Logs each row to a W&B run that has the identity of ours; a restarted run is resumed.
+
+    A row is safe, and the cursor moves behind it, when W&B's service has written it into its transaction log in
+    `wandb/`; the next exporter reads all of these logs and logs nothing twice. Online it also logs again what is in
+    them and had not reached the server (rows behind `run.starting_step`); tables among that have to be sent with
+    `wandb sync`. This was tried offline alone, not with W&B's cloud.
+
+    Rows of a resumed run have the value `rl/attempt`, from 1 on: the highest attempt of a step is the valid one. W&B
+    has a rewind, but it needs the server and removes what it rewinds, so it is left to you.
 
     The files lie in `wandb/` of the run directory. The step is a value of its own that all others are
     drawn over: W&B drops what is logged with `step=` behind its current step, and rows may come late.
@@ -85,6 +102,7 @@ class WandbExporter:
         known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
         self._axis = axis
         self._table_rows = table_rows
+        self._given = 0
         self._run = wandb.init(
             id=_run_id(run.id),
             project=project or run.project,
@@ -103,6 +121,25 @@ class WandbExporter:
         # Every row has its axis; W&B is not to add the last step to measurements, which have another one.
         self._run.define_metric("*", step_metric=axis, step_sync=False)
         self._measured: set[str] = set()
+        self._exit_code = self._attempt = 0
+        log = Path(self._run.settings.sync_file)
+        self._written = wandb_log.Written(log) if log.exists() else None  # without one, W&B is switched off
+        earlier = [path for path in log.parent.parent.glob(f"*run-*/{log.name}") if path != log]
+        if not wandb_log.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
+            logger.warning("wandb: another process still writes one of %s; its rows may be repeated", earlier)
+        self._held = Identities(row.key for path in earlier for row in wandb_log.history(path, axis))
+        if not self._run.offline:
+            self._log_again([path for path in earlier if not path.parent.name.startswith("offline-")])
+
+    def durable(self) -> int:
+        """Count what W&B's service has written into its transaction log."""
+        return self._given if self._written is None else self._written.count()
+
+    def holds(self, item: Item) -> bool:
+        """Tell whether a transaction log of the run had the row, the measurement or the table when this was built."""
+        if isinstance(item, Table):
+            return wandb_log.key(item, _table_key(item.name)) in self._held
+        return isinstance(item, Row | Machine) and wandb_log.key(item) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the row or the table, or update the config, that is in `items`.
@@ -111,29 +148,62 @@ class WandbExporter:
             Refused: W&B does not take the table.
         """
         for item in items:
-            if isinstance(item, Row):
-                self._log(item, item.values)
-            elif isinstance(item, Machine):
-                self._log_machine(item)
-            elif isinstance(item, Table) and self._table_rows != 0:
-                try:
-                    self._log(item, {_table_key(item.name): self._table(item)})
-                except (TypeError, ValueError) as error:
-                    raise Refused(f"table {item.name!r}: {error}") from error
-            elif isinstance(item, Params):
-                config = {name: spelled(value) for name, value in item.values.items()}
-                self._run.config.update(config, allow_val_change=True)
+            records = self._export(item)
+            self._given += 1
+            if self._written is not None:
+                self._written.gave(**records)
 
     def shutdown(self) -> None:
         """Finish the W&B run: wait until its server has everything, within `finish_timeout`.
 
-        W&B's service may still be writing the end of the local file; it has done so when this process ends.
+        Raises:
+            TimeoutError: W&B's service has not written all of the local file yet.
         """
-        self._run.finish()
+        self._run.finish(exit_code=self._exit_code)
+        deadline = time.monotonic() + _WRITTEN_WITHIN_S
+        while (safe := self.durable()) < self._given:  # it may still be writing the end of the file
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"W&B's service has written {safe} of {self._given} items")
+            time.sleep(0.01)
+        if self._written is not None:
+            self._written.close()
+
+    def _export(self, item: Item) -> dict[str, int]:
+        """Hand the item to W&B; return what records it makes of it."""
+        if isinstance(item, Row):
+            if item.attempt > self._attempt:
+                self._attempt, self._exit_code = item.attempt, 0
+            self._log(item, item.values | place_of(item))
+        elif isinstance(item, Machine):
+            self._log_machine(item)
+        elif isinstance(item, Table) and self._table_rows != 0:
+            try:
+                self._log(item, {_table_key(item.name): self._table(item)})
+            except (TypeError, ValueError) as error:
+                raise Refused(f"table {item.name!r}: {error}") from error
+        elif isinstance(item, Params):
+            config = {name: spelled(value) for name, value in item.values.items()}
+            self._run.config.update(config, allow_val_change=True)
+            return {"configs": 1}
+        else:
+            if isinstance(item, Ended) and item.attempt >= self._attempt:
+                self._attempt, self._exit_code = item.attempt, item.exit_code
+            return {}
+        return {"rows": 1}
+
+    def _log_again(self, logs: Sequence[Path]) -> None:
+        """Log what an agent that was killed had logged and not sent."""
+        lost = wandb_log.missing(logs, self._axis, self._run.starting_step)
+        for row in lost:
+            if row.values is not None:
+                self._run.log({name: json.loads(text) for name, text in row.values.items()})
+        if tables := sum(row.values is None for row in lost):
+            logger.warning("wandb: %d table(s) did not reach the server; send them with `wandb sync %s`", tables, logs)
 
     def _log(self, item: Row | Table, values: Mapping[str, Any]) -> None:
         # W&B keeps a `_timestamp` that it is given, so rows that are replayed keep their time.
-        self._run.log({**values, self._axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
+        named = {name or _EMPTY: value for name, value in values.items()}
+        self._run.log({**named, self._axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
 
     def _log_machine(self, machine: Machine) -> None:
         """Log on the axis of the machine; W&B is told for each name, since one pattern may not win over another."""

@@ -20,13 +20,16 @@ def files(directory: str) -> list[Path]:
     return sorted(Path(directory).glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime)
 
 
-def wait_until_written(directory: str) -> None:
-    """Wait for W&B's service: it may still be writing the end of a file when `finish` returns."""
+def wait_until_written(directory: str, *, last_alone: bool = False) -> None:
+    """Wait for W&B's service: it may still be writing the end of a file when `finish` returns.
+
+    With `last_alone` the runs before the last one may have been killed, so that their files have no end.
+    """
     deadline = time.monotonic() + 30
     while not files(directory):
         assert time.monotonic() < deadline, f"there is no file in {directory}"
         time.sleep(0.01)
-    for path in files(directory):
+    for path in files(directory)[-1:] if last_alone else files(directory):
         while not any(record.WhichOneof("record_type") == "exit" for record in records(path)):
             assert time.monotonic() < deadline, f"{path} is incomplete"
             time.sleep(0.01)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 from otel_rl.delivery import Destination
-from otel_rl.export import Item, Machine, Params, Row, RunInfo
+from otel_rl.export import Event, Item, Machine, Params, Row, RunInfo, Table
 from otel_rl.outbox import Outbox
+from otel_rl_exporters import wandb_log
 from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
+from otel_rl_exporters.wandb import WandbExporter
 from tests.collector import wait_for
+from tests.exporters import wandb_file
+from tests.processes import start_python
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from otel_rl.export import Exporter
 
@@ -251,3 +255,88 @@ def test_jsonl_rows_are_written_once(agents: Agents, place: Path) -> None:
         (0, 9, 0),
     ]
     assert len((place / "machine.jsonl").read_text().splitlines()) == 2
+
+
+@needs("wandb")
+def test_wandb_says_what_it_holds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables, measurements and rows of two attempts: the next exporter holds what its service wrote, no more."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = RunInfo("i", "p", "n", str(place))
+    table = Table("a/b:c", 2, 20, ("x",), ((1,),))
+    everything = [*rows(), table, Row(2**64 - 1, 2**64 - 1, {"a": 1.0})]
+    first = WandbExporter(run)
+    for item in everything[::2]:
+        first.export([item])
+    first.shutdown()
+    again = WandbExporter(run)
+    held = [again.holds(item) for item in everything]
+    again.shutdown()
+
+    assert held == [n % 2 == 0 for n in range(len(everything))]
+
+
+@needs("wandb")
+def test_wandb_counts_what_its_service_wrote(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not in the transaction log is not safe: nothing at first, everything after a moment."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    exporter = WandbExporter(RunInfo("i", "p", "n", str(place)), settings={"x_transaction_log_flush_interval": 1.0})
+    items: list[Item] = [Params(1, {"lr": 1.0}), *rows(), Event("e", 1)]
+    for item in items:
+        exporter.export([item])
+    at_once = exporter.durable()
+    wait_for(lambda: exporter.durable() == len(items), "not all is written")
+    exporter.shutdown()
+
+    assert at_once < len(items)
+
+
+def lose_a_row(run_dir: str, moment: float) -> int:
+    """Kill an exporter a moment after it was given 30 rows, as an agent is killed; return how many it called safe."""
+    program = f"""
+import os, signal, time
+from otel_rl.export import Row, RunInfo
+from otel_rl_exporters.wandb import WandbExporter
+exporter = WandbExporter(RunInfo("i", "p", "n", {run_dir!r}), settings={{"x_transaction_log_flush_interval": 0.5}})
+for n in range(30):
+    exporter.export([Row(n, n + 10**18, {{"a": 1.0 * n}})])
+time.sleep({moment})
+print(exporter.durable(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    return int(start_python(program, Path(run_dir), WANDB_MODE="offline").communicate()[0])
+
+
+@needs("wandb")
+@pytest.mark.parametrize("moment", [0.0, 0.2, 0.6])
+def test_wandb_logs_what_its_service_lost(place: Path, moment: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before, while or after its service writes: rows that are not held are logged; each is there once."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    safe = lose_a_row(str(place), moment)
+    again = WandbExporter(RunInfo("i", "p", "n", str(place)))
+    given: list[Item] = [Row(n, n + 10**18, {"a": 1.0 * n}) for n in range(30)]
+    held = [again.holds(row) for row in given]
+    for row in given:
+        if not again.holds(row):
+            again.export([row])
+    again.shutdown()
+    wandb_file.wait_until_written(str(place), last_alone=True)
+
+    assert all(held[:safe])
+    found = [int(line["step"]) for file in wandb_file.files(str(place)) for line in wandb_file.history(file)]
+    assert sorted(found) == list(range(30))
+
+
+@needs("wandb")
+def test_what_wandb_did_not_send_is_logged_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B's server goes on behind what it got: rows with a higher number in any log are missing, unless it got them."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for steps in (range(5), range(3, 6)):
+        exporter = WandbExporter(RunInfo("i", "p", "n", str(place)))
+        for n in steps:
+            exporter.export([Row(n, n + 10**18, {"a": 1.0 * n})])
+        exporter.shutdown()
+    wandb_file.wait_until_written(str(place))
+
+    logs = wandb_file.files(str(place))
+    assert [row.key[1] for row in wandb_log.missing(logs[:1], "step", 4)] == [4]
+    assert [row.key[1] for row in wandb_log.missing(logs, "step", 2)] == [2, 5]

@@ -1,0 +1,60 @@
+"""The files in which W&B and SwanLab keep what was logged: records in the blocks of a LevelDB log."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BLOCK = 32768
+_FILE_HEADER = 7
+_HEADER = struct.Struct("<IHB")  # checksum, length, kind
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+
+
+class LogReader:
+    """Reads a log that may still be written, from its beginning on.
+
+    Args:
+        path: The file; it may not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+        self._position = _FILE_HEADER
+
+    def read(self) -> list[bytes]:
+        """Return the records that became whole since the last call."""
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return []
+        begin = self._position
+        data = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - begin), begin)
+        records, parts, at = [], b"", 0
+        while at + _HEADER.size <= len(data):
+            left = _BLOCK - (begin + at) % _BLOCK
+            _, length, kind = _HEADER.unpack_from(data, at)
+            if left < _HEADER.size or not kind:  # too little is left of the block for another record
+                at += left
+                continue
+            end = at + _HEADER.size + length
+            if end > len(data):
+                break
+            parts = (b"" if kind in (_FULL, _FIRST) else parts) + data[at + _HEADER.size : end]
+            at = end
+            if kind in (_FULL, _LAST):
+                records.append(parts)
+                self._position = begin + at
+        return records
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
