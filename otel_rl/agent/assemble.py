@@ -14,7 +14,7 @@ from otel_rl.semconv import registry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_rl.agent.state import OpenPhase, Timed
+    from otel_rl.agent.state import Journal, OpenPhase, Timed
     from otel_rl.agent.stragglers import Straggler
     from otel_rl.export import AttributeValue
     from otel_rl.ids import SpanIds
@@ -96,6 +96,23 @@ def straggler(found: Straggler, step: int, host: str, time: int) -> Event:
         semconv.STRAGGLER_DELAY: found.seconds,
     }
     return Event(semconv.EVENT_STRAGGLER, time, attributes, step, found.rank)
+
+
+def failed(journal: Journal, error: tuple[str, str]) -> Event:
+    """Return the event that a process ended with an exception or by a signal."""
+    told: dict[str, AttributeValue] = {
+        semconv.PROCESS_OUTCOME: journal.outcome,
+        semconv.ERROR_TYPE: error[0],
+        semconv.EXCEPTION_MESSAGE: error[1],
+    }
+    inside = None if journal.step < 0 else journal.step
+    return Event(semconv.EVENT_PROCESS_FAILED, journal.ended_at, told, inside, journal.started.rank)
+
+
+def who(process: Started) -> dict[str, AttributeValue]:
+    """Return the attributes that tell, beside its rank, which process it is."""
+    told: dict[str, AttributeValue] = {semconv.HOST_NAME: process.host}
+    return told | ({semconv.ROLE: process.role} if process.role else {})
 
 
 def root(

@@ -165,7 +165,8 @@ def write_reports(directory: Path, items: Iterable[Item]) -> None:
         if isinstance(item, Event) and item.name == semconv.EVENT_MEMORY_EXHAUSTED:
             report = item.attributes | {"step": item.step, "rank": item.rank, "time_unix_nano": item.time_unix_nano}
             report[semconv.MEMORY_LEDGER] = json.loads(str(item.attributes[semconv.MEMORY_LEDGER]))
-            place = directory / "oom" / f"rank{item.rank}.step{item.step}.json"
+            who = f"{item.attributes.get(semconv.ROLE, 'rank')}{item.rank}"
+            place = directory / "oom" / f"{who}.step{item.step}.json"
             try:
                 place.parent.mkdir(exist_ok=True)
                 write_atomically(place, json.dumps(report, indent=1).encode())

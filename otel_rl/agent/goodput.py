@@ -128,7 +128,11 @@ class Goodput:
     def end(self, journal: str, started: Started, time: int) -> None:
         """Take note that a process is over."""
         self._advance(journal, started, time)
-        del self._spent.workers[journal]
+        self._spent.workers.pop(journal, None)
+
+    def resume(self, journal: str, started: Started, time: int) -> None:
+        """Take note that a process lives that was taken for dead at `time`."""
+        self._spent.workers[journal] = Worker(started.role or TRAINER, time)
 
     def of_step(self, attempt: int, step: int) -> dict[str, float]:
         """Return the seconds of the trainer's ranks in a step by category; forgotten then."""

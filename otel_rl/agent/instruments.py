@@ -80,7 +80,8 @@ class Instruments:
                 self._histograms[semconv.METRIC_LOOP_DURATION].record(_seconds(item), context=context)
                 self._counters[semconv.METRIC_TRAIN_STEPS].add(1)
             elif isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST:
-                self._counters[semconv.METRIC_PROCESSES_LOST].add(1, {semconv.RANK: item.rank or 0})
+                who = _who(item.rank or 0, str(item.attributes.get(semconv.ROLE, "")))
+                self._counters[semconv.METRIC_PROCESSES_LOST].add(1, dict(who))
 
     def show_phases(self, spans: Iterable[Span]) -> None:
         """Take in phases, as soon as they end: a step may last for long."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from otel_rl import semconv
-from otel_rl.agent import assemble, boundaries
+from otel_rl.agent import assemble, boundaries, ending
 from otel_rl.agent.forensics import Forensics
 from otel_rl.agent.goodput import Goodput
 from otel_rl.agent.rollout_traces import ROLLOUTS
@@ -36,10 +38,11 @@ from otel_rl.stats.pool import Pool
 
 if TYPE_CHECKING:
     from otel_rl.agent.state import State
-    from otel_rl.export import Item, Span
+    from otel_rl.export import AttributeValue, Item, Span
     from otel_rl.semconv.recognise import Vocabulary
 
 _NS = 1_000_000_000
+_End = TypeVar("_End", SpanEnded, StepEnded)
 
 
 class Intake:
@@ -55,12 +58,17 @@ class Intake:
         forensics: What is noticed on the way.
         goodput: Where the time of the processes went.
         rollouts: Traces of rollouts that began.
+        heard: When open steps were last heard of from a process that is not inside them, by attempt and step.
+        now: What the clock of the agent says.
     """
 
     def __init__(self, state: State, vocabulary: Vocabulary) -> None:
         self._state = state
         self.items: list[Item] = []
         self.phases: list[Span] = []
+        self.heard: dict[tuple[int, int], int] = {}
+        self.now = 0
+        self._down: list[tuple[Journal, Event]] = []
         self.rollouts = [
             span.trace_id.hex()
             for known in state.journals.values()
@@ -72,7 +80,8 @@ class Intake:
 
     def take(self, name: str, journal: Journal, record: Record) -> None:
         """Take in a record of the journal of this name."""
-        journal.last_time = max(journal.last_time, getattr(record, "time", 0))
+        if not isinstance(record, Lost):
+            self._note_life(name, journal, record)
         match record:
             case Logged() | Sampled() | Tabled():
                 self._log(name, journal, record)
@@ -94,30 +103,25 @@ class Intake:
                 boundaries.cross(name, journal, record.memory, record.devices, self.forensics.ledger)
                 self.goodput.begin_step(name, journal.started, record.time, first=not journal.uses_steps)
                 journal.highest = {}
+                journal.failed_in = -1
                 journal.step = journal.moved_on_to = record.step
                 journal.takes_part = journal.uses_steps = True
                 step = self._step(journal, record.step)
                 step.begun[name] = record.time
             case StepEnded():
                 boundaries.cross(name, journal, record.memory, record.devices, self.forensics.ledger)
-                self.items += self.forensics.balance(name, journal, record.step, record.time)
+                self._tell(journal, *self.forensics.balance(name, journal, record.step, record.time))
                 self._end_step(name, journal, record)
-            case Finished():
-                journal.over = True
-                self._abandon(name, journal, record.time, None)
-                self.goodput.end(name, journal.started, record.time)
-            case Lost():
-                self._lose(name, journal, record)
             case _:
-                self._take_what_is_no_boundary(name, journal, record)
+                self._take_other(name, journal, record)
 
-    def _take_what_is_no_boundary(self, name: str, journal: Journal, record: Record) -> None:
+    def _take_other(self, name: str, journal: Journal, record: Record) -> None:
         match record:
             case Configured():
                 self.items.append(Params(record.time, record.values))
             case Happened():
                 event = assemble.event(journal.started.rank, record)
-                self.items.append(self.forensics.complete(name, event))
+                self._tell(journal, self.forensics.complete(name, event))
             case Refusals():
                 journal.refusals = record.counts
             case DeviceSeen():
@@ -129,6 +133,14 @@ class Intake:
                 _await(journal, record.step, record.count)
             case DeviceTimed():
                 self._time_on_device(name, journal, record)
+            case Finished():
+                self._finish(name, journal, record)
+            case Lost():
+                self._lose(name, journal, record)
+
+    def _tell(self, journal: Journal, *events: Event) -> None:
+        """Make items of events of a process, with who it is."""
+        self.items += [replace(event, attributes=assemble.who(journal.started) | event.attributes) for event in events]
 
     def _step(self, journal: Journal, number: int) -> OpenStep:
         return self._state.steps.setdefault(journal.started.attempt, {}).setdefault(number, OpenStep())
@@ -143,12 +155,11 @@ class Intake:
             step.reported.append(name)
         match record:
             case Logged():
-                self.items += self.forensics.nonfinite(journal, record)
-                weight = record.weight if record.weight >= 0 and math.isfinite(record.weight) else 1.0
+                self._tell(journal, *self.forensics.nonfinite(journal, record))
                 for metric, value in record.values.items():
                     step.values.setdefault(metric, {})[name] = value
-                    if weight != 1.0 or metric in step.weights:
-                        step.weights.setdefault(metric, {})[name] = weight
+                    if record.weight != 1 or metric in step.weights:
+                        step.weights.setdefault(metric, {})[name] = record.weight
             case Sampled():
                 for metric, doubles in record.values.items():
                     step.samples.setdefault(metric, Pool()).add(array("d", doubles))
@@ -156,11 +167,13 @@ class Intake:
                 step.tables.append((name, record))
         step.time = max(step.time, record.time)
         if journal.step != record.step:
-            step.heard_at = record.time
+            step.outside = True
+            self.heard[journal.started.attempt, record.step] = self.now
         if not journal.uses_steps:
             journal.moved_on_to = max(journal.moved_on_to, record.step)
 
     def _end_span(self, name: str, journal: Journal, begun: SpanStarted, ended: SpanEnded) -> None:
+        ended = _not_before(begun.time, ended)
         open_ = journal.phases.pop(begun.span_id, None)
         self.goodput.leave(name, journal.started, begun.span_id, ended.time, ended.attributes)
         span = assemble.span(journal.started, begun, ended, open_)
@@ -201,13 +214,17 @@ class Intake:
         if self._is_closed(journal, record.step):
             return
         step = self._step(journal, record.step)
+        record = _not_before(step.begun.get(name, 0), record)
         step.ended[name] = record.time
         boundaries.merge(step, boundaries.at_end_of_step(journal, boundaries.labels(journal, self._state.labels)))
         step.attributes |= record.attributes or {}
         step.links += assemble.links(record.links or ())
         step.time = step.time or record.time
-        step.heard_at = step.heard_at or record.time
+        if not step.outside:
+            step.outside = True
+            self.heard[journal.started.attempt, record.step] = self.now
         if record.error is not None:
+            journal.failed_in = record.step
             step.error = assemble.error_text(record.error)
 
     def _time_on_device(self, name: str, journal: Journal, record: DeviceTimed) -> None:
@@ -228,39 +245,83 @@ class Intake:
             step.add_part(timed.phase, "device", name, record.seconds)
             step.add_part(timed.phase, "gap", name, timed.seconds - record.seconds)
 
+    def _finish(self, name: str, journal: Journal, record: Finished) -> None:
+        journal.over, journal.lost = True, False
+        journal.outcome, journal.exit_code = record.outcome, record.exit_code
+        journal.ended_at = max(record.time, journal.last_time)
+        error = None
+        if record.outcome != "finished":
+            error = record.error or (record.outcome, "")
+            journal.error = assemble.error_text(error)
+            self._down.append((journal, assemble.failed(journal, error)))
+            if journal.failed_in >= 0 and not self._is_closed(journal, journal.failed_in):
+                self._step(journal, journal.failed_in).abandoned.append(name)
+        self._abandon(name, journal, record.time, error)
+        self.goodput.end(name, journal.started, record.time)
+
     def _lose(self, name: str, journal: Journal, record: Lost) -> None:
         journal.over = True
+        journal.ended_at = max(record.time, journal.last_time)
         if not journal.is_rank and not journal.spans and journal.step < 0:
-            self.goodput.end(name, journal.started, journal.last_time)
+            self.goodput.end(name, journal.started, journal.ended_at)
             return  # an actor, say: it had nothing to do, and whoever made it needed it no longer
         journal.lost = True
-        time = max(record.time, journal.last_time)
+        journal.outcome, journal.error = "lost", "lost"
         phases = [span.name for span in journal.spans.values() if span.kind is None]
-        attributes = {semconv.PHASE: phases[-1]} if phases else {}
         inside = None if journal.step < 0 else journal.step
-        self.items.append(
-            Event(semconv.EVENT_PROCESS_LOST, time, attributes, inside, journal.started.rank)  # type: ignore[arg-type]
-        )
-        self._abandon(name, journal, time, semconv.EVENT_PROCESS_LOST)
-        self.goodput.end(name, journal.started, time)
+        told: dict[str, AttributeValue] = {semconv.PHASE: phases[-1]} if phases else {}
+        rank = journal.started.rank
+        self._down.append((journal, Event(semconv.EVENT_PROCESS_LOST, journal.ended_at, told, inside, rank)))
+        self._abandon(name, journal, journal.ended_at, (semconv.EVENT_PROCESS_LOST, ""))
+        self.goodput.end(name, journal.started, journal.ended_at)
 
-    def _abandon(self, name: str, journal: Journal, time: int, error: str | None) -> None:
+    def tell_ends(self) -> None:
+        """Make events of the processes that ended badly since the last call, numbered in the order of their ends."""
+        if not self._down:
+            return
+        events = {id(journal): event for journal, event in self._down}
+        order: dict[int, int] = {}
+        for journal in self._state.journals.values():
+            attempt = journal.started.attempt
+            order[attempt] = max(journal.order, order.get(attempt, 0))
+        for journal in ending.in_order(journal for journal, _ in self._down):
+            journal.order = order[journal.started.attempt] = order[journal.started.attempt] + 1
+            event = events[id(journal)]
+            told: dict[str, AttributeValue] = {semconv.PROCESS_DOWN_ORDER: journal.order}
+            self._tell(journal, replace(event, attributes=event.attributes | told))
+        self._down.clear()
+
+    def _note_life(self, name: str, journal: Journal, record: Record) -> None:
+        """Take note of when a process recorded; if it was taken for dead and goes on, take that back."""
+        journal.last_time = max(journal.last_time, getattr(record, "time", 0))
+        if journal.lost and not isinstance(record, Finished):
+            journal.over = journal.lost = False
+            journal.outcome, journal.error, journal.order = "finished", "", 0
+            self._state.ended = None
+            self.goodput.resume(name, journal.started, journal.ended_at)
+
+    def _abandon(self, name: str, journal: Journal, time: int, error: tuple[str, str] | None) -> None:
         """End what the process left open; nothing comes from its devices any more."""
         journal.awaited, journal.timed = {}, {}
         for begun in list(journal.spans.values()):
-            ended = SpanEnded(begun.span_id, time, b"", error=None if error is None else (error, ""))
+            ended = SpanEnded(begun.span_id, time, b"", error=error)
             self._end_span(name, journal, begun, ended)
         journal.spans = {}
         if journal.step >= 0:
             number = journal.step
             if error is not None:
                 self._step(journal, number).abandoned.append(name)
-            self._end_step(name, journal, StepEnded(number, time, b"", error=None if error is None else (error, "")))
+            self._end_step(name, journal, StepEnded(number, time, b"", error=error))
 
 
 def is_rollout(span: SpanStarted) -> bool:
     """Tell whether it is the root of a trace that waits for a step."""
     return span.name in ROLLOUTS and not span.parent_id and span.kind is not None
+
+
+def _not_before(begun: int, ended: _End) -> _End:
+    """Return the end, not before the beginning: a clock may have been set back in between."""
+    return ended if ended.time >= begun else replace(ended, time=begun)
 
 
 def _await(journal: Journal, step: int, count: int) -> None:

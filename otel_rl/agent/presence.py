@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from otel_rl.semconv.recognise import Vocabulary
 
 _UNKNOWN = "unknown"
+_MOST_DOWN = 64
+"""Processes that are shown as down: enough to find the first one, and a bound on the series."""
 
 
 def points(journals: Iterable[Journal], vocabulary: Vocabulary, now: int) -> list[Point]:
-    """Return the run's attempt, framework, start and ranks, and the age of each process's innermost phase.
+    """Return the run's attempt, framework, start and ranks, who went down when, and the age of open phases.
 
     Args:
         journals: What is known of the processes.
@@ -38,7 +40,22 @@ def points(journals: Iterable[Journal], vocabulary: Vocabulary, now: int) -> lis
         Point(semconv.METRIC_RUN_RANKS, world, ((semconv.RANK_STATE, "expected"),)),
         Point(semconv.METRIC_RUN_RANKS, _alive(latest), ((semconv.RANK_STATE, "alive"),)),
     ]
+    down = sorted((journal for journal in latest if journal.order), key=_order)[:_MOST_DOWN]
+    found += [Point(semconv.METRIC_PROCESS_DOWN_TIMESTAMP, one.ended_at / 1e9, _how(one)) for one in down]
     return found + [point for journal in latest if (point := _open_phase(journal, vocabulary, now))]
+
+
+def _order(journal: Journal) -> int:
+    return journal.order
+
+
+def _how(journal: Journal) -> tuple[tuple[str, str | int], ...]:
+    return tuple(sorted({**_who(journal), semconv.PROCESS_OUTCOME: journal.outcome}.items()))
+
+
+def _who(journal: Journal) -> dict[str, str | int]:
+    who: dict[str, str | int] = {semconv.RANK: journal.started.rank}
+    return who | ({semconv.ROLE: journal.started.role} if journal.started.role else {})
 
 
 def _alive(journals: Iterable[Journal]) -> int:
@@ -50,7 +67,5 @@ def _open_phase(journal: Journal, vocabulary: Vocabulary, now: int) -> Point | N
     if innermost is None or journal.over:
         return None
     span = journal.spans[innermost]
-    place: dict[str, str | int] = {semconv.PHASE: vocabulary.phase(span.name), semconv.RANK: journal.started.rank}
-    if journal.started.role:
-        place[semconv.ROLE] = journal.started.role
+    place = {semconv.PHASE: vocabulary.phase(span.name), **_who(journal)}
     return Point(semconv.METRIC_PHASE_OPEN_TIME, max(0, now - span.time) / 1e9, tuple(sorted(place.items())))

@@ -165,11 +165,12 @@ class Agent:
         with guard("reading of journals", str(self._directory.journals)):
             self._follower.look()
             found = self._follower.read(_READ_AT_ONCE, now) if not self._unsaved else []
-        items = self._reducer.feed(found)
+        steady = time.monotonic_ns()
+        items = self._reducer.feed(found, steady)
         if self._receiver is not None and not self._unsaved:
             items += self._receiver.take_items()
-        if not found:
-            items += self._reducer.tick(now)
+        if len(found) < _READ_AT_ONCE:  # so no journal had more
+            items += self._reducer.tick(steady)
         near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
         measured: list[Item] = []
         if self._follower.alive_here or near_end:  # else it would measure for ever, and never be idle

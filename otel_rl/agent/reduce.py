@@ -5,7 +5,7 @@ whole state is data. So an agent that died goes on from the state that lies besi
 
 A step is closed, which makes its row and its spans, when every rank that takes part has moved on to a
 later step or is over; or when nothing more was heard of it for the deadline. What comes later is a row
-of its own, marked late.
+of its own, marked late. The last attempt ends when all of its processes are over and all of its steps closed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from otel_rl.agent import admission, assemble, consumption, derive, rows
+from otel_rl.agent import admission, assemble, consumption, derive, ending, rows
 from otel_rl.agent.consumption import Consumption
 from otel_rl.agent.goodput import PRODUCTIVE
 from otel_rl.agent.intake import Intake
-from otel_rl.agent.state import Journal, OpenStep, State, stand_in
+from otel_rl.agent.state import Journal, OpenStep, Parts, State, is_remote, stand_in
 from otel_rl.agent.stragglers import Stragglers
 from otel_rl.export import identity
 from otel_rl.ids import step_ids
@@ -30,7 +30,7 @@ from otel_rl.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from otel_rl.agent.derive import Model
     from otel_rl.agent.naming import Reductions
@@ -90,6 +90,7 @@ class Reducer:
         self.forensics = self._intake.forensics
         self.goodput = self._intake.goodput
         self.observed: dict[Identity, Observed] = {}
+        self._met: dict[int, int] = {}
 
     def take_phases(self) -> list[Span]:
         """Return the phases that ended since the last call; their spans are items only when the step is closed."""
@@ -101,9 +102,15 @@ class Reducer:
         rollouts, self._intake.rollouts = self._intake.rollouts, []
         return rollouts
 
-    def feed(self, records: Iterable[tuple[str, Record]]) -> list[Item]:
-        """Take records in; return what they complete."""
+    def feed(self, records: Iterable[tuple[str, Record]], now: int | None = None) -> list[Item]:
+        """Take records in; return what they complete.
+
+        Args:
+            records: Each with the name of its journal.
+            now: What a clock says that never jumps, in nanoseconds; by default, the times of the records are the clock.
+        """
         for name, record in records:
+            self._see(getattr(record, "time", 0) if now is None else now)
             try:
                 admission.check(record)
                 self._take(name, admission.representable(record))
@@ -117,30 +124,33 @@ class Reducer:
     def _take(self, name: str, record: Record) -> None:
         known = self.state.journals.get(name)
         if isinstance(record, Started) and known is None:
-            self.state.journals[name] = Journal(record, last_time=record.time)
+            self._begin(name, record)
             return
         if isinstance(record, Started):
             raise ValueError("the journal has begun already")
         if known is None:  # its first record is damaged; who wrote it is told by the journal's name
-            known = self.state.journals[name] = Journal(stand_in(self._run_id, name, record))
+            known = self._begin(name, stand_in(self._run_id, name, record))
         self._intake.take(name, known, record)
 
     def tick(self, now: int) -> list[Item]:
-        """Close what has waited for too long at `now`; to be called when all that there is was fed."""
+        """Close what has waited for too long at `now`; to be called when all that there is was fed.
+
+        `now` is of the same clock as in `feed`. Waiting begins anew with a new agent.
+        """
+        self._see(now)
         for attempt, steps in list(self.state.steps.items()):
-            reached = max(journal.moved_on_to for journal in self._journals_of(attempt))
-            overdue = [n for n, step in steps.items() if n <= reached and self._is_overdue(step, now)]
-            if overdue:
-                with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
+            with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
+                self._close_settled(attempt)
+                reached = max((journal.moved_on_to for journal in self._journals_of(attempt)), default=-1)
+                overdue = [n for n in steps if n <= reached and self._is_overdue(attempt, n)]
+                if overdue:
                     self._close(attempt, max(overdue))
         return self._taken_items()
 
     @property
     def is_finished(self) -> bool:
         """Whether every process of the last attempt finished as it should."""
-        journals = self.state.journals.values()
-        last = max((journal.started.attempt for journal in journals), default=0)
-        of_last = self._journals_of(last)
+        of_last = self._journals_of(self._last_attempt)
         ranks = [journal for journal in of_last if journal.is_rank]
         world = max((journal.started.world_size for journal in ranks), default=1)
         if self._whole_world and len(ranks) < world:
@@ -154,20 +164,58 @@ class Reducer:
         steps = {} if journal is None else self.state.steps.get(journal.started.attempt, {})
         return any(name in step.begun or name in step.reported for step in steps.values())
 
+    def _see(self, now: int) -> None:
+        self._intake.now = max(self._intake.now, now)
+
+    def _begin(self, name: str, record: Started) -> Journal:
+        """Take note of a new process; one with a role is part of whichever attempt the ranks make."""
+        state = self.state
+        new = state.journals[name] = Journal(record, last_time=record.time)
+        ranks = max((one.started.attempt for one in state.journals.values() if one.is_rank), default=-1)
+        for journal in state.journals.values():
+            if not journal.is_rank and not journal.over and ranks >= 0:
+                journal.started = replace(journal.started, attempt=ranks)
+        attempt = new.started.attempt
+        self._met.setdefault(attempt, self._intake.now)
+        if state.ended is not None and state.ended.attempt == attempt:
+            state.ended = None
+        return new
+
     def _taken_items(self) -> list[Item]:
+        with self.quarantine.guard("ends of processes", "last attempt"):
+            self._intake.tell_ends()
+            self._end_last_attempt()
         items, self._intake.items = self._intake.items, []
         return items
+
+    def _end_last_attempt(self) -> None:
+        """Make an item of the end of the last attempt, once everything else of it has been made."""
+        state, last = self.state, self._last_attempt
+        if state.ended is not None and state.ended.attempt == last:
+            return
+        of_last = self._journals_of(last)
+        if not of_last or not all(journal.over for journal in of_last):
+            return
+        if not self._ranks_are_awaited(last) and not state.steps.get(last):
+            state.ended = ending.ended(last, of_last)
+            self._intake.items.append(state.ended)
+
+    @property
+    def _last_attempt(self) -> int:
+        return max((journal.started.attempt for journal in self.state.journals.values()), default=0)
 
     def _journals_of(self, attempt: int) -> list[Journal]:
         return [journal for journal in self.state.journals.values() if journal.started.attempt == attempt]
 
-    def _is_overdue(self, step: OpenStep, now: int) -> bool:
-        return 0 < step.heard_at < now - self._deadline
+    def _is_overdue(self, attempt: int, number: int) -> bool:
+        now = self._intake.now
+        step = self.state.steps[attempt][number]
+        return step.outside and self._intake.heard.setdefault((attempt, number), now) < now - self._deadline
 
     def _close_settled(self, attempt: int) -> None:
         steps = self.state.steps[attempt]
         journals = self._journals_of(attempt)
-        if not steps or self._ranks_are_awaited(journals):
+        if not steps or self._ranks_are_awaited(attempt) or self._is_held_up(attempt):
             return
         awaited = [journal for journal in journals if journal.takes_part and not journal.over]
         for trait in ("uses_steps", "is_rank"):  # those who mark no steps, or are no ranks, hold up nobody
@@ -177,8 +225,9 @@ class Reducer:
         if done:
             self._close(attempt, max(done))
 
-    def _ranks_are_awaited(self, journals: Sequence[Journal]) -> bool:
+    def _ranks_are_awaited(self, attempt: int) -> bool:
         """Tell whether ranks have not begun yet, though the deadline has not passed."""
+        journals = self._journals_of(attempt)
         ranks = [journal for journal in journals if journal.is_rank]
         sizes = (one.started.world_size if self._whole_world else one.started.local_world_size for one in ranks)
         expected = max(sizes, default=0)
@@ -186,8 +235,21 @@ class Reducer:
         may_come = self._whole_world and len(ranks) < expected  # a machine that is slow to begin, or to be heard of
         if begun >= expected or (not may_come and all(journal.over for journal in journals)):
             return False
-        first = min(journal.started.time for journal in journals)
-        return max(journal.last_time for journal in journals) - first <= self._deadline
+        now = self._intake.now
+        return now - self._met.setdefault(attempt, now) <= self._deadline
+
+    def _is_held_up(self, attempt: int) -> bool:
+        """Tell whether a process that was started again has records of an earlier attempt that were not read yet."""
+        if attempt == 0:
+            return False
+        again = {(one.started.role, one.started.rank) for one in self._journals_of(attempt)}
+        return any(
+            journal.started.attempt < attempt
+            and not journal.over
+            and not is_remote(name)
+            and (journal.started.role, journal.started.rank) in again
+            for name, journal in self.state.journals.items()
+        )
 
     def _close(self, attempt: int, last: int) -> None:
         """Close the steps up to `last`, in order, as far as nobody is still inside the first of them."""
@@ -197,6 +259,7 @@ class Reducer:
             if number in inside and not steps[number].ended:
                 break
             self._emit(attempt, number, steps.pop(number))
+            self._intake.heard.pop((attempt, number), None)
             self.state.closed[attempt] = max(number, self.state.closed.get(attempt, -1))
 
     def _emit(self, attempt: int, number: int, step: OpenStep) -> None:
@@ -232,11 +295,17 @@ class Reducer:
             self.goodput.drop(consumption.dropped_tokens(step.consumed))
             values |= {name: value for name, value in consumed.items() if name not in values}
         if values:
-            row = rows.row(ids, attempt, number, step, values, nonfinite)
-            measured = tuple(name for name in values if name not in logged)
-            items.append(replace(row, missing_ranks=self._missing(attempt, step), late=late, measured=measured))
+            row = replace(
+                rows.row(ids, attempt, number, step, values, nonfinite),
+                missing_ranks=self._missing(attempt, step),
+                late=late,
+                part=self.state.parts.setdefault(attempt, Parts()).next(number) if late else 0,
+                partial=bool(step.abandoned),
+                measured=tuple(name for name in values if name not in logged),
+            )
+            items.append(row)
             if observed is not None:
-                self.observed[identity(items[-1])] = observed
+                self.observed[identity(row)] = observed
         with guard("making of tables"):
             items.extend(rows.tables(attempt, number, step.tables, ranks))
 
@@ -269,7 +338,7 @@ class Reducer:
         )
 
     def _missing(self, attempt: int, step: OpenStep) -> tuple[int, ...]:
-        reported = {*step.ended, *step.reported}
+        reported = {*step.ended, *step.reported}.difference(step.abandoned)
         return tuple(
             sorted(
                 journal.started.rank
@@ -277,7 +346,7 @@ class Reducer:
                 if journal.started.attempt == attempt
                 and journal.is_rank
                 and journal.takes_part
-                and (journal.lost or not journal.over)
+                and (journal.outcome != "finished" or not journal.over)
                 and name not in reported
             )
         )

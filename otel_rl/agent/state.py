@@ -6,13 +6,14 @@ import msgspec
 
 from otel_rl.agent.goodput import TimeSpent
 from otel_rl.agent.window import Window
-from otel_rl.export import AttributeValue, Span, SpanLink
+from otel_rl.export import AttributeValue, Ended, Outcome, Span, SpanLink
 from otel_rl.journal import Position
 from otel_rl.records import Consumed, DeviceMemory, DeviceSeen, Record, SpanStarted, Started, Tabled
 from otel_rl.stats.pool import Pool
 
 Number = int | float
 _REMOTE = "@"
+_MOST_LATE_STEPS = 256
 
 
 def of_machine(journal: str, host: str) -> str:
@@ -83,6 +84,12 @@ class Journal(msgspec.Struct):
         uses_steps: Whether it marks steps, rather than only naming them in `log`.
         over: Whether it finished or died.
         lost: Whether it died.
+        outcome: How it ended, if it is over.
+        error: What ended it, in words; empty if it finished.
+        exit_code: As `otel_rl.export.Ended` has it.
+        ended_at: When it ended; of a process that died, when it was last known to live.
+        order: Which of the processes that ended badly it was, from 1; 0 if it did not.
+        failed_in: The step that it left with an exception, -1 if it went on.
         last_time: Time of its last record.
         step_ended_at: When it ended a step last.
         resident: Its resident memory at the last boundary, in bytes.
@@ -105,6 +112,12 @@ class Journal(msgspec.Struct):
     uses_steps: bool = False
     over: bool = False
     lost: bool = False
+    outcome: Outcome = "finished"
+    error: str = ""
+    exit_code: int = 0
+    ended_at: int = 0
+    order: int = 0
+    failed_in: int = -1
     last_time: int = 0
     step_ended_at: int = 0
     resident: int = 0
@@ -133,6 +146,11 @@ class Journal(msgspec.Struct):
         """Whether it is an ordinary rank, rather than a process with a role of its own."""
         return not self.started.role
 
+    @property
+    def label(self) -> str:
+        """What people call it: `rank 3`, or its role and its number."""
+        return f"{self.started.role or 'rank'} {self.started.rank}"
+
 
 class OpenStep(msgspec.Struct):
     """A step whose row has not left yet.
@@ -156,7 +174,7 @@ class OpenStep(msgspec.Struct):
         links: Other spans that the root refers to.
         error: What went wrong on some rank.
         time: When the last value was recorded.
-        heard_at: When it was last heard of from a process that is not inside it; 0 if never.
+        outside: Whether it was heard of from a process that is not inside it.
     """
 
     values: dict[str, dict[str, Number]] = {}
@@ -177,7 +195,7 @@ class OpenStep(msgspec.Struct):
     links: list[SpanLink] = []
     error: str | None = None
     time: int = 0
-    heard_at: int = 0
+    outside: bool = False
 
     def add_part(self, phase: str, part: str, journal: str, seconds: float) -> None:
         """Add to the time of a part of a phase."""
@@ -185,13 +203,44 @@ class OpenStep(msgspec.Struct):
         of_part[journal] = of_part.get(journal, 0.0) + seconds
 
 
+class Parts(msgspec.Struct):
+    """Numbers of late rows: each step counts its own, from 1.
+
+    Steps that were late are remembered, up to a limit; of those before them, numbers go up over all steps, so that
+    no number is used twice.
+
+    Attributes:
+        last: The last number of steps that had late rows.
+        below: Steps below this one are no longer remembered.
+        highest: The highest number among these.
+    """
+
+    last: dict[int, int] = {}
+    below: int = 0
+    highest: int = 0
+
+    def next(self, step: int) -> int:
+        """Return the number of the next late row of a step."""
+        if step < self.below:
+            self.highest += 1
+            return self.highest
+        part = self.last[step] = self.last.get(step, 0) + 1
+        if len(self.last) > _MOST_LATE_STEPS:
+            first = min(self.last)
+            self.highest = max(self.highest, self.last.pop(first))
+            self.below = first + 1
+        return part
+
+
 class State(msgspec.Struct):
-    """Everything that the reducer knows; `steps` and `closed` are by attempt.
+    """Everything that the reducer knows; `steps`, `closed` and `parts` are by attempt.
 
     Attributes:
         journals: What is known of each process.
         steps: The open steps by number.
         closed: The last step that was closed.
+        parts: Numbers of late rows.
+        ended: The end of the last attempt, as long as nothing has taken it back.
         dialect: Which framework the names showed the trainer to be; empty if that is not known.
         window: What was observed since the last row that left for trackers.
         forwarded: How many records of each journal went on to the head.
@@ -202,6 +251,8 @@ class State(msgspec.Struct):
     journals: dict[str, Journal] = {}
     steps: dict[int, dict[int, OpenStep]] = {}
     closed: dict[int, int] = {}
+    parts: dict[int, Parts] = {}
+    ended: Ended | None = None
     dialect: str = ""
     window: Window = msgspec.field(default_factory=Window)
     labels: dict[str, int] = {}

@@ -33,7 +33,12 @@ def test_the_first_loss_that_is_not_finite() -> None:
         (
             "rl.numerics.nonfinite",
             *(0, 1),
-            {"rl.metric.name": "actor/pg_loss", "rl.value": "nan", "rl.phase": "update_actor"},
+            {
+                "rl.metric.name": "actor/pg_loss",
+                "rl.value": "nan",
+                "rl.phase": "update_actor",
+                "host.name": "host",
+            },
         )
     ]
 

@@ -136,7 +136,8 @@ def test_a_lost_process_ends_its_spans_with_an_error() -> None:
         ("rl.loop", "rl.process.lost"),
     ]
     event = next(item for item in items if isinstance(item, Event))
-    assert (event.name, event.rank, event.step, event.attributes) == ("rl.process.lost", 3, 0, {"rl.phase": "generate"})
+    assert (event.name, event.rank, event.step) == ("rl.process.lost", 3, 0)
+    assert event.attributes == {"rl.phase": "generate", "host.name": "host", "rl.process.down.order": 1}
     assert rows(items)[0].values == {"x": 1.0}
 
 

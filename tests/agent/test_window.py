@@ -189,12 +189,3 @@ def test_a_weight_of_one_resets_another() -> None:
     found = rows(reducer.feed([(f"rank{rank}", StepStarted(1, 2 * S, b"")) for rank in (0, 1)]))
 
     assert found[0].values["x"] == 2.5
-
-
-@pytest.mark.parametrize("weight", [math.nan, math.inf, -3.0])
-def test_a_weight_that_is_none(weight: float) -> None:
-    """It counts as 1, and the other ranks keep theirs."""
-    records = [[[Logged(1, 1, {"x": 1.0}, weight)], [Logged(1, 1, {"x": 4.0}, 2)]]]
-    (row,) = over(records, 1)
-
-    assert row.values["x"] == 3.0
