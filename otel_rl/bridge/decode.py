@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SERVICE_NAME = "service.name"
 _ERROR_STATUS = 2  # of OTLP's Status.StatusCode
+_LARGEST_ITEM = 16 << 20
 _LARGEST_KIND = 4  # of the API's SpanKind
 _LONGEST_REASON = 300
 _MOST_REASONS = 3
@@ -102,7 +103,10 @@ class _Collected:
                 continue
             try:
                 item = to_item(record)
-                _decode(_encode(item))  # what the outbox could not read again must not get there
+                encoded = _encode(item)
+                _decode(encoded)  # what the outbox could not read again must not get there
+                if len(encoded) > _LARGEST_ITEM:
+                    raise ValueError(f"the record has more than {_LARGEST_ITEM} bytes")
             except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
                 missing = isinstance(error, KeyError)
                 self.rejected.add(number, f"attribute {error} is missing" if missing else str(error))

@@ -1,58 +1,78 @@
-"""The runs that come in: each with an outbox of its own, and destinations that read it."""
+"""The runs that come in: each with an outbox of its own, and exporters that read it."""
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import threading
-from collections import OrderedDict
-from hashlib import blake2b
+import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from otel_rl import plugins
+from otel_rl.bridge.seen import Seen
 from otel_rl.delivery import Destination
 from otel_rl.directory import RunDirectory, write_atomically
 from otel_rl.export import RunInfo
 from otel_rl.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from otel_rl.export import Item
 
 logger = logging.getLogger(__name__)
-_REMEMBERED = 1024
-_CLOSE_WITHIN_S = 30.0
+_CLOSE_WITHIN_S = 15.0
+"""Seconds in which all runs are closed; Kubernetes kills 30 s after SIGTERM."""
+_TEND_S = 1.0
+_BATCH_BYTES = 4 << 20
+_MOST_CLOSING = 16
 _INFO = "bridge.json"  # in the directory of a run that is not delivered yet
+_LOCK = ".bridge.lock"
+_INDEX = "seen.sqlite"
 _encode = msgspec.msgpack.Encoder().encode
+_NOTHING = _encode(None)
 
 Exporters = list[tuple[str, dict[str, object]]]
 
 
 class BridgedRun:
-    """One run: what comes is durable before it is answered, and goes to every destination once.
+    """One run: what comes is durable before it is answered, and goes to every exporter once.
 
-    A sender that got no answer sends again; what is the same to the last bit as one of the last 1,024 items is not
-    taken twice. They are remembered beside the items, so that it holds over a restart of the bridge.
+    A client that got no answer sends again; an item that was taken before, ever, is not taken twice.
 
     Args:
         run: The run.
         exporters: Where its items go.
         limit_bytes: Bytes that its outbox keeps.
+
+    Attributes:
+        info: The run.
+        used_at: When items came last, in seconds on the monotonic clock; 0 if none did since it was opened.
+        repeated: How many items came again.
+        destinations: The threads of the exporters.
     """
 
     def __init__(self, run: RunInfo, exporters: Exporters, limit_bytes: int) -> None:
         directory = RunDirectory(Path(run.directory))
         for place in (directory.outbox, directory.cursors):
             place.mkdir(parents=True, exist_ok=True)
-        self._info = Path(run.directory, _INFO)
+        self.info = run
+        self._saved = Path(run.directory, _INFO)
         self._outbox = Outbox(directory.outbox, limit_bytes)
-        saved = self._outbox.checkpoint
-        digests: list[bytes] = msgspec.msgpack.decode(saved, type=list[bytes]) if saved else []
-        self._seen = OrderedDict.fromkeys(digests)
+        try:
+            self._seen = Seen(directory.cursors.parent / _INDEX, self._outbox)
+            write_atomically(self._saved, msgspec.json.encode(run))
+        except OSError:
+            self._outbox.close()
+            raise
         self._lock = threading.Lock()
+        self._is_closed = False
+        self.used_at = 0.0
         self.repeated = 0
         self.destinations = [
             Destination(name, plugins.find_exporter(name), options, run, self._outbox, directory.cursors)
@@ -62,53 +82,104 @@ class BridgedRun:
             destination.start()
 
     def take(self, items: Sequence[Item]) -> None:
-        """Keep items for the destinations.
+        """Keep items for the exporters.
 
         Raises:
-            OSError: They cannot be written; nothing of them was taken.
+            OSError: Not all of them can be written now; those that were are known when they come again.
         """
         with self._lock:
-            fresh = OrderedDict((blake2b(_encode(item), digest_size=8).digest(), item) for item in items)
-            for digest in [digest for digest in fresh if digest in self._seen]:
-                del fresh[digest]
-            self.repeated += len(items) - len(fresh)
-            if fresh:
-                seen = [*self._seen, *fresh][-_REMEMBERED:]
-                self._outbox.append(list(fresh.values()), _encode(seen))
-                self._seen = OrderedDict.fromkeys(seen)
+            if self._is_closed:
+                raise OSError(f"run {self.info.id} is being closed after it was idle")
+            for some in _batches(items):
+                self._append(some)
 
-    def close(self, timeout: float = _CLOSE_WITHIN_S) -> bool:
-        """End the destinations; return whether they have everything. What they have not is delivered another time."""
+    def _append(self, items: list[Item]) -> None:
+        fresh = self._seen.fresh(items)
+        self.repeated += len(items) - len(fresh)
+        if not fresh:
+            self._seen.rollback()
+            return
+        try:
+            self._outbox.append(fresh, _NOTHING)
+        except BaseException:
+            self._seen.rollback()
+            raise
+        self._seen.commit()
+
+    @property
+    def is_delivered(self) -> bool:
+        """If true, all exporters took everything."""
+        return all(destination.has_everything for destination in self.destinations)
+
+    def begin_to_close(self) -> None:
+        """Take no more items, and let the exporters end when they have everything."""
+        with self._lock:
+            self._is_closed = True
         for destination in self.destinations:
             destination.close_when_done()
+
+    def close(self, deadline: float) -> bool:
+        """End the exporters; return whether they have everything. What they lack is delivered another time.
+
+        Args:
+            deadline: How long they have, on the monotonic clock.
+        """
+        self.begin_to_close()
         for destination in self.destinations:
-            destination.join(timeout)
+            destination.join(max(0.0, deadline - time.monotonic()))
         complete = all(destination.has_everything and not destination.is_alive() for destination in self.destinations)
         for destination in self.destinations:
             destination.stop()
         self._outbox.close()
+        self._seen.close()
         if complete:
-            self._info.unlink(missing_ok=True)
+            self._saved.unlink(missing_ok=True)
         return complete
 
 
 class Runs:
-    """All runs, each made when its first item comes.
+    """All runs, each opened when its first item comes, and closed when it is idle.
 
     Args:
         directory: Where run directories are.
         exporters: Where items go.
         limit_bytes: Bytes that the outbox of a run keeps.
-        most: How many runs there may be at a time.
+        most: How many runs are open at a time.
+        idle_s: Seconds without items after which a delivered run is closed.
+        spare_s: Seconds without items after which a run is closed for another one.
+
+    Raises:
+        OSError: The directory cannot be written, or another bridge uses it.
     """
 
-    def __init__(self, directory: Path, exporters: Exporters, *, limit_bytes: int = 1 << 30, most: int = 64) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        exporters: Exporters,
+        *,
+        limit_bytes: int = 1 << 30,
+        most: int = 64,
+        idle_s: float = 900.0,
+        spare_s: float = 60.0,
+    ) -> None:
         self.directory = directory
         self._exporters = exporters
         self._limit_bytes = limit_bytes
-        self._most = most
+        self._most, self._idle_s, self._spare_s = most, idle_s, spare_s
         self._runs: dict[str, BridgedRun] = {}
+        self._closing: dict[str, threading.Thread] = {}
+        self._undelivered: deque[RunInfo] = deque()
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._lock_fd = _locked(directory)
+        self._tending = threading.Thread(target=self._tend, name="otel-rl-runs", daemon=True)
+        self._tending.start()
+
+    @property
+    def open(self) -> list[BridgedRun]:
+        """The runs that are open."""
+        with self._lock:
+            return list(self._runs.values())
 
     def take(self, run: RunInfo, items: Sequence[Item]) -> None:
         """Keep the items of a run.
@@ -118,23 +189,119 @@ class Runs:
         """
         self._of(run).take(items)
 
-    def close(self) -> bool:
+    def close(self, timeout: float = _CLOSE_WITHIN_S) -> bool:
         """End all runs; return whether everything was delivered."""
-        complete = [run.close() for run in self._runs.values()]  # all of them, whatever the first one says
-        return all(complete)
+        deadline = time.monotonic() + timeout
+        self._stopped.set()
+        with self._lock:
+            runs, closing = list(self._runs.values()), list(self._closing.values())
+            self._runs.clear()
+            waiting = bool(self._undelivered)
+        for run in runs:
+            run.begin_to_close()
+        complete = [run.close(deadline) for run in runs]  # all of them, whatever the first one says
+        for thread in closing:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        os.close(self._lock_fd)
+        return all(complete) and not waiting
 
     def resume(self) -> None:
-        """Open the runs that an earlier bridge has not delivered all of."""
-        for saved in self.directory.glob(f"*/*/{_INFO}"):
-            self._of(msgspec.json.decode(saved.read_bytes(), type=RunInfo))
+        """Open the runs that an earlier bridge has not delivered all of, one after the other if they are many."""
+        for saved in sorted(self.directory.glob(f"*/*/{_INFO}")):
+            try:
+                self._undelivered.append(msgspec.json.decode(saved.read_bytes(), type=RunInfo))
+            except (OSError, msgspec.DecodeError) as error:
+                logger.warning("%s cannot be read, so that run is not resumed: %s", saved, error)
+        self._open_undelivered()
 
     def _of(self, run: RunInfo) -> BridgedRun:
         with self._lock:
-            found = self._runs.get(run.directory)
-            if found is None:
+            if run.directory in self._closing:
+                raise OSError(f"run {run.id} is being closed after it was idle")
+            if run.directory not in self._runs:
+                if self._stopped.is_set():
+                    raise OSError("the bridge is ending")
                 if len(self._runs) >= self._most:
-                    raise OSError(f"{self._most} runs are open already")
-                found = self._runs[run.directory] = BridgedRun(run, self._exporters, self._limit_bytes)
-                write_atomically(Path(run.directory, _INFO), msgspec.json.encode(run))
-                logger.info("run %s: %s", run.id, run.directory)
+                    self._make_room()
+                self._open(run)
+            found = self._runs[run.directory]
+            found.used_at = time.monotonic()
             return found
+
+    def _open(self, run: RunInfo) -> None:
+        self._runs[run.directory] = BridgedRun(run, self._exporters, self._limit_bytes)
+        logger.info("run %s: %s", run.id, run.directory)
+
+    def _make_room(self) -> None:
+        now = time.monotonic()
+        spare = [run for run in self._runs.values() if now - run.used_at >= self._spare_s]
+        if not spare or len(self._closing) >= _MOST_CLOSING:
+            raise OSError(f"{self._most} runs are active")
+        self._let_go(min(spare, key=lambda run: (not run.is_delivered, run.used_at)))
+
+    def _let_go(self, run: BridgedRun) -> None:
+        """Close a run in a thread of its own: exporters may take long to end."""
+        del self._runs[run.info.directory]
+        thread = threading.Thread(target=self._close, args=(run,), name="otel-rl-closing", daemon=True)
+        self._closing[run.info.directory] = thread
+        thread.start()
+
+    def _close(self, run: BridgedRun) -> None:
+        timeout = _CLOSE_WITHIN_S if run.is_delivered else 0.0
+        complete = False
+        try:
+            complete = run.close(time.monotonic() + timeout)
+        except Exception:
+            logger.exception("run %s could not be closed", run.info.id)
+        with self._lock:
+            del self._closing[run.info.directory]
+            if not complete:
+                self._undelivered.append(run.info)
+
+    def _tend(self) -> None:
+        while not self._stopped.wait(_TEND_S):
+            now = time.monotonic()
+            with self._lock:
+                idle = [run for run in self._runs.values() if now - run.used_at > self._idle_s and run.is_delivered]
+                for run in idle[: _MOST_CLOSING - len(self._closing)]:
+                    self._let_go(run)
+            self._open_undelivered()
+
+    def _open_undelivered(self) -> None:
+        with self._lock:
+            for _ in range(len(self._undelivered)):
+                if len(self._runs) >= self._most or self._stopped.is_set():
+                    return
+                run = self._undelivered.popleft()
+                if run.directory in self._runs:
+                    continue
+                try:
+                    self._open(run)
+                except OSError as error:
+                    logger.warning("run %s cannot be opened: %s", run.id, error)
+                    self._undelivered.append(run)
+
+
+def _locked(directory: Path) -> int:
+    directory.mkdir(parents=True, exist_ok=True)
+    fd = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise OSError(f"{directory} is used by another bridge: give this one another --dir") from error
+    return fd
+
+
+def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Yield the items in batches that the outbox has room for."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += len(_encode(item))
+        if size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -13,6 +13,8 @@ import click
 
 from otel_rl.agent.process import log_to_stderr
 
+_END_WITHIN_S = 45.0
+
 
 @click.command()
 @click.option("--exporter", "exporters", multiple=True, default=["jsonl"], show_default=True, help="A destination.")
@@ -32,6 +34,9 @@ def bridge(
     tls_key: Path | None,
 ) -> None:
     """Bring OTLP from any SDK to trackers: the log event rl.step.metrics is a row, exactly once per step."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # at once: process 1 of a container has no default for them
+        signal.signal(number, lambda *_: stopped.set())
     from otel_rl import export, head, plugins
     from otel_rl.bridge import rpc
     from otel_rl.bridge.http import HttpServer
@@ -39,9 +44,6 @@ def bridge(
     from otel_rl.bridge.runs import Runs
     from otel_rl.settings import SettingsError
 
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):  # at once: process 1 of a container has no default for them
-        signal.signal(number, lambda *_: stopped.set())
     log_to_stderr()
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together")
@@ -60,11 +62,15 @@ def bridge(
     shown = f"http {place.host}:{server.port}" + (f", grpc port {other[1]}" if other else "")
     click.echo(f"otel-rl bridge: {shown}; {', '.join(exporters)} into {directory}", err=True)
     stopped.wait()
+    last = threading.Timer(_END_WITHIN_S, os._exit, [1])  # a disk that hangs must not keep the process
+    last.daemon = True
+    last.start()
     ended = other[0].stop(1) if other else None
     server.close()
     if ended:
         ended.wait(5)
-    if not runs.close():
+    complete = runs.close()
+    if not complete:
         click.echo("not everything was delivered; the next bridge with this directory continues", err=True)
     logging.shutdown()
     os._exit(0)  # a destination that hangs must not keep the process

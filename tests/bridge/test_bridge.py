@@ -263,9 +263,28 @@ def test_too_many_runs_ask_for_patience(tmp_path: Path) -> None:
     runs = Runs(tmp_path, [("jsonl", {})], most=1)
     IntoRuns(runs).take_request("logs", step_metrics("a", {0: {"loss": 1.0}}))
 
-    with pytest.raises(OSError, match="1 runs are open"):
+    with pytest.raises(OSError, match="1 runs are active"):
         IntoRuns(runs).take_request("logs", step_metrics("b", {0: {"loss": 1.0}}))
     assert runs.close()
+
+
+def test_sigterm_ends_the_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the exporters of several runs hang."""
+    (tmp_path / "stuck.py").write_text(
+        "import time\n"
+        "class Stuck:\n"
+        "    def __init__(self, run): pass\n"
+        "    def export(self, items): time.sleep(1000)\n"
+        "    def shutdown(self): pass\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    bridge = Bridge(tmp_path / "bridged", "--exporter", "stuck:Stuck")
+    for n in range(5):
+        bridge.send(step_metrics(f"run-{n}", {0: {"loss": 1.0}}))
+    bridge.stop()  # within 60 s
+
+    assert bridge.process.returncode == 0
+    assert "not everything was delivered" in bridge.log
 
 
 @needs("tensorboard")

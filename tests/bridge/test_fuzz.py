@@ -156,8 +156,8 @@ def test_no_request_is_a_fault_of_the_bridge(tmp_path: Path) -> None:
     server.close()
 
     assert statuses.keys() == {200, 400, 404, 415}
+    destinations = [destination for run in runs.open for destination in run.destinations]
     assert runs.close()
-    destinations = [destination for run in runs._runs.values() for destination in run.destinations]
     assert (
         sum(destination.failures + destination.refused + destination.lost_batches for destination in destinations) == 0
     )

@@ -1,0 +1,304 @@
+"""What the bridge remembers of runs: each item once, whatever comes again; and how many runs are open."""
+
+from __future__ import annotations
+
+import collections
+import random
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_rl.bridge import runs as bridged
+from otel_rl.bridge.receive import IntoRuns
+from otel_rl.bridge.runs import BridgedRun, Runs
+from otel_rl.directory import RunDirectory
+from otel_rl.export import Event, Row
+from otel_rl.journal import Reader
+from otel_rl.outbox import Batch, Outbox
+from otel_rl.step_events import run_of
+from tests.bridge.bridges import pairs, step_metrics
+from tests.collector import wait_for
+from tests.processes import rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from otel_rl.export import Item, RunInfo
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def info(directory: Path, id_: str = "run") -> RunInfo:
+    return run_of({"rl.run.id": id_, "rl.run.project": "p"}, directory)
+
+
+def rows(*steps: int, loss: float = 1.0) -> list[Item]:
+    return [Row(step, 10**18 + step, {"loss": loss}) for step in steps]
+
+
+def kept(directory: Path, id_: str = "run") -> list[Item]:
+    """Return what the outbox of a run has."""
+    place = RunDirectory(directory / "p" / id_).outbox
+    return [item for batch in Reader(place, Batch).read(100_000) for item in batch.items]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[BridgedRun]:
+    run = BridgedRun(info(tmp_path), [], 1 << 30)
+    yield run
+    run.close(0)
+
+
+def test_ten_thousand_rows_in_one_request(tmp_path: Path) -> None:
+    """Sent twice, as a client does that got no answer: ten thousand."""
+    runs = Runs(tmp_path, [])
+    request = step_metrics("run", {n: {"loss": 1.0} for n in range(10_000)})
+    for _ in range(2):
+        assert not IntoRuns(runs).take_request("logs", request).partial_success.rejected_log_records
+    runs.close()
+
+    assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == list(range(10_000))
+
+
+def test_out_of_order_over_restarts(tmp_path: Path) -> None:
+    """What a Collector does that loses answers: requests again, late and in any order."""
+    rng = random.Random(3)
+    steps = list(range(5000))
+    requests = [steps[at : at + 50] for at in range(0, 5000, 50)] * 3
+    rng.shuffle(requests)
+    for part in (requests[:100], requests[100:200], requests[200:]):
+        run = BridgedRun(info(tmp_path), [], 1 << 30)
+        for some in part:
+            run.take(rows(*some))
+        run.close(0)
+
+    assert sorted(item.step for item in kept(tmp_path) if isinstance(item, Row)) == steps
+
+
+def test_a_step_may_have_several_rows(run: BridgedRun, tmp_path: Path) -> None:
+    """Values logged later for the same step are another part of it; each part is there once."""
+    first, second = rows(5, loss=1.0), rows(5, loss=2.0)
+    run.take([*first, *second])
+    run.take([*second, *first])
+    parts = [(item.step, item.part, item.values["loss"]) for item in kept(tmp_path) if isinstance(item, Row)]
+
+    assert parts == [(5, 0, 1.0), (5, 1, 2.0)]
+    assert run.repeated == 2
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans()), max_size=6), max_size=8))
+def test_any_order(tmp_path_factory: pytest.TempPathFactory, requests: list[list[tuple[int, int, bool]]]) -> None:
+    """Rows and events in any order, with restarts: the outbox has each that was sent, once, in the order of arrival."""
+    directory = tmp_path_factory.mktemp("runs")
+    arrived: list[tuple[int, int, bool]] = []
+    for request in requests:
+        run = BridgedRun(info(directory), [], 1 << 30)
+        run.take([_item(*one) for one in request])
+        run.close(0)
+        arrived += request
+    found = [_told(item) for item in kept(directory)]
+
+    assert found == list(dict.fromkeys(arrived))
+
+
+def _item(step: int, value: int, is_row: bool) -> Item:
+    if is_row:
+        return Row(step, step, {"value": value})
+    return Event("e", step, {"value": value})
+
+
+def _told(item: Any) -> tuple[int, int, bool]:
+    is_row = isinstance(item, Row)
+    return item.time_unix_nano, (item.values if is_row else item.attributes)["value"], is_row
+
+
+def test_killed_between_outbox_and_index(tmp_path: Path) -> None:
+    """What the index lacks then is read from the outbox."""
+    place = tmp_path / "p" / "run" / "local"
+    run = BridgedRun(info(tmp_path), [], 1 << 30)
+    run.take(rows(1, 2))
+    run.close(0)
+    shutil.copy(place / "seen.sqlite", tmp_path / "before")
+    run = BridgedRun(info(tmp_path), [], 1 << 30)
+    run.take(rows(3, 4))
+    run.close(0)
+    shutil.copy(tmp_path / "before", place / "seen.sqlite")
+    run = BridgedRun(info(tmp_path), [], 1 << 30)
+    run.take(rows(4, 3, 2, 5))
+    run.close(0)
+
+    assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 1000])
+def test_a_damaged_index(content: bytes, tmp_path: Path) -> None:
+    """It is made again."""
+    run = BridgedRun(info(tmp_path), [], 1 << 30)
+    run.take(rows(*range(50)))
+    run.close(0)
+    (tmp_path / "p" / "run" / "local" / "seen.sqlite").write_bytes(content)
+    for _ in range(2):
+        try:
+            run = BridgedRun(info(tmp_path), [], 1 << 30)
+        except OSError:
+            continue
+    run.take(rows(*range(60)))
+    run.close(0)
+
+    assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == list(range(60))
+
+
+def test_ids_that_look_alike_have_directories_of_their_own(tmp_path: Path) -> None:
+    """With characters that no directory has, of any length, and those that look like what is made of them."""
+    hashed = info(tmp_path, "x/y").directory.rpartition("/")[2]
+    ids = ["x/y", "x-y", "x:y", hashed, ".x-y", "x-y.", "", " ", "..", "a" * 101, "a" * 102, "ü" * 300, "ü" * 301, "\0"]
+    places = [info(tmp_path, id_).directory for id_ in ids]
+
+    assert len(set(places)) == len(ids)
+    assert all(len(place.rpartition("/")[2].encode()) <= 120 for place in places)
+    assert info(tmp_path, "x-y").directory == str(tmp_path / "p" / "x-y")
+
+
+def send(runs: Runs, *ids: str) -> None:
+    for id_ in ids:
+        IntoRuns(runs).take_request("logs", step_metrics(id_, {0: {"loss": 1.0}}))
+
+
+def test_an_idle_run_makes_room(tmp_path: Path) -> None:
+    """The one that was idle for longest is closed, and opened again when something comes for it."""
+    runs = Runs(tmp_path, [("jsonl", {})], most=2, spare_s=0)
+    for id_ in ("a", "b", "c", "d"):
+        send(runs, id_)
+        wait_for(lambda: all(run.is_delivered for run in runs.open), "they are not delivered")
+    wait_for(lambda: _accepts(runs, "a"), "an earlier run is not taken again")
+    repeated = [run.repeated for run in runs.open if run.info.id == "a"]
+    runs.close()
+
+    assert repeated == [1]
+    assert [len(rows_of(tmp_path / "p" / id_)) for id_ in ("a", "b", "c", "d")] == [1, 1, 1, 1]
+
+
+def test_active_runs_are_not_closed(tmp_path: Path) -> None:
+    """When all are in use, another one is to come later."""
+    runs = Runs(tmp_path, [], most=2)
+    send(runs, "a", "b")
+    with pytest.raises(OSError, match="2 runs are active"):
+        send(runs, "c")
+    runs.close()
+
+
+def test_idle_runs_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By themselves, after a while."""
+    monkeypatch.setattr(bridged, "_TEND_S", 0.05)
+    runs = Runs(tmp_path, [("jsonl", {})], idle_s=0.1)
+    send(runs, "a", "b")
+    wait_for(lambda: not runs.open, "they stay open")
+    assert runs.close()
+
+
+def test_more_runs_than_may_be_open_are_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed with five runs that are not delivered: the next bridge delivers all, two at a time, and takes new ones."""
+    monkeypatch.setattr(bridged, "_TEND_S", 0.05)
+    ids = [f"run-{n}" for n in range(5)]
+    for id_ in ids:
+        run = BridgedRun(info(tmp_path, id_), [], 1 << 30)
+        run.take(rows(0))
+        run._seen.close()
+    (tmp_path / "p" / "run-3" / "bridge.json").write_text("{")
+    runs = Runs(tmp_path, [("jsonl", {})], most=2, idle_s=0.1, spare_s=0)
+    runs.resume()
+    wait_for(lambda: _accepts(runs, "new"), "no new run is taken")
+    resumed = [id_ for id_ in ids if id_ != "run-3"]  # its file cannot be read
+    wait_for(lambda: all(rows_of(tmp_path / "p" / id_) for id_ in [*resumed, "new"]), "not all are delivered")
+    runs.close()
+
+    assert not rows_of(tmp_path / "p" / "run-3")
+
+
+def test_one_bridge_for_a_directory(tmp_path: Path) -> None:
+    """A second one is told to take another."""
+    runs = Runs(tmp_path, [])
+    with pytest.raises(OSError, match="used by another bridge"):
+        Runs(tmp_path, [])
+    runs.close()
+
+    assert Runs(tmp_path, []).close()
+
+
+def test_exporters_that_hang_keep_nothing(tmp_path: Path) -> None:
+    """All runs end within one time limit, not one after the other."""
+    (tmp_path / "stuck_here.py").write_text(
+        "import time\n"
+        "class Stuck:\n"
+        "    def __init__(self, run): pass\n"
+        "    def export(self, items): time.sleep(1000)\n"
+        "    def shutdown(self): pass\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    runs = Runs(tmp_path / "runs", [("stuck_here:Stuck", {})])
+    send(runs, *[f"run-{n}" for n in range(10)])
+    before = time.monotonic()
+    complete = runs.close(1.0)
+    took = time.monotonic() - before
+    sys.path.remove(str(tmp_path))
+
+    assert not complete
+    assert took < 8  # ten of them, a second each, would be more
+
+
+def test_resources_of_any_kind(tmp_path: Path) -> None:
+    """What a directory or a saved run cannot hold is told apart from what it can."""
+    runs = Runs(tmp_path, [("jsonl", {})])
+    reasons = collections.Counter[str]()
+    for id_ in (5, 0, "", "a" * 300, True, 0.5, b"x", [], {}, None):
+        request = step_metrics(None, {0: {"loss": 1.0}})
+        _add(request.resource_logs[0].resource.attributes, "rl.run.id", id_)
+        _add(request.resource_logs[0].resource.attributes, "nested", {"a": {"b": [1, {"c": 2.0}]}})
+        answer = IntoRuns(runs).take_request("logs", request)
+        reasons[answer.partial_success.error_message] += 1
+    runs.close()
+    again = Runs(tmp_path, [("jsonl", {})])
+    again.resume()
+
+    assert reasons[""] == 3
+    assert sum("rl.run.id" in reason for reason in reasons.elements()) == 7
+    assert again.close()
+
+
+def _add(attributes: Any, key: str, value: Any) -> None:
+    if value is None:
+        attributes.add(key=key)
+    elif isinstance(value, bytes):
+        attributes.add(key=key).value.bytes_value = value
+    else:
+        attributes.extend(pairs({key: value}))
+
+
+def _accepts(runs: Runs, id_: str) -> bool:
+    try:
+        send(runs, id_)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_full_disk_takes_nothing(run: BridgedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the outbox did not take is not remembered either."""
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Outbox, "append", full)
+        with pytest.raises(OSError, match="no space"):
+            run.take(rows(1))
+    run.take(rows(1))
+
+    assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == [1]
