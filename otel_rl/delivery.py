@@ -15,9 +15,10 @@ import msgspec
 from otel_rl.directory import write_atomically
 from otel_rl.export import NotNow
 from otel_rl.handover import Entry, Handover, describe, error_type
-from otel_rl.journal import START, Position, Reader
+from otel_rl.journal import START, Position
 from otel_rl.occasional import Occasional
-from otel_rl.outbox import Batch, Place
+from otel_rl.outbox import Place
+from otel_rl.outbox_reader import OutboxReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,11 +44,13 @@ class Source(Protocol):
         path: The directory of its segments.
         end: Where it ends, as far as that is known.
         grown: Notified when it grew, or should be looked at.
+        rebuilds: If true, there is an agent that makes damaged batches again.
     """
 
     path: Path
     end: Position
     grown: threading.Condition
+    rebuilds: bool
 
     @property
     def id(self) -> str:
@@ -72,6 +75,7 @@ class Destination(threading.Thread):
 
     Attributes:
         delivered: How far in the outbox everything is safe.
+        lost: How many items were lost in the outbox, where there is no agent that makes them again.
         last_error: What it said last.
     """
 
@@ -94,11 +98,11 @@ class Destination(threading.Thread):
         self._complete_at = self._safe_at = self._looked_at = time.monotonic()
         self.label = name
         self.last_error = ""
-        self._failures = self.lost_batches = 0
+        self._failures = self.lost = 0
         self._causes: Counter[str] = Counter()
         self._warnings = Occasional(logger)
         self._begin = self._place = self._read_cursor()
-        self._reader = Reader(outbox.path, Batch, self._place.position)
+        self._reader = OutboxReader(outbox.path, self._place, rebuilds=outbox.rebuilds)
         self._reached: Position = self._place.position
         self.delivered: Position = self._place.position
 
@@ -173,15 +177,11 @@ class Destination(threading.Thread):
     def _read(self) -> None:
         """Read until there is a full batch for the exporter, or nothing more: a slow one gets few and large ones."""
         while len(self._handover.waiting) < self._size:
-            start = self._reader.position
-            batches = self._reader.read(1)
-            if not batches:
+            found = self._reader.read(self._outbox.end)
+            if found is None:
                 break
-            items = batches[0].items
-            behind = [Place(start, n) for n in range(1, len(items))] + [Place(self._reader.position, 0)]
-            skipped = self._begin.index if self._begin.position == start else 0
-            self._handover.waiting.extend(map(Entry, items[skipped:], behind[skipped:]))
-        self.lost_batches = self._reader.lost_segments + self._reader.undecodable
+            self._handover.waiting.extend(Entry(item, behind) for item, behind in found)
+        self.lost = self._reader.lost
 
     def _look(self) -> None:
         """See what is safe by now, and move the cursor there; not at every item, if the exporter has to look it up."""

@@ -30,15 +30,18 @@ class Batch(msgspec.Struct, array_like=True):
         checkpoint: Its maker's, as MessagePack, since only the last one is ever read.
         held: Spans that wait until it is known whether they leave.
         settled: Traces whose spans wait no longer, and whether they left.
+        before: How many items the outbox had before it; -1 in batches of versions that did not count.
     """
 
     items: list[Item]
     checkpoint: msgspec.Raw
     held: list[Span] = []
     settled: dict[str, bool] = {}
+    before: int = -1
 
 
 _ID = "id"
+_RELEASED = "released"
 _NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
@@ -55,19 +58,24 @@ class Outbox:
     Attributes:
         path: The directory of its segments.
         grown: Notified when there is something new.
-        checkpoint: What the last batch carried when this was opened; empty if there is none.
+        checkpoint: What the last batch carries that is intact; empty if there is none.
         end: Where the next batch will be.
         id: Identity of the outbox: another one in its place has another.
+        count: How many items were written, those that are not there any more included.
+        unreadable: How many batches `since` could not read.
+        rebuilds: If true, whoever holds this makes damaged batches again for its readers.
     """
 
-    def __init__(self, path: Path, limit_bytes: int) -> None:
+    def __init__(self, path: Path, limit_bytes: int, *, rebuilds: bool = False) -> None:
         self.path = path
+        self.rebuilds = rebuilds
         self.id = identity(path)
         if not self.id:
             self.id = secrets.token_hex(8)
             write_atomically(path / _ID, self.id.encode())
         self.grown = threading.Condition()
-        self.checkpoint = _last_checkpoint(path)
+        self.checkpoint, self.count = _last_batch(path)
+        self.unreadable = 0
         self._writer = Writer(path, limit_bytes=limit_bytes)
         self.end = self._writer.position
 
@@ -79,8 +87,10 @@ class Outbox:
         settled: Mapping[str, bool] = _NOTHING,
     ) -> None:
         """Write a batch; `end` is behind it then."""
-        self._writer.append(Batch(list(items), msgspec.Raw(checkpoint), list(held), dict(settled)))
+        self._writer.append(Batch(list(items), msgspec.Raw(checkpoint), list(held), dict(settled), self.count))
         with self.grown:
+            self.count += len(items)
+            self.checkpoint = checkpoint
             self.end = self._writer.position
             self.grown.notify_all()
 
@@ -92,6 +102,7 @@ class Outbox:
             if not (batches := reader.read(1)):
                 break
             yield place, batches[0]
+        self.unreadable += bool(reader.skipped_bytes) + reader.lost_segments + reader.undecodable
         reader.close()
 
     def close(self) -> None:
@@ -107,7 +118,25 @@ def identity(path: Path) -> str:
         return ""
 
 
-def _last_checkpoint(path: Path) -> bytes:
+def released_items(path: Path) -> int:
+    """Return how many of the first items of an outbox were removed because nobody needed them any more."""
+    try:
+        return int((path / _RELEASED).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def set_released_items(path: Path, count: int) -> None:
+    """Take note that so many of the first items are not needed any more; before they are removed.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    write_atomically(path / _RELEASED, str(count).encode())
+
+
+def _last_batch(path: Path) -> tuple[bytes, int]:
+    """Return the checkpoint of the last batch that is intact, and how many items there are up to its end."""
     for number in reversed(segment_numbers(path)):
         reader = Reader(path, Batch, Position(number, 0))
         last: Batch | None = None
@@ -115,5 +144,5 @@ def _last_checkpoint(path: Path) -> bytes:
             last = batches[-1]
         reader.close()
         if last is not None:
-            return bytes(last.checkpoint)
-    return b""
+            return bytes(last.checkpoint), max(0, last.before) + len(last.items)
+    return b"", released_items(path)

@@ -25,6 +25,7 @@ class _GrowingOutbox:
         self.path = path
         self.grown = threading.Condition()
         self.end: Position = START
+        self.rebuilds = True
 
     @property
     def id(self) -> str:

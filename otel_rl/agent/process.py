@@ -25,6 +25,7 @@ from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.losses import Losses
 from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.pipeline import Pipeline
+from otel_rl.agent.rebuild import Rebuilder
 from otel_rl.agent.state import Checkpoint, is_remote
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
@@ -79,7 +80,8 @@ class Agent:
         if not once:
             targets.write(self._targets, manifest.id, self._address, how.engines)
         self._encode = msgspec.msgpack.Encoder().encode
-        self._outbox = Outbox(directory.outbox, manifest.journal_limit)
+        self._outbox = Outbox(directory.outbox, manifest.journal_limit, rebuilds=True)
+        self._rebuilder = Rebuilder(directory, manifest, self._outbox)
         saved = self._outbox.checkpoint
         self._quarantine = Quarantine(directory.quarantine)
         checkpoint: Checkpoint | None = None
@@ -188,6 +190,8 @@ class Agent:
         self._show(items, now)
         with guard("writing of reports", "oom"):
             write_reports(self._directory.path, items)
+        with guard("repair of the outbox", str(self._directory.outbox)):
+            self._rebuilder.look()
         self._note_losses()
         return bool(found or items)
 
@@ -288,7 +292,11 @@ class Agent:
             self._follower.losses()
             | {
                 "refused_by_exporter": sum(one.refused for one in self._delivering.values()),
-                "outbox_retention": sum(d.lost_batches for d in self._destinations),
+                "journals_missing": int(
+                    self._once and not self._follower.positions and not self._reducer.state.journals
+                ),
+                "outbox_retention": self._rebuilder.retained,
+                "outbox_damaged": self._rebuilder.damaged + self._outbox.unreadable,
                 "quarantined": self._quarantine.count,
                 "name_limit": self._pipeline.trackers.dropped,
                 "lost_between_machines": 0 if self._receiver is None else self._receiver.lost,
@@ -304,7 +312,8 @@ class Agent:
         delivered = all(destination.has_everything for destination in self._destinations)
         if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True
-        progress = (self._follower.positions, [destination.taken for destination in self._destinations])
+        taken = [destination.taken for destination in self._destinations]
+        progress = (self._follower.positions, taken, self._rebuilder.answered)
         if progress != self._progress or (self._follower.alive_here and not self._once):
             self._progress, self._last_progress = progress, now
         return now - self._last_progress > self._manifest.idle_timeout
@@ -380,16 +389,33 @@ def log_to_stderr() -> None:
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
 
 
+def read_manifest(directory: RunDirectory) -> Manifest:
+    """Return what the agent has to know of the run.
+
+    Raises:
+        FileNotFoundError: It is no run directory.
+        ValueError: The manifest is damaged.
+    """
+    place = directory.own_manifest if directory.own_manifest.exists() else directory.manifest
+    try:
+        return msgspec.json.decode(place.read_bytes(), type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{place} is damaged ({error}); start the run again, or restore the file") from error
+
+
 def run_agent(path: Path, *, once: bool = False) -> bool:
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
 
     Raises:
         FileNotFoundError: It is no run directory.
         BlockingIOError: Another agent has it.
+        ValueError: The manifest is damaged.
     """
     directory = RunDirectory(path.absolute())
-    place = directory.own_manifest if directory.own_manifest.exists() else directory.manifest
-    manifest = msgspec.json.decode(place.read_bytes(), type=Manifest)
+    manifest = read_manifest(directory)
+    (directory.path / "local").resolve().mkdir(parents=True, exist_ok=True)  # a cleaner of temporary files was there
+    for place in (directory.journals, directory.outbox, directory.cursors):
+        place.mkdir(exist_ok=True)
     lock_fd = os.open(directory.agent_lock, os.O_CREAT | os.O_RDWR, 0o644)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

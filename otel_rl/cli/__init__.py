@@ -39,6 +39,8 @@ def agent(run_dir: Path, *, once: bool) -> None:
         raise click.ClickException(f"another agent is at work in {run_dir}") from None
     except FileNotFoundError as error:
         raise click.ClickException(f"{run_dir} is no run directory: {error.filename} is missing") from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
     if not complete:
         click.echo(launch.incomplete(launch.read_status(RunDirectory(run_dir.absolute()))), err=True)
     sys.stdout.flush()

@@ -78,10 +78,11 @@ def of_kind(kind: type[Any], dice: random.Random, sane: float = 0.6) -> Any:
 
 
 def recorded(
-    directory: Path, journals: Mapping[str, Sequence[Record | bytes]], exporters: Sequence[str]
+    directory: Path, journals: Mapping[str, Sequence[Record | bytes]], exporters: Sequence[Any], **settings: Any
 ) -> otel_rl.Run:
     """Return a run whose journals hold these records, and frames of these payloads; no agent has read them."""
-    run = otel_rl.init(agent="off", exporters=[*exporters], dir=directory, quiet=True, hardware=False, row_deadline=0.2)
+    settings = {"quiet": True, "hardware": False, "row_deadline": 0.2, **settings}
+    run = otel_rl.init(agent="off", exporters=[*exporters], dir=directory, **settings)
     run.finish(0)
     for name, found in journals.items():
         place = run.dir / "local" / "journals" / name

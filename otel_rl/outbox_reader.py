@@ -1,0 +1,231 @@
+"""The reading end of an outbox: items in order, and in the place of a damaged batch what was made again of it.
+
+Each batch says how many items were before it, so that a reader notices what is missing, however it went: a flipped
+bit, a file that was cut or removed. It then asks the agent, by a file in `repairs/`, to make the batch again from the
+journals; the answer is a file beside it. So it works for a reader in another process too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from otel_rl.directory import write_atomically
+from otel_rl.export import Item
+from otel_rl.journal import START, Position, Reader
+from otel_rl.outbox import Batch, Place, released_items
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_REPAIRS = "repairs"
+_WANTED, _MADE = ".wanted", ".made"
+_CHECKSUM_BYTES = 4
+_ASK_AGAIN_S = 5.0
+_PAUSE_S = 0.05
+"""Seconds between two looks for an answer; a reader has a thread of its own."""
+
+
+class Made(msgspec.Struct, array_like=True):
+    """What a reader gets from a place on where batches are missing.
+
+    Attributes:
+        items: What was made again, and the items of the next batch that is intact.
+        end: Behind that batch.
+        count: How many items the outbox has up to there.
+        lost: How many could not be made again.
+    """
+
+    items: list[Item]
+    end: Position
+    count: int
+    lost: int = 0
+
+
+class Head(msgspec.Struct, array_like=True):
+    """A batch, its items unread."""
+
+    items: list[msgspec.Raw]
+    checkpoint: msgspec.Raw
+    held: msgspec.Raw = msgspec.Raw()
+    settled: msgspec.Raw = msgspec.Raw()
+    before: int = -1
+
+    @property
+    def behind(self) -> int:
+        """How many items the outbox has up to its end; -1 if that is not known."""
+        return self.before + len(self.items) if self.before >= 0 else -1
+
+
+class Located(NamedTuple):
+    """A batch that is intact, and the place behind it."""
+
+    head: Head
+    end: Position
+
+
+def located(path: Path, position: Position = START) -> Iterator[Located]:
+    """Yield the intact batches of an outbox from a position on."""
+    reader = Reader(path, Head, position)
+    while found := reader.read(1):
+        yield Located(found[0], reader.position)
+    reader.close()
+
+
+def count_before(path: Path, position: Position) -> int:
+    """Return how many items were written before a place; -1 if nothing there tells."""
+    if position == START:
+        return 0
+    for first in (position.segment, position.segment - 1, 0):
+        known = -1
+        for batch in located(path, Position(max(first, 1), 0)):
+            if batch.end > position:
+                break
+            known = batch.head.behind
+        if known >= 0:
+            return known
+    return -1
+
+
+class OutboxReader:
+    """Reads the items of an outbox from a place on.
+
+    Args:
+        path: The outbox.
+        place: Where to begin.
+        rebuilds: If true, there is an agent that makes damaged batches again; otherwise they are skipped.
+
+    Attributes:
+        position: Behind the last batch that was read.
+        lost: How many items are lost, as far as this reader decides that itself.
+    """
+
+    def __init__(self, path: Path, place: Place, *, rebuilds: bool = True) -> None:
+        self.lost = 0
+        self._path = path
+        self._begin = place
+        self._rebuilds = rebuilds
+        self._reader = Reader(path, Batch, place.position)
+        self._count = count_before(path, place.position)
+        self._asked_at = 0.0
+        self._gap: Position | None = None
+
+    @property
+    def position(self) -> Position:
+        """Behind the last batch that was read."""
+        return self._reader.position if self._gap is None else self._gap
+
+    def read(self, end: Position) -> list[tuple[Item, Place]] | None:
+        """Return the items of the next batch, each with the place behind it; `None` if there is nothing yet.
+
+        Args:
+            end: Where the outbox ended before this call, as far as that is known.
+        """
+        start = self.position
+        if self._gap is None:
+            found = self._reader.read(1)
+            if found and self._is_next(found[0]):
+                self._count = found[0].before + len(found[0].items) if found[0].before >= 0 else -1
+                return self._placed(found[0].items, start)
+            if not found and self._reader.position >= end:
+                return None
+            if not self._rebuilds:
+                return self._skip(found, start, end)
+            self._gap = start
+        return self._made_again(start)
+
+    def _is_next(self, batch: Batch) -> bool:
+        """Tell whether nothing is missing before a batch."""
+        reader = self._reader
+        noticed = reader.skipped_bytes or reader.lost_segments or reader.undecodable
+        if batch.before < 0:  # of an older version
+            return not noticed
+        if self._count < 0:
+            return not noticed
+        return batch.before <= max(self._count, released_items(self._path) if batch.before > self._count else 0)
+
+    def _skip(self, found: list[Batch], start: Position, end: Position) -> list[tuple[Item, Place]] | None:
+        if not found:
+            return None
+        before = found[0].before
+        self.lost += before - self._count if 0 <= self._count < before else 1
+        self._count = before + len(found[0].items) if before >= 0 else -1
+        self._go_to(self._reader.position)
+        return self._placed(found[0].items, start)
+
+    def _made_again(self, start: Position) -> list[tuple[Item, Place]] | None:
+        made = read_made(self._path, start)
+        if made is None:
+            if time.monotonic() - self._asked_at > _ASK_AGAIN_S:
+                self._asked_at = time.monotonic()
+                (self._path / _REPAIRS).mkdir(exist_ok=True)
+                _repair(self._path, start, _WANTED).touch()
+            time.sleep(_PAUSE_S)
+            return None
+        self._count, self._gap, self._asked_at = made.count, None, 0.0
+        self._go_to(made.end)
+        return self._placed(made.items, start, skip=False)
+
+    def _go_to(self, position: Position) -> None:
+        self._reader.close()
+        self._reader = Reader(self._path, Batch, position)
+
+    def _placed(self, items: list[Item], start: Position, *, skip: bool = True) -> list[tuple[Item, Place]]:
+        # What was made again has another order, and its index is none of the batch; the exporter knows what it holds.
+        behind = [Place(start, n if skip else 0) for n in range(1, len(items))] + [Place(self._reader.position, 0)]
+        skipped = self._begin.index if skip and self._begin.position == start else 0
+        return list(zip(items, behind, strict=False))[skipped:]
+
+
+def wanted(path: Path) -> list[Position]:
+    """Return the places that readers of an outbox want to be made again, in order."""
+    try:
+        names = [file.name for file in (path / _REPAIRS).iterdir() if file.name.endswith(_WANTED)]
+    except FileNotFoundError:
+        return []
+    found: list[Position] = []
+    for name in names:
+        segment, _, offset = name.removesuffix(_WANTED).partition("-")
+        if segment.isdecimal() and offset.isdecimal():
+            found.append(Position(int(segment), int(offset)))
+    return sorted(found)
+
+
+def write_made(path: Path, start: Position, made: Made) -> None:
+    """Answer the readers that want what is missing from `start` on.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    raw = msgspec.msgpack.encode(made)
+    write_atomically(_repair(path, start, _MADE), crc32(raw).to_bytes(_CHECKSUM_BYTES, "big") + raw)
+    _repair(path, start, _WANTED).unlink(missing_ok=True)
+
+
+def read_made(path: Path, start: Position) -> Made | None:
+    """Return the answer for a place; `None` if there is none, or if it is damaged itself."""
+    try:
+        raw = _repair(path, start, _MADE).read_bytes()
+        if crc32(raw[_CHECKSUM_BYTES:]) == int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
+            return msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=Made)
+    except (OSError, msgspec.MsgspecError):
+        pass
+    return None
+
+
+def forget_repairs(path: Path, first: int) -> None:
+    """Remove the answers for segments before `first`."""
+    with contextlib.suppress(FileNotFoundError):
+        for file in (path / _REPAIRS).iterdir():
+            segment = file.name.partition("-")[0]
+            if segment.isdecimal() and int(segment) < first:
+                file.unlink(missing_ok=True)
+
+
+def _repair(path: Path, start: Position, kind: str) -> Path:
+    return path / _REPAIRS / f"{start.segment:08d}-{start.offset}{kind}"

@@ -1,0 +1,191 @@
+"""Damage to the files of the agent: either every row arrives once, or the loss is counted and the exit code says so."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl import launch
+from otel_rl.agent import process
+from otel_rl.agent.process import Agent, run_agent
+from otel_rl.directory import RunDirectory
+from otel_rl.records import Finished
+from tests.faults import hostile
+from tests.faults.test_poison import T0, losses, started, steps
+from tests.processes import rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STEPS = 40
+GATED = """
+import json, pathlib
+class Gated:
+    def __init__(self, run): self.run = pathlib.Path(run.directory)
+    def export(self, items):
+        if not (self.run / "open").exists():
+            raise ConnectionError("closed")
+        with (self.run / "gated.txt").open("a") as file:
+            file.writelines(f"{item.step}\\n" for item in items if type(item).__name__ == "Row")
+    def shutdown(self): pass
+"""
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a run whose outbox has 40 batches that JSONL has and another exporter does not."""
+    monkeypatch.setattr(process, "_READ_AT_ONCE", 3)  # a batch for each step
+    (tmp_path / "gated.py").write_text(GATED)
+    monkeypatch.syspath_prepend(tmp_path)
+    import gated  # type: ignore[import-not-found]
+
+    exporters = ["jsonl", gated.Gated]
+    journal = [started(), *steps(*range(STEPS)), Finished(T0 + 10**9)]
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, exporters, idle_timeout=0.5)
+    assert run_agent(run.dir, once=True) is False
+    assert losses(run.dir) == [*range(STEPS)]
+    return run.dir
+
+
+def gated(run_dir: Path) -> list[int]:
+    path = run_dir / "gated.txt"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def lost(run_dir: Path) -> dict[str, int]:
+    return launch.read_status(RunDirectory(run_dir)).lost
+
+
+def flip(file: Path, dice: random.Random) -> None:
+    """Flip one bit."""
+    with file.open("r+b") as opened:
+        offset = dice.randrange(file.stat().st_size)
+        opened.seek(offset)
+        byte = opened.read(1)[0]
+        opened.seek(offset)
+        opened.write(bytes([byte ^ 1 << dice.randrange(8)]))
+
+
+def copy(run_dir: Path, name: object) -> Path:
+    """Copy a run; the copy is what is damaged."""
+    return shutil.copytree(run_dir, run_dir.parent / str(name))
+
+
+def test_a_flipped_bit_in_the_outbox_loses_no_row(waiting: Path) -> None:
+    """25 runs with one bit flipped while the agent is down: every row arrives everywhere, and once."""
+    for seed in range(25):
+        dice = random.Random(seed)
+        run_dir = copy(waiting, seed)
+        flip(dice.choice(sorted((run_dir / "local" / "outbox").glob("*.seg"))), dice)
+        (run_dir / "open").touch()
+        complete = run_agent(run_dir, once=True)
+
+        assert gated(run_dir) == [*range(STEPS)], seed
+        assert losses(run_dir) == [*range(STEPS)], seed
+        assert complete is not bool(lost(run_dir)), seed
+
+
+def test_ten_flipped_bits_lose_no_row(waiting: Path) -> None:
+    """6 runs: batches side by side, and the last ones."""
+    for seed in range(6):
+        dice = random.Random(seed)
+        run_dir = copy(waiting, seed)
+        for _ in range(10):
+            flip(max((run_dir / "local" / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
+        (run_dir / "open").touch()
+        run_agent(run_dir, once=True)
+
+        assert sorted(gated(run_dir)) == [*range(STEPS)], seed
+        assert losses(run_dir) == [*range(STEPS)], seed
+
+
+def test_a_flipped_bit_while_the_agent_runs(waiting: Path) -> None:
+    """It is met by the exporter that was away, and made again by the same agent."""
+    for seed in range(5):
+        dice = random.Random(seed)
+        run_dir = copy(waiting, seed)
+        directory = RunDirectory(run_dir)
+        manifest = process.read_manifest(directory)
+        agent = Agent(directory, manifest, once=True)
+        agent._manifest = process.msgspec.structs.replace(manifest, idle_timeout=30)
+        outbox = run_dir / "local" / "outbox"
+        flip(max(outbox.glob("*.seg"), key=lambda file: file.stat().st_size), dice)
+        running = threading.Thread(target=agent.run)
+        running.start()
+        (run_dir / "open").touch()
+        running.join(30)
+
+        assert gated(run_dir) == [*range(STEPS)], seed
+        assert losses(run_dir) == [*range(STEPS)], seed
+
+
+def test_without_the_journals_the_loss_is_counted(waiting: Path) -> None:
+    """All other rows arrive; the status, the exit code and the next agent say what is lost."""
+    for seed in range(10):
+        dice = random.Random(seed)
+        run_dir = copy(waiting, seed)
+        shutil.rmtree(run_dir / "local" / "journals" / "rank0.attempt1")
+        flip(max((run_dir / "local" / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
+        (run_dir / "open").touch()
+        complete = run_agent(run_dir, once=True)
+
+        assert len(gated(run_dir)) in (STEPS, STEPS - 1), seed
+        assert len(gated(run_dir)) == STEPS or (not complete and lost(run_dir)), seed
+        assert complete or run_agent(run_dir, once=True) is False, seed
+
+
+def test_a_flipped_bit_in_a_journal_is_counted(tmp_path: Path) -> None:
+    """25 runs: either all rows are there, or the exit code says that something is lost."""
+    journal = [started(), *steps(*range(10)), Finished(T0 + 10**9)]
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, ["jsonl"])
+    for seed in range(25):
+        run_dir = copy(run.dir, seed)
+        flip(run_dir / "local" / "journals" / "rank0.attempt1" / "00000001.seg", random.Random(seed))
+        complete = run_agent(run_dir, once=True)
+
+        assert not complete, seed
+        assert lost(run_dir), seed
+        assert len(losses(run_dir)) >= 9, seed
+
+
+@pytest.mark.parametrize("how", ["removed", "empty", "half"])
+def test_each_file_of_the_agent_may_be_damaged(how: str, waiting: Path) -> None:
+    """One file below `local/` at a time: nothing raises, and no row is missing without a word."""
+    files = [file.relative_to(waiting) for file in sorted((waiting / "local").rglob("*")) if file.is_file()]
+    assert len(files) > 5
+    for n, file in enumerate(files):
+        run_dir = copy(waiting, n)
+        if how == "removed":
+            (run_dir / file).unlink()
+        else:
+            content = (run_dir / file).read_bytes()
+            (run_dir / file).write_bytes(content[: len(content) // 2] if how == "half" else b"")
+        (run_dir / "open").touch()
+        complete = run_agent(run_dir, once=True)
+
+        arrived = sorted({*gated(run_dir)})
+        assert arrived == [*range(STEPS)] or (not complete and lost(run_dir)), file
+        assert [row["step"] for row in rows_of(run_dir)] == [*range(STEPS)] or lost(run_dir), file
+
+
+def test_a_run_whose_local_files_are_gone_is_not_complete(waiting: Path) -> None:
+    """All of `local/` was removed, or is a link to a directory that was: said, and nothing raises."""
+    shutil.rmtree(waiting / "local")
+    linked = copy(waiting, "linked")
+    (linked / "local").symlink_to(linked / "elsewhere")
+
+    assert [run_agent(run_dir, once=True) for run_dir in (waiting, linked)] == [False, False]
+    assert lost(linked) == {"journals_missing": 1}
+
+
+def test_a_damaged_manifest_is_an_error_with_a_fix(waiting: Path) -> None:
+    """The message names the file."""
+    (waiting / "run.json").write_text("{")
+
+    with pytest.raises(ValueError, match=r"run\.json is damaged"):
+        run_agent(waiting, once=True)
