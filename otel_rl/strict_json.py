@@ -6,6 +6,8 @@ import math
 from typing import TypeVar
 
 T = TypeVar("T")
+SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Floats that JSON has no number for, by how they are written."""
 
 
 def spelled(value: T) -> T | str:

@@ -88,6 +88,8 @@ def _identities(place: Path) -> Iterator[Identity]:
 
 def _line(row: Row) -> str:
     line: dict[str, Any] = {"step": row.step, "time_unix_nano": row.time_unix_nano, "attempt": row.attempt}
+    if row.begins is not None:
+        line["begins"] = row.begins
     if row.part:
         line["part"] = row.part
     if row.partial:

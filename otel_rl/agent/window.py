@@ -144,7 +144,8 @@ class Window(msgspec.Struct):
                 self._add_scalars(name, statistic, values, weights)
         for logged in {known.samples[name][0]: None for name in row.values if name in known.samples}:
             self.pools.setdefault(logged, Pool()).merge(known.pools[logged])
-        self.row = replace(row, values={}, late=False) if self.row is None else _together(self.row, row)
+        first = replace(row, values={}, late=False, begins=row.step)
+        self.row = first if self.row is None else _together(self.row, row)
 
     def keep(self, row: Row) -> None:
         """Take in a row in place of the ones before it."""
@@ -163,6 +164,8 @@ class Window(msgspec.Struct):
         found = {name: seen.value() for name, seen in self.seen.items()}
         found |= {name: of_pools[logged][statistic] for name, (logged, statistic) in self.targets.items()}
         row = None if self.row is None else replace(self.row, values=found or self.row.values)
+        if row is not None and row.begins == row.step:
+            row = replace(row, begins=None)
         self.row, self.seen, self.pools, self.targets = None, {}, {}, {}
         return row if row is not None and row.values else None
 
@@ -189,6 +192,7 @@ def _together(before: Row, row: Row) -> Row:
         nonfinite=nonfinite,
         partial=before.partial or row.partial,
         part=min(before.part, row.part),
+        begins=min(before.begins, row.step) if before.begins is not None else None,
     )
 
 
