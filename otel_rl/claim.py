@@ -1,71 +1,99 @@
-"""Which process writes which journal, and whether it still lives."""
+"""Which process writes which journal."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import errno
 import itertools
 import os
+import re
+import secrets
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+import socket
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from otel_rl.locks import Lock, is_held
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LOCK = "lock"
+_OWNER = "owner.json"
+_ABANDONED_S = 60.0
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 class HeldError(SettingsError):
     """Another process that lives has the name."""
 
 
-class Claim(NamedTuple):
-    """A journal of this process: its directory, how many attempts came before, and the lock's descriptor."""
+class Claim:
+    """A journal of this process, held until it is released or the process ends.
 
-    path: Path
-    attempt: int
-    lock_fd: int
+    Attributes:
+        path: Its directory.
+        attempt: How many attempts came before.
+    """
+
+    def __init__(self, path: Path, attempt: int, lock: Lock) -> None:
+        self.path = path
+        self.attempt = attempt
+        self._lock = lock
+
+    def keep(self) -> None:
+        """Take the journal again if its directory was removed, or its lock's descriptor was closed by somebody.
+
+        Raises:
+            OSError: It cannot be taken.
+        """
+        if not self._lock.is_in_place:
+            self._lock.release()
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = Lock(self.path, patience=0)  # on the trainer's thread: a probe is in the way for microseconds
+
+    def release(self) -> None:
+        """End the claim; a second call does nothing."""
+        self._lock.release()
 
 
 def claim_journal(journals: Path, who: str) -> Claim:
     """Make the next journal of `who` and lock it for as long as this process lives.
 
-    The lock is a POSIX one: the kernel releases it with the process, however that ends, and a forked
-    child does not inherit it. So a process that was killed is told from one that is slow.
+    It is locked before it has its name, so that it never looks abandoned; and it holds a file by then, so that no
+    other process can put its own in its place.
 
     Raises:
         HeldError: Another process that lives is `who`.
     """
-    fresh = journals / f".{who}.{os.getpid()}"
-    fresh.mkdir(exist_ok=True)
-    lock_fd = os.open(fresh / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    fcntl.lockf(lock_fd, fcntl.LOCK_EX)
-    attempt = 0
-    while True:
-        path = journals / f"{who}.attempt{attempt}"
-        try:
-            fresh.rename(path)  # locked before it has its name, so that it never looks abandoned
-        except OSError:
-            if not path.is_dir():
-                raise
-        else:
-            return Claim(path, attempt, lock_fd)
-        if is_held(path):
-            os.close(lock_fd)
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise HeldError(
-                f"{path.name} in {journals} is being recorded by another process; "
-                "give each process its own rank= (or RANK), or a role="
-            )
-        attempt += 1
+    fresh = journals / f".{who}.{secrets.token_hex(8)}"  # a pid is not unique: containers count from 1
+    fresh.mkdir()
+    lock = Lock(fresh)
+    try:
+        (fresh / _OWNER).write_bytes(_owner())
+        while True:
+            attempt = _next_attempt(journals, who)
+            path = journals / f"{who}.attempt{attempt}"
+            try:
+                fresh.rename(path)
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+            else:
+                lock.moved(path)
+                return Claim(path, attempt, lock)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        lock.release()
+        raise
 
 
 def claim_role(journals: Path, role: str) -> tuple[Claim, int]:
     """Claim a journal for the next process of a role, and return its number among those that live."""
     for number in itertools.count():
-        with contextlib.suppress(HeldError):
+        with suppress(HeldError):
             return claim_journal(journals, label(role, number)), number
     raise AssertionError("there is always another number")
 
@@ -75,16 +103,27 @@ def label(role: str, rank: int) -> str:
     return f"{role}{rank or ''}" if role else f"rank{rank}"
 
 
-def is_held(journal: Path) -> bool:
-    """Tell whether the process that writes `journal` lives."""
-    try:
-        fd = os.open(journal / _LOCK, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+def remove_abandoned(journals: Path) -> None:
+    """Remove what processes left that died while they claimed a journal."""
+    for path in journals.glob(".*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _ABANDONED_S and not is_held(path):
+                shutil.rmtree(path)
+
+
+def _next_attempt(journals: Path, who: str) -> int:
+    name = re.compile(re.escape(who) + r"\.attempt(\d+)")
+    attempts = [int(found[1]) for entry in os.scandir(journals) if (found := name.fullmatch(entry.name))]
+    last = max(attempts, default=-1)
+    path = journals / f"{who}.attempt{last}"
+    if last >= 0 and is_held(path):
+        raise HeldError(
+            f"{path.name} in {journals} is being recorded by another process; "
+            "give each process its own rank= (or RANK), or a role="
+        )
+    return last + 1
+
+
+def _owner() -> bytes:
+    """Return who claims, for people who look into the directory."""
+    return msgspec.json.encode({"host": socket.gethostname(), "pid": os.getpid(), "time": time.time_ns()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,13 +66,13 @@ class RunDirectory(NamedTuple):
 
     @property
     def agent_lock(self) -> Path:
-        """Locked by the agent for as long as it runs."""
-        return self.path / "local" / "agent.lock"
+        """Locked by the agent for as long as it runs: the outbox, which it alone writes."""
+        return self.outbox
 
     @property
     def start_lock(self) -> Path:
         """Locked while an agent is being started, or decides to end."""
-        return self.path / "local" / "start.lock"
+        return self.path / "local"
 
     @property
     def status(self) -> Path:
@@ -112,9 +113,13 @@ def create(settings: Settings) -> RunDirectory:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file in one step; a reader sees the old content or the new."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_bytes(content)
-    fresh.replace(path)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # a pid is not unique: containers count from 1
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def disk_usage(path: Path) -> int:

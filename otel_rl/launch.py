@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import subprocess
 import sys
@@ -14,11 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.journal import Position
+from otel_rl.locks import is_held, locked
 from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from otel_rl.directory import RunDirectory
 
 _POLL_S = 0.01
@@ -36,6 +34,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
         prometheus: Where it can be scraped.
         error: Why it could not start.
         finished: For each journal that was read to its end: where in the outbox its last item is.
+        given_up: For each journal whose process is held for dead: how far it was read.
         delivered: For each destination: how far in the outbox it has got.
         failures: For each destination: how often it failed.
         last_error: For each destination: what it said last.
@@ -47,6 +46,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     prometheus: str | None = None
     error: str = ""
     finished: dict[str, Position] = {}
+    given_up: dict[str, Position] = {}
     delivered: dict[str, Position] = {}
     failures: dict[str, int] = {}
     last_error: dict[str, str] = {}
@@ -71,30 +71,9 @@ def incomplete(status: AgentStatus) -> str:
     return "\n".join(said)
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the file, waiting for it."""
-    fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
 def agent_is_alive(directory: RunDirectory) -> bool:
     """Tell whether an agent holds its lock; the kernel releases it with the process, however that ends."""
-    try:
-        fd = os.open(directory.agent_lock, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return is_held(directory.agent_lock)
 
 
 def _environment() -> dict[str, str]:
@@ -146,8 +125,8 @@ def end_agents(timeout: float) -> None:
             child.wait(max(0.0, deadline - time.monotonic()))
 
 
-def wait_until_delivered(directory: RunDirectory, journal: str, timeout: float) -> Position | None:
-    """Wait until every destination has what `journal` holds; return where in the outbox that ends.
+def wait_until_delivered(directory: RunDirectory, journal: str, end: Position, timeout: float) -> Position | None:
+    """Wait until every destination has what `journal` holds up to `end`; return where in the outbox that ends.
 
     `None` says that it did not come true in time.
     """
@@ -155,7 +134,8 @@ def wait_until_delivered(directory: RunDirectory, journal: str, timeout: float) 
     while True:
         status = read_status(directory)
         last = status.finished.get(journal)
-        if last is not None and all(reached >= last for reached in status.delivered.values()):
+        is_read = status.given_up.get(journal, end) >= end  # else it was held for dead, and more has come
+        if last is not None and is_read and all(reached >= last for reached in status.delivered.values()):
             return last
         if time.monotonic() >= deadline:
             return None

@@ -29,7 +29,13 @@ class Lost(Record, tag=100):
     time: int
 
 
-_KINDS: dict[str, type[Record]] = {kind.__name__.lower(): kind for kind in (*get_args(AnyRecord), Lost)}
+class Revived(Record, tag=101):
+    """The process was held for dead, and goes on; likewise the word of the agent on its machine."""
+
+    time: int
+
+
+_KINDS: dict[str, type[Record]] = {kind.__name__.lower(): kind for kind in (*get_args(AnyRecord), Lost, Revived)}
 
 
 def to_event(record: Record) -> tuple[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from otel_rl import directory as directories
 from otel_rl import export, head, launch, otel_environment, plugins, semconv
 from otel_rl.claim import claim_journal, claim_role, label
 from otel_rl.directory import Manifest, RunDirectory
-from otel_rl.journal import Writer
+from otel_rl.journal import START, Writer
 from otel_rl.launcher import NODE_VARIABLES, is_of_this_machine
 from otel_rl.log_scalar import adapted
 from otel_rl.memory import PAGE_SIZE
@@ -61,12 +61,13 @@ class Session:
             directories.write_atomically(place, msgspec.json.format(msgspec.json.encode(manifest)))
         try:
             self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
+            self._end = START
             self.journal.append(self._started())
             self.prometheus = self._ensure_agent()
             self._relay = self._open_relay(own)
         except (OSError, SettingsError) as error:
-            os.close(self._claim.lock_fd)
             shutil.rmtree(self._claim.path, ignore_errors=True)
+            self._claim.release()
             if isinstance(error, SettingsError):
                 raise
             raise SettingsError(
@@ -90,8 +91,9 @@ class Session:
 
     def close(self) -> None:
         """Close the journal; the agent then knows that this process has ended as it should."""
+        self._end = self.journal.position
         self.journal.close()
-        os.close(self._claim.lock_fd)
+        self._claim.release()
 
     def wait_until_delivered(self, timeout: float) -> bool:
         """Wait until every destination has everything, with a new agent if the old one is gone; false if some is lost.
@@ -101,11 +103,12 @@ class Session:
         if self.settings.agent == "off" and not launch.agent_is_alive(self.directory):
             return False
         deadline = time.monotonic() + timeout
-        end = launch.wait_until_delivered(self.directory, self._claim.path.name, 0)
+        journal = self._claim.path.name
+        end = launch.wait_until_delivered(self.directory, journal, self._end, 0)
         if end is None:
             if not launch.agent_is_alive(self.directory):
                 self._ensure_agent(timeout)
-            end = launch.wait_until_delivered(self.directory, self._claim.path.name, deadline - time.monotonic())
+            end = launch.wait_until_delivered(self.directory, journal, self._end, deadline - time.monotonic())
         if self._relay is not None and not self._relay.finish(end, max(0.0, deadline - time.monotonic())):
             return False
         return end is not None and not launch.read_status(self.directory).lost

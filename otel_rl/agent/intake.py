@@ -15,7 +15,7 @@ from otel_rl.agent.goodput import Goodput
 from otel_rl.agent.rollout_traces import ROLLOUTS
 from otel_rl.agent.state import Journal, OpenStep, Timed, is_remote
 from otel_rl.export import Event, Params
-from otel_rl.record_events import Lost
+from otel_rl.record_events import Lost, Revived
 from otel_rl.records import (
     Configured,
     Consumed,
@@ -117,6 +117,10 @@ class Intake:
 
     def _take_other(self, name: str, journal: Journal, record: Record) -> None:
         match record:
+            case Lost():
+                self._lose(name, journal, record)
+            case Revived():
+                self._revive(name, journal, record)
             case Configured():
                 self.items.append(Params(record.time, record.values))
             case Happened():
@@ -299,6 +303,15 @@ class Intake:
             journal.outcome, journal.error, journal.order = "finished", "", 0
             self._state.ended = None
             self.goodput.resume(name, journal.started, journal.ended_at)
+
+    def _revive(self, name: str, journal: Journal, record: Revived) -> None:
+        """Tell that a process goes on that was held for dead; steps that were closed without it get a late row."""
+        journal.over = False
+        for step in self._state.steps.get(journal.started.attempt, {}).values():
+            if name in step.abandoned:
+                step.abandoned.remove(name)
+        inside = None if journal.moved_on_to < 0 else journal.moved_on_to
+        self._tell(journal, Event(semconv.EVENT_PROCESS_REVIVED, record.time, {}, inside, journal.started.rank))
 
     def _abandon(self, name: str, journal: Journal, time: int, error: tuple[str, str] | None) -> None:
         """End what the process left open; nothing comes from its devices any more."""

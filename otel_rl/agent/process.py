@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl import launch, plugins, semconv
+from otel_rl import plugins, semconv
 from otel_rl.agent import mend, presence, targets
 from otel_rl.agent.follow import Follower, forwarded
 from otel_rl.agent.forensics import write_reports
@@ -33,8 +32,10 @@ from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus
+from otel_rl.locks import Lock, locked
 from otel_rl.outbox import Outbox
 from otel_rl.quarantine import Quarantine
+from otel_rl.record_events import Revived
 from otel_rl.records import encodable_value
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Agent:
             worked = self._try_to_work()
             self._say("ready")
             if not worked and self._may_end():
-                with launch.locked(self._directory.start_lock):  # nobody attaches between this look and the end
+                with locked(self._directory.start_lock):  # nobody attaches between this look and the end
                     if self.stopped.is_set() or self._once or not self._follower.look():
                         return self._end()
             if not worked:
@@ -166,7 +167,11 @@ class Agent:
         found: list[Found] = []
         with guard("reading of journals", str(self._directory.journals)):
             self._follower.look()
+            if self._receiver is not None:
+                self._follower.wake(self._receiver.take_grown())
             found = self._follower.read(_READ_AT_ONCE, now) if not self._unsaved else []
+        for name in {name for name, record in found if isinstance(record, Revived)}:
+            self._finished.pop(name, None)
         steady = time.monotonic_ns()
         items = self._reducer.feed(found, steady)
         if self._receiver is not None and not self._unsaved:
@@ -372,6 +377,7 @@ class Agent:
             state=state,
             prometheus=self._address,
             finished=dict(self._finished) if tell_finished else self._said.finished,
+            given_up=self._follower.given_up,
             delivered=delivered,
             failures={name: one.failures for name, one in said if one.failures},
             last_error={name: encodable_value(one.last_error) for name, one in said if one.last_error},
@@ -416,9 +422,8 @@ def run_agent(path: Path, *, once: bool = False) -> bool:
     (directory.path / "local").resolve().mkdir(parents=True, exist_ok=True)  # a cleaner of temporary files was there
     for place in (directory.journals, directory.outbox, directory.cursors):
         place.mkdir(exist_ok=True)
-    lock_fd = os.open(directory.agent_lock, os.O_CREAT | os.O_RDWR, 0o644)
+    lock = Lock(directory.agent_lock)
     try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             agent = Agent(directory, manifest, once=once)
         except Exception as error:
@@ -429,4 +434,4 @@ def run_agent(path: Path, *, once: bool = False) -> bool:
             signal.signal(signal.SIGTERM, lambda *_: agent.stopped.set())
         return agent.run()
     finally:
-        os.close(lock_fd)
+        lock.release()

@@ -131,6 +131,7 @@ class Receiver:
         self._limit_bytes = limit_bytes
         self._journals: dict[str, RemoteJournal] = {}
         self._lock = threading.Lock()
+        self._grown: set[str] = set()
         self._measured_at: dict[str, int] = {}
         self._waiting: list[_Waiting] = []
         self._taken: list[_Waiting] = []
@@ -162,6 +163,12 @@ class Receiver:
             return response(signal, rejected.count, rejected.reason, self.refusals)
         reason = "metrics of other programs belong to no step of the run"
         return response(signal, data_points(request), reason, self.refusals)
+
+    def take_grown(self) -> set[str]:
+        """Return the journals that got records since the last call."""
+        with self._lock:
+            grown, self._grown = self._grown, set()
+        return grown
 
     def take_items(self) -> list[Item]:
         """Return the spans and measurements that came; who sent them waits until `saved` is called."""
@@ -225,6 +232,7 @@ class Receiver:
                     continue
                 with self._lock:
                     self._of(journal).take(index, record, time.monotonic())
+                    self._grown.add(journal)
         if measured:
             self._wait_for(measured)
         return rejected

@@ -148,7 +148,7 @@ with open("returned", "r+b") as file:
 writer = Writer(pathlib.Path("."), segment_bytes=20_000)
 for number in itertools.count():
     writer.append(Logged(number, 0, {"loss": number / 3}))
-    struct.pack_into("<Q", returned, 0, number + 1)
+    returned[:] = struct.pack("<Q", number + 1)
 """
 
 
