@@ -6,7 +6,6 @@ understood are ignored with a warning, which the specification demands.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from typing import TYPE_CHECKING, Literal
@@ -14,12 +13,13 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from otel_rl.occasional import Occasional
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-logger = logging.getLogger(__name__)
+_warnings = Occasional(logging.getLogger(__name__))
 Signal = Literal["TRACES", "LOGS", "METRICS"]
 PROTOCOLS = ("http/protobuf", "http/json", "grpc")
 _TIMEOUT_S = 10.0
@@ -36,7 +36,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         signal: Which one.
-        protocol: How requests are encoded and sent.
+        protocol: How requests are encoded and sent; "stdout" prints them.
         endpoint: URL of the signal over HTTP, target of the channel over gRPC.
         secure: If true, the connection is encrypted.
         headers: Sent with every request, names in lower case. They hold secrets: never shown.
@@ -240,6 +240,5 @@ def _one_of(name: str, text: str, known: tuple[str, ...]) -> str:
     return known[0]
 
 
-@functools.cache
 def _warn(text: str) -> None:
-    logger.warning(text)
+    _warnings.warn(text)

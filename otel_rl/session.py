@@ -123,7 +123,8 @@ class Session:
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":
             return None
-        show_output = any(spec.name in ("console", "stdout") for spec in self.settings.exporters)
+        printing = any(spec.name in ("console", "stdout") for spec in self.settings.exporters)
+        show_output = printing or otel_environment.prints(os.environ)
         return launch.ensure_agent(self.directory, show_output=show_output, timeout=timeout).prometheus
 
 
@@ -194,6 +195,7 @@ def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
     "prometheus" and "otlp" are there without being named; naming them gives them options, or OTLP its
     default endpoint.
     """
+    otel_environment.warn_of_unused(os.environ)
     here = [spec for spec in settings.exporters if spec.factory is None and not spec.options.get(_ATTACH)]
     named = {spec.name: _without_attach(spec.options) for spec in here}
     readers = dict(otel_environment.metric_readers(os.environ))

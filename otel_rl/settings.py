@@ -7,6 +7,7 @@ standard meaning. A wrong setting raises `SettingsError`, which names the settin
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import sys
@@ -17,11 +18,13 @@ import msgspec
 
 from otel_rl import head
 from otel_rl.launcher import Place, find_place
+from otel_rl.occasional import Occasional
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_warnings = Occasional(logging.getLogger(__name__))
 _FILES = ("otel-rl.toml", "otel-rl.yaml", "otel-rl.yml")
 _CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
 INSTRUMENT_VARIABLE, CAPTURE_VARIABLE = "OTEL_RL_INSTRUMENT", "OTEL_RL_CAPTURE"
@@ -179,15 +182,26 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
 
 
 def _sampler(environ: Mapping[str, str]) -> dict[str, object]:
-    """Return the ratio that OpenTelemetry's own variables ask for; its specification has 1 where none is told."""
-    sampler = environ.get("OTEL_TRACES_SAMPLER", "").removeprefix("parentbased_")
-    if sampler == "traceidratio":
-        text = environ.get("OTEL_TRACES_SAMPLER_ARG", "1")
-        try:
-            return {"trace_ratio": float(text)}
-        except ValueError:
-            raise SettingsError(f"OTEL_TRACES_SAMPLER_ARG={text!r}: expected a ratio such as 0.1") from None
-    return {"trace_ratio": 0.0} if sampler == "always_off" else {}
+    """Return the ratio that OpenTelemetry's own variables ask for; unknown values are ignored with a warning."""
+    name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
+    ratios = {"always_on": 1.0, "always_off": 0.0, "traceidratio": 1.0}  # the last one where no argument is given
+    sampler = name.removeprefix("parentbased_")
+    if sampler not in ratios:
+        if name:
+            known = ", ".join([*ratios, *(f"parentbased_{one}" for one in ratios)])
+            _warnings.warn(f"OTEL_TRACES_SAMPLER={name!r} is unknown and ignored; known are: {known}")
+        return {}
+    text = environ.get("OTEL_TRACES_SAMPLER_ARG", "").strip() if sampler == "traceidratio" else ""
+    if not text:
+        return {"trace_ratio": ratios[sampler]}
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        _warnings.warn(f"OTEL_TRACES_SAMPLER_ARG={text!r} is ignored: expected a ratio such as 0.1")
+        return {"trace_ratio": 1.0}
+    return {"trace_ratio": ratio}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
@@ -326,7 +340,7 @@ def _check_addresses(settings: Settings) -> None:
         try:
             head.parse(settings.head)
         except ValueError as error:
-            raise SettingsError(str(error)) from None
+            raise SettingsError(f"head={settings.head!r}: {error}") from None
     for url in settings.engines:
         if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
             raise SettingsError(f"engines: {url!r} is no URL such as http://node1:8000/metrics")

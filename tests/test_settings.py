@@ -259,7 +259,6 @@ def test_missing_file() -> None:
         ({"head": "node0"}, {}, ["head='node0'", "host:port"]),
         ({"engines": ["node0:8000"]}, {}, ["'node0:8000' is no URL", "http://node1:8000/metrics"]),
         ({"trace_ratio": 2}, {}, ["trace_ratio=2.0", "between 0 and 1"]),
-        ({}, {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "x"}, ["'x'", "a ratio such as 0.1"]),
         ({"memory_peaks": "always"}, {}, ["memory_peaks=", "always"]),
         ({"collection_interval": 0}, {}, ["collection_interval=0.0", "above 0"]),
         ({"log_window": "median"}, {}, ["log_window=", "median"]),

@@ -10,11 +10,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event as SdkEvent
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util import BoundedList
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
@@ -29,12 +31,14 @@ from opentelemetry.trace import (
 
 from otel_rl import semconv
 from otel_rl.export import Ended, Event, Machine, Params, Recorded, Row, Span, Table
+from otel_rl.otel_environment import batch_size, limits
 from otel_rl.otlp_connection import connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from otel_rl.export import Cell, Item, RunInfo
+    from otel_rl.otel_environment import Limits
     from otel_rl.otlp_connection import Connection
     from otel_rl_exporters.otlp_sender import Sender
 
@@ -49,10 +53,9 @@ class OtlpTraces:
     batch_size = 512
 
     def __init__(self, run: RunInfo) -> None:
-        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-
         self._resource = Resource.create(dict(run.resource))
-        self._sender = sender(connection(os.environ, "TRACES"), encode_spans)
+        self._limits = limits(os.environ)
+        self._sender = sender(connection(os.environ, "TRACES"))
 
     @staticmethod
     def check() -> None:
@@ -66,8 +69,7 @@ class OtlpTraces:
             Refused: The collector did not take some of them.
             NotNow: It cannot take them yet.
         """
-        spans = [(n, _readable_span(item, self._resource)) for n, item in enumerate(items) if isinstance(item, Span)]
-        self._sender.send(spans, len(items))
+        self._sender.send(readable_spans(items, self._resource, self._limits), len(items))
 
     def shutdown(self) -> None:
         """Close the connection."""
@@ -85,10 +87,9 @@ class OtlpLogs:
     batch_size = 512
 
     def __init__(self, run: RunInfo) -> None:
-        from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
-
         self._resource = Resource.create(dict(run.resource))
-        self._sender = sender(connection(os.environ, "LOGS"), encode_logs)
+        self._limits = limits(os.environ)
+        self._sender = sender(connection(os.environ, "LOGS"))
 
     @staticmethod
     def check() -> None:
@@ -102,12 +103,7 @@ class OtlpLogs:
             Refused: The collector did not take some of them.
             NotNow: It cannot take them yet.
         """
-        records = [
-            (n, ReadableLogRecord(log_record(item), self._resource, _SCOPE))
-            for n, item in enumerate(items)
-            if not isinstance(item, Span | Machine | Recorded | Ended)
-        ]
-        self._sender.send(records, len(items))
+        self._sender.send(readable_records(items, self._resource, self._limits), len(items))
 
     def shutdown(self) -> None:
         """Close the connection."""
@@ -154,29 +150,67 @@ class OtlpReader:
         """Do nothing: the SDK shuts the reader down."""
 
 
-def sender(where: Connection, encode: Callable[[Sequence[Any]], Any]) -> Sender:
-    """Return what sends to an address; the agent alone loads what it needs."""
+def sender(where: Connection) -> Sender:
+    """Return what sends spans or events to an address; the agent alone loads what it needs."""
+    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
     from otel_rl_exporters.otlp_sender import Sender
     from otel_rl_exporters.otlp_transport import transport
 
-    return Sender(transport(where), encode)
+    encode: Callable[[Sequence[Any]], Any] = encode_spans if where.signal == "TRACES" else encode_logs
+    return Sender(transport(where), encode, batch_size(os.environ, where.signal))
 
 
-def _readable_span(span: Span, resource: Resource) -> ReadableSpan:
+def readable_spans(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableSpan]]:
+    """Return the spans among `items` as the SDK has them, each with its place."""
+    return [(n, _readable_span(item, resource, most)) for n, item in enumerate(items) if isinstance(item, Span)]
+
+
+def readable_records(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableLogRecord]]:
+    """Return what is an event among `items` as the SDK has it, each with its place."""
+    records = [
+        (n, log_record(item)) for n, item in enumerate(items) if not isinstance(item, Span | Machine | Recorded | Ended)
+    ]
+    for _, record in records:
+        record.attributes = _bounded(record.attributes or {}, most.record_attributes, most.record_text)
+    return [(n, ReadableLogRecord(record, resource, _SCOPE)) for n, record in records]
+
+
+def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan:
+    def within(attributes: dict[str, Any], count: int | None) -> Any:
+        return _bounded(attributes, count, most.span_text)
+
     return ReadableSpan(
         name=span.name,
         context=_context(span.trace_id, span.span_id),
         parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
         resource=resource,
-        attributes=span.attributes,
-        events=[SdkEvent(e.name, e.attributes, e.time_unix_nano) for e in span.events],
-        links=[Link(_context(link.trace_id, link.span_id), link.attributes) for link in span.links],
+        attributes=within(span.attributes, most.span_attributes),
+        events=BoundedList.from_seq(
+            most.events,
+            [SdkEvent(e.name, within(e.attributes, most.event_attributes), e.time_unix_nano) for e in span.events],
+        ),
+        links=BoundedList.from_seq(
+            most.links,
+            [
+                Link(_context(link.trace_id, link.span_id), within(link.attributes, most.link_attributes))
+                for link in span.links
+            ],
+        ),
         kind=SpanKind(span.kind),
         status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
         start_time=span.start_unix_nano,
         end_time=span.end_unix_nano,
         instrumentation_scope=_SCOPE,
     )
+
+
+def _bounded(attributes: Any, count: int | None, text: int | None) -> Any:
+    """Return the attributes within limits, in what counts those that are left out; themselves if all are within."""
+    if text is None and (count is None or len(attributes) <= count):
+        return attributes
+    return BoundedAttributes(count, attributes, immutable=True, max_value_len=text)
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:

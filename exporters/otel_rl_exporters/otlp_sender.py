@@ -27,11 +27,13 @@ class Sender:
     Args:
         transport: Where they are sent.
         encode: Makes a request of records.
+        most: How many records a request has at most.
     """
 
-    def __init__(self, transport: Transport, encode: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(self, transport: Transport, encode: Callable[[Sequence[Any]], Any], most: int = 1 << 30) -> None:
         self._transport = transport
         self._encode = encode
+        self._most = most
         self._largest = _LARGEST_REQUEST
         self._hints = Occasional(logger)
 
@@ -75,6 +77,8 @@ class Sender:
 
     def _offer(self, part: Sequence[tuple[int, Any]]) -> Answer | None:
         """Return what came of a request with these records; `None` if it should be two."""
+        if len(part) > self._most:
+            return None
         try:
             request = self._encode([record for _, record in part])
         except Exception as error:

@@ -79,6 +79,8 @@ def transport(connection: Connection) -> Transport:
     """Return the transport that a connection asks for."""
     if connection.protocol == "grpc":
         return GrpcTransport(connection)
+    if connection.protocol == "stdout":
+        return StdoutTransport()
     return HttpTransport(connection)
 
 
@@ -143,11 +145,7 @@ class HttpTransport:
         self._session.close()
 
     def _encode(self, request: Message) -> bytes:
-        if not self._json:
-            return request.SerializeToString()
-        fields = json_format.MessageToDict(request, use_integers_for_enums=True)
-        _hexadecimal_ids(fields)
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return _json(request).encode() if self._json else request.SerializeToString()
 
     def _later(self, text: str, error_type: str) -> Answer:
         return Answer("later", f"{self._connection.address}: {text}", error_type)
@@ -237,6 +235,18 @@ class GrpcTransport:
         if code in _RETRIED_CODES or (code == "RESOURCE_EXHAUSTED" and asked is not None):
             return Answer("later", message, code, retry_after=asked)
         return Answer("never", message + _hint(self._connection, refused=code == "UNIMPLEMENTED"), code)
+
+
+class StdoutTransport:
+    """OTLP in JSON, a request per line, on standard output."""
+
+    def send(self, request: Message) -> Answer:
+        """Print it."""
+        print(_json(request), flush=True)  # noqa: T201 - it is what was asked for
+        return Answer("taken")
+
+    def close(self) -> None:
+        """Leave standard output to the others who use it."""
 
 
 def clean(text: str) -> str:
@@ -342,6 +352,12 @@ def _content(path: str) -> bytes | None:
         return None
     with open(path, "rb") as file:  # noqa: PTH123 - the path is the user's text
         return file.read()
+
+
+def _json(request: Message) -> str:
+    fields = json_format.MessageToDict(request, use_integers_for_enums=True)
+    _hexadecimal_ids(fields)
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def _hexadecimal_ids(node: Any) -> None:

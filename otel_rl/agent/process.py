@@ -33,6 +33,7 @@ from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus
 from otel_rl.locks import Lock, locked
+from otel_rl.otel_environment import log_level
 from otel_rl.outbox import Outbox
 from otel_rl.quarantine import Quarantine
 from otel_rl.record_events import Revived
@@ -391,7 +392,7 @@ class Agent:
 
 def log_to_stderr() -> None:
     """Log to standard error; the SDK's exporters are kept quiet, since a destination says itself what fails."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=log_level(os.environ), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
 
 

@@ -74,6 +74,13 @@ class Misbehaving:
     Args:
         answers: What it says to the first requests; the others it takes.
         most: How many records a request may have; more is 413.
+
+    Attributes:
+        requests: Those for log events.
+        taken: The steps of the rows that it took.
+        endpoint: Its URL.
+        others: The headers of the last request for each other signal.
+        slow: Seconds until it answers those.
     """
 
     def __init__(self, answers: list[Say], most: int = 1 << 30) -> None:
@@ -81,8 +88,15 @@ class Misbehaving:
         self.requests: list[Request] = []
         self.taken: list[int] = []
         self.endpoint = ""
+        self.others: dict[str, dict[str, str]] = {}
+        self.slow = 0.0
         self._most = most
         self._lock = threading.Lock()
+
+    def hear(self, signal: str, headers: dict[str, str]) -> None:
+        """Take a request for another signal than log events."""
+        self.others[signal] = headers
+        time.sleep(self.slow)
 
     def answer(self, request: ExportLogsServiceRequest, headers: dict[str, str]) -> Say:
         """Return what to say to a request."""
@@ -126,6 +140,8 @@ def _http(behavior: Misbehaving, tls: Path | None, *, mutual: bool) -> Iterator[
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             if self.path != "/v1/logs":
+                signal = self.path.rpartition("/")[2].upper()
+                behavior.hear(signal, {name.lower(): value for name, value in self.headers.items()})
                 self._send(404 if self.path == "/v1/nowhere" else 200, b"", {})
                 return
             request = ExportLogsServiceRequest()
@@ -205,8 +221,16 @@ def _grpc(behavior: Misbehaving, tls: Path | None, *, mutual: bool) -> Iterator[
     handler = grpc.unary_unary_rpc_method_handler(
         export, ExportLogsServiceRequest.FromString, ExportLogsServiceResponse.SerializeToString
     )
-    anything = grpc.unary_unary_rpc_method_handler(lambda *_: b"")
-    for service, method in (("logs.v1.Logs", handler), ("trace.v1.Trace", anything), ("metrics.v1.Metrics", anything)):
+
+    def other(signal: str) -> Any:
+        def hear(_: bytes, context: Any) -> bytes:
+            behavior.hear(signal, dict(context.invocation_metadata()))
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(hear)
+
+    methods = {"logs.v1.Logs": handler, "trace.v1.Trace": other("TRACES"), "metrics.v1.Metrics": other("METRICS")}
+    for service, method in methods.items():
         name = f"opentelemetry.proto.collector.{service}Service"
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {"Export": method}),))
     if tls is None:
