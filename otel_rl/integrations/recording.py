@@ -1,35 +1,181 @@
-"""The run that a framework's logger records into: the one there is, or one of its own."""
+"""The run that a framework's logger records into: the one there is, or one of its own.
+
+A script may train several times: SFT, then DPO, then SFT. Each training counts its steps from the beginning, so each
+gets series of its own, in one of two ways, and one warning says which:
+
+* Without a run of the script's own, each training is a run: `ID`, then `ID-2`, `ID-3` in the order of the trainings.
+* Inside a run of the script's own, all trainings are in that run. Names of the second one begin with `2/`, of the
+  third one with `3/`, and its steps go on after the last step so far.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import operator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 import otel_rl
+from otel_rl import settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from otel_rl.run import Run
+    from otel_rl.spans import NoSpan, StepSpan
 
 logger = logging.getLogger(__name__)
+Place = tuple[str, str, str]
+_trainings: dict[Place, int] = {}
+"""Trainings of each run in this process, by directory, project and id."""
 
 
 class Recording:
     """Borrows the run that is being recorded, or begins one that ends with the logger.
 
     Args:
+        continues: If true, this is the training before, which goes on from a checkpoint, rather than another one.
         options: What `otel_rl.init` takes; without effect where there is a run already.
 
     Raises:
         SettingsError: A run had to be begun, and a setting is wrong.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, continues: bool = False, **options: Any) -> None:
         found = otel_rl.current()
         self._own = found is None
-        if found is not None:
+        if found is None:
+            self.run: Run = otel_rl.init(**_of_training(options, continues=continues))
+        else:
             logger.info("recording into run %s; the logger's own settings of destinations have no effect", found.id)
-        self.run: Run = otel_rl.init(**options) if found is None else found
+            self.run = _borrowed(found, continues=continues)
+        self._recorded = otel_rl.current() or self.run
+        _open.add(self)
+
+    def is_of(self, run: Run) -> bool:
+        """Tell whether it records into this run."""
+        return self._recorded is run
+
+    def abandon(self) -> None:
+        """Take note that the training ended with an exception, which may be caught; the run goes on."""
+        _open.discard(self)
 
     def finish(self, timeout: float = 30.0) -> bool:
         """End a run of our own and wait for its destinations; whoever began another one ends it."""
+        _open.discard(self)
         return self.run.finish(timeout) if self._own else True
+
+
+_open: WeakSet[Recording] = WeakSet()
+
+
+class LaterTraining:
+    """A run as a later training inside of it records: with a prefix before names, and steps after those before.
+
+    Args:
+        run: The run.
+        number: Which training it is, from 2.
+    """
+
+    def __init__(self, run: Run, number: int) -> None:
+        self._run = run
+        self._prefix = f"{number}/"
+        self._first = 1 + max(run._last_begun, -1 if run._last_step is None else run._last_step)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+    def step(self, number: int, /, **attributes: object) -> StepSpan | NoSpan:
+        """Return a context manager for a step."""
+        return self._run.step(self._number(number), **attributes)  # type: ignore[arg-type] # which it refuses
+
+    def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
+        """Record the values of metrics."""
+        named = {f"{self._prefix}{name}": value for name, value in dict(values).items()}
+        self._run.log(named, step=self._number(step), weight=weight)
+
+    def table(self, name: str, data: object, *, step: int | None = None) -> None:
+        """Record a table."""
+        self._run.table(f"{self._prefix}{name}", data, step=self._number(step))
+
+    def samples(
+        self,
+        prompts: Sequence[str],
+        completions: Sequence[object],
+        *,
+        step: int | None = None,
+        name: str = "completions",
+        **columns: object,
+    ) -> None:
+        """Record what was generated for which prompt."""
+        named = f"{self._prefix}{name}"
+        self._run.samples(prompts, completions, step=self._number(step), name=named, **columns)
+
+    def trained(
+        self, tickets: Iterable[Mapping[str, Any]], *, policy_version: int | None = None, step: int | None = None
+    ) -> None:
+        """Record that the step trains on these trajectories."""
+        self._run.trained(tickets, policy_version=policy_version, step=self._number(step))
+
+    def dropped(
+        self,
+        tickets: Iterable[Mapping[str, Any]],
+        *,
+        reason: str,
+        policy_version: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Record that these trajectories are not trained on."""
+        self._run.dropped(tickets, reason=reason, policy_version=policy_version, step=self._number(step))
+
+    def queue(self, name: str, *, depth: float, waited: float = 0.0, step: int | None = None) -> None:
+        """Record how much is in a queue."""
+        self._run.queue(f"{self._prefix}{name}", depth=depth, waited=waited, step=self._number(step))
+
+    def _number(self, step: int | None) -> int | None:
+        try:
+            return None if step is None else self._first + operator.index(step)
+        except TypeError:
+            return step  # which the run refuses
+
+
+def _of_training(options: dict[str, Any], *, continues: bool) -> dict[str, Any]:
+    """Return the options of the run of a training: those that were given, or with an id and a name of its own."""
+    chosen = settings.load({name: value for name, value in options.items() if name != "config"})
+    place = str(Path(chosen.dir).absolute()), chosen.project, chosen.id
+    number = _next(place, continues=continues)
+    if number == 1:
+        return options
+    run_id = f"{chosen.id}-{number}"
+    if not continues:
+        logger.warning(
+            "run %s has a training of this process already, and steps begin again; training %d is recorded as run %s",
+            chosen.id,
+            number,
+            run_id,
+        )
+    return options | {"id": run_id, "name": f"{chosen.name}-{number}"}
+
+
+def _borrowed(run: Run, *, continues: bool) -> Run:
+    """Return the run as a training in it records: as it is, for the first one and all that are open with it."""
+    place = str(run.dir.parent.parent), run.dir.parent.name, run.id
+    if run.open_step is not None or any(one.is_of(run) for one in _open):
+        return run
+    number = _next(place, continues=continues)
+    if number == 1:
+        return run
+    if not continues:
+        logger.warning(
+            "run %s has a training already, and steps begin again; names of training %d begin with '%d/', and its "
+            "steps go on after the last one",
+            *(run.id, number, number),
+        )
+    return cast("Run", LaterTraining(run, number))
+
+
+def _next(place: Place, *, continues: bool) -> int:
+    known = _trainings.get(place, 0)
+    _trainings[place] = number = max(1, known if continues else known + 1)
+    return number

@@ -27,7 +27,7 @@ def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Se
         function(*args, **kwargs)
         with harmless("Tracking"):
             told = dict(zip(arguments, args, strict=False)) | kwargs
-            place = {"project": str(told["project_name"]), "name": str(told["experiment_name"])}
+            place: dict[str, Any] = {"project": str(told["project_name"]), "name": str(told["experiment_name"])}
             recording = recordings[id(tracking)] = Recording(**place, dialect=dialect)
             if told.get("config"):
                 recording.run.params(told["config"])

@@ -8,7 +8,8 @@ One line:
 or none: `otel-rl run -- python train.py`. It records into the run that there is, or begins one, which the variables
 `OTEL_RL_*` configure. What the trainer logs is recorded under the names that trackers get (`train/reward`, `eval/loss`)
 at the trainer's own steps, which count from 1; arguments are hyper-parameters. A step lasts until the next one begins,
-so evaluations and checkpoints are in it. Phases are what TRL profiles (`_generate`, each reward function,
+so evaluations and checkpoints are in it. A second training in one script gets series of its own, as
+`otel_rl.integrations.recording` says. Phases are what TRL profiles (`_generate`, each reward function,
 `_get_per_token_logps_and_entropies`, `compute_loss`, `sync_weights`; reward functions are parts of
 `_calculate_rewards`), and `training_step`, `backward`,
 `clip_grad_norm`, `optimizer_step`, `get_batch_samples`, `log`, `evaluate`, `save_checkpoint`.
@@ -70,6 +71,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
     def __init__(self, **options: Any) -> None:
         self._options = options
         self._recording: Recording | None = None
+        self._has_trained = False
         self._step: StepSpan | NoSpan | None = None
         self._optimizer: Phase | NoSpan | None = None
         self._tokens = 0
@@ -78,8 +80,13 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
         """Do nothing: the trainer may never train."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin to record, or borrow the run that there is."""
-        self._recording = Recording(**{"dialect": "trl", **self._options})
+        """Begin to record, or borrow the run that there is.
+
+        The same trainer goes on where it has steps behind it; everything else is a training of its own.
+        """
+        continues = self._has_trained and state.global_step > 0
+        self._recording = Recording(continues=continues, **{"dialect": "trl", **self._options})
+        self._has_trained = True
         self._recording.run.params(args.to_dict())
         self._tokens = _tokens_seen(state)
 
@@ -133,6 +140,8 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
         """End the step with what went wrong in it."""
         with harmless("step"):
             self._end_step(error)
+            if self._recording is not None:
+                self._recording.abandon()
 
     def _end_step(self, error: BaseException | None = None) -> None:
         step, self._step = self._step, None

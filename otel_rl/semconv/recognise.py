@@ -70,6 +70,9 @@ class Vocabulary:
             return reading
 
     def _reading(self, name: str) -> Reading | None:
+        number, _, rest = name.partition("/")
+        if number.isdecimal() and (reading := self._reading(rest)) is not None:  # of a later training in the same run
+            return reading
         registered = registry.metrics().get(name)
         if registered is not None and registered.instrument == "gauge":  # a trainer may use the registry's names
             return Reading(name, reduce=registered.reduce)
