@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,8 @@ class MemoryReader:
 
     def __init__(self) -> None:
         path = Path("/proc/self/statm")
-        self._fd = os.open(path, os.O_RDONLY) if path.exists() else -1
+        self._file = FileIO(path) if path.exists() else None
+        self._fd = -1 if self._file is None else self._file.fileno()
         self._last = b""
         self._last_at = 0
 
@@ -48,9 +50,9 @@ class MemoryReader:
 
     def close(self) -> None:
         """Release the file descriptor."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
+        if self._file is not None:
+            self._file.close()  # closes it once, however often this is called
 
 
 @lru_cache(maxsize=256)  # the end of one phase is mostly the start of the next

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_rl.texts import text_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Plain = bool | int | float | str | None
 
 REDACTED = "[redacted]"
 _LONGEST_TEXT = 2000
+_DEEPEST = 50
 _NO_LISTS = (str, bytes, bytearray, memoryview, range)
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 _SECRET = re.compile(  # a token is a secret or a piece of text: what stands before it tells which
@@ -26,34 +29,37 @@ _SECRET = re.compile(  # a token is a secret or a piece of text: what stands bef
 )
 
 
-def flatten(config: object) -> dict[str, Plain]:
+def flatten(config: object, refuse: Callable[[str, str], None] = lambda _, __: None) -> dict[str, Plain]:
     """Return `config` flat, nested names joined with `.`, list items by their index.
 
     Mappings, dataclasses, structs, pydantic models and objects with `to_dict` are looked into; what is no plain value
-    becomes its text. A value whose name says that it is a secret is replaced by "[redacted]".
+    becomes its text. A value whose name says that it is a secret is replaced by "[redacted]". What cannot be read, or
+    contains itself, is given to `refuse` with a reason and a text.
     """
-    return dict(_flat("", config))
+    return dict(_flat("", config, refuse, ()))
 
 
-def _flat(name: str, value: object) -> Iterator[tuple[str, Plain]]:
+def _flat(
+    name: str, value: object, refuse: Callable[[str, str], None], above: tuple[int, ...]
+) -> Iterator[tuple[str, Plain]]:
     if _is_secret(name.rpartition(".")[2]):
         yield name, REDACTED
         return
-    nested = _nested(value)
-    if nested is not None:
-        for key, item in nested.items():
-            yield from _flat(f"{name}.{key}" if name else str(key), item)
+    try:
+        nested = _nested(value)
+        if nested is not None and (id(value) in above or len(above) > _DEEPEST):
+            raise ValueError("it contains itself, or too many levels")
+        items = None if nested is None else [(text_of(key), item) for key, item in nested.items()]
+    except Exception as error:  # what a foreign object's fields may raise is not known
+        refuse("params", f"params: {name or type(value).__name__}: {text_of(error)}")
+        return
+    if items is not None:
+        for key, item in items:
+            yield from _flat(f"{name}.{key}" if name else key, item, refuse, (*above, id(value)))
     elif value is None or type(value) in (bool, int, float, str):
         yield name, value[:_LONGEST_TEXT] if isinstance(value, str) else value  # type: ignore[misc]
     else:
-        yield name, _text(value)
-
-
-def _text(value: object) -> str:
-    try:
-        return str(value)[:_LONGEST_TEXT]
-    except Exception:  # an object whose own text cannot be had
-        return type(value).__name__
+        yield name, text_of(value)[:_LONGEST_TEXT]
 
 
 def _is_secret(key: str) -> bool:

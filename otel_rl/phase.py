@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from typing import TYPE_CHECKING
 
 from opentelemetry import context, trace
 
 from otel_rl.records import SpanEnded, SpanStarted
-from otel_rl.spans import JournaledSpan
+from otel_rl.spans import JournaledSpan, surroundings
+from otel_rl.texts import text_of
+from otel_rl.with_blocks import entered_in
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanKind
@@ -29,7 +31,10 @@ class Phase(JournaledSpan):
     """
 
     kind: SpanKind | None = None
+    scope: tuple[str, str] | None = None  # name and version of a third party's tracer
+    begins_on_entry = True
     in_phase = ""  # the phase that it is a part of
+    _depth = 1  # frames from `__enter__` here to the one that enters
     _step: int | None = None
     _device_start: DeviceEvent | None = None
 
@@ -52,17 +57,20 @@ class Phase(JournaledSpan):
 
     def part(self, name: str, /, **attributes: object) -> Phase:
         """Return a context manager for a part of this phase, such as `reload_nccl`."""
-        part = Phase(self._recorder, str(name), attributes)
+        part = Phase(self._recorder, text_of(name), attributes)
         part.in_phase = self.phase
         return part
 
     def begin(self, parent: trace.Span | None = None, start_time: int | None = None) -> Self:
         """Start the span under `parent`, or under what is current: a span, else the open step."""
-        self._begin(_current_span() if parent is None else parent, start_time or time.time_ns())
+        self._begin(_current_span() if parent is None else parent, start_time)
         return self
 
-    def _begin(self, parent: trace.Span, now: int) -> None:
+    def _begin(self, parent: trace.Span, start_time: int | None = None) -> None:
         recorder = self._recorder
+        clock = recorder.clock
+        self._anchor = clock.anchor
+        self._began = now = self._anchor + clock.monotonic() if start_time is None else self._moment(start_time)
         step = recorder.open_step
         parent_id, self.trace_id = self._place(parent, step)
         self.span_id = recorder.ids.span_id()
@@ -72,7 +80,7 @@ class Phase(JournaledSpan):
         begun = (self.span_id, parent_id, self.trace_id, self._step, name, now)
         kind = self.kind
         if kind is not None:
-            recorder.write(SpanStarted(*begun, b"", kind.value))
+            recorder.write(SpanStarted(*begun, b"", kind.value, None, "", self.scope))
             return
         devices = recorder.devices
         memory = recorder.memory.recent(now)
@@ -100,26 +108,39 @@ class Phase(JournaledSpan):
         """End the span; a second call does nothing."""
         if self._ended:
             return
-        self._ended = True
         recorder = self._recorder
-        now = end_time or time.time_ns()
+        now = self._anchor + recorder.clock.monotonic() if end_time is None else self._moment(end_time)
+        if now < self._began:  # noqa: PLR1730 - a call costs more
+            now = self._began
         renamed = self._name if self._renamed and not self.in_phase else None
-        if self.kind is not None:
-            recorder.write(SpanEnded(self.span_id, now, b"", *self._told(), renamed))
-            return
         told = self._told()
+        ok, link_attributes = self._is_ok, self._link_attributes
         devices = recorder.devices
-        if devices.found is None:
-            recorder.write(SpanEnded(self.span_id, now, recorder.memory.snapshot(now), *told, renamed))
-            return
-        timed = devices.stop_clock(self._step, self.span_id, self._device_start)
-        memory = recorder.memory.snapshot(now)
-        on_devices = devices.memory(now, used=bool(self.in_phase))
-        recorder.write(SpanEnded(self.span_id, now, memory, *told, renamed, on_devices, timed))
+        memory, on_devices, timed = b"", None, False
+        if self.kind is None and devices.found is None:
+            memory = recorder.memory.snapshot(now)
+        elif self.kind is None:
+            start, self._device_start = self._device_start, None
+            timed = devices.stop_clock(self._step, self.span_id, start)
+            memory = recorder.memory.snapshot(now)
+            on_devices = devices.memory(now, used=bool(self.in_phase))
+        recorder.write(SpanEnded(self.span_id, now, memory, *told, renamed, on_devices, timed, ok, link_attributes))
+        self._ended = True
 
     def __enter__(self) -> Self:
-        here = _current_context()
-        if self.kind is None:
-            self._begin(_current_span(here), time.time_ns())
-        self._token = _attach(_with_span(self, here))
-        return self
+        try:
+            if not self.begins_on_entry:
+                here = _current_context()
+            elif self._recorder.open_step is None:  # what is left behind inside a step, the end of the step removes
+                here = surroundings(self._recorder)
+                self._block = entered_in(sys._getframe(self._depth))
+                self._begin(_current_span(here))
+            else:
+                here = _current_context()
+                self._begin(_current_span(here))
+            self._outer = here
+            self._token = _attach(_with_span(self, here))
+            return self
+        except BaseException as interruption:
+            self.abandon(interruption)
+            raise

@@ -8,17 +8,22 @@ from __future__ import annotations
 import logging
 import operator
 import os
-import time
+import sys
 from typing import TYPE_CHECKING
 
 from otel_rl import exhaustion
 from otel_rl.attributes import clean_attributes
+from otel_rl.clock import Clock
 from otel_rl.devices import Devices
 from otel_rl.ids import RandomIds, parse_traceparent
+from otel_rl.interrupts import let_pass
 from otel_rl.memory import MemoryReader
-from otel_rl.records import Happened, Record, Refusals, encodable
+from otel_rl.records import Happened, Logged, Record, Refusals, encodable
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.sink import SILENCE, ClosedError, Sink
+from otel_rl.spans import settle
+from otel_rl.texts import text_of
+from otel_rl.values import sort, to_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +34,9 @@ logger = logging.getLogger("otel_rl")
 STEPS = 1 << 63
 """There are as many steps."""
 _REPORTED = "_otel_rl_reported"
+_LONGEST_WARNING = 500
+_LOSES_NOTHING = frozenset({"table_limits", "devices", "device_clock", "closed"})
+"""Reasons to refuse that cost nothing of what the trainer gave: stated limits, and measurements of otel-rl's own."""
 
 
 class JournalRecorder:
@@ -46,6 +54,7 @@ class JournalRecorder:
         self.ids = RandomIds()
         self.remote = parse_traceparent(os.environ.get("TRACEPARENT", ""))
         self.memory = MemoryReader()
+        self.clock = Clock()
         self.devices = Devices(self.write, self.refuse, clock=clock, reset_peaks=reset_peaks, history=history)
         self.open_step: StepSpan | None = None
         self._journal = journal
@@ -60,32 +69,49 @@ class JournalRecorder:
             try:
                 self._journal.append(record)
             except (OverflowError, UnicodeEncodeError):
+                if type(record) is Logged:  # an integer beyond 64 bits is a float, or refused alone
+                    record = Logged(record.step, record.time, sort(record.values, self.refuse).scalars, record.weight)
                 self._journal.append(encodable(record))
         except Exception as error:
             self.refuse_error("record", error)
 
     def refuse(self, reason: str, text: str) -> None:
         """Count a call, or a part of it, that cannot be served; log it the 1st, 10th, 100th … time."""
+        let_pass(sys.exc_info()[1])
         count = self._refusals[reason] = self._refusals.get(reason, 0) + 1
-        if str(count).strip("0") == "1":
-            logger.warning("%s (refused %d time%s)", text, count, "" if count == 1 else "s")
         try:
+            if str(count).strip("0") == "1":
+                shown = " ".join(text.split())[:_LONGEST_WARNING]
+                logger.warning("%s (refused %d time%s)", shown, count, "" if count == 1 else "s")
             self._journal.append(Refusals(dict(self._refusals)))
-        except Exception:
-            return  # the journal itself is what fails; the count is in the next record that gets through
+        except Exception as error:
+            let_pass(error)  # else the journal itself is what fails; the count is in the next record that gets through
 
     def refuse_error(self, call: str, error: Exception) -> None:
-        """Count and log an error of ours, or of the journal's disk."""
-        self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {error}")
+        """Count and log an error inside a call, or of the journal's disk."""
+        self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {text_of(error)}")
+
+    @property
+    def _has_lost(self) -> bool:
+        """Whether something that the trainer gave was refused."""
+        return not _LOSES_NOTHING.issuperset(self._refusals)
 
     def begin_step(self, step: StepSpan) -> bool:
         """Take note that the step begins; tell whether it may."""
-        if self.open_step is not None or step.number <= self._last_begun:
+        if step.number <= self._last_begun or self._is_inside_step():
             self.refuse("step", f"step {step.number} is entered again, or inside another")
             return False
-        self.open_step = step
         self._last_begun = self._last_step = step.number
+        self.open_step = step
         return True
+
+    def _is_inside_step(self) -> bool:
+        """Return whether a step is open; one that an interrupt has left open is closed first."""
+        step = self.open_step
+        if step is not None and step.is_abandoned:
+            step.abandon()
+            self.close_step(step)
+        return self.open_step is not None
 
     def close_step(self, step: StepSpan) -> None:
         """Take note that the step has ended."""
@@ -102,7 +128,7 @@ class JournalRecorder:
             place = self._reports.with_name(f"{self._reports.name}.step{step}")
             found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})
             where = (step, span.trace_id, span.span_id)
-            self.write(Happened(EVENT_MEMORY_EXHAUSTED, time.time_ns(), found, *where))
+            self.write(Happened(EVENT_MEMORY_EXHAUSTED, self.clock.now(), found, *where))
         except Exception as failure:
             self.refuse_error("oom", failure)
 
@@ -119,10 +145,19 @@ class JournalRecorder:
 
     def _step_of(self, call: str, step: int | None) -> int | None:
         """Return the step that a call belongs to, and remember it; `None` if there is none."""
-        number = self._last_step if step is None else operator.index(step)
+        number = self._last_step if step is None else int.__index__(operator.index(step))
         if number is None or not 0 <= number < STEPS:
-            self.refuse("step", f"{call}() at step {number}; use `with run.step(n)`, or pass step=n")
+            self.refuse("step", f"{call}() at step {text_of(number)}; use `with run.step(n)`, or pass step=n")
             return None
-        if step is not None and self.open_step is None:
+        if self.open_step is None:
             self._last_step = number
+            settle(self)
         return number
+
+    def _whole(self, call: str, name: str, value: object) -> int | None:
+        """Return a whole number that a call was given, `None` where it is none."""
+        try:
+            return None if value is None else to_whole(value)
+        except Exception as error:
+            self.refuse(call, f"{call}: {name}: {text_of(error)}")
+            return None

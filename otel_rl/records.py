@@ -72,7 +72,10 @@ class StepStarted(Record, tag=1):
 
 
 class StepEnded(Record, tag=2):
-    """The process left a step; `error` is the type and text of the exception that passed."""
+    """The process left a step; `error` is the type and text of the exception that passed.
+
+    If `ok` is true, somebody has set the status to OK. `link_attributes` are those of the links, in their order.
+    """
 
     step: int
     time: int
@@ -82,6 +85,8 @@ class StepEnded(Record, tag=2):
     events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
     links: list[tuple[bytes, int]] | None = None
     devices: list[DeviceMemory] | None = None
+    ok: bool = False
+    link_attributes: list[dict[str, AttributeValue]] | None = None
 
 
 class SpanStarted(Record, tag=3):
@@ -115,7 +120,7 @@ class SpanStarted(Record, tag=3):
 
 
 class SpanEnded(Record, tag=4):
-    """A span ended; `timed` promises a `DeviceTimed` for it."""
+    """A span ended; `timed` promises a `DeviceTimed` for it; the rest is as `StepEnded` has it."""
 
     span_id: int
     time: int
@@ -127,6 +132,8 @@ class SpanEnded(Record, tag=4):
     name: str | None = None
     devices: list[DeviceMemory] | None = None
     timed: bool = False
+    ok: bool = False
+    link_attributes: list[dict[str, AttributeValue]] | None = None
 
 
 class Logged(Record, tag=5):

@@ -7,28 +7,34 @@ After `init`, nothing here raises into the trainer: what cannot be served is cou
 from __future__ import annotations
 
 import logging
+import math
 import operator
 import os
 import sys
+import threading
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 
 from otel_rl import params
 from otel_rl.attributes import clean_attributes
 from otel_rl.carriers import carrier
+from otel_rl.ending import Ending, Interpreter, ending_by
 from otel_rl.ids import step_ids
+from otel_rl.interrupts import let_pass
 from otel_rl.phase import Phase
 from otel_rl.recorder import STEPS, JournalRecorder
 from otel_rl.records import Configured, Finished, Happened, Logged, Sampled, Tabled
 from otel_rl.sink import CLOSED, SILENCE
-from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, StepSpan
+from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, StepSpan, never_raises
+from otel_rl.texts import shown, text_of, type_of
 from otel_rl.tracing import RunTracerProvider
 from otel_rl.trajectories import TRAINED, Rollout, Trajectory, consumed
-from otel_rl.values import is_plain, sort
+from otel_rl.values import is_plain, sort, to_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("otel_rl")
 _ARRIVAL_S = 5.0
+_PATIENCE_S = 30.0
 
 
 class Run(JournalRecorder):
@@ -71,7 +78,12 @@ class Run(JournalRecorder):
         )
         self._session = session
         self._spans = spans
+        self._ending = threading.RLock()  # a signal handler that interrupts `finish` may call it
+        self._finished: Finished | None = None
+        self._is_told = False
         self._delivered: bool | None = None
+        self._interpreter = Interpreter()
+        self._exiting: tuple[Ending, object] | None = None
         self.tracer_provider: trace.TracerProvider = RunTracerProvider(self) if spans else trace.NoOpTracerProvider()
         if provider_is_global:
             trace.set_tracer_provider(self.tracer_provider)
@@ -83,14 +95,14 @@ class Run(JournalRecorder):
         logged, and what is logged inside belongs to the step before.
         """
         try:
-            number = operator.index(number)
-        except TypeError:
-            self.refuse("step", f"step {number!r} is no integer")
+            number = int.__index__(operator.index(number))
+        except Exception:
+            self.refuse("step", f"step {shown(number)} is no integer")
             return NO_SPAN
-        if self.open_step is not None:
-            self.refuse("step", f"step {number} inside step {self.open_step.number}")
-        elif not self._last_begun < number < STEPS:
-            self.refuse("step", f"step {number} after step {self._last_begun}; steps count up from 0")
+        if not self._last_begun < number < STEPS:
+            self.refuse("step", f"step {shown(number)} after step {self._last_begun}; steps count up from 0")
+        elif self._is_inside_step():
+            self.refuse("step", f"step {number} inside step {self.open_step.number}")  # type: ignore[union-attr]
         else:
             return StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
         return NO_SPAN
@@ -103,11 +115,12 @@ class Run(JournalRecorder):
         compiler = getattr(sys.modules.get("torch"), "compiler", None)  # which old versions do not have
         if compiler is not None and getattr(compiler, "is_compiling", bool)():
             return nullcontext(NO_SPAN)  # type: ignore[return-value] # what Dynamo can enter; `as` gives a NoSpan
-        return Phase(self, name if type(name) is str else str(name), attributes) if self._spans else NO_SPAN
+        return Phase(self, name if type(name) is str else text_of(name), attributes) if self._spans else NO_SPAN
 
     def rollout(self, *, policy_version: int | None = None, **attributes: object) -> Rollout:
         """Return a context manager for a batch of trajectories, with a trace of its own."""
-        return Rollout(self, recorded=self._spans, policy_version=policy_version, attributes=attributes)
+        version = self._whole("rollout", "policy_version", policy_version)
+        return Rollout(self, recorded=self._spans, policy_version=version, attributes=attributes)
 
     def trajectory(self, *, policy_version: int | None = None, **attributes: object) -> Trajectory:
         """Return a context manager for one trajectory, with a trace of its own.
@@ -115,7 +128,8 @@ class Run(JournalRecorder):
         Inside, say `generated` and `rewarded`; what `ticket()` returns goes with the data to the trainer, which hands
         it to `trained` or `dropped`.
         """
-        return Trajectory(self, recorded=self._spans, policy_version=policy_version, attributes=attributes)
+        version = self._whole("trajectory", "policy_version", policy_version)
+        return Trajectory(self, recorded=self._spans, policy_version=version, attributes=attributes)
 
     def trained(
         self, tickets: Iterable[Mapping[str, Any]], *, policy_version: int | None = None, step: int | None = None
@@ -138,14 +152,15 @@ class Run(JournalRecorder):
         step: int | None = None,
     ) -> None:
         """Record that these trajectories are not trained on, and why: stale, filtered, aborted, or whatever it is."""
-        self._consume("dropped", tickets, policy_version, step, str(reason))
+        self._consume("dropped", tickets, policy_version, step, text_of(reason))
 
     def queue(self, name: str, *, depth: float, waited: float = 0.0, step: int | None = None) -> None:
         """Record how much is in a queue, and for how many seconds one had to wait for it.
 
         Of several calls in a step, by whatever rank, the depths are averaged and the waits added up.
         """
-        values = {f"queue/{name}/depth@mean": [depth], f"queue/{name}/wait@sum": [waited]}
+        label = text_of(name)
+        values = {f"queue/{label}/depth@mean": [depth], f"queue/{label}/wait@sum": [waited]}
         self.log(values, step=step)
 
     def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
@@ -170,10 +185,13 @@ class Run(JournalRecorder):
             samples = on_device = None
             if not is_plain(values):
                 values, samples, on_device = sort(values, self.refuse)
+            if weight != 1 or type(weight) is not int:
+                weight = self._weight(weight)
+            now = self.clock.anchor + self.clock.monotonic()
             if values:
-                self.write(Logged(number, time.time_ns(), values, weight))  # type: ignore[arg-type] # is_plain, or made so
+                self.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
             if samples:
-                self.write(Sampled(number, time.time_ns(), samples))
+                self.write(Sampled(number, now, samples))
             if on_device:
                 self.devices.take_values(on_device, number, weight)
         except Exception as error:
@@ -201,8 +219,9 @@ class Run(JournalRecorder):
             )
             if found.cut_rows or found.cut_cells:
                 cut = f"{found.cut_rows} rows and {found.cut_cells} texts are beyond the limits"
-                self.refuse("table_limits", f"table {name}: {cut}")
-            self.write(Tabled(number, time.time_ns(), str(name), list(found.columns), found.rows, found.cut_rows))
+                self.refuse("table_limits", f"table {text_of(name)}: {cut}")
+            now = self.clock.now()
+            self.write(Tabled(number, now, text_of(name), list(found.columns), found.rows, found.cut_rows))
         except Exception as error:
             self.refuse_error("table", error)
 
@@ -232,19 +251,20 @@ class Run(JournalRecorder):
     def params(self, values: object) -> None:
         """Record hyper-parameters: a mapping or an object with fields, flattened with `.`, secrets redacted."""
         try:
-            self.write(Configured(time.time_ns(), params.flatten(values)))
+            self.write(Configured(self.clock.now(), params.flatten(values, self.refuse)))
         except Exception as error:
             self.refuse_error("params", error)
 
+    @never_raises
     def event(self, name: str, /, **attributes: object) -> None:
         """Record something that happened once, at the step and in the span that are open."""
         span = trace.get_current_span()
         here = span if isinstance(span, JournaledSpan) else None
         self.write(
             Happened(
-                str(name),
-                time.time_ns(),
-                clean_attributes(attributes),
+                text_of(name),
+                self.clock.now(),
+                clean_attributes(attributes, self.refuse),
                 self._step_now,
                 b"" if here is None else here.trace_id,
                 0 if here is None else here.span_id,
@@ -271,26 +291,17 @@ class Run(JournalRecorder):
     def finish(self, timeout: float = 30.0) -> bool:
         """End the run and wait for the destinations; return whether everything was delivered in time.
 
-        What was not is in the journal: the agent goes on, and the next one delivers the rest.
+        It is false too if steps or values were refused: then not everything is there. What was not delivered is in the
+        journal: the agent goes on, and the next one delivers the rest. Called inside `except` or `finally`, it records
+        that the run failed. A second call, from whatever thread or signal handler, waits for the same result.
         """
-        global _current
-        if self._delivered is not None or self._journal is SILENCE:
-            return bool(self._delivered)
-        if self.open_step is not None:
-            self.open_step.end()
-        self.devices.wait(min(timeout, _ARRIVAL_S))
-        self.write(Finished(time.time_ns()))
-        self._journal = CLOSED
-        if _current is self:
-            _current = None
-        try:
-            self._session.close()
-            self.memory.close()
-            self._delivered = self._session.wait_until_delivered(timeout)
-        except Exception:
-            logger.warning("could not end the run in order; what was recorded is in %s", self.dir, exc_info=True)
-            self._delivered = False
-        return self._delivered
+        return self._finish(timeout, self._interpreter.handled())
+
+    def failed(self, span: JournaledSpan, error: BaseException) -> None:
+        """Report the exception if memory ran out; remember it if it may end the process."""
+        super().failed(span, error)
+        if isinstance(error, SystemExit):
+            self._exiting = ending_by(error), self._place()
 
     def __enter__(self) -> Self:
         return self
@@ -298,7 +309,100 @@ class Run(JournalRecorder):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
-        self.finish()
+        self._finish(_PATIENCE_S, error)
+
+    def _finish_at_exit(self) -> None:
+        """End the run with its process."""
+        error = self._interpreter.handled() or self._interpreter.uncaught()
+        exiting = self._exiting
+        if error is None and exiting is not None and exiting[1] == self._place():  # nothing was recorded since
+            self._finish(0, None, exiting[0])
+        else:
+            self._finish(0, error)
+
+    def _place(self) -> object:
+        """Return how far the journal is; at the exit it shows whether the run went on after an exception."""
+        return getattr(self._journal, "position", None)
+
+    def _finish(self, timeout: float, error: BaseException | None, ending: Ending | None = None) -> bool:
+        if self._journal is SILENCE:
+            return False
+        seconds = self._seconds(timeout)
+        deadline = time.monotonic() + seconds
+        if not self._ending.acquire(timeout=seconds):
+            return bool(self._delivered)
+        try:
+            if self._delivered is None:
+                self._end_record(error, ending_by(error) if ending is None else ending, min(seconds, _ARRIVAL_S))
+                delivered = self._session.wait_until_delivered(max(0.0, deadline - time.monotonic()))
+                self._delivered = delivered and not self._has_lost
+        except Exception as failure:
+            let_pass(failure)
+            what = f"{type_of(failure)}: {text_of(failure)}".replace("\n", " ")
+            logger.warning("could not end the run in order; what was recorded is in %s: %s", self.dir, what)
+            self._delivered = False
+        finally:
+            self._ending.release()
+        return bool(self._delivered)
+
+    def _end_record(self, error: BaseException | None, ending: Ending, arrival_s: float) -> None:
+        """Write the last record and close the journal; each line may come twice, after an interrupt."""
+        global _current
+        if self._finished is None:
+            self._end_spans(error)
+            self.devices.wait(arrival_s)
+            self._finished = Finished(self.clock.now(), *ending)
+        self._journal = CLOSED
+        if not self._is_told:
+            try:
+                self._session.journal.append(self._finished)
+            except Exception as failure:
+                self.refuse_error("record", failure)
+            self._is_told = True
+        if _current is self:
+            _current = None
+        self._session.close()
+        self.memory.close()
+
+    def _end_spans(self, error: BaseException | None) -> None:
+        """End the spans that are current here, and the step, by what ends the run; none is current afterwards."""
+        span, outer = trace.get_current_span(), None
+        while isinstance(span, JournaledSpan):
+            self._end_span(span, error)
+            outer = span.outer
+            span = trace.get_current_span(outer)
+        if outer is not None:
+            context.attach(outer)
+        if self.open_step is not None:
+            self._end_span(self.open_step, error)
+
+    @staticmethod
+    def _end_span(span: JournaledSpan, error: BaseException | None) -> None:
+        if error is not None and span.is_recording() and ending_by(error).outcome != "finished":
+            span.fail(error)
+        span.end()
+
+    def _seconds(self, timeout: object) -> float:
+        """Return a time to wait that was given, 30 s where it is none."""
+        try:
+            seconds = float(timeout)  # type: ignore[arg-type] # what cannot be converted raises
+            if not math.isnan(seconds):
+                return min(max(seconds, 0.0), threading.TIMEOUT_MAX / 2)
+        except Exception as error:
+            let_pass(error)
+        self.refuse("timeout", f"finish(timeout={shown(timeout)}): not a number of seconds")
+        return _PATIENCE_S
+
+    def _weight(self, weight: object) -> int | float:
+        """Return a weight that was given, 1 where it is none."""
+        try:
+            found = to_number(weight)
+            if 0 <= found < math.inf:
+                return found
+            self.refuse("weight", f"log: weight={found}: not a number of samples")
+        except Exception as error:
+            self.refuse("weight", f"log: weight: {text_of(error)}")
+        return 1
 
     def _consume(
         self, call: str, tickets: Iterable[Mapping[str, Any]], version: int | None, step: int | None, outcome: str
@@ -306,7 +410,9 @@ class Run(JournalRecorder):
         try:
             number = self._step_of(call, step)
             if number is not None:
-                for record in consumed(tickets, number, time.time_ns(), version, outcome):
+                known = self._whole(call, "policy_version", version)
+                records = consumed(tickets, number, self.clock.now(), known, outcome, partial(self.refuse, call))
+                for record in records:
                     self.write(record)
         except Exception as error:
             self.refuse_error(call, error)

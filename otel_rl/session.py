@@ -54,25 +54,28 @@ class Session:
             self.settings = settings = msgspec.structs.replace(settings, rank=rank)
         else:
             self._claim = claim_journal(self.directory.journals, label(settings.role, settings.rank))
+        try:
+            self._open(manifest, own)
+        except BaseException as error:  # a Ctrl-C too must not leave the journal held by a process without a run
+            self.give_up()
+            if isinstance(error, OSError):
+                raise SettingsError(
+                    f"dir={settings.dir!r}: no journal can be written in {self._claim.path}: {error}"
+                ) from error
+            raise
+
+    def _open(self, manifest: Manifest, own: Mapping[str, Callable[..., Exporter]]) -> None:
+        settings = self.settings
         self.label = label(settings.role, settings.rank)
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
             place = self.directory.own_manifest if _sends(settings) else self.directory.manifest
             directories.write_atomically(place, msgspec.json.format(msgspec.json.encode(manifest)))
-        try:
-            self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
-            self._end = START
-            self.journal.append(self._started())
-            self.prometheus = self._ensure_agent()
-            self._relay = self._open_relay(own)
-        except (OSError, SettingsError) as error:
-            shutil.rmtree(self._claim.path, ignore_errors=True)
-            self._claim.release()
-            if isinstance(error, SettingsError):
-                raise
-            raise SettingsError(
-                f"dir={settings.dir!r}: no journal can be written in {self._claim.path}: {error}"
-            ) from error
+        self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
+        self._end = START
+        self.journal.append(self._started())
+        self.prometheus = self._ensure_agent()
+        self._relay = self._open_relay(own)
 
     def _started(self) -> Started:
         return Started(
@@ -89,9 +92,18 @@ class Session:
             visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         )
 
+    def give_up(self) -> None:
+        """Leave no trace of a run that did not begin."""
+        shutil.rmtree(self._claim.path, ignore_errors=True)
+        self._claim.release()
+
     def close(self) -> None:
-        """Close the journal; the agent then knows that this process has ended as it should."""
-        self._end = self.journal.position
+        """Close the journal; the agent then knows that this process has ended as it should.
+
+        A second call is harmless.
+        """
+        if self._end == START:
+            self._end = self.journal.position
         self.journal.close()
         self._claim.release()
 

@@ -7,19 +7,24 @@ spans of the records.
 
 from __future__ import annotations
 
-import time
+import operator
+import sys
 import traceback
-from typing import TYPE_CHECKING, Protocol
+from functools import wraps
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
-from otel_rl.attributes import clean_attributes, text_of
+from otel_rl.attributes import clean_attributes
 from otel_rl.records import StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
+from otel_rl.texts import text_of, type_of
+from otel_rl.with_blocks import entered_in, is_left, is_with
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextvars import Token
     from types import TracebackType
 
@@ -27,18 +32,38 @@ if TYPE_CHECKING:
     from opentelemetry.util import types
     from typing_extensions import Self
 
+    from otel_rl.clock import Clock
     from otel_rl.devices import Devices
     from otel_rl.export import AttributeValue
     from otel_rl.ids import RandomIds, SpanIds
     from otel_rl.memory import MemoryReader
     from otel_rl.records import Record
+    from otel_rl.with_blocks import Block
 
     Moments = list[tuple[str, int, dict[str, AttributeValue]]] | None
     Links = list[tuple[bytes, int]] | None
+    LinkAttributes = list[dict[str, AttributeValue]] | None
+
+Method = TypeVar("Method", bound="Callable[..., Any]")
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _LONGEST_STACK = 8192
+_LARGEST_TIME = 1 << 63
 _attach, _detach, _with_span = context.attach, context.detach, trace.set_span_in_context
+_current_context, _current_span = context.get_current, trace.get_current_span
+
+
+def never_raises(method: Method) -> Method:
+    """Let a method of a run, or of one of its spans, count what it cannot serve instead of raising it."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            return getattr(self, "_recorder", self).refuse_error(method.__name__, error)
+
+    return cast("Method", call)
 
 
 class Recorder(Protocol):
@@ -48,6 +73,7 @@ class Recorder(Protocol):
     remote: SpanIds | None  # whose child this process is, if its environment says so
     memory: MemoryReader
     devices: Devices
+    clock: Clock
     open_step: StepSpan | None
 
     def write(self, record: Record) -> None:
@@ -55,6 +81,9 @@ class Recorder(Protocol):
 
     def refuse(self, reason: str, text: str) -> None:
         """Count and log a call that cannot be served."""
+
+    def refuse_error(self, call: str, error: Exception) -> None:
+        """Count and log an error inside a call."""
 
     def begin_step(self, step: StepSpan) -> bool:
         """Take note that the step begins; tell whether it may."""
@@ -67,16 +96,25 @@ class Recorder(Protocol):
 
 
 class JournaledSpan(trace.Span):
-    """What phases, steps and third parties' spans have in common."""
+    """What phases, steps and third parties' spans have in common.
+
+    It is open from its beginning until its end is in the journal, so that an end that was interrupted comes again.
+    """
 
     trace_id = b""  # the id of its trace, as records hold it
     span_id = 0
     _events: Moments = None
     _links: Links = None
+    _link_attributes: LinkAttributes = None
     _error: tuple[str, str] | None = None
-    _ended = False
+    _is_ok = False
+    _ended = True  # until it begins
     _renamed = False
+    _anchor = 0  # of the clock, when it began
+    _began = 0
+    _outer: Context | None = None  # what was current before
     _token: Token[Context] | None = None
+    _block: Block | None = None  # where it was entered, if that is needed
 
     def __init__(self, recorder: Recorder, name: str, attributes: Mapping[str, object] | None = None) -> None:
         self._recorder = recorder
@@ -100,30 +138,44 @@ class JournaledSpan(trace.Span):
         """Set one attribute; it is written when the span ends."""
         self.set_attributes({key: value})
 
+    @never_raises
     def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
         """Set attributes; they are written when the span ends."""
-        self._attributes = {**(self._attributes or {}), **attributes}
+        self._attributes = {**(self._attributes or {}), **self._clean(attributes)}
 
+    @never_raises
     def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
         """Add a moment inside the span."""
+        moment = (text_of(name), self._moment(timestamp), self._clean(attributes))
         self._events = self._events or []
-        self._events.append((name, timestamp or time.time_ns(), clean_attributes(attributes)))
+        self._events.append(moment)
 
+    @never_raises
     def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
         """Refer to another span."""
-        self._links = self._links or []
-        self._links.append((context.trace_id.to_bytes(16, "big"), context.span_id))
+        linked = (context.trace_id.to_bytes(16, "big"), int.from_bytes(context.span_id.to_bytes(8, "big"), "big"))
+        links = self._links or []
+        if told := self._clean(attributes):
+            before = [*(self._link_attributes or ()), *({} for _ in links)]
+            self._link_attributes = [*before[: len(links)], told]
+        self._links = [*links, linked]
 
+    @never_raises
     def update_name(self, name: str) -> None:
         """Give the span another name."""
-        self._name, self._renamed = name, True
+        self._name, self._renamed = text_of(name), True
 
+    @never_raises
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """Set the status; only Error is kept, since unset and OK look the same in a recording."""
-        code = status.status_code if isinstance(status, Status) else status
+        """Set the status as OpenTelemetry specifies it: OK is final, and nobody can unset it."""
+        code = status.status_code if isinstance(status, Status) else StatusCode(status)
         text = status.description if isinstance(status, Status) else description
-        self._error = ("", text or "") if code is StatusCode.ERROR else None
+        if self._is_ok or code is StatusCode.UNSET:
+            return
+        self._is_ok = code is StatusCode.OK
+        self._error = None if self._is_ok else ("", text_of(text or ""))
 
+    @never_raises
     def record_exception(
         self,
         exception: BaseException,
@@ -134,36 +186,102 @@ class JournaledSpan(trace.Span):
         """Add the exception as an event, as OTel's conventions for exceptions say."""
         stack = "".join(traceback.format_exception(exception))
         described = {
-            "exception.type": type(exception).__qualname__,
+            "exception.type": type_of(exception),
             "exception.message": text_of(exception),
             "exception.stacktrace": stack[-_LONGEST_STACK:],
         }
-        self.add_event("exception", {**described, **(attributes or {})}, timestamp)
+        self.add_event("exception", {**described, **self._clean(attributes)}, timestamp)
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the span; a second call does nothing."""
+        raise NotImplementedError
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
         """End the span; the exception that passes, if one does, is recorded and goes on."""
-        if error is not None and not isinstance(error, GeneratorExit):
-            self._fail(error)
+        try:
+            if error is not None and not isinstance(error, GeneratorExit):
+                self.fail(error)
+            self.end()
+            if error is not None:
+                self._recorder.failed(self, error)
+            if self._token is not None:
+                _detach(self._token)
+                self._token = None
+        except BaseException as interruption:
+            self.abandon(interruption)
+            raise
+
+    def fail(self, exception: BaseException) -> None:
+        """Take note that an exception passes through the span."""
+        if not self._is_ok:
+            self._error = (type_of(exception), text_of(exception))
+        self.record_exception(exception)
+
+    def abandon(self, interruption: BaseException | None = None) -> None:
+        """End the span, where its `__enter__` or `__exit__` was interrupted or never came."""
+        if self._error is None and not self._is_ok:
+            told = "it was not ended before the next step began" if interruption is None else text_of(interruption)
+            self._error = ("" if interruption is None else type_of(interruption), told)
         self.end()
-        if error is not None:
-            self._recorder.failed(self, error)
-        if self._token is not None:
-            _detach(self._token)
-            self._token = None
+        span = _current_span()
+        while span is not self and isinstance(span, JournaledSpan):
+            span = _current_span(span._outer)
+        if span is self and self._outer is not None:
+            _attach(self._outer)
+        self._token = None
+
+    @property
+    def outer(self) -> Context | None:
+        """What was current before it was entered."""
+        return self._outer
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the `with` that entered it is over, though its `__exit__` was never run to its end."""
+        return self._block is not None and is_left(self._block)
 
     def _told(self) -> tuple[dict[str, AttributeValue] | None, tuple[str, str] | None, Moments, Links]:
         """Return what the span was told while it was open, in the order of the records' fields."""
-        attributes = clean_attributes(self._attributes) if self._attributes else None
+        attributes = self._clean(self._attributes) if self._attributes else None
         return attributes, self._error, self._events, self._links
 
-    def _fail(self, exception: BaseException) -> None:
-        self._error = (type(exception).__qualname__, text_of(exception))
+    def _clean(self, attributes: Mapping[str, object] | None) -> dict[str, AttributeValue]:
+        return clean_attributes(attributes, self._recorder.refuse)
+
+    def _moment(self, given: int | None) -> int:
+        """Return a time that was given, or that of now; by the clock as it was when the span began."""
+        if given is None:
+            return (self._anchor or self._recorder.clock.anchor) + self._recorder.clock.monotonic()
         try:
-            self.record_exception(exception)
-        except Exception as error:
-            self._recorder.refuse("exception", f"the exception that passed could not be described: {error!r}")
+            moment = operator.index(given)
+        except TypeError:
+            moment = -1
+        if 0 <= moment < _LARGEST_TIME:
+            return int(moment)
+        self._recorder.refuse("time", f"{text_of(given)} is not a time in nanoseconds since the Unix epoch")
+        return self._moment(None)
+
+
+def surroundings(recorder: Recorder) -> Context:
+    """Return the current context, without spans whose `with` is over though nobody has ended them."""
+    span = _current_span()
+    while isinstance(span, JournaledSpan) and span.is_abandoned:
+        span.abandon()
+        after = _current_span()
+        if after is span:
+            break
+        span = after
+    if not isinstance(span, JournaledSpan):
+        settle(recorder)
+    return _current_context()
+
+
+def settle(recorder: Recorder) -> None:
+    """Follow the wall clock where somebody has set it; nothing is being measured now."""
+    if recorder.clock.settle():
+        recorder.devices.silent_until = 0  # it is in the old time
 
 
 class StepSpan(JournaledSpan):
@@ -178,23 +296,42 @@ class StepSpan(JournaledSpan):
         """End the step; a second call does nothing."""
         if self._ended:
             return
-        self._ended = True
         recorder = self._recorder
-        now = end_time or time.time_ns()
+        now = max(self._moment(end_time), self._began)
         memory = recorder.memory.snapshot(now)
-        recorder.write(StepEnded(self.number, now, memory, *self._told(), recorder.devices.memory(now)))
+        on_devices = recorder.devices.memory(now)
+        told = (memory, *self._told(), on_devices, self._is_ok, self._link_attributes)
+        recorder.write(StepEnded(self.number, now, *told))
+        self._ended = True
         recorder.close_step(self)
         recorder.devices.arrived()
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its `with` is over; one that was begun by hand lasts until the next one of its thread begins."""
+        block = self._block
+        by_hand = block is not None and block.thread == get_ident() and not is_with(block)
+        return by_hand or super().is_abandoned
+
     def __enter__(self) -> Self:
-        if self._recorder.begin_step(self):
-            now = time.time_ns()
-            devices = self._recorder.devices
-            devices.arrived()
-            memory = self._recorder.memory.recent(now)
-            self._recorder.write(StepStarted(self.number, now, memory, devices.begin_step(now)))
-            self._token = _attach(_with_span(self))
-        return self
+        recorder = self._recorder
+        try:
+            here = surroundings(recorder)
+            self._block = entered_in(sys._getframe(1))
+            if recorder.begin_step(self):
+                self._anchor = recorder.clock.anchor
+                self._began = now = self._anchor + recorder.clock.monotonic()
+                self._ended = False
+                devices = recorder.devices
+                devices.arrived()
+                recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
+                self._outer = here
+                self._token = _attach(_with_span(self, here))
+            return self
+        except BaseException as interruption:
+            self.abandon(interruption)
+            recorder.close_step(self)
+            raise
 
 
 class NoSpan(trace.NonRecordingSpan):

@@ -76,17 +76,21 @@ def init(
     spans = not sdk_is_disabled(os.environ)
     from otel_rl.session import Session  # what only the start of a run needs
 
-    if chosen.content:
-        pass  # not at the first table, in the midst of a step
-
-    run = Run(Session(chosen), spans=spans, provider_is_global=chosen.set_global, asked_for=given)
-    make_current(run)
-    atexit.register(run.finish, 0)
+    session = None
+    try:
+        session = Session(chosen)
+        run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
+        make_current(run)
+    except BaseException:
+        if session is not None and current() is None:
+            session.give_up()
+        raise
+    atexit.register(run._finish_at_exit)
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
         from multiprocessing import util
 
-        util.Finalize(None, run.finish, args=(0,), exitpriority=100)
+        util.Finalize(None, run._finish_at_exit, exitpriority=100)
     if config is not None:
         run.params(config)
     if chosen.rank == 0 and not chosen.quiet:

@@ -8,7 +8,9 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 from opentelemetry.util._decorator import _agnosticcontextmanager  # the API's own signature asks for it
 
+from otel_rl.attributes import clean_attributes
 from otel_rl.phase import Phase
+from otel_rl.texts import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 class RunTracer(trace.Tracer):
     """A tracer of one instrumentation library."""
 
-    def __init__(self, recorder: Recorder, scope: str) -> None:
+    def __init__(self, recorder: Recorder, scope: tuple[str, str]) -> None:
         self._recorder = recorder
         self._scope = scope
 
@@ -39,10 +41,16 @@ class RunTracer(trace.Tracer):
         set_status_on_exception: bool = True,
     ) -> trace.Span:
         """Start a span under the current one."""
-        span = Phase(self._recorder, name, {"otel.scope.name": self._scope, **(attributes or {})})
-        span.kind = kind
-        for link in links or ():
-            span.add_link(link.context)
+        told = clean_attributes(attributes, self._recorder.refuse)
+        span = Phase(self._recorder, text_of(name), {"otel.scope.name": self._scope[0], **told})
+        span.kind = kind if isinstance(kind, SpanKind) else SpanKind.INTERNAL
+        span.scope = self._scope
+        span.begins_on_entry = False
+        try:
+            for link in links or ():
+                span.add_link(link.context, link.attributes)
+        except Exception as error:  # no links
+            self._recorder.refuse_error("start_span", error)
         return span.begin(None if context is None else trace.get_current_span(context), start_time)
 
     @_agnosticcontextmanager
@@ -77,5 +85,7 @@ class RunTracerProvider(trace.TracerProvider):
         schema_url: str | None = None,
         attributes: types.Attributes = None,
     ) -> trace.Tracer:
-        """Return a tracer; the library's name is kept as an attribute of its spans."""
-        return RunTracer(self._recorder, instrumenting_module_name)
+        """Return a tracer; the library's name and version go with its spans."""
+        return RunTracer(
+            self._recorder, (text_of(instrumenting_module_name), text_of(instrumenting_library_version or ""))
+        )

@@ -10,7 +10,7 @@ import math
 import struct
 from array import array
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
@@ -19,9 +19,12 @@ from otel_rl import semconv
 from otel_rl.ids import SpanIds, format_traceparent, parse_traceparent
 from otel_rl.phase import Phase
 from otel_rl.records import Consumed
+from otel_rl.spans import never_raises
+from otel_rl.texts import text_of
+from otel_rl.values import to_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from typing_extensions import Self
 
@@ -56,6 +59,7 @@ class Rollout(Phase):
     """
 
     kind = SpanKind.INTERNAL
+    _depth = 2
     span_name = semconv.SPAN_ROLLOUT
 
     def __init__(
@@ -63,19 +67,15 @@ class Rollout(Phase):
     ) -> None:
         version = {} if policy_version is None else {semconv.POLICY_VERSION: policy_version}
         super().__init__(recorder, self.span_name, {**version, **attributes})
-        self.policy_version = UNKNOWN if policy_version is None else int(policy_version)
+        self.policy_version = UNKNOWN if policy_version is None else policy_version
         self._recorded = recorded
-        self._ended = not recorded
 
     def _place(self, parent: trace.Span, step: StepSpan | None) -> tuple[int, bytes]:
         """Under nothing: another step may train on it than the one that is open."""
         return 0, self._recorder.ids.trace_id().to_bytes(16, "big")
 
     def __enter__(self) -> Self:
-        if not self._recorded:
-            return self
-        self.begin()
-        return super().__enter__()
+        return super().__enter__() if self._recorded else self
 
 
 class Trajectory(Rollout):
@@ -97,12 +97,15 @@ class Trajectory(Rollout):
         if recorded and isinstance(batch, Rollout):
             self.add_link(batch.get_span_context())
 
+    @never_raises
     def generated(self, tokens: int, policy_version: int | None = None) -> None:
         """Take note that so many tokens were generated; by which version, if it is another one than before."""
+        count = to_whole(tokens)
         if policy_version is not None:
-            self.policy_version = int(policy_version)
-        self._tokens[self.policy_version] = self._tokens.get(self.policy_version, 0) + int(tokens)
+            self.policy_version = to_whole(policy_version)
+        self._tokens[self.policy_version] = self._tokens.get(self.policy_version, 0) + count
 
+    @never_raises
     def rewarded(self, reward: float) -> None:
         """Take note of its reward."""
         self._reward = float(reward)
@@ -131,21 +134,43 @@ class Trajectory(Rollout):
 
 
 def consumed(
-    tickets: Iterable[Mapping[str, Any]], step: int, time: int, policy_version: int | None, outcome: str
+    tickets: Iterable[Mapping[str, Any]],
+    step: int,
+    time: int,
+    policy_version: int | None,
+    outcome: str,
+    refuse: Callable[[str], None],
 ) -> Iterator[Consumed]:
     """Yield the records of what became of trajectories, a thousand in each.
 
-    Raises:
-        TypeError: A ticket is no mapping, or holds something else than numbers.
-        ValueError: It does not hold as many versions as counts of tokens.
+    What is no ticket is given to `refuse` as a text, one by one.
     """
-    version = UNKNOWN if policy_version is None else int(policy_version)
-    left = iter(tickets)
-    while part := list(islice(left, _AT_ONCE)):
-        ids = b"".join(map(_ids, part))
-        rewards = array("d", map(_reward, part)).tobytes()
-        segments = array("q", [number for n, ticket in enumerate(part) for number in _segments(n, ticket)]).tobytes()
-        yield Consumed(step, time, outcome, version, ids, rewards, segments)
+    version = UNKNOWN if policy_version is None else policy_version
+    known = _known(tickets, refuse)
+    while part := list(islice(known, _AT_ONCE)):
+        ids = b"".join(one.ids for one in part)
+        rewards = array("d", [one.reward for one in part]).tobytes()
+        segments = array("q", [number for n, one in enumerate(part) for two in one.segments for number in (n, *two)])
+        yield Consumed(step, time, outcome, version, ids, rewards, segments.tobytes())
+
+
+class _Known(NamedTuple):
+    """What is known of a trajectory, as `Consumed` has it: segments are of a version and a count of tokens."""
+
+    ids: bytes
+    reward: float
+    segments: list[tuple[int, int]]
+
+
+def _known(tickets: Iterable[Mapping[str, Any]], refuse: Callable[[str], None]) -> Iterator[_Known]:
+    try:
+        for ticket in tickets:
+            try:
+                yield _Known(_ids(ticket), _reward(ticket), _segments(ticket))
+            except Exception as error:  # what a foreign object's conversion may raise is not known
+                refuse(f"ticket: {text_of(error)}")
+    except Exception as error:  # no sequence, or one that fails half way
+        refuse(f"tickets: {text_of(error)}")
 
 
 def _ids(ticket: Mapping[str, Any]) -> bytes:
@@ -158,9 +183,9 @@ def _reward(ticket: Mapping[str, Any]) -> float:
     return math.nan if reward is None else float(reward)
 
 
-def _segments(index: int, ticket: Mapping[str, Any]) -> Iterator[int]:
+def _segments(ticket: Mapping[str, Any]) -> list[tuple[int, int]]:
     versions, tokens = ticket.get("policy_version"), ticket.get("tokens", 0)
     versions = versions if isinstance(versions, (list, tuple)) else [versions]
     tokens = tokens if isinstance(tokens, (list, tuple)) else [tokens]
-    for version, count in zip(versions, tokens, strict=True):
-        yield from (index, UNKNOWN if version is None else int(version), int(count))
+    pairs = zip(versions, tokens, strict=True)
+    return [(UNKNOWN if version is None else to_whole(version), to_whole(count)) for version, count in pairs]

@@ -8,6 +8,8 @@ from array import array
 from operator import countOf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from otel_rl.texts import shown, text_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -19,6 +21,10 @@ _SEQUENCES = frozenset({list, tuple, array})
 
 class Unconvertible(TypeError):
     """A value is no number, or reading it would make the trainer wait."""
+
+
+class Unnamed(TypeError):
+    """A metric's name is no text."""
 
 
 def is_plain(values: Mapping[str, object]) -> bool:
@@ -48,28 +54,35 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
 
     The others are given to `refuse` with a reason and a text. What is empty is neither: a rank may have no samples.
     """
-    scalars: dict[str, int | float] = {}
-    samples: dict[str, bytes] = {}
-    on_device: dict[str, Any] = {}
-    for name, value in values.items():
-        kind = type(value)
-        if not isinstance(name, str) or not name:
-            refuse("name", f"metric name {name!r} is no text")
-        elif kind is float:
-            scalars[name] = value  # type: ignore[assignment] # its type was just looked at
-        else:
+    found = Sorted({}, {}, {})
+    try:
+        for name, value in values.items():
             try:
-                if getattr(value, "is_cuda", False):
-                    _check_on_device(value)
-                    on_device[str.__str__(name)] = value
-                elif getattr(value, "ndim", None) or kind in _SEQUENCES:
-                    if found := to_samples(value):
-                        samples[str.__str__(name)] = found
-                else:
-                    scalars[str.__str__(name)] = to_number(value)
+                _sort(found, name, value)
+            except Unnamed as error:
+                refuse("name", str(error))
             except Exception as error:  # what a foreign object's conversion may raise is not known
-                refuse("value", f"{name}: {error}")
-    return Sorted(scalars, samples, on_device)
+                refuse("value", f"{text_of(name)}: {text_of(error)}")
+    except Exception as error:  # no mapping, or one that fails half way
+        refuse("log", f"log: {text_of(error)}")
+    return found
+
+
+def _sort(found: Sorted, name: object, value: object) -> None:
+    if not isinstance(name, str) or not str.__len__(name):
+        raise Unnamed(f"metric name {shown(name)} is no text")
+    name = str.__str__(name)
+    kind = type(value)
+    if kind is float:
+        found.scalars[name] = value  # type: ignore[assignment] # its type was just looked at
+    elif getattr(value, "is_cuda", False):
+        _check_on_device(value)
+        found.on_device[name] = value
+    elif getattr(value, "ndim", None) or kind in _SEQUENCES:
+        if samples := to_samples(value):
+            found.samples[name] = samples
+    else:
+        found.scalars[name] = to_number(value)
 
 
 def _check_on_device(tensor: Any) -> None:
@@ -139,6 +152,19 @@ def to_number(value: object) -> int | float:
     if isinstance(value, numbers.Real):
         return float(value)
     raise Unconvertible(f"{type(value).__name__} is no number")
+
+
+def to_whole(value: Any) -> int:
+    """Return what `int` makes of a value.
+
+    Raises:
+        Exception: It makes nothing of it.
+        Unconvertible: It has more than 64 bits.
+    """
+    number = int(value)
+    if not -_LARGEST_INT <= number < _LARGEST_INT:
+        raise Unconvertible(f"{shown(number)} has more than 64 bits")
+    return number
 
 
 def _check_host(value: object) -> None:

@@ -218,6 +218,8 @@ class Intake:
         if self._is_closed(journal, record.step):
             return
         step = self._step(journal, record.step)
+        if name in step.ended:  # an end that an interrupt made come again
+            return
         record = _not_before(step.begun.get(name, 0), record)
         step.ended[name] = record.time
         boundaries.merge(step, boundaries.at_end_of_step(journal, boundaries.labels(journal, self._state.labels)))

@@ -49,7 +49,9 @@ class Interrupter:
         return self._trace
 
 
-def each_line(call: Callable[[], object], error: Callable[[], BaseException] = KeyboardInterrupt) -> Iterator[str]:
+def each_line(
+    call: Callable[[], object], error: Callable[[], BaseException] = KeyboardInterrupt, *, every: int = 1
+) -> Iterator[str]:
     """Run `call` again and again, interrupted one line later each time; yield where, until it runs to its end.
 
     What the call does with the exception is its own affair, unless it comes out as another one.
@@ -65,4 +67,4 @@ def each_line(call: Callable[[], object], error: Callable[[], BaseException] = K
         if not interrupter.raised:
             return
         yield interrupter.place
-        n += 1
+        n += every

@@ -1,0 +1,244 @@
+"""Exceptions from outside in the midst of a call, such as a Ctrl-C: what comes next is recorded as if nothing were."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry import context, trace
+
+import otel_rl
+from otel_rl.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from tests.faults.interrupting import each_line
+from tests.processes import run_python
+from tests.run.reading import begin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from otel_rl import Run
+
+    RecordsOf = Callable[..., list[Record]]
+
+
+def step(run: Run, number: int) -> None:
+    with run.step(number, seed=1):
+        pass
+
+
+def step_with_phases(run: Run, number: int) -> None:
+    with run.step(number), run.phase("generate", tokens=1) as phase, phase.execute():
+        run.log({"loss": 1.0})
+
+
+def phase_outside(run: Run, number: int) -> None:
+    with run.phase("setup"), run.phase("load"):
+        pass
+
+
+def step_by_hand(run: Run, number: int) -> None:
+    entered = run.step(number)
+    entered.__enter__()
+    entered.__exit__(None, None, None)
+
+
+def spans_of_others(run: Run, number: int) -> None:
+    tracer = run.tracer_provider.get_tracer("httpx", "1")
+    with tracer.start_as_current_span("POST", attributes={"a": 1}) as span:
+        span.set_attribute("b", 2)
+        span.add_event("sent")
+        span.add_link(span.get_span_context(), {"c": 3})
+        span.set_status(trace.StatusCode.OK)
+        span.update_name("GET")
+
+
+def trajectories(run: Run, number: int) -> None:
+    with run.rollout(policy_version=1), run.trajectory(policy_version=1) as one:
+        one.generated(5, 1)
+        one.rewarded(0.5)
+        ticket = one.ticket()
+    run.trained([ticket], policy_version=2, step=number)
+    run.dropped([ticket], reason="stale", step=number)
+
+
+CALLS: dict[str, Callable[[Run, int], object]] = {
+    "step": step,
+    "step_with_phases": step_with_phases,
+    "step_by_hand": step_by_hand,
+    "phase": phase_outside,
+    "log": lambda run, n: run.log({"loss": 1.0}, step=n),
+    "log_mixed": lambda run, n: run.log({"loss": 1, "lengths": [1.0, 2.0], "bad": "text"}, step=n, weight=2.5),
+    "table": lambda run, n: run.table("t", {"a": [1, 2], "b": ["x", "y"]}, step=n),
+    "samples": lambda run, n: run.samples(["p"], ["c"], rewards=[1.0], step=n),
+    "params": lambda run, n: run.params({"lr": 1e-6, "model": {"layers": [1, 2]}}),
+    "event": lambda run, n: run.event("checkpoint", path="x"),
+    "trajectories": trajectories,
+    "queue": lambda run, n: run.queue("rollouts", depth=3, waited=0.5, step=n),
+    "environment": lambda run, n: run.environment(),
+    "spans_of_others": spans_of_others,
+}
+
+
+def interrupt_each_line(
+    run: Run, call: Callable[[Run, int], object], error: Callable[[], BaseException]
+) -> Iterator[tuple[str, int]]:
+    """Interrupt `call` at each line; yield where, and a step number that was not used yet."""
+    numbers = iter(range(0, 1_000_000, 2))
+    last = [0]
+
+    def once() -> None:
+        last[0] = next(numbers)
+        call(run, last[0])
+
+    for place in each_line(once, error):
+        yield place, last[0] + 1
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_comes_after_an_interrupt_is_recorded(recording: Run, records_of: RecordsOf, name: str) -> None:
+    """After an interrupt at any line of a call, a step, a phase and a log are recorded in their places."""
+    expected: list[tuple[int, float]] = []
+    stuck: list[str] = []
+    for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
+        with recording.step(number) as entered:
+            inside = recording.open_step is entered
+            with recording.phase("after") as phase:
+                recording.log({"after": float(number)})
+        if not inside or phase.is_recording() or context.get_current() != {} or recording.open_step is not None:
+            stuck.append(place)
+        expected.append((number, float(number)))
+    records = records_of(recording)
+    after = [one for one in records if isinstance(one, SpanStarted) and one.name == "after"]
+    ended = {one.span_id for one in records if isinstance(one, SpanEnded)}
+    begun_steps = [one.step for one in records if isinstance(one, StepStarted)]
+
+    assert len(expected) > 3
+    assert stuck == []
+    assert [(r.step, r.values["after"]) for r in records if isinstance(r, Logged) and "after" in r.values] == expected
+    assert [one.step for one in after] == [number for number, _ in expected]
+    assert {one.span_id for one in after} <= ended
+    assert set(begun_steps) - {one.step for one in records if isinstance(one, StepEnded)} == set()
+
+
+@pytest.mark.parametrize("name", ["step", "step_with_phases", "phase", "log_mixed", "event"])
+def test_the_next_call_in_the_same_function(recording: Run, name: str) -> None:
+    """No context is left attached once the next call of the same kind has ended."""
+    for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
+        CALLS[name](recording, number)
+        assert (place, context.get_current(), recording.open_step) == (place, {}, None)
+
+
+@pytest.mark.parametrize("name", ["step_with_phases", "log_mixed", "table", "params", "trajectories"])
+def test_an_exit_passes(recording: Run, name: str) -> None:
+    """SystemExit passes too, and leaves the recorder usable."""
+    for place, number in interrupt_each_line(recording, CALLS[name], SystemExit):
+        step(recording, number)
+        assert (place, recording.open_step) == (place, None)
+
+
+def test_a_finished_run_stays_finished(tmp_path: Path, records_of: RecordsOf) -> None:
+    """An interrupt at any line of `finish` leaves what a second call completes: one end, all values, nothing open."""
+    runs: list[Run] = []
+
+    def new() -> None:
+        runs.append(begin(tmp_path / str(len(runs)), id="i"))
+        runs[-1].step(0).__enter__()
+        runs[-1].log({"loss": 1.0})
+
+    new()
+    for place in each_line(lambda: runs[-1].finish(0)):
+        runs[-1].finish(0)
+        records = records_of(runs[-1])
+        told = list(dict.fromkeys(type(record).__name__ for record in records))  # an end may come again
+        assert told == ["Started", "StepStarted", "Logged", "StepEnded", "Finished"], place
+        assert (otel_rl.current(), context.get_current()) == (None, {}), place
+        new()
+    runs[-1].finish(0)
+
+
+def test_the_finish_of_another_thread(tmp_path: Path, records_of: RecordsOf) -> None:
+    """An interrupt at any line of `finish` keeps no other thread from ending the run."""
+    runs = [begin(tmp_path / "0", id="i")]
+    for place in each_line(lambda: runs[-1].finish(0)):
+        other = threading.Thread(target=runs[-1].finish, args=(0,), daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive(), place
+        runs[-1].finish(0)
+        assert isinstance(records_of(runs[-1])[-1], Finished), place
+        runs.append(begin(tmp_path / str(len(runs)), id="i"))
+    runs[-1].finish(0)
+
+
+def test_an_interrupted_init(tmp_path: Path) -> None:
+    """An interrupt at a line of `init`, one in 60, leaves a process that can begin the same run."""
+    for place in each_line(lambda: begin(tmp_path, id="i"), every=60):
+        run = otel_rl.current() or begin(tmp_path, id="i")
+        run.log({"loss": 1.0}, step=0)
+        run.finish(0)
+        assert (place, run._refusals, context.get_current()) == (place, {}, {})
+
+
+_TIMERS = """
+import signal, otel_rl
+from opentelemetry import context
+class Alarm({kind}): pass
+def handler(*_):
+    raise Alarm
+run = otel_rl.init(dir=".", exporters=[], agent="off", quiet=True, project="p", id="i")
+signal.signal(signal.SIGALRM, handler)
+caught = lost = 0
+for n in range(0, 2000, 2):
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.00001 + (n % 40) * 0.000005)
+            with run.step(n) as step, run.phase("generate"):
+                run.log({{"loss": 1.0, "lengths": [1.0, 2.0]}})
+            for _ in range(1000):
+                run.event("x", a=1)
+                with run.phase("outside"):
+                    run.params({{"a": {{"b": 1}}}})
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except Alarm:
+        caught += 1
+    with run.step(n + 1) as step:
+        lost += run.open_step is not step
+        with run.phase("after"):
+            run.log({{"after": 1.0}})
+print(caught, lost, context.get_current(), run._refusals)
+run.finish(0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["Exception", "BaseException"])
+def test_what_a_signal_handler_raises_passes(tmp_path: Path, kind: str) -> None:
+    """An exception of a trainer's own alarm passes through any call unchanged, 1,000 times, by a real timer."""
+    caught, rest = run_python(_TIMERS.format(kind=kind), tmp_path).split(" ", 1)
+
+    assert rest == "0 {} {}\n"
+    assert int(caught) == 1000 or (kind == "Exception" and int(caught) > 990)  # OpenTelemetry's `detach` catches some
+
+
+def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
+    """Only a step whose `with` is over is closed by the next one, in whatever thread or function that begins."""
+    found: list[Any] = []
+
+    def other() -> None:
+        with recording.step(1):
+            found.append(recording.open_step)
+
+    with recording.step(0) as outer:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        try:
+            with recording.step(1):
+                other()
+        finally:
+            other()
+
+    assert found == [outer] * 3
+    assert recording._refusals == {"step": 4}
