@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -74,6 +75,7 @@ class Destination(threading.Thread):
     items are safe at the destination.
 
     Attributes:
+        cursor: Name of the file that says how far it has got.
         delivered: How far in the outbox everything is safe.
         lost: How many items were lost in the outbox, where there is no agent that makes them again.
         last_error: What it said last.
@@ -91,6 +93,7 @@ class Destination(threading.Thread):
         super().__init__(name=f"otel-rl-{name}", daemon=True)
         self._outbox = outbox
         self._path = cursors / f"{name.replace(':', '.')}.json"
+        self.cursor = self._path.name
         self._closing = threading.Event()
         self._stopped = threading.Event()
         self._size = int(getattr(factory, "batch_size", 1))
@@ -102,6 +105,9 @@ class Destination(threading.Thread):
         self._causes: Counter[str] = Counter()
         self._warnings = Occasional(logger)
         self._begin = self._place = self._read_cursor()
+        if not self._path.exists():  # what nobody waits for is removed, so somebody has to say that this one waits
+            with contextlib.suppress(OSError):
+                write_atomically(self._path, msgspec.json.encode(Cursor(outbox=outbox.id)))
         self._reader = OutboxReader(outbox.path, self._place, rebuilds=outbox.rebuilds)
         self._reached: Position = self._place.position
         self.delivered: Position = self._place.position

@@ -30,6 +30,7 @@ from zlib import crc32
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 MAGIC = b"\xf7RLj"
@@ -43,6 +44,7 @@ _READ_BYTES = 1 << 20
 _POPULATE_BYTES = 512 << 10  # a third of a millisecond, once in some 170 records of 100 values
 _POPULATE_AHEAD = 64 << 10  # of the end of what is populated: more than most records take
 _DRAFT = ".draft"
+_RELEASED = "released"
 _drafts = itertools.count()  # two of one number never share a file
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it yet
 _PAGES = -mmap.PAGESIZE
@@ -160,6 +162,37 @@ class _Segment:
                 os.write(fd, self.map[:end])
             finally:
                 os.close(fd)
+
+
+class Released(msgspec.Struct, frozen=True):
+    """What was removed from a journal because nobody needed it any more.
+
+    Attributes:
+        first: The first segment that was not removed for that reason.
+        records: How many records were in those that were, if somebody has to know.
+    """
+
+    first: int = 0
+    records: int = 0
+
+
+def released(directory: Path) -> Released:
+    """Return what was removed from a journal because nobody needed it any more."""
+    try:
+        return msgspec.json.decode((directory / _RELEASED).read_bytes(), type=Released)
+    except (OSError, msgspec.MsgspecError):
+        return Released()
+
+
+def set_released(directory: Path, what: Released) -> None:
+    """Take note of what is not needed any more, before it is removed.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    fresh = directory / f".{_RELEASED}"
+    fresh.write_bytes(msgspec.json.encode(what))
+    fresh.replace(directory / _RELEASED)
 
 
 class Writer:
@@ -349,7 +382,9 @@ class Reader(Generic[T]):
 
     def _move_to(self, number: int) -> None:
         read_to_its_end = self._fd >= 0 or self.position == START
-        self.lost_segments += number - self.position.segment - (1 if read_to_its_end else 0)
+        expected = self.position.segment + (1 if read_to_its_end else 0)
+        if number > expected:
+            self.lost_segments += max(0, number - max(expected, released(self._directory).first))
         self.close()
         self._left, self.position = self.position, Position(number, 0)
 
@@ -412,6 +447,21 @@ class Reader(Generic[T]):
             self._skipped, self._torn_tail = self.skipped_bytes, 0
             self.position = Position(segment, offset + len(torn))
         return at >= 0
+
+
+def payloads(directory: Path, number: int) -> Iterator[tuple[memoryview, int]]:
+    """Yield the payload of each intact frame of a segment, and the offset behind it."""
+    try:
+        content = _segment_path(directory, number).read_bytes()
+    except FileNotFoundError:
+        return
+    at = 0
+    while at >= 0:
+        if (payload := _payload(content, at)) is None:
+            at = content.find(MAGIC, at + 1)
+        else:
+            at += _HEADER.size + len(payload)
+            yield payload, at
 
 
 def _payload(block: bytes, at: int) -> memoryview | None:

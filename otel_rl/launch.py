@@ -39,6 +39,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
         failures: For each destination: how often it failed.
         last_error: For each destination: what it said last.
         lost: How much of the run was lost, by reason: records, items, or bytes of a journal.
+        waiting: How many items each destination has not got, where it ended before it had them.
     """
 
     pid: int = 0
@@ -51,6 +52,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     failures: dict[str, int] = {}
     last_error: dict[str, str] = {}
     lost: dict[str, int] = {}
+    waiting: dict[str, int] = {}
 
 
 def read_status(directory: RunDirectory) -> AgentStatus:
@@ -62,13 +64,11 @@ def read_status(directory: RunDirectory) -> AgentStatus:
 
 
 def incomplete(status: AgentStatus) -> str:
-    """Return what an agent that has ended says of what was not delivered: what was lost, and what waits."""
-    lost = ", ".join(f"{count} {reason}" for reason, count in status.lost.items())
-    waits = ", ".join(f"{name} ({status.last_error.get(name, 'not reached')})" for name in status.failures)
-    said = [f"lost for good: {lost}; see agent.log"] if lost else []
-    if waits or not lost:
-        said.append(f"not everything was delivered; run this again: {waits or 'see agent.log'}")
-    return "\n".join(said)
+    """Return what an agent that has ended says of what was lost, and of what waits for the next agent."""
+    said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
+    for name, count in status.waiting.items():
+        said.append(f"{count} item(s) not delivered to {name} ({status.last_error.get(name) or 'no error so far'})")
+    return "; ".join(said) or "not everything was delivered"
 
 
 def agent_is_alive(directory: RunDirectory) -> bool:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
 
 from otel_rl.directory import write_atomically
 from otel_rl.export import Item
-from otel_rl.journal import START, Position, Reader
+from otel_rl.journal import START, Position, Reader, payloads, segment_numbers
 from otel_rl.outbox import Batch, Place, released_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+T = TypeVar("T")
 _REPAIRS = "repairs"
 _WANTED, _MADE = ".wanted", ".made"
 _CHECKSUM_BYTES = 4
@@ -62,19 +63,22 @@ class Head(msgspec.Struct, array_like=True):
         return self.before + len(self.items) if self.before >= 0 else -1
 
 
-class Located(NamedTuple):
+class Located(NamedTuple, Generic[T]):
     """A batch that is intact, and the place behind it."""
 
-    head: Head
+    batch: T
     end: Position
 
 
-def located(path: Path, position: Position = START) -> Iterator[Located]:
-    """Yield the intact batches of an outbox from a position on."""
-    reader = Reader(path, Head, position)
-    while found := reader.read(1):
-        yield Located(found[0], reader.position)
-    reader.close()
+def located(path: Path, kind: type[T], position: Position = START) -> Iterator[Located[T]]:
+    """Yield the intact batches of an outbox that end behind a position."""
+    decode = msgspec.msgpack.Decoder(kind).decode
+    for number in segment_numbers(path):
+        if number >= position.segment:
+            for payload, offset in payloads(path, number):
+                with contextlib.suppress(msgspec.MsgspecError):
+                    if (end := Position(number, offset)) > position:
+                        yield Located(decode(payload), end)
 
 
 def count_before(path: Path, position: Position) -> int:
@@ -83,10 +87,10 @@ def count_before(path: Path, position: Position) -> int:
         return 0
     for first in (position.segment, position.segment - 1, 0):
         known = -1
-        for batch in located(path, Position(max(first, 1), 0)):
-            if batch.end > position:
+        for found in located(path, Head, Position(first, 0)):
+            if found.end > position:
                 break
-            known = batch.head.behind
+            known = found.batch.behind
         if known >= 0:
             return known
     return -1

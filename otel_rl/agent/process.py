@@ -25,16 +25,18 @@ from otel_rl.agent.losses import Losses
 from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.rebuild import Rebuilder
+from otel_rl.agent.release import Release, cut_off
 from otel_rl.agent.state import Checkpoint, is_remote
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
 from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
-from otel_rl.launch import AgentStatus
+from otel_rl.launch import AgentStatus, incomplete
 from otel_rl.locks import Lock, locked
 from otel_rl.otel_environment import log_level
 from otel_rl.outbox import Outbox
+from otel_rl.outbox_reader import count_before
 from otel_rl.quarantine import Quarantine
 from otel_rl.record_events import Revived
 from otel_rl.records import encodable_value
@@ -58,6 +60,7 @@ _REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbo
 """Losses that are shown as 0 from the beginning: a counter has to begin before it can rise."""
 _BOOKS_NS = 2_000_000_000
 _MOST_FAILURES = 20
+_RELEASE_EVERY_S = 5.0
 _HELD_PAUSES = 10
 """A checkpoint goes with what is saved: for spans that are held back alone it takes a tenth of the time at most."""
 
@@ -84,6 +87,8 @@ class Agent:
         self._encode = msgspec.msgpack.Encoder().encode
         self._outbox = Outbox(directory.outbox, manifest.journal_limit, rebuilds=True)
         self._rebuilder = Rebuilder(directory, manifest, self._outbox)
+        self._release = Release(self._outbox, directory.cursors, directory.journals)
+        self._released_at = 0.0
         saved = self._outbox.checkpoint
         self._quarantine = Quarantine(directory.quarantine)
         checkpoint: Checkpoint | None = None
@@ -91,6 +96,7 @@ class Agent:
             checkpoint = msgspec.msgpack.decode(saved, type=Checkpoint) if saved else None
         self._losses = Losses({} if checkpoint is None else checkpoint.lost)
         self._follower = Follower(directory.journals, {} if checkpoint is None else checkpoint.positions)
+        self._cut_off = cut_off(directory.journals, {} if checkpoint is None else checkpoint.positions)
         self._pipeline = Pipeline(manifest, None if checkpoint is None else checkpoint.state, self._quarantine)
         self._reducer, self._traces = self._pipeline.reducer, self._pipeline.traces
         self._sends = any(name == "head" for name, _ in manifest.exporters)
@@ -131,6 +137,7 @@ class Agent:
         self._unsaved: list[Item] = []
         self._disk_failed = False
         self._failed_in_a_row = 0
+        self._measures_no_more = False
 
     def run(self) -> bool:
         """Work until done; return whether everything was delivered and nothing was lost."""
@@ -181,9 +188,8 @@ class Agent:
             items += self._reducer.tick(steady)
         near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
         measured: list[Item] = []
-        if self._follower.alive_here or near_end:  # else it would measure for ever, and never be idle
-            with guard("measuring", "this machine"):
-                measured = self._measurements.take(self._reducer.state.journals, items, now, all_of_it=near_end)
+        with guard("measuring", "this machine"):
+            measured = self._measured(items, now)
         recorded = forwarded(found, self._reducer.state.forwarded) if self._sends else []
         made = [*recorded, *items, *measured]
         self._unsaved += self._pipeline.leaving(made, self._outbox.end, now, near_end=near_end)
@@ -198,8 +204,19 @@ class Agent:
             write_reports(self._directory.path, items)
         with guard("repair of the outbox", str(self._directory.outbox)):
             self._rebuilder.look()
+        if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
+            self._release_what_is_delivered()
         self._note_losses()
         return bool(found or items)
+
+    def _measured(self, items: list[Item], now: int) -> list[Item]:
+        """Return what was measured of this machine; when its processes are over, what is left, and then nothing."""
+        alive = self._follower.alive_here
+        if not alive and self._measures_no_more:
+            self._sampler.take()
+            return []
+        self._measures_no_more = not alive
+        return self._measurements.take(self._reducer.state.journals, items, now, all_of_it=not alive)
 
     def _show(self, items: list[Item], now: int) -> None:
         """Show in instruments what is new."""
@@ -293,6 +310,11 @@ class Agent:
             ],
         )
 
+    def _release_what_is_delivered(self) -> None:
+        self._released_at = time.monotonic()
+        with self._quarantine.guard("removal of what is delivered", str(self._directory.outbox)):
+            self._release.look([d.cursor for d in self._destinations], self._traces.rollouts.since)
+
     def _note_losses(self) -> None:
         self._losses.note(
             self._follower.losses()
@@ -302,7 +324,7 @@ class Agent:
                     self._once and not self._follower.positions and not self._reducer.state.journals
                 ),
                 "outbox_retention": self._rebuilder.retained,
-                "outbox_damaged": self._rebuilder.damaged + self._outbox.unreadable,
+                "outbox_damaged": self._rebuilder.damaged + self._outbox.unreadable + self._cut_off,
                 "quarantined": self._quarantine.count,
                 "name_limit": self._pipeline.trackers.dropped,
                 "lost_between_machines": 0 if self._receiver is None else self._receiver.lost,
@@ -341,9 +363,12 @@ class Agent:
         for reader in self._readers.values():
             reader.shutdown()
         self._targets.unlink(missing_ok=True)
+        self._release_what_is_delivered()
         self._outbox.close()
         self._note_losses()
         self._say("ended")
+        if self._said.waiting:
+            logger.warning("%s; deliver it with: otel-rl agent %s --once", incomplete(self._said), self._directory.path)
         delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
         return delivered and not self._losses.lost
 
@@ -365,6 +390,12 @@ class Agent:
     def _address(self) -> str | None:
         return next((reader.address for reader in self._readers.values() if reader.address), None)
 
+    def _waiting(self) -> dict[str, int]:
+        """Return how many items each exporter has not got."""
+        path, count = self._outbox.path, self._outbox.count
+        left = {d.label: count - count_before(path, d.delivered) for d in self._destinations if not d.has_everything}
+        return {name: items for name, items in left.items() if items}
+
     def _say(self, state: str) -> None:
         """Write the status file, if it would say something new."""
         # Where the end is near, what is finished is told when the destinations are closed: some write only then.
@@ -383,6 +414,7 @@ class Agent:
             failures={name: one.failures for name, one in said if one.failures},
             last_error={name: encodable_value(one.last_error) for name, one in said if one.last_error},
             lost=self._losses.lost,
+            waiting=self._waiting() if state == "ended" else {},
         )
         if status != self._said:
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else

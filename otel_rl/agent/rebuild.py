@@ -17,9 +17,9 @@ from otel_rl.export import Event, Identity, Item, Row, Span, Table, identity
 from otel_rl.ids import step_ids
 from otel_rl.journal import START, Position, Reader
 from otel_rl.outbox import Batch, released_items
-from otel_rl.outbox_reader import Made, wanted, write_made
+from otel_rl.outbox_reader import Made, located, wanted, write_made
 from otel_rl.quarantine import Quarantine
-from otel_rl.record_events import Lost
+from otel_rl.record_events import Lost, Revived
 from otel_rl.records import AnyRecord, Finished, Record
 
 if TYPE_CHECKING:
@@ -119,16 +119,13 @@ class Rebuilder:
 
     def _gap(self, place: Position) -> _Gap:
         gap = _Gap(count=0 if place == START else -1, end=self._outbox.end)
-        reader = Reader(self._outbox.path, Batch)
-        while found := reader.read(1):
-            batch = found[0]
-            if reader.position <= place:
-                gap.before, gap.count = bytes(batch.checkpoint), batch.before + len(batch.items)
-            elif gap.following is None:
-                gap.following, gap.end = batch, reader.position
-            if reader.position > place:
-                gap.survivors.update(map(identity, batch.items))
-        reader.close()
+        for found in located(self._outbox.path, Batch):
+            if found.end <= place:
+                gap.before, gap.count = bytes(found.batch.checkpoint), found.batch.before + len(found.batch.items)
+                continue
+            if gap.following is None:
+                gap.following, gap.end = found.batch, found.end
+            gap.survivors.update(map(identity, found.batch.items))
         if gap.count < 0 and gap.following is not None and not released_items(self._outbox.path):
             gap.count = 0  # nothing of the outbox before the gap is there any more
         return gap
@@ -163,7 +160,7 @@ class Rebuilder:
 
     def _records(self, first: Checkpoint, last: Checkpoint) -> Iterator[list[Found]]:
         """Yield the records between two checkpoints, of all journals in turns."""
-        kinds = AnyRecord | Lost
+        kinds = AnyRecord | Lost | Revived
         ends = {name: end for name, end in last.positions.items() if end > first.positions.get(name, START)}
         readers = {
             name: Reader[Record](self._directory.journals / name, kinds, first.positions.get(name, START))  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from otel_rl.bridge.answers import Refusals
 from otel_rl.bridge.http import HttpServer
 from otel_rl.bridge.receive import data_points, response
 from otel_rl.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
-from otel_rl.journal import Reader, Writer
+from otel_rl.journal import Reader, Writer, released
 from otel_rl.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RemoteJournal:
     def __init__(self, path: Path, limit_bytes: int) -> None:
         path.mkdir(exist_ok=True)
         reader = Reader(path, msgspec.Raw)
-        self._count = 0
+        self._count = released(path).records
         self._is_new = True
         while found := reader.read(final=True):
             self._count += len(found)
