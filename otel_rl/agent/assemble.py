@@ -36,16 +36,16 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhas
             attributes[semconv.PHASE_PART] = begun.part
             name = f"{name}.{begun.part}"
     for key, raw in (
-        (semconv.PROCESS_MEMORY_USAGE_START, begun.memory),
-        (semconv.PROCESS_MEMORY_USAGE_END, ended.memory),
+        (semconv.PHASE_PROCESS_MEMORY_START, begun.memory),
+        (semconv.PHASE_PROCESS_MEMORY_END, ended.memory),
     ):
         memory = parse_snapshot(raw, process.page_size)
         if memory is not None:
             attributes[key] = memory.resident
     if begun.devices and ended.devices and phase is not None:
-        attributes[semconv.PYTORCH_DEVICE_MEMORY_USAGE_START] = max(d.allocated for d in begun.devices)
-        attributes[semconv.PYTORCH_DEVICE_MEMORY_USAGE_END] = max(d.allocated for d in ended.devices)
-        attributes[semconv.PYTORCH_DEVICE_MEMORY_PEAK] = max(peak for peak, _ in phase.peaks.values())
+        attributes[semconv.PHASE_DEVICE_MEMORY_START] = max(d.allocated for d in begun.devices)
+        attributes[semconv.PHASE_DEVICE_MEMORY_END] = max(d.allocated for d in ended.devices)
+        attributes[semconv.PHASE_DEVICE_MEMORY_PEAK] = max(peak for peak, _ in phase.peaks.values())
     if ended.error is not None and ended.error[0]:
         attributes[semconv.ERROR_TYPE] = ended.error[0]
     return Span(

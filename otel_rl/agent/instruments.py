@@ -1,6 +1,6 @@
 """OTel instruments: the latest view of the run, for Prometheus and for OTLP metrics.
 
-Gauges are observable and read from a table, so that a value that is NaN leaves the scrape instead of
+Gauges and UpDownCounters are observable and read from a table, so that a value that is NaN leaves the scrape instead of
 showing the last good one for ever.
 """
 
@@ -177,6 +177,9 @@ class Instruments:
                 self._counters[name] = meter.create_counter(name, metric.unit, metric.brief)
             elif metric.instrument == "counter":
                 meter.create_observable_counter(name, [self._callback(self._totals[name])], metric.unit, metric.brief)
+            elif metric.instrument == "updowncounter":
+                callback = self._callback(self._gauges[name])
+                meter.create_observable_up_down_counter(name, [callback], metric.unit, metric.brief)
             else:
                 meter.create_observable_gauge(name, [self._callback(self._gauges[name])], metric.unit, metric.brief)
 
@@ -228,8 +231,8 @@ class Instruments:
     def _show_allocator(self, journal: Journal, index: int, memory: DeviceMemory, who: Attributes) -> None:
         seen = journal.devices.get(index)
         of_device: Attributes = ((semconv.HW_ID, seen.uuid if seen is not None and seen.uuid else str(index)), *who)
-        self._totals[semconv.METRIC_PYTORCH_DEVICE_ALLOC_RETRIES][of_device] = memory.retries
-        self._totals[semconv.METRIC_PYTORCH_DEVICE_OOMS][of_device] = memory.ooms
+        self._totals[semconv.METRIC_DEVICE_ALLOC_RETRIES][of_device] = memory.retries
+        self._totals[semconv.METRIC_DEVICE_OOMS][of_device] = memory.ooms
 
     def _device(self, index: str | int) -> str:
         return self._devices.get(int(index), str(index)) if str(index).isdecimal() else str(index)

@@ -155,7 +155,7 @@ class Measurements:
             told = dict(point.attributes)
             if point.metric in _GPU_NAMES and semconv.HW_PARENT not in told:
                 name, factor = _GPU_NAMES[point.metric]
-                found[f"ray/node.{self._node}.gpu.{told[semconv.HW_INDEX]}.{name}"] = point.value * factor
+                found[f"ray/node.{self._node}.gpu.{told[semconv.GPU_INDEX]}.{name}"] = point.value * factor
             elif point.metric in _HOST_NAMES:
                 name, factor = _HOST_NAMES[point.metric]
                 found[f"ray/node.{self._node}.{name}"] = point.value * factor

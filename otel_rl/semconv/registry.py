@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Instrument = Literal["counter", "gauge", "histogram"]
+Instrument = Literal["counter", "gauge", "histogram", "updowncounter"]
 Kind = Literal["attribute_group", "entity", "metric", "span", "event"]
 
 

@@ -115,10 +115,10 @@ def test_devices_have_their_uuids() -> None:
     shown, reader = instruments()
     shown.name_devices({"GPU-7f": 3})
     shown.show([Row(0, 0, {"memory/generate/end/onload/allocated/3": 2.0, "memory/device/4/headroom": 1.0})])
-    (memory,) = data_points(reader, "pytorch.device.memory.usage")
+    (memory,) = data_points(reader, "rl.device.memory.usage")
 
     assert (memory.value, memory.attributes["hw.id"]) == (2 * 2**30, "GPU-7f")
-    assert points(reader, "pytorch.device.memory.headroom") == {("4",): 2**30}
+    assert points(reader, "rl.device.memory.headroom") == {("4",): 2**30}
 
 
 def test_retries_of_the_allocator_are_counted() -> None:
@@ -129,8 +129,8 @@ def test_retries_of_the_allocator_are_counted() -> None:
     one.on_devices = {0: DeviceMemory(0, 1, 2, 3, 4, retries=5, ooms=1)}
     shown.show_journals([one])
 
-    assert points(reader, "pytorch.device.alloc_retries") == {("GPU-7f", 0): 5}
-    assert points(reader, "pytorch.device.ooms") == {("GPU-7f", 0): 1}
+    assert points(reader, "rl.device.alloc_retries") == {("GPU-7f", 0): 5}
+    assert points(reader, "rl.device.ooms") == {("GPU-7f", 0): 1}
 
 
 def test_a_phase_has_two_clocks() -> None:

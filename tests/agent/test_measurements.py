@@ -41,7 +41,7 @@ def bench() -> Bench:
 
 
 def gpu(index: int, metric: str, value: float) -> Point:
-    return Point(metric, value, (("hw.id", f"GPU-{index}"), ("hw.index", index)))
+    return Point(metric, value, (("hw.id", f"GPU-{index}"), ("rl.gpu.index", index)))
 
 
 def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_rows_leave_at_the_flush_interval(bench: Bench) -> None:
 
 def test_a_part_of_a_gpu_has_no_name_there(bench: Bench) -> None:
     """NeMo-RL's names have no place for MIG devices; the instruments have."""
-    mig: Attributes = (("hw.id", "MIG-1"), ("hw.index", 0), ("hw.parent", "GPU-0"))
+    mig: Attributes = (("hw.id", "MIG-1"), ("rl.gpu.index", 0), ("hw.parent", "GPU-0"))
 
     assert bench.take(20 * S, Point("hw.gpu.memory.usage", GIB, mig)) == []
 
@@ -123,7 +123,7 @@ def test_the_tighter_memory_is_the_hosts(bench: Bench) -> None:
     bench.take(S, Point("system.memory.limit", 16 * GIB), used)
     of_host = bench.forensics.host
     bench.take(
-        2 * S, Point("container.memory.limit", 8 * GIB), Point("container.memory.usage", 6 * GIB), source="cgroup"
+        2 * S, Point("rl.container.memory.limit", 8 * GIB), Point("container.memory.usage", 6 * GIB), source="cgroup"
     )
     bench.take(3 * S, used)
 

@@ -56,7 +56,7 @@ def test_readings_are_of_the_registry(framework: str) -> None:
         if reading is not None:
             metric = registry.metrics()[reading.metric]
 
-            assert metric.instrument in ("gauge", "counter"), name
+            assert metric.instrument in ("gauge", "counter", "updowncounter"), name
             assert {key for key, _ in reading.attributes} <= set(metric.attribute_names), name
 
 

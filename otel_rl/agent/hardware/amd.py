@@ -36,7 +36,7 @@ class AmdGpu:
         self._handle = handle
         uuid = f"GPU-{amdsmi.amdsmi_get_gpu_device_uuid(handle)}"
         self.name = f"amd/{uuid}"
-        self._who: Attributes = ((semconv.HW_ID, uuid), (semconv.HW_INDEX, index))
+        self._who: Attributes = ((semconv.HW_ID, uuid), (semconv.GPU_INDEX, index))
 
     def read(self) -> Iterator[Point]:
         """Measure."""

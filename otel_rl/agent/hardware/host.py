@@ -37,7 +37,7 @@ class Host:
         yield Point(semconv.METRIC_SYSTEM_PAGING_USAGE, swap.used, _SWAPPED)
         if swap.total:
             yield Point(semconv.METRIC_SYSTEM_PAGING_UTILIZATION, swap.used / swap.total, _SWAPPED)
-        yield Point(semconv.METRIC_SYSTEM_CPU_LOAD_AVERAGE_1M, psutil.getloadavg()[0])
+        yield Point(semconv.METRIC_HOST_LOAD_AVERAGE, psutil.getloadavg()[0])
         yield from self._cpu()
         disk = psutil.disk_io_counters()
         if disk is not None:

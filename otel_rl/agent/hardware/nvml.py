@@ -34,7 +34,7 @@ class _Question(NamedTuple):
 
 
 def _clock(clock: str) -> Attributes:
-    return ((semconv.HW_GPU_CLOCK, clock),)
+    return ((semconv.GPU_CLOCK, clock),)
 
 
 def _errors(kind: str) -> Attributes:
@@ -81,16 +81,16 @@ _QUESTIONS = (
     ),
     _Question(
         lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-        lambda mhz: [(semconv.METRIC_HW_GPU_CLOCK_FREQUENCY, mhz * 1e6, _clock("sm"))],
+        lambda mhz: [(semconv.METRIC_GPU_CLOCK_FREQUENCY, mhz * 1e6, _clock("sm"))],
     ),
     _Question(
         lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
-        lambda mhz: [(semconv.METRIC_HW_GPU_CLOCK_FREQUENCY, mhz * 1e6, _clock("memory"))],
+        lambda mhz: [(semconv.METRIC_GPU_CLOCK_FREQUENCY, mhz * 1e6, _clock("memory"))],
     ),
     _Question(
         lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
         lambda bits: [
-            (semconv.METRIC_HW_GPU_THROTTLE, float(bool(bits & bit)), ((semconv.HW_GPU_THROTTLE_REASON, reason),))
+            (semconv.METRIC_GPU_THROTTLE, float(bool(bits & bit)), ((semconv.GPU_THROTTLE_REASON, reason),))
             for bit, reason in _REASONS.items()
         ],
     ),
@@ -110,11 +110,11 @@ _QUESTIONS = (
 _IO_QUESTIONS = (
     _Question(
         lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES),
-        lambda kilobytes: [(semconv.METRIC_HW_GPU_IO_RATE, kilobytes * 1e3, _direction("receive"))],
+        lambda kilobytes: [(semconv.METRIC_GPU_IO_RATE, kilobytes * 1e3, _direction("receive"))],
     ),
     _Question(
         lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES),
-        lambda kilobytes: [(semconv.METRIC_HW_GPU_IO_RATE, kilobytes * 1e3, _direction("transmit"))],
+        lambda kilobytes: [(semconv.METRIC_GPU_IO_RATE, kilobytes * 1e3, _direction("transmit"))],
     ),
 )
 
@@ -152,7 +152,7 @@ class NvidiaGpu:
         self.name = f"nvml/{self.uuid}"
         self._who: Attributes = (
             (semconv.HW_ID, self.uuid),
-            (semconv.HW_INDEX, index),
+            (semconv.GPU_INDEX, index),
             *(((semconv.HW_PARENT, parent),) if parent else ()),
         )
         self._questions = list(questions)

@@ -77,7 +77,8 @@ class Processes:
         yield Point(semconv.METRIC_PROCESS_CPU_TIME, total.cpu, who)
         if tree.before is not None and now > tree.before[0]:
             seconds = (now - tree.before[0]) / 1e9
-            yield Point(semconv.METRIC_PROCESS_CPU_UTILIZATION, (total.cpu - tree.before[1]) / seconds, who)
+            busy = (total.cpu - tree.before[1]) / seconds
+            yield Point(semconv.METRIC_PROCESS_CPU_UTILIZATION, busy / _available_cpus(one.pid), who)
         tree.before = (now, total.cpu)
         yield Point(semconv.METRIC_PROCESS_MEMORY_USAGE, total.resident, who)
         yield Point(semconv.METRIC_PROCESS_THREAD_COUNT, total.threads, who)
@@ -93,6 +94,14 @@ def _process(one: Watched) -> psutil.Process | None:
     except psutil.Error:
         return None
     return process if began <= one.started_unix_nano / 1e9 + _CLOCKS_DIFFER_S else None
+
+
+def _available_cpus(pid: int) -> int:
+    """Return the number of CPUs that a process may run on."""
+    try:
+        return len(os.sched_getaffinity(pid))
+    except (AttributeError, OSError):  # macOS has none; or the process has just ended
+        return os.cpu_count() or 1
 
 
 def _children() -> dict[int, list[psutil.Process]]:

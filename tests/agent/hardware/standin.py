@@ -41,7 +41,7 @@ sampler.stop()
 print(json.dumps({{"seen": seen, "failures": [[*key, n] for key, n in sampler.failures.items()]}}), flush=True)
 os._exit(0)
 """
-_OF_EACH = ("hw.id", "hw.index", "hw.type")
+_OF_EACH = ("hw.id", "rl.gpu.index", "hw.type")
 
 
 class Found(msgspec.Struct):
@@ -51,7 +51,7 @@ class Found(msgspec.Struct):
     failures: list[tuple[str, str, int]]
 
     def of(self, source: str) -> dict[str, float]:
-        """Return value by metric, with what its own attributes say beside hw.id and hw.index."""
+        """Return value by metric, with what its own attributes say beside hw.id and rl.gpu.index."""
         return {
             " ".join([metric, *(str(said) for name, said in told.items() if name not in _OF_EACH)]): value
             for metric, value, told in self.seen[source]

@@ -37,10 +37,10 @@ def test_use_limits_and_kills(root: Path) -> None:
 
     assert found == {
         "container.memory.usage": 2**30,
-        "container.memory.limit": 2**33,
-        "container.memory.oom_kills": 3,
+        "rl.container.memory.limit": 2**33,
+        "rl.container.memory.oom_kills": 3,
         "container.cpu.time": 81.5,
-        "container.cpu.limit": 4.0,
+        "rl.container.cpu.limit": 4.0,
     }
 
 

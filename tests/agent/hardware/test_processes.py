@@ -94,13 +94,14 @@ def test_cpu_time_does_not_fall(trainer: psutil.Process) -> None:
 
 
 def test_utilisation_is_that_since_the_last_look(trainer: psutil.Process) -> None:
-    """Nothing for the first time; then CPU seconds over seconds."""
+    """Nothing for the first time; then CPU seconds over seconds, as part of the CPUs that the process may run on."""
     clock = iter([0, 2 * 10**9])
     processes = Processes(lambda: watched(trainer.pid), lambda: next(clock))
     first, second = values(processes), values(processes)
 
     assert "process.cpu.utilization" not in first
-    assert second["process.cpu.utilization"] == (second["process.cpu.time"] - first["process.cpu.time"]) / 2
+    busy = (second["process.cpu.time"] - first["process.cpu.time"]) / 2
+    assert second["process.cpu.utilization"] == busy / len(os.sched_getaffinity(trainer.pid))
 
 
 def test_whoever_is_watched_itself_is_counted_once(trainer: psutil.Process) -> None:
