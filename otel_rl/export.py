@@ -221,6 +221,8 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
         events: Moments inside it.
         links: Other spans that it refers to.
         scope: Name and version of the tracer that made it; empty for otel-rl's own.
+        resource: OTel resource attributes of another program that sent it, such as an inference server; empty for
+            the run's own processes.
     """
 
     name: str
@@ -235,6 +237,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     events: tuple[SpanEvent, ...] = ()
     links: tuple[SpanLink, ...] = ()
     scope: tuple[str, str] = ("", "")
+    resource: dict[str, AttributeValue] = {}
 
 
 Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended

@@ -30,16 +30,18 @@ from opentelemetry.trace import (
 )
 
 from otel_rl import semconv
-from otel_rl.export import Ended, Event, Machine, Params, Recorded, Row, Span, Table
+from otel_rl.export import Ended, Event, Machine, NotNow, Params, Recorded, Refused, Row, Span, Table
 from otel_rl.otel_environment import batch_size, limits
 from otel_rl.otlp_connection import connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from google.protobuf.message import Message
+
     from otel_rl.export import Cell, Item, RunInfo
     from otel_rl.otel_environment import Limits
-    from otel_rl.otlp_connection import Connection
+    from otel_rl.otlp_connection import Connection, Signal
     from otel_rl_exporters.otlp_sender import Sender
 
 _LARGEST_TABLE = 1 << 17
@@ -96,6 +98,11 @@ class OtlpLogs:
         """Raise if the variables name an address or a file that cannot be used."""
         connection(os.environ, "LOGS")
 
+    @staticmethod
+    def pass_on() -> Callable[[Message], None]:
+        """Return what passes requests of other programs on; it raises `NotNow` or `Refused`, as `export` does."""
+        return _passed_on("LOGS")
+
     def export(self, items: Sequence[Item]) -> None:
         """Send what is an event among `items`: neither spans nor measurements, which are metrics.
 
@@ -108,6 +115,22 @@ class OtlpLogs:
     def shutdown(self) -> None:
         """Close the connection."""
         self._sender.close()
+
+
+def _passed_on(signal: Signal) -> Callable[[Message], None]:
+    """Return what passes a whole request on to the collector of a signal."""
+    from otel_rl_exporters.otlp_transport import transport
+
+    to = transport(connection(os.environ, signal))
+
+    def pass_on(request: Message) -> None:
+        answer = to.send(request)
+        if answer.verdict == "later":
+            raise NotNow(answer.message, retry_after=answer.retry_after, error_type=answer.error_type)
+        if answer.verdict != "taken" or answer.rejected:
+            raise Refused(answer.message, count=answer.rejected or None, error_type=answer.error_type)
+
+    return pass_on
 
 
 class OtlpReader:
@@ -125,6 +148,11 @@ class OtlpReader:
     def check() -> None:
         """Raise if the variables name an address or a file that cannot be used."""
         connection(os.environ, "METRICS")
+
+    @staticmethod
+    def pass_on() -> Callable[[Message], None]:
+        """Return what passes requests of other programs on; it raises `NotNow` or `Refused`, as `export` does."""
+        return _passed_on("METRICS")
 
     @property
     def failures(self) -> int:
@@ -185,7 +213,7 @@ def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan
         name=span.name,
         context=_context(span.trace_id, span.span_id),
         parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
-        resource=resource,
+        resource=Resource(span.resource) if span.resource else resource,
         attributes=within(span.attributes, most.span_attributes),
         events=BoundedList.from_seq(
             most.events,
@@ -202,7 +230,7 @@ def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan
         status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
         start_time=span.start_unix_nano,
         end_time=span.end_unix_nano,
-        instrumentation_scope=_SCOPE,
+        instrumentation_scope=InstrumentationScope(*span.scope) if any(span.scope) or span.resource else _SCOPE,
     )
 
 

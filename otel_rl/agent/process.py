@@ -11,10 +11,11 @@ import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from otel_rl import plugins, semconv
+from otel_rl import head, plugins, semconv
 from otel_rl.agent import mend, presence, targets
 from otel_rl.agent.follow import Follower, forwarded
 from otel_rl.agent.forensics import write_reports
@@ -29,12 +30,14 @@ from otel_rl.agent.release import Release, cut_off
 from otel_rl.agent.state import Checkpoint, is_remote
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
-from otel_rl.export import READER_ENTRY_POINT_GROUP
+from otel_rl.export import ENTRY_POINT_GROUP, READER_ENTRY_POINT_GROUP
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus, incomplete
+from otel_rl.launcher import is_of_this_machine
 from otel_rl.locks import Lock, locked
 from otel_rl.otel_environment import log_level
+from otel_rl.otlp_connection import connection
 from otel_rl.outbox import Outbox
 from otel_rl.outbox_reader import count_before
 from otel_rl.quarantine import Quarantine
@@ -49,13 +52,12 @@ if TYPE_CHECKING:
     from otel_rl.agent.receiver import Receiver
     from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
+    from otel_rl.otlp_connection import Signal
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.05
 _READ_AT_ONCE = 500
 _CLOSE_WITHIN_S = 30.0
-_QUIET_S = 3.0
-"""The head stays so long after a request: what a machine measured comes behind its last record."""
 _REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbox_damaged", "refused_by_exporter")
 """Losses that are shown as 0 from the beginning: a counter has to begin before it can rise."""
 _BOOKS_NS = 2_000_000_000
@@ -102,10 +104,7 @@ class Agent:
         self._sends = any(name == "head" for name, _ in manifest.exporters)
         self._receiver: Receiver | None = None
         if manifest.receives:
-            token = os.environ.get(TOKEN_VARIABLE, "")
-            from otel_rl.agent.receiver import Receiver  # the HTTP server, which few agents need
-
-            self._receiver = Receiver(manifest.receives, manifest.id, directory.journals, manifest.journal_limit, token)
+            self._receiver = self._open_receiver(manifest.receives)
         if checkpoint is not None and checkpoint.held_since is not None:
             for place, batch in self._outbox.since(checkpoint.held_since):
                 self._traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
@@ -186,7 +185,10 @@ class Agent:
             items += self._receiver.take_items()
         if len(found) < _READ_AT_ONCE:  # so no journal had more
             items += self._reducer.tick(steady)
-        near_end = self.stopped.is_set() or (self._reducer.is_finished and not self._follower.alive)
+        is_over = self._reducer.is_finished and not self._follower.alive
+        near_end = self.stopped.is_set() or is_over
+        if self._receiver is not None:
+            self._receiver.tend(is_over=is_over, now=time.monotonic())
         measured: list[Item] = []
         with guard("measuring", "this machine"):
             measured = self._measured(items, now)
@@ -335,7 +337,7 @@ class Agent:
         if self.stopped.is_set():
             return True
         now = time.monotonic()
-        if self._receiver is not None and now - self._receiver.heard_at < _QUIET_S:
+        if self._receiver is not None and not self._receiver.is_quiet(now):
             return False
         delivered = all(destination.has_everything for destination in self._destinations)
         if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
@@ -347,6 +349,8 @@ class Agent:
         return now - self._last_progress > self._manifest.idle_timeout
 
     def _end(self) -> bool:
+        if self._receiver is not None:
+            self._receiver.close()  # what comes now stays with its sender
         complete = [destination for destination in self._destinations if destination.has_everything]
         for destination in self._destinations:
             if destination in complete:
@@ -357,8 +361,6 @@ class Agent:
         for destination in complete:
             destination.join(max(0.0, deadline - time.monotonic()))
         self._sampler.stop()
-        if self._receiver is not None:
-            self._receiver.close()
         self._instruments.shutdown(timeout_s=5)
         for reader in self._readers.values():
             reader.shutdown()
@@ -371,6 +373,22 @@ class Agent:
             logger.warning("%s; deliver it with: otel-rl agent %s --once", incomplete(self._said), self._directory.path)
         delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
         return delivered and not self._losses.lost
+
+    def _open_receiver(self, address: str) -> Receiver:
+        from otel_rl.agent.receiver import Receiver  # the HTTP server, which few agents need
+
+        outputs: dict[Signal, tuple[str, str, list[tuple[str, dict[str, object]]]]] = {
+            "METRICS": (READER_ENTRY_POINT_GROUP, "otlp", self._manifest.readers),
+            "LOGS": (ENTRY_POINT_GROUP, "otlp_logs", self._manifest.exporters),
+        }
+        ways = {
+            signal.lower(): plugins.find(group, name).pass_on()
+            for signal, (group, name, used) in outputs.items()
+            if name in dict(used) and not _is_head(address, connection(os.environ, signal).endpoint)
+        }
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        where = self._directory.journals
+        return Receiver(address, self._manifest.id, where, self._manifest.journal_limit, token, ways)
 
     def _open_readers(self, run: RunInfo) -> dict[str, Any]:
         readers = {}
@@ -420,6 +438,15 @@ class Agent:
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else
                 write_atomically(self._directory.status, msgspec.json.encode(status))
                 self._said = status
+
+
+def _is_head(address: str, endpoint: str) -> bool:
+    """Tell whether an OTLP endpoint is the head's own address."""
+    try:
+        parts = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
+        return parts.port == head.parse(address).port and is_of_this_machine(parts.hostname or "")
+    except ValueError:  # another scheme of gRPC's
+        return False
 
 
 def log_to_stderr() -> None:

@@ -11,29 +11,39 @@ import os
 import ssl
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_rl import semconv
 from otel_rl.agent.state import of_machine
 from otel_rl.bridge import decode
 from otel_rl.bridge.answers import Refusals
 from otel_rl.bridge.http import HttpServer
+from otel_rl.bridge.others import Others
 from otel_rl.bridge.receive import data_points, response
 from otel_rl.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
 from otel_rl.journal import Reader, Writer, released
 from otel_rl.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
     from otel_rl.export import Item, Machine
     from otel_rl.records import Record
 
 logger = logging.getLogger(__name__)
+_SCOPE = "otel_rl"
+_HINT = "the OTLP endpoint of the agent is its own head: set OTEL_EXPORTER_OTLP_ENDPOINT to a collector"
+_QUIET_S = 3.0
+"""Seconds after the last record of another machine; its last measurements come behind its last record."""
+_LONGEST_S = 15.0
+"""Seconds after the end of all processes in which other machines can be waited for, whatever they send."""
 _PATIENCE_S = 60.0
 _MOST_WAITING = 50_000
 _SAFE_WITHIN_S = 10.0
@@ -101,9 +111,19 @@ class RemoteJournal:
         self.lost += index - self._count
 
 
-class _Waiting(NamedTuple):
-    items: list[Item]
-    is_safe: threading.Event
+class _Waiting:
+    """Items whose sender waits for the answer.
+
+    Attributes:
+        items: The items.
+        is_answered: Set when it is known what became of them.
+        are_safe: If true, they are in the outbox.
+    """
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+        self.is_answered = threading.Event()
+        self.are_safe = False
 
 
 class Receiver:
@@ -115,16 +135,25 @@ class Receiver:
         journals: The directory of the journals of this machine.
         limit_bytes: Bytes that are kept of each.
         token: What senders must bring; empty for none.
+        ways: What passes metrics and logs of other programs on, by signal.
 
     Attributes:
-        heard_at: When the last request came, on the steady clock.
+        refusals: Counts what was refused.
 
     Raises:
         OSError: The address cannot be listened on.
         ValueError: It is to be encrypted, and there is no certificate.
     """
 
-    def __init__(self, address: str, run_id: str, journals: Path, limit_bytes: int, token: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        run_id: str,
+        journals: Path,
+        limit_bytes: int,
+        token: str,
+        ways: Mapping[str, Callable[[Any], None]] | None = None,
+    ) -> None:
         head = parse(address)
         self._run_id = run_id
         self._path = journals
@@ -135,9 +164,11 @@ class Receiver:
         self._measured_at: dict[str, int] = {}
         self._waiting: list[_Waiting] = []
         self._taken: list[_Waiting] = []
-        self._is_closed = False
-        self.heard_at = 0.0
+        self._heard_at = 0.0
+        self._over_since = 0.0
+        self._is_ending = False
         self.refusals = Refusals()
+        self._others = Others(ways or {}, self.refusals)
         try:
             self._server = HttpServer((head.host, head.port), self, token, _tls(head))
         except OSError as error:
@@ -147,22 +178,41 @@ class Receiver:
             ) from error
 
     def take_request(self, signal: str, request: Any) -> Any:
-        """Take records or spans in, and return the answer to it, when they are safe.
+        """Accept records, spans, and what other programs send, and return the response, when they are safe.
 
         Raises:
-            OSError: They cannot be taken now; the sender is to send them again.
+            OSError: They cannot be accepted now; the sender is to send them again.
+            Refusal: The same, of what is passed on.
         """
-        self.heard_at = time.monotonic()
-        if signal == "traces":
-            spans, rejected = decode.spans(request)
-            if spans:
-                self._wait_for([*spans])
-            return response(signal, rejected.count, rejected.reason, self.refusals)
+        if signal == "metrics":
+            return self._take_metrics(request)
         if signal == "logs":
-            rejected = self._take(request)
-            return response(signal, rejected.count, rejected.reason, self.refusals)
-        reason = "metrics of other programs belong to no step of the run"
-        return response(signal, data_points(request), reason, self.refusals)
+            return self._take_logs(request)
+        spans, rejected = decode.spans(request)
+        foreign: list[Item] = [span for span in spans if not self._is_own(span.scope[0], span.resource)]
+        if len(foreign) < len(spans):
+            self.refusals.note("telemetry of the agent itself", _HINT, len(spans) - len(foreign))
+        if foreign:
+            self._wait_for(foreign)
+        return response(signal, rejected.count, rejected.reason, self.refusals)
+
+    def tend(self, *, is_over: bool, now: float) -> None:
+        """Take note of whether all processes of the run have ended; a while later nothing of others is accepted.
+
+        Args:
+            is_over: Whether they have.
+            now: Seconds on a steady clock.
+        """
+        self._over_since = (self._over_since or now) if is_over else 0.0
+        self._is_ending = is_over and self.is_quiet(now)
+
+    def is_quiet(self, now: float) -> bool:
+        """Tell whether the machines of this run have nothing more to say: neither inference servers nor others count.
+
+        Args:
+            now: Seconds on a steady clock.
+        """
+        return now - self._heard_at >= _QUIET_S or bool(self._over_since and now - self._over_since >= _LONGEST_S)
 
     def take_grown(self) -> set[str]:
         """Return the journals that got records since the last call."""
@@ -181,7 +231,8 @@ class Receiver:
     def saved(self) -> None:
         """Take note that all that was taken is safe."""
         for waiting in self._taken:
-            waiting.is_safe.set()
+            waiting.are_safe = True
+            waiting.is_answered.set()
         self._taken = []
 
     @property
@@ -191,70 +242,119 @@ class Receiver:
 
     def close(self) -> None:
         """Listen no longer."""
-        self._is_closed = True
         with self._lock:
-            for waiting in self._waiting:
-                waiting.is_safe.set()  # none of them is: whoever waits looks at `_is_closed`
+            self._is_ending = True
+            for waiting in (*self._waiting, *self._taken):
+                waiting.is_answered.set()
         self._server.close()
 
     def _wait_for(self, items: list[Item]) -> None:
-        waiting = _Waiting(items, threading.Event())
+        waiting = _Waiting(items)
         with self._lock:
-            if sum(len(one.items) for one in self._waiting) > _MOST_WAITING:
+            if self._is_ending:
+                raise OSError("the run has ended")
+            if sum(len(one.items) for one in (*self._waiting, *self._taken)) > _MOST_WAITING:
                 raise OSError("too many spans are waiting")
             self._waiting.append(waiting)
-        if not waiting.is_safe.wait(_SAFE_WITHIN_S):
-            raise OSError("the spans could not be written")
-        if self._is_closed and waiting in self._waiting:
-            raise OSError("the run has ended")
+        waiting.is_answered.wait(_SAFE_WITHIN_S)
+        if not waiting.are_safe:
+            raise OSError("the outbox could not be written in time")
 
-    def _take(self, request: ExportLogsServiceRequest) -> decode.Rejected:
-        rejected, number = decode.Rejected("log records"), -1
-        measured: list[Item] = []
+    def _is_own(self, scope: str, resource: Mapping[str, object]) -> bool:
+        """Tell whether telemetry is the agent's own, which went in a circle: its OTLP endpoint is the head itself."""
+        return scope == _SCOPE and resource.get(semconv.RUN_ID) == self._run_id
+
+    def _take_metrics(self, request: ExportMetricsServiceRequest) -> Any:
+        resources = [decode.attributes(one.resource.attributes) for one in request.resource_metrics]
+        scopes = {scope.scope.name for one in request.resource_metrics for scope in one.scope_metrics}
+        if scopes == {_SCOPE} and all(self._is_own(_SCOPE, resource) for resource in resources):
+            self.refusals.note("telemetry of the agent itself", _HINT, data_points(request))
+            return response("metrics", 0, "", self.refusals)
+        return self._others.take("metrics", request)
+
+    def _take_logs(self, request: ExportLogsServiceRequest) -> Any:
+        rejected = decode.Rejected("log records")
+        measured: dict[str, list[Machine]] = {}
+        foreign = ExportLogsServiceRequest()
+        number = own = 0
         for of_resource in request.resource_logs:
             resource = decode.attributes(of_resource.resource.attributes)
-            for event in (event for scope in of_resource.scope_logs for event in scope.log_records):
-                number += 1
-                told = decode.attributes(event.attributes)
-                try:
-                    self._check(event.event_name, resource.get(semconv.RUN_ID))
-                    if event.event_name == MACHINE:
-                        machine = to_machine(event.time_unix_nano, decode.plain(event.body), told)
-                        measured += self._fresh(str(resource.get("host.name", "")), machine)
-                        continue
-                    record = from_event(event.event_name, decode.plain(event.body))
-                    journal = of_machine(str(told[JOURNAL]), str(resource.get("host.name", "")))
-                    index = _index(told[INDEX])
-                    _check_name(journal)
-                except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-                    missing = isinstance(error, KeyError)
-                    rejected.add(number, f"attribute {error} is missing" if missing else str(error))
-                    continue
-                with self._lock:
-                    self._of(journal).take(index, record, time.monotonic())
-                    self._grown.add(journal)
-        if measured:
-            self._wait_for(measured)
-        return rejected
+            kept: Any = None
+            for scope in of_resource.scope_logs:
+                others = []
+                for event in scope.log_records:
+                    if not event.event_name.startswith((PREFIX, MACHINE)):
+                        others.append(event)
+                    elif reason := self._take_event(event, resource, measured):
+                        rejected.add(number, reason)
+                    number += 1
+                if others and self._is_own(scope.scope.name, resource):
+                    own += len(others)
+                elif others:
+                    kept = kept or _like(of_resource, foreign.resource_logs.add(), "resource")
+                    _like(scope, kept.scope_logs.add(), "scope").log_records.extend(others)
+        self._keep(measured)
+        if own:
+            self.refusals.note("telemetry of the agent itself", _HINT, own)
+        if not foreign.resource_logs:
+            return response("logs", rejected.count, rejected.reason, self.refusals)
+        answer = self._others.take("logs", foreign)
+        if rejected.count:
+            found = answer.partial_success
+            reasons = "; ".join(filter(None, (rejected.reason, found.error_message)))
+            answer = response("logs", rejected.count + found.rejected_log_records, reasons, self.refusals)
+        return answer
 
-    def _check(self, name: str, run_id: object) -> None:
-        if not name.startswith((PREFIX, MACHINE)):
-            raise ValueError(f"logs of other programs are not accepted by the head of run {self._run_id!r}")
-        if run_id != self._run_id:
-            raise ValueError(f"these are records of run {run_id!r}, but this is the head of run {self._run_id!r}")
-
-    def _fresh(self, host: str, machine: Machine) -> list[Machine]:
-        """Return a measurement, if it did not come before: what was not answered in time is sent again."""
+    def _take_event(self, event: LogRecord, resource: Mapping[str, Any], measured: dict[str, list[Machine]]) -> str:
+        """Write a record, or add a measurement to `measured`; return why that cannot be, if it cannot."""
+        told = decode.attributes(event.attributes)
+        host = str(resource.get("host.name", ""))
+        run_id = resource.get(semconv.RUN_ID)
+        try:
+            if run_id != self._run_id:
+                raise ValueError(f"these are records of run {run_id!r}, but this is the head of run {self._run_id!r}")
+            if event.event_name == MACHINE:
+                machine = to_machine(event.time_unix_nano, decode.plain(event.body), told)
+                measured.setdefault(host, []).append(machine)
+                self._heard_at = time.monotonic()
+                return ""
+            record = from_event(event.event_name, decode.plain(event.body))
+            journal = of_machine(str(told[JOURNAL]), host)
+            index = _index(told[INDEX])
+            _check_name(journal)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            return f"attribute {error} is missing" if isinstance(error, KeyError) else str(error)
         with self._lock:
-            if machine.time_unix_nano <= self._measured_at.get(host, 0):
-                return []
-            self._measured_at[host] = machine.time_unix_nano
-        return [machine]
+            self._heard_at = time.monotonic()
+            self._of(journal).take(index, record, self._heard_at)
+            self._grown.add(journal)
+        return ""
+
+    def _keep(self, measured: Mapping[str, Sequence[Machine]]) -> None:
+        """Hand over the measurements that did not come before: what was not answered in time is sent again."""
+        with self._lock:
+            fresh = {
+                host: {one.time_unix_nano: one for one in found if one.time_unix_nano > self._measured_at.get(host, 0)}
+                for host, found in measured.items()
+            }
+        items: list[Item] = [machine for of_host in fresh.values() for machine in of_host.values()]
+        if items:
+            self._wait_for(items)
+            with self._lock:
+                self._measured_at |= {host: max(of_host) for host, of_host in fresh.items() if of_host}
 
     def _of(self, name: str) -> RemoteJournal:
         if name not in self._journals:
             self._journals[name] = RemoteJournal(self._path / name, self._limit_bytes)
         return self._journals[name]
+
+
+def _like(message: Any, fresh: Any, field: str) -> Any:
+    """Return a fresh message with what a message says of all records below it, but without these."""
+    if message.HasField(field):
+        getattr(fresh, field).CopyFrom(getattr(message, field))
+    fresh.schema_url = message.schema_url
+    return fresh
 
 
 def _check_name(name: str) -> None:

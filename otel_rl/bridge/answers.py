@@ -21,6 +21,7 @@ RETRY_AFTER_S = 5
 """Seconds that a client is asked to wait before it sends the same request again."""
 
 _MOST_CHARACTERS = 1000
+_LONGEST_PAUSE_S = 300
 logger = logging.getLogger(__name__)
 
 
@@ -55,14 +56,18 @@ class Refusal(Exception):
         kind: Which class of refusals it belongs to.
         text: What is wrong, and the fix.
         headers: Further HTTP headers of the answer.
+        retry_after: Seconds that the client is asked to wait, if it is to send the request again.
     """
 
-    def __init__(self, kind: Kind, text: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, kind: Kind, text: str, headers: Mapping[str, str] | None = None, *, retry_after: float | None = None
+    ) -> None:
         super().__init__(text[:_MOST_CHARACTERS])
         self.kind = kind
         self.headers = dict(headers or {})
+        self._retry_after = RETRY_AFTER_S if retry_after is None else max(1, min(round(retry_after), _LONGEST_PAUSE_S))
         if kind.retryable:
-            self.headers["Retry-After"] = str(RETRY_AFTER_S)
+            self.headers["Retry-After"] = str(self._retry_after)
 
     @property
     def status(self) -> Any:
@@ -70,7 +75,7 @@ class Refusal(Exception):
         status = status_pb2.Status(code=self.kind.code, message=str(self))
         if self.kind.retryable:
             info = error_details_pb2.RetryInfo()
-            info.retry_delay.seconds = RETRY_AFTER_S
+            info.retry_delay.seconds = self._retry_after
             status.details.add().Pack(info)
         return status
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.export import Item, RunInfo, Span, SpanEvent, SpanLink
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
     from opentelemetry.proto.trace.v1 import trace_pb2
 
     from otel_rl.export import AttributeValue, Cell
 
-SERVICE_NAME = "service.name"
 _ERROR_STATUS = 2  # of OTLP's Status.StatusCode
 _LARGEST_ITEM = 16 << 20
 _LARGEST_KIND = 4  # of the API's SpanKind
@@ -144,15 +143,14 @@ def spans(request: ExportTraceServiceRequest) -> tuple[list[Span], Rejected]:
     rejected = Rejected("spans")
     number = 0
     for of_resource in request.resource_spans:
-        service = attributes(of_resource.resource.attributes).get(SERVICE_NAME)
-        told = {} if service is None else {SERVICE_NAME: str(service)}
-        for raw in (span for scope in of_resource.scope_spans for span in scope.spans):
-            try:
-                span = _span(raw)
-                found.append(replace(span, attributes={**told, **span.attributes}))
-            except ValueError as error:
-                rejected.add(number, str(error))
-            number += 1
+        resource = flat(attributes(of_resource.resource.attributes))
+        for of_scope in of_resource.scope_spans:
+            for span in of_scope.spans:
+                try:
+                    found.append(_span(span, resource, of_scope.scope))
+                except ValueError as error:
+                    rejected.add(number, str(error))
+                number += 1
     return found, rejected
 
 
@@ -160,8 +158,10 @@ def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:
     """Return the spans in a request for traces; those whose resource names no run are refused."""
     found = _Collected("spans", directory)
     for of_resource in request.resource_spans:
-        spans = (span for scope in of_resource.scope_spans for span in scope.spans)
-        found.take(of_resource.resource.attributes, spans, _span)
+        pairs = of_resource.resource.attributes
+        resource = flat(attributes(pairs))
+        for of_scope in of_resource.scope_spans:
+            found.take(pairs, of_scope.spans, partial(_span, resource=resource, scope=of_scope.scope))
     return found.decoded
 
 
@@ -227,7 +227,7 @@ def _are_ids(trace_id: bytes, span_id: bytes) -> bool:
     return len(trace_id) == 16 and len(span_id) == 8 and any(trace_id) and any(span_id)
 
 
-def _span(span: trace_pb2.Span) -> Span:
+def _span(span: trace_pb2.Span, resource: dict[str, AttributeValue], scope: InstrumentationScope) -> Span:
     if not _are_ids(span.trace_id, span.span_id):
         raise ValueError(f"span {span.name[:100]!r}: needs a trace id of 16 bytes and a span id of 8, not all zero")
     failed = span.status.code == _ERROR_STATUS
@@ -244,4 +244,6 @@ def _span(span: trace_pb2.Span) -> Span:
         kind=min(max(0, span.kind - 1), _LARGEST_KIND),  # OTLP counts from 1, the API from 0
         events=tuple(SpanEvent(e.name, e.time_unix_nano, flat(attributes(e.attributes))) for e in span.events),
         links=tuple(SpanLink(x.trace_id.hex(), x.span_id.hex(), flat(attributes(x.attributes))) for x in links),
+        scope=(scope.name, scope.version),
+        resource=resource,
     )

@@ -1,0 +1,80 @@
+"""Metrics and logs of other programs, such as inference servers that send all signals to one address."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.bridge.answers import LATER, Refusal
+from otel_rl.bridge.receive import data_points, response
+from otel_rl.export import NotNow, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.bridge.answers import Refusals
+
+_AT_A_TIME = 4
+_WAIT_S = 2.0
+_MOST_SENDERS = 10_000
+
+
+class Others:
+    """Passes requests on to the collector of the run, and refuses them where there is none.
+
+    A sender that keeps sending hears once that it is refused; afterwards its records are only counted, since clients
+    log each partial success.
+
+    Args:
+        ways: What passes a request on, by signal; it raises `NotNow` or `Refused`.
+        refusals: Counts what is refused.
+    """
+
+    def __init__(self, ways: Mapping[str, Callable[[Any], None]], refusals: Refusals) -> None:
+        self._ways = ways
+        self._refusals = refusals
+        self._room = threading.BoundedSemaphore(_AT_A_TIME)
+        self._told: set[tuple[str, str]] = set()
+
+    def take(self, signal: str, request: Any) -> Any:
+        """Return the response to a request, as a whole of other programs.
+
+        Raises:
+            Refusal: It cannot be passed on now; the client is to send it again.
+        """
+        count = data_points(request) if signal == "metrics" else _records(request)
+        if signal not in self._ways:
+            return self._refuse(signal, request, count)
+        if not self._room.acquire(timeout=_WAIT_S):
+            raise Refusal(LATER, f"too many requests for {signal} are being passed on")
+        try:
+            self._ways[signal](request)
+        except NotNow as error:
+            raise Refusal(LATER, f"the collector of the run: {error}", retry_after=error.retry_after) from error
+        except Refused as error:
+            return response(signal, error.count or count, f"the collector of the run: {error}", self._refusals)
+        finally:
+            self._room.release()
+        return response(signal, 0, "", self._refusals)
+
+    def _refuse(self, signal: str, request: Any, count: int) -> Any:
+        reason = (
+            f"{signal} of other programs have no place in a run: send them to a collector, "
+            "or set OTEL_EXPORTER_OTLP_ENDPOINT where the run starts to have them passed on"
+        )
+        sender = (signal, _service(signal, request))
+        if sender in self._told or len(self._told) > _MOST_SENDERS:
+            self._refusals.note(f"refused {signal} of other programs", reason, count)
+            return response(signal, 0, "", self._refusals)
+        self._told.add(sender)
+        return response(signal, count, reason, self._refusals)
+
+
+def _records(request: Any) -> int:
+    return sum(len(scope.log_records) for of_resource in request.resource_logs for scope in of_resource.scope_logs)
+
+
+def _service(signal: str, request: Any) -> str:
+    resources = request.resource_metrics if signal == "metrics" else request.resource_logs
+    pairs = (pair for of_resource in resources for pair in of_resource.resource.attributes)
+    return next((str(pair.value.string_value) for pair in pairs if pair.key == "service.name"), "")

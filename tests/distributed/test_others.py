@@ -1,0 +1,245 @@
+"""Inference servers and others that send all of their telemetry to the head, and never stop."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+
+from otel_rl.agent.receiver import Receiver
+from otel_rl.bridge.http import HttpServer
+from otel_rl.export import Span
+from otel_rl.head import parse
+from otel_rl.record_events import INDEX, JOURNAL, to_event
+from otel_rl.records import Logged
+from tests.bridge.bridges import any_value, pairs, step_metrics
+from tests.bridge.test_http import Taken
+from tests.collector import wait_for
+from tests.distributed.machines import head
+from tests.processes import items_of, rows_of, start_python
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(120)
+_TRAINER = """
+import otel_rl, os, time
+run = otel_rl.init(dir=".", project="p", id="run-7", head=os.environ["HEAD"], quiet=True, hardware=False)
+print(run.dir, flush=True)
+for n in range(20):
+    with run.step(n):
+        run.log({"loss": float(n)})
+while not os.path.exists("go"):
+    time.sleep(0.02)
+print(run.finish(10), flush=True)
+"""
+_SERVICES = {"logs": "logs.v1.LogsService", "traces": "trace.v1.TraceService", "metrics": "metrics.v1.MetricsService"}
+
+
+def telemetry(signal: str, run: str | None, n: int) -> bytes:
+    """Return a request of an inference server."""
+    from otel_rl.bridge import bodies
+
+    request = bodies.REQUESTS[signal]()
+    of_resource = getattr(request, f"resource_{'spans' if signal == 'traces' else signal}").add()
+    told = {"service.name": "vllm", "telemetry.sdk.language": "go"} | ({} if run is None else {"rl.run.id": run})
+    of_resource.resource.attributes.extend(pairs(told))
+    if signal == "traces":
+        scope = of_resource.scope_spans.add(scope={"name": "otelhttp", "version": "0.58"})
+        ids = {"trace_id": (n + 1).to_bytes(16, "big"), "span_id": (n + 1).to_bytes(8, "big")}
+        scope.spans.add(name="POST /generate", start_time_unix_nano=n, end_time_unix_nano=n + 1, **ids)
+    elif signal == "logs":
+        of_resource.scope_logs.add().log_records.add(time_unix_nano=n, body=any_value("a request came"))
+    else:
+        metric = of_resource.scope_metrics.add().metrics.add(name="vllm:num_requests_running")
+        metric.gauge.data_points.add(as_double=1.0, time_unix_nano=n)
+    return bytes(request.SerializeToString())
+
+
+class Sender:
+    """Sends one request after the other until it is told to stop, whatever the answers are."""
+
+    def __init__(self, address: str, protocol: str, signal: str, run: str | None) -> None:
+        self._address, self._protocol, self._signal, self._run = address, protocol, signal, run
+        self.sent = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stopped.wait(0.02):
+            body = telemetry(self._signal, self._run, self.sent)
+            with contextlib.suppress(OSError, http.client.HTTPException, grpc.RpcError):
+                self._send(body)
+            self.sent += 1
+
+    def _send(self, body: bytes) -> None:
+        if self._protocol == "http":
+            status, _ = post(self._address, self._signal, body)
+            assert status in (200, 503)
+            return
+        with grpc.insecure_channel(self._address) as channel:
+            call = channel.unary_unary(f"/opentelemetry.proto.collector.{_SERVICES[self._signal]}/Export")
+            call(body, timeout=1)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+def post(address: str, signal: str, body: bytes) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(address, timeout=10)
+    connection.request("POST", f"/v1/{signal}", body, {"Content-Type": "application/x-protobuf"})
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("run", ["run-7", None])
+@pytest.mark.parametrize("signal", ["metrics", "logs", "traces"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_finish_does_not_wait_for_others(protocol: str, signal: str, run: str | None, tmp_path: Path) -> None:
+    """Whatever they send, 50 times a second, and whether it names the run: `finish` returns True in time."""
+    address = head()
+    trainer = start_python(_TRAINER, tmp_path, HEAD=address)
+    assert trainer.stdout is not None
+    run_dir = tmp_path / trainer.stdout.readline().strip()
+    sender = Sender(address, protocol, signal, run)
+    wait_for(lambda: len(rows_of(run_dir)) == 20 and sender.sent > 5, "the rows are not delivered", 60)
+    (tmp_path / "go").touch()
+    output, errors = trainer.communicate(timeout=60)
+    sender.stop()
+
+    assert output.strip() == "True", errors + (run_dir / "agent.log").read_text()
+
+
+def test_spans_keep_their_resource_and_scope(tmp_path: Path) -> None:
+    """At the collector they are the server's, not the trainer's."""
+    collector = Taken()
+    server = HttpServer(("127.0.0.1", 0), collector)
+    address = head()
+    endpoint = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{server.port}/v1/traces"}
+    trainer = start_python(_TRAINER, tmp_path, HEAD=address, **endpoint)
+    assert trainer.stdout is not None
+    run_dir = tmp_path / trainer.stdout.readline().strip()
+    status, _ = post(address, "traces", telemetry("traces", None, 5))
+    (tmp_path / "go").touch()
+    output, errors = trainer.communicate(timeout=60)
+    server.close()
+    found = {
+        span.name: ({pair.key: pair.value.string_value for pair in one.resource.attributes}, scope.scope)
+        for request in collector.requests
+        for one in request.resource_spans
+        for scope in one.scope_spans
+        for span in scope.spans
+    }
+    resource, scope = found["POST /generate"]
+    held = [item for item in items_of(run_dir) if isinstance(item, Span) and item.name == "POST /generate"]
+
+    assert (status, output.strip()) == (200, "True"), errors
+    assert resource == {"service.name": "vllm", "telemetry.sdk.language": "go"}
+    assert (scope.name, scope.version) == ("otelhttp", "0.58")
+    assert found["rl.loop"][0]["service.name"] == "p"
+    assert len(held) == 1
+
+
+def test_metrics_and_logs_are_passed_on(tmp_path: Path) -> None:
+    """To the collector of the run, byte for byte."""
+    collector = Taken()
+    server = HttpServer(("127.0.0.1", 0), collector)
+    address = head()
+    trainer = start_python(
+        _TRAINER, tmp_path, HEAD=address, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{server.port}"
+    )
+    assert trainer.stdout is not None
+    trainer.stdout.readline()
+    sent = [telemetry(signal, "run-7", 5) for signal in ("metrics", "logs")]
+    answers = [post(address, signal, body) for signal, body in zip(("metrics", "logs"), sent, strict=True)]
+    (tmp_path / "go").touch()
+    output, errors = trainer.communicate(timeout=60)
+    server.close()
+    arrived = [request.SerializeToString() for request in collector.requests]
+
+    assert answers == [(200, b""), (200, b"")]
+    assert [body for body in sent if body in arrived] == sent
+    assert output.strip() == "True", errors
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[tuple[Receiver, str]]:
+    address = head()
+    receiver = Receiver(address, "run-7", tmp_path, 1 << 20, "")
+    yield receiver, address
+    receiver.close()
+
+
+def test_metrics_without_a_collector_are_refused_once(receiver: tuple[Receiver, str]) -> None:
+    """The sender hears it once, in words; afterwards they are counted."""
+    rejected = []
+    for n in range(5):
+        status, body = post(receiver[1], "metrics", telemetry("metrics", None, n))
+        assert status == 200
+        answer = ExportMetricsServiceResponse.FromString(body)
+        rejected.append((answer.partial_success.rejected_data_points, answer.partial_success.error_message))
+
+    assert rejected[1:] == [(0, "")] * 4
+    assert rejected[0][0] == 1
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in rejected[0][1]
+    assert receiver[0].refusals.records == 5
+
+
+def test_the_agent_s_own_rows_go_in_no_circle(receiver: tuple[Receiver, str]) -> None:
+    """An agent whose OTLP endpoint is its own head: what it exports is dropped, and it is not told to repeat it."""
+    request = step_metrics("run-7", {0: {"loss": 1.0}})
+    request.resource_logs[0].scope_logs[0].scope.name = "otel_rl"
+    answer = post(receiver[1], "logs", request.SerializeToString())
+
+    assert answer == (200, b"")
+    assert receiver[0].refusals.records == 1
+
+
+def test_only_machines_of_the_run_are_waited_for(receiver: tuple[Receiver, str]) -> None:
+    """And those for a limited time."""
+    head_agent, address = receiver
+    for signal in ("metrics", "logs"):
+        post(address, signal, telemetry(signal, "run-7", 1))
+    others = head_agent.is_quiet(time.monotonic())
+    post(address, "logs", records("run-8"))
+    another_run = head_agent.is_quiet(time.monotonic())
+    post(address, "logs", records("run-7"))
+    now = time.monotonic()
+    head_agent.tend(is_over=True, now=now)
+
+    assert (others, another_run) == (True, True)
+    assert not head_agent.is_quiet(now)
+    assert head_agent.is_quiet(now + 4)
+    head_agent._heard_at = now + 1e6  # a machine that never ends
+    assert not head_agent.is_quiet(now + 10)
+    assert head_agent.is_quiet(now + 16)
+
+
+def records(run: str) -> bytes:
+    """Return what the agent of another machine sends."""
+    request = step_metrics(run, {})
+    request.resource_logs[0].resource.attributes.extend(pairs({"host.name": "node1"}))
+    name, body = to_event(Logged(0, 5, {"loss": 1.0}))
+    event = request.resource_logs[0].scope_logs[0].log_records.add(event_name=name, body=any_value(body))
+    event.attributes.extend(pairs({JOURNAL: "rank1.attempt0", INDEX: 0}))
+    return bytes(request.SerializeToString())
+
+
+def test_after_the_end_others_are_told_to_come_later(receiver: tuple[Receiver, str]) -> None:
+    """So that their spans keep no agent at work."""
+    receiver[0].tend(is_over=True, now=time.monotonic())
+    status, _ = post(receiver[1], "traces", telemetry("traces", None, 1))
+
+    assert status == 503
+    assert parse(receiver[1]).port
