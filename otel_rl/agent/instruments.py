@@ -18,6 +18,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_rl import semconv
+from otel_rl.agent.known_names import OTHER, KnownNames
 from otel_rl.export import Event, Row, Span
 from otel_rl.semconv import registry
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600]
 _MOST_SERIES = 2000  # of what is logged
+_MOST_PHASES = 200  # each with its parts has nineteen series, and one more for each rank
 
 Attributes = tuple[tuple[str, str | int], ...]
 
@@ -68,6 +70,7 @@ class Instruments:
         self._of_sources: dict[str, set[tuple[str, Attributes]]] = {}
         self._devices: dict[int, str] = {}
         self._ranks: set[Attributes] = set()
+        self._phases = KnownNames("phases and parts of phases", _MOST_PHASES)
         self._create()
 
     def show(self, items: Iterable[Item], keeps: Callable[[str], bool] = _no_trace) -> None:
@@ -86,13 +89,18 @@ class Instruments:
     def show_phases(self, spans: Iterable[Span]) -> None:
         """Take in phases, as soon as they end: a step may last for long."""
         for span in spans:
-            name = self._vocabulary.phase(str(span.attributes[semconv.PHASE]))
             which = _some(span, semconv.ROLE, semconv.PHASE_PART, semconv.CLOCK)
+            name = self._vocabulary.phase(str(span.attributes[semconv.PHASE]))
+            if not self._phases.admits(f"{name}/{which.get(semconv.PHASE_PART, '')}"):
+                name = OTHER
+                which.pop(semconv.PHASE_PART, None)
+                with self._lock:
+                    self._drop_series()
             phase = {semconv.PHASE: name, semconv.CLOCK: "host", **which}
             self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), phase)
             if (stage := f"{span.name}.duration") in self._histograms:
                 self._histograms[stage].record(_seconds(span), _some(span, semconv.ROLE))
-            if phase[semconv.CLOCK] == "host" and semconv.PHASE_PART not in phase:
+            if phase[semconv.CLOCK] == "host" and semconv.PHASE_PART not in phase and name != OTHER:
                 # One series for each rank: a histogram would be nineteen.
                 who = tuple(sorted({semconv.PHASE: name, **_some(span, semconv.RANK, semconv.ROLE)}.items()))
                 with self._lock:
@@ -219,14 +227,17 @@ class Instruments:
         attributes = tuple((k, self._device(v) if k == semconv.HW_ID else v) for k, v in attributes)
         series = self._of_rows.get((metric, attributes))
         if series is None and len(self._of_rows) >= _MOST_SERIES:
-            overflow: Attributes = ((semconv.ERROR_TYPE, "series_limit"),)
-            dropped = self._totals[semconv.METRIC_TELEMETRY_DROPPED]
-            dropped[overflow] = dropped.get(overflow, 0) + 1
+            self._drop_series()
             return None
         if series is None:
             series = self._of_rows[metric, attributes] = _Series(self._table(metric), attributes, factor)
         self._series[name] = series
         return series
+
+    def _drop_series(self) -> None:
+        overflow: Attributes = ((semconv.ERROR_TYPE, "series_limit"),)
+        dropped = self._totals[semconv.METRIC_TELEMETRY_DROPPED]
+        dropped[overflow] = dropped.get(overflow, 0) + 1
 
     def _show_allocator(self, journal: Journal, index: int, memory: DeviceMemory, who: Attributes) -> None:
         seen = journal.devices.get(index)

@@ -25,6 +25,7 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_rl.agent.known_names import OTHER, KnownNames
 from otel_rl.stats.statistics import quantile
 from otel_rl.stats.trend import drift
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 OUTSIDE = "outside"
 """The phase of what happens outside of any."""
 _FAR_STEPS = 1000
+_MOST_PHASES = 200
 _LEAST_SHARE = 0.08
 """Share of the limit by which memory has to grow, at the least."""
 _LEAST_BYTES = 256 << 20
@@ -136,6 +138,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._books: dict[Account, _Book] = {}
+        self._phases = KnownNames("phases with memory", _MOST_PHASES)
         self._of_journal: dict[str, list[Account]] = {}
 
     def charge(self, account: Account, phase: str, level: float, peak: float = 0.0) -> None:
@@ -145,6 +148,7 @@ class Ledger:
             book = self._books[account] = _Book()
             self._of_journal.setdefault(account.journal, []).append(account)
         if book.level is not None:
+            phase = phase if self._phases.admits(phase) else OTHER
             book.changes[phase] = book.changes.get(phase, 0.0) + level - book.level
         book.level = level
         book.highest = max(book.highest, level, peak)
@@ -153,7 +157,7 @@ class Ledger:
         """Take note of what stays after a phase."""
         book = self._books.get(account)
         if book is not None and book.level is not None:
-            book.residuals[phase] = book.level
+            book.residuals[phase if self._phases.admits(phase) else OTHER] = book.level
 
     def close_step(self, account: Account, step: int, limit: float, room: float | None = None) -> Outlook | None:
         """End a step; return the outlook if it is bad for the first time, or twice as bad as when it was told last.

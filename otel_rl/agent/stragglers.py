@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl import semconv
 from otel_rl.agent.hardware.points import Point
+from otel_rl.agent.known_names import KnownNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _WINDOW = 20
 _LEAST_STEPS = 5
+_MOST_PHASES = 200
 _LEAST_SCORE = 0.1
 _LEAST_SHARE = 0.0025
 """Share of the step by which a rank has to fall behind, at the least."""
@@ -138,6 +140,7 @@ class Stragglers:
 
     def __init__(self) -> None:
         self._phases: dict[str, _Phase] = {}
+        self._known = KnownNames("phases that stragglers are looked for in", _MOST_PHASES)
 
     def take(self, spans: Iterable[Span]) -> list[Straggler]:
         """Take in the spans of a step; return the stragglers that were none before."""
@@ -145,7 +148,7 @@ class Stragglers:
         of_step = _stays(spans)
         step = _seconds(of_step)
         for name, stays in of_step.items():
-            if len(stays) > 1:
+            if len(stays) > 1 and self._known.admits(name):
                 phase = self._phases.setdefault(name, _Phase(len(self._phases) + 1))
                 phase.take(stays, step)
                 found += [phase.straggler(name, rank) for rank in phase.report()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_rl.agent.hardware.points import Point
@@ -182,3 +183,16 @@ def test_a_late_row_is_not_the_latest_view() -> None:
 
     assert late == {("x",): 0.5, ("seldom",): 1.0}
     assert points(reader, "rl.metric")["x",] == 0.25
+
+
+def test_phases_are_bounded_and_what_exceeds_them_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """A phase whose name changes with the step: 200 have series of their own, the others share one; logged once."""
+    shown, reader = instruments()
+    for step in range(500):
+        phase = {"rl.phase": f"step {step}", "rl.rank": 0}
+        shown.show_phases([Span("rl.phase", "1" * 32, "1" * 16, "", 0, 10**9, phase)])
+
+    assert len(data_points(reader, "rl.phase.duration")) == 201
+    assert len(points(reader, "rl.rank.phase.time")) == 200
+    assert points(reader, "rl.telemetry.dropped") == {("series_limit",): 300}
+    assert [record.getMessage()[:36] for record in caplog.records] == ["more than 200 phases and parts of ph"]

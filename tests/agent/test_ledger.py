@@ -128,3 +128,16 @@ def test_the_books_balance(steps: list[dict[str, float]]) -> None:
 def test_who_is_to_blame(changes: dict[str, float], phase: str) -> None:
     """Who gives back a part only, or else who takes what nobody gives back."""
     assert blamed(changes) == phase
+
+
+def test_phases_are_bounded() -> None:
+    """A phase whose name changes with the step does not make the books longer and longer; they still balance."""
+    ledger = Ledger()
+    ledger.charge(DEVICE, "outside", 0.0)
+    for step in range(500):
+        ledger.charge(DEVICE, f"step {step}", float(step))
+        ledger.leave(DEVICE, f"step {step}")
+        ledger.close_step(DEVICE, step, LIMIT)
+
+    assert len(ledger.residuals(DEVICE)) == 201
+    assert sum(ledger.growth(DEVICE).values()) == pytest.approx(1)

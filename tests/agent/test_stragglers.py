@@ -159,3 +159,12 @@ def test_the_worst_comes_first() -> None:
     assert isinstance(worst, Straggler)
     assert (worst.phase, worst.rank) == ("generate", 0)
     assert worst.seconds == pytest.approx(0.6, rel=0.2)
+
+
+def test_phases_are_bounded() -> None:
+    """A phase whose name changes with the step has no score after the first 200."""
+    stragglers = Stragglers()
+    for step in range(500):
+        stragglers.take([span(f"step {step}", rank, 0, 1) for rank in range(2)])
+
+    assert len(stragglers.points()) == 3 * 200
