@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_rl.agent.hardware.points import Point
@@ -14,6 +13,9 @@ from otel_rl.agent.state import Journal
 from otel_rl.export import Row, RunInfo, Span
 from otel_rl.records import DeviceMemory, DeviceSeen, Started
 from otel_rl.semconv.recognise import Vocabulary
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def instruments() -> tuple[Instruments, InMemoryMetricReader]:
@@ -190,7 +192,7 @@ def test_phases_are_bounded_and_what_exceeds_them_is_counted(caplog: pytest.LogC
     shown, reader = instruments()
     for step in range(500):
         phase = {"rl.phase": f"step {step}", "rl.rank": 0}
-        shown.show_phases([Span("rl.phase", "1" * 32, "1" * 16, "", 0, 10**9, phase)])
+        shown.show_phases([Span("generate", "1" * 32, "1" * 16, "", 0, 10**9, phase)])
 
     assert len(data_points(reader, "rl.phase.duration")) == 201
     assert len(points(reader, "rl.rank.phase.time")) == 200
