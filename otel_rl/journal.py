@@ -331,12 +331,13 @@ class Reader(Generic[T]):
         skipped_bytes: Bytes that were no valid frame, and bytes that are gone since somebody cut a segment.
         lost_segments: Segments that retention had removed before they were read.
         undecodable: Frames that were intact but held no record of type `T`.
+        unfinished_bytes: Of the skipped ones, those of a last record that its process was killed in the middle of.
     """
 
     def __init__(self, directory: Path, type_: type[T], position: Position = START) -> None:
         self.position = self._left = position
         self.lost_segments = self.undecodable = 0
-        self._skipped = self._torn_tail = 0
+        self._skipped = self._torn_tail = self.unfinished_bytes = 0
         self._directory = directory
         self._decode = _decoder(type_).decode  # type: ignore[arg-type] # a type is hashable
         self._fd = -1
@@ -417,7 +418,7 @@ class Reader(Generic[T]):
             if at == 0:
                 break
             found = True
-            self._torn_tail = 0
+            self._torn_tail = self.unfinished_bytes = 0
             self.position = Position(segment, offset + at)
         return found
 
@@ -443,6 +444,7 @@ class Reader(Generic[T]):
             return True  # it was still being written at the first look, and no longer is: a frame follows
         torn = rest if at < 0 else rest[:at]
         self._torn_tail = len(torn.rstrip(b"\0"))
+        self.unfinished_bytes = self._torn_tail if at < 0 and not ended and _is_unfinished(rest) else 0
         if at >= 0 or ended:
             self._skipped, self._torn_tail = self.skipped_bytes, 0
             self.position = Position(segment, offset + len(torn))
@@ -462,6 +464,19 @@ def payloads(directory: Path, number: int) -> Iterator[tuple[memoryview, int]]:
         else:
             at += _HEADER.size + len(payload)
             yield payload, at
+
+
+def _is_unfinished(rest: bytes) -> bool:
+    """Tell whether the last frame of a segment that nobody closed was not written to its end; else it is damaged.
+
+    What was not written is zero, from some byte on, or the header where that is copied last.
+    """
+    if len(rest) < _HEADER.size or rest.startswith(_NOTHING_YET):
+        return True
+    magic, length, _ = _HEADER.unpack_from(rest)
+    end = _HEADER.size + length
+    is_open = len(rest) >= end + _HEADER.size and not any(rest[end:])  # one that was closed has nothing behind
+    return bool(magic == MAGIC and is_open and len(rest.rstrip(b"\0")) < end)
 
 
 def _payload(block: bytes, at: int) -> memoryview | None:

@@ -35,6 +35,10 @@ _SETTLED_NS = 2_000_000_000
 """A directory may change twice within one tick of the clock that its time of change is taken from."""
 
 
+UNFINISHED = "unfinished_bytes"
+"""Bytes of records that processes were killed in the middle of: their calls had not returned, so nothing is lost."""
+
+
 class Found(NamedTuple):
     """A record, and the journal that it is from."""
 
@@ -112,7 +116,7 @@ class Follower:
         self._readers: OrderedDict[Path, Reader[Record]] = OrderedDict()
         self._queue: deque[str] = deque()
         self._changed = self._looked = 0
-        self._losses = {"torn_bytes": 0, "retention": 0, "undecodable": 0}
+        self._losses = {"torn_bytes": 0, "retention": 0, "undecodable": 0, UNFINISHED: 0}
 
     @property
     def positions(self) -> dict[str, Position]:
@@ -195,9 +199,9 @@ class Follower:
 
     def _read(self, journal: _Journal, limit: int, *, final: bool = False) -> list[Record]:
         reader = journal.reader
-        before = reader.skipped_bytes, reader.lost_segments, reader.undecodable
+        before = reader.skipped_bytes, reader.lost_segments, reader.undecodable, reader.unfinished_bytes
         records = journal.read(limit, final=final)
-        after = reader.skipped_bytes, reader.lost_segments, reader.undecodable
+        after = reader.skipped_bytes, reader.lost_segments, reader.undecodable, reader.unfinished_bytes
         if after != before:
             for reason, old, new in zip(self._losses, before, after, strict=True):
                 self._losses[reason] += new - old

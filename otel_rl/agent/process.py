@@ -17,7 +17,7 @@ import msgspec
 
 from otel_rl import head, plugins, semconv
 from otel_rl.agent import mend, presence, targets
-from otel_rl.agent.follow import Follower, forwarded
+from otel_rl.agent.follow import UNFINISHED, Follower, forwarded
 from otel_rl.agent.forensics import write_reports
 from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.hardware.sampler import Sampler
@@ -297,10 +297,11 @@ class Agent:
         show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {name: d.taken for name, d in by_exporter.items()})
         for name, one in self._delivering.items():
             show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, one.causes, ((semconv.EXPORTER, name),))
-        refused = (
-            0 if self._receiver is None else self._receiver.refusals.records
-        )  # of other programs: no loss of the run
-        others = {"not_sampled": self._traces.left_out, "refused_by_receiver": refused}
+        others = {  # no loss of the run: chosen so, never recorded, or of other programs
+            "not_sampled": self._traces.left_out,
+            UNFINISHED: self._follower.losses()[UNFINISHED],
+            "refused_by_receiver": 0 if self._receiver is None else self._receiver.refusals.records,
+        }
         dropped = dict.fromkeys(_REASONS, 0) | self._losses.lost | others
         show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, dropped)
         now = time.monotonic()
@@ -318,8 +319,10 @@ class Agent:
             self._release.look([d.cursor for d in self._destinations], self._traces.rollouts.since)
 
     def _note_losses(self) -> None:
+        of_journals = self._follower.losses()
+        of_journals["torn_bytes"] -= of_journals.pop(UNFINISHED)
         self._losses.note(
-            self._follower.losses()
+            of_journals
             | {
                 "refused_by_exporter": sum(one.refused for one in self._delivering.values()),
                 "journals_missing": int(
