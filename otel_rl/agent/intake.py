@@ -139,8 +139,6 @@ class Intake:
                 self._time_on_device(name, journal, record)
             case Finished():
                 self._finish(name, journal, record)
-            case Lost():
-                self._lose(name, journal, record)
 
     def _tell(self, journal: Journal, *events: Event) -> None:
         """Make items of events of a process, with who it is."""
@@ -300,7 +298,7 @@ class Intake:
     def _note_life(self, name: str, journal: Journal, record: Record) -> None:
         """Take note of when a process recorded; if it was taken for dead and goes on, take that back."""
         journal.last_time = max(journal.last_time, getattr(record, "time", 0))
-        if journal.lost and not isinstance(record, Finished):
+        if journal.lost or isinstance(record, Revived):
             journal.over = journal.lost = False
             journal.outcome, journal.error, journal.order = "finished", "", 0
             self._state.ended = None
@@ -308,7 +306,6 @@ class Intake:
 
     def _revive(self, name: str, journal: Journal, record: Revived) -> None:
         """Tell that a process goes on that was held for dead; steps that were closed without it get a late row."""
-        journal.over = False
         for step in self._state.steps.get(journal.started.attempt, {}).values():
             if name in step.abandoned:
                 step.abandoned.remove(name)

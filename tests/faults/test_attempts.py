@@ -13,7 +13,7 @@ from otel_rl import semconv
 from otel_rl.agent.presence import points
 from otel_rl.agent.state import Parts, State
 from otel_rl.export import Ended, Event, Span, identity
-from otel_rl.record_events import Lost
+from otel_rl.record_events import Lost, Revived
 from otel_rl.records import Finished, Happened, Logged, SpanStarted, StepEnded, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
@@ -181,6 +181,26 @@ def test_an_end_is_taken_back() -> None:
     assert [end.outcome for end in ends(second)] == ["finished"]
     assert [(row.step, row.part) for row in rows(second)] == [(1, 0)]
     assert reducer.state.time_spent.fleets["trainer"][("", "")] == 9 * S
+
+
+def test_an_end_that_was_read_after_a_death() -> None:
+    """The last record of a process that was taken for dead is its word; no time is counted twice."""
+    reducer = reducing()
+    items = feed(reducer, "a", started(), *step(0, 0, logged(0, x=1.0)), Lost(5 * S))
+    items += feed(reducer, "a", Finished(6 * S))
+
+    assert [end.outcome for end in ends(items)] == ["lost", "finished"]
+    assert reducer.state.time_spent.fleets["trainer"][("", "")] == 6 * S
+
+
+def test_a_helper_that_was_idle_and_lives_again() -> None:
+    """A process with a role that was taken for dead while it did nothing is a part of the attempt again."""
+    reducer = reducing()
+    items = feed(reducer, "reward", started(role="reward"), Lost(3 * S))
+    items += feed(reducer, "reward", Revived(4 * S), *step(0, 4 * S, logged(0, x=1.0)), Finished(6 * S))
+
+    assert [end.time_unix_nano for end in ends(items)] == [3 * S, 6 * S]
+    assert reducer.state.time_spent.fleets["reward"][("", "")] == 6 * S
 
 
 def test_the_end_of_a_second_attempt() -> None:

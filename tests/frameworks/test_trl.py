@@ -218,6 +218,16 @@ print(json.dumps(trainer.state.log_history))
 """
 
 
+def test_two_trainings_of_a_script_are_two_runs(tmp_path: Path) -> None:
+    """The second one begins at step 1 again, so it is a run of its own; TRL's own series of the first one stays."""
+    told = {"HF_HUB_OFFLINE": "1", "OTEL_RL_RUN_ID": "trl", "OTEL_RL_PROJECT": "p", "OTEL_RL_EXPORTERS": "jsonl"}
+    script = str(Path(_SCRIPT).with_name("trl_twice.py"))
+    run([sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, script], tmp_path, **told)
+    runs = {path.name: [row["step"] for row in rows_of(path)] for path in (tmp_path / "runs" / "p").iterdir()}
+
+    assert runs == {"trl": [1, 2], "trl-2": [1, 2, 3]}
+
+
 def test_supervised_fine_tuning(tmp_path: Path) -> None:
     """Any trainer on `transformers.Trainer`; steps that it does not log are steps all the same."""
     from transformers.integrations.integration_utils import rewrite_logs
