@@ -18,18 +18,18 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_rl import semconv
+from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.known_names import OTHER, KnownNames
 from otel_rl.export import Event, Row, Span
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from opentelemetry import metrics
     from opentelemetry.metrics import CallbackOptions
     from opentelemetry.sdk.metrics.export import MetricReader
 
-    from otel_rl.agent.hardware.points import Point
     from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
     from otel_rl.records import DeviceMemory
@@ -69,7 +69,7 @@ class Instruments:
         self._counters: dict[str, metrics.Counter] = {}
         self._of_sources: dict[str, set[tuple[str, Attributes]]] = {}
         self._devices: dict[int, str] = {}
-        self._ranks: set[Attributes] = set()
+        self._processes: set[Attributes] = set()
         self._phases = KnownNames("phases and parts of phases", _MOST_PHASES)
         self._create()
 
@@ -115,23 +115,24 @@ class Instruments:
     def show_journals(self, journals: Iterable[Journal]) -> None:
         """Take in what is known of the processes: when they were heard of, their memory, what they refused."""
         refusals: Counter[Attributes] = Counter()
+        memory_of: dict[Attributes, tuple[int, int]] = {}
         with self._lock:
             for journal in journals:
                 who = _who(journal.started.rank, journal.started.role)
-                if journal.is_rank and who not in self._ranks:  # a counter has to begin before it can rise
-                    self._ranks.add(who)
-                    self._counters[semconv.METRIC_PROCESSES_LOST].add(0, {semconv.RANK: journal.started.rank})
+                if who not in self._processes:  # a counter has to begin before it can rise
+                    self._processes.add(who)
+                    self._counters[semconv.METRIC_PROCESSES_LOST].add(0, dict(who))
                 if journal.step_ended_at:
                     self._gauges[semconv.METRIC_STEP_LAST_COMPLETED_TIMESTAMP][who] = journal.step_ended_at / 1e9
-                if journal.resident:
-                    self._gauges[semconv.METRIC_PROCESS_MEMORY_USAGE][who] = journal.resident
-                    self._gauges[semconv.METRIC_PROCESS_MEMORY_VIRTUAL][who] = journal.virtual
+                if journal.resident and not journal.over:
+                    memory_of[who] = (journal.resident, journal.virtual)
                 for index, memory in journal.on_devices.items():
                     self._show_allocator(journal, index, memory, who)
                 for reason, count in journal.refusals.items():
                     of_reason: Attributes = (*who, (semconv.ERROR_TYPE, reason))
                     refusals[of_reason] += count
             self._totals[semconv.METRIC_TELEMETRY_REFUSED].update(refusals)
+        self.show_points("journals", _memory(memory_of))
 
     def show_points(self, source: str, points: Iterable[Point]) -> None:
         """Show what a source measured; what it measured before and not now is shown no longer."""
@@ -279,6 +280,12 @@ class _Series:
         self.factor = factor
         self.row = 0
         self.at = (-1, -1)
+
+
+def _memory(memory_of: Mapping[Attributes, tuple[int, int]]) -> Iterator[Point]:
+    for who, (resident, virtual) in memory_of.items():
+        yield Point(semconv.METRIC_PROCESS_MEMORY_USAGE, resident, who)
+        yield Point(semconv.METRIC_PROCESS_MEMORY_VIRTUAL, virtual, who)
 
 
 def _some(span: Span, *names: str) -> dict[str, str | int]:

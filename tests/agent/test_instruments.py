@@ -198,3 +198,18 @@ def test_phases_are_bounded_and_what_exceeds_them_is_counted(caplog: pytest.LogC
     assert len(points(reader, "rl.rank.phase.time")) == 200
     assert points(reader, "rl.telemetry.dropped") == {("series_limit",): 300}
     assert [record.getMessage()[:36] for record in caplog.records] == ["more than 200 phases and parts of ph"]
+
+
+def test_memory_of_a_process_that_is_over_is_shown_no_longer() -> None:
+    """Nobody has it; what was lost is counted from 0 on, for a process with a role too."""
+    shown, reader = instruments()
+    one, other = journal(), journal(role="reward")
+    one.resident = other.resident = 100
+    shown.show_journals([one, other])
+    before = points(reader, "process.memory.usage")
+    other.over = True
+    shown.show_journals([one, other])
+
+    assert before == {(0,): 100, (0, "reward"): 100}
+    assert points(reader, "process.memory.usage") == {(0,): 100}
+    assert points(reader, "rl.processes.lost") == {(0,): 0, (0, "reward"): 0}
