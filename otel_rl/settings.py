@@ -60,7 +60,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         metrics: Which metrics trackers get: "full", "slim", or name patterns, excluding those with a `!`.
         log_every: A row leaves for trackers every so many steps; 0 for never.
         log_first: Whether step 0 leaves a row.
-        log_window: Whether a row is the mean over the steps since the last one, or its own step alone.
+        log_window: "mean" reduces a row over the steps since the last one; "last" sends the values of its own step.
         name_limit: How many different metrics trackers get; more are counted.
         row_deadline: Seconds after which a step is closed though not all ranks reported it.
         model_parameters: Trainable parameters of the model, for FLOP/s.

@@ -24,6 +24,7 @@ from otel_rl.agent.stragglers import Stragglers
 from otel_rl.export import identity
 from otel_rl.ids import step_ids
 from otel_rl.quarantine import Quarantine
+from otel_rl.record_events import Lost
 from otel_rl.records import (
     Record,
     Started,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from otel_rl.semconv.recognise import Vocabulary
 
 _NS = 1_000_000_000
+_SILENCE_NS = 30 * _NS
+"""After this a silent machine is taken for lost, once the own processes are over: half of the default idle timeout."""
 
 
 class Reducer:
@@ -91,6 +94,7 @@ class Reducer:
         self.goodput = self._intake.goodput
         self.observed: dict[Identity, Observed] = {}
         self._met: dict[int, int] = {}
+        self._heard: int | None = None
 
     def take_phases(self) -> list[Span]:
         """Return the phases that ended since the last call; their spans are items only when the step is closed."""
@@ -111,6 +115,7 @@ class Reducer:
         """
         for name, record in records:
             self._see(getattr(record, "time", 0) if now is None else now)
+            self._heard = self._intake.now
             try:
                 admission.check(record)
                 self._take(name, admission.representable(record))
@@ -138,6 +143,8 @@ class Reducer:
         `now` is of the same clock as in `feed`. Waiting begins anew with a new agent.
         """
         self._see(now)
+        with self.quarantine.guard("loss of machines", "last attempt"):
+            self._lose_silent_machines()
         for attempt, steps in list(self.state.steps.items()):
             with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
                 self._close_settled(attempt)
@@ -199,6 +206,20 @@ class Reducer:
         if not self._ranks_are_awaited(last) and not state.steps.get(last):
             state.ended = ending.ended(last, of_last)
             self._intake.items.append(state.ended)
+
+    def _lose_silent_machines(self) -> None:
+        """Take processes of other machines for lost if nothing is heard any more, and all of this machine are over.
+
+        Nobody tells that a machine is switched off. If one is heard of again, its processes live again.
+        """
+        if self._heard is None:
+            self._heard = self._intake.now
+        last = self._last_attempt
+        live = {name: one for name, one in self.state.journals.items() if one.started.attempt == last and not one.over}
+        if not live or not all(map(is_remote, live)) or self._intake.now - self._heard <= _SILENCE_NS:
+            return
+        for name, journal in live.items():
+            self._intake.take(name, journal, Lost(journal.last_time))
 
     @property
     def _last_attempt(self) -> int:
@@ -338,7 +359,8 @@ class Reducer:
         )
 
     def _missing(self, attempt: int, step: OpenStep) -> tuple[int, ...]:
-        reported = {*step.ended, *step.reported}.difference(step.abandoned)
+        outside = [name for name in step.reported if name not in step.begun]  # those inside may have more to report
+        reported = {*step.ended, *outside}.difference(step.abandoned)
         return tuple(
             sorted(
                 journal.started.rank

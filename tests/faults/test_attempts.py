@@ -183,6 +183,22 @@ def test_an_end_is_taken_back() -> None:
     assert reducer.state.time_spent.fleets["trainer"][("", "")] == 9 * S
 
 
+def test_a_machine_that_is_switched_off() -> None:
+    """Nobody tells of its end: 30 s after all else is over it counts as lost; heard of again, it lives."""
+    head = reducing(whole_world=True)
+    head.feed([("rank0", started(0, local=2)), ("rank1@other", started(1, local=2))], S)
+    inside_ = [("rank1@other", record) for record in inside(0, 0)]
+    done = [("rank0", record) for record in (*step(0, 0, logged(0, x=1.0)), Finished(2 * S))]
+    items = head.feed([*inside_, *done], 2 * S) + head.tick(31 * S)
+    late = head.tick(33 * S)
+    again = head.feed([("rank1@other", StepEnded(0, 40 * S, b"")), ("rank1@other", Finished(41 * S))], 50 * S)
+
+    assert ends(items) == []
+    assert [(end.outcome, end.error) for end in ends(late)] == [("lost", "rank 1: lost")]
+    assert [row.missing_ranks for row in rows(items)] == [(1,)]
+    assert [end.outcome for end in ends(again)] == ["finished"]
+
+
 def test_an_end_that_was_read_after_a_death() -> None:
     """The last record of a process that was taken for dead is its word; no time is counted twice."""
     reducer = reducing()
