@@ -268,6 +268,8 @@ def _event(item: Row | Params | Event) -> tuple[str, dict[str, Any]]:
             semconv.RUN_ATTEMPT: item.attempt,
             semconv.STEP_MISSING_RANKS: list(item.missing_ranks),
             semconv.STEP_LATE: item.late,
+            semconv.STEP_PART: item.part,
+            semconv.STEP_PARTIAL: item.partial,
         }
         given = {name: value for name, value in optional.items() if value}
         return semconv.EVENT_STEP_METRICS, {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 import gzip
 import json
+import os
 import re
 import time
 import zlib
@@ -112,8 +113,6 @@ class HttpTransport:
         elif connection.client_certificate:
             self._session.cert = connection.client_certificate
         if connection.proxies:
-            import os
-
             bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
             self._session.verify = connection.certificate or bundle or True
             self._session.proxies.update(requests.utils.get_environ_proxies(connection.endpoint))
@@ -179,6 +178,7 @@ class GrpcTransport:
     """OTLP/gRPC over one channel, which connects anew by itself."""
 
     def __init__(self, connection: Connection) -> None:
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it would write about every connection into the agent's log
         import grpc
 
         service, response, self._rejected = _SERVICES[connection.signal]
@@ -270,12 +270,13 @@ def _status(kind: str, body: bytes) -> tuple[str, float | None]:
     try:
         if kind == "application/json":
             fields = json.loads(body)
-            delays = [one.get("retryDelay") for one in fields.get("details", ()) if "RetryInfo" in one.get("@type", "")]
-            return clean(str(fields.get("message", ""))), float(delays[0].rstrip("s")) if delays else None
+            delays = [one["retryDelay"] for one in fields.get("details", ()) if "RetryInfo" in one.get("@type", "")]
+            seconds = [float(text[:-1]) for text in delays if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?s", text)]
+            return clean(str(fields.get("message", ""))), seconds[0] if seconds else None
         if kind in ("application/x-protobuf", "application/protobuf"):
             status.ParseFromString(body)
             return clean(status.message), _retry_info(status)
-    except (DecodeError, ValueError, AttributeError, TypeError, IndexError):
+    except (DecodeError, ValueError, AttributeError, TypeError, KeyError, RecursionError):
         pass
     return ("" if "html" in kind else clean(body[:4096].decode("utf-8", "replace"))), None
 
@@ -284,7 +285,7 @@ def _retry_info(status: status_pb2.Status) -> float | None:
     for detail in status.details:
         info = error_details_pb2.RetryInfo()
         if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
-            return float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9)
+            return max(0.0, float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9))
     return None
 
 
@@ -292,7 +293,7 @@ def _retry_after(text: str | None, now: float) -> float | None:
     """Return the seconds in a `Retry-After`, which holds seconds or a date; `None` if it holds neither."""
     if not text:
         return None
-    if text.strip().isdecimal():
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
         return float(text)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - now)

@@ -19,6 +19,7 @@ from otel_rl.export import Row, Table
 from otel_rl_exporters import log_records, otlp
 from tests.exporters import same_run, wandb_file
 from tests.exporters.exactly import exactly
+from tests.faults.misbehaving import collector
 from tests.real_parts import needs
 
 RESOURCE = {"service.name": "trainer", "rl.run.id": "run-7", "rl.run.project": "gsm8k", "rl.run.name": "baseline"}
@@ -165,18 +166,19 @@ def test_large_table():
     assert read.cut_rows == 7 + 96
 
 
-def test_requests():
+def test_requests(run, monkeypatch):
     """What is sent at once is within what a collector takes, and in order, however large the items are."""
-    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
-
     rows = [Row(step, 1, {f"奖励/{name}": step / 7 for name in range(500)}) for step in range(100)]
     tables = [Table("t", step, 1, ("a",), (("奖" * 10_000,),) * 100) for step in range(100)]
-    requests = list(otlp._requests([otlp.log_record(item) for item in [*rows, *tables]]))
+    with collector("http/protobuf") as behavior:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", behavior.endpoint)
+        exporter = otlp.OtlpLogs(run)
+        exporter.export([*rows, *tables])
+        exporter.shutdown()
 
-    assert len(requests) > 1
-    assert max(encode_logs(readable(RESOURCE, *request)).ByteSize() for request in requests) < 4 * 2**20
-    steps = [record.attributes["rl.loop.iteration"] for request in requests for record in request]
-    assert steps == [*range(100), *range(100)]
+    assert len(behavior.requests) > 1
+    assert max(int(request.headers["content-length"]) for request in behavior.requests) < 4 * 2**20
+    assert [step for request in behavior.requests for step in request.steps] == [*range(100), *range(100)]
 
 
 def test_stdout(rows, capsys):
@@ -210,9 +212,10 @@ def test_plain_service(rows, tmp_path):
     exporter.export(readable({"service.name": "../../trainer"}, row_event(rows[0])))
     exporter.shutdown()
 
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("rows.jsonl")] == [
-        "trainer/trainer/rows.jsonl"
-    ]
+    (found,) = tmp_path.rglob("rows.jsonl")
+    project, run = found.relative_to(tmp_path).parts[:2]
+    assert project.startswith("trainer-")
+    assert run == project
 
 
 def test_other_records(tmp_path):
@@ -265,5 +268,18 @@ _logs.get_logger("test").emit(_logs.LogRecord(
     }
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
-    expected = {"step": 3, "time_unix_nano": 1, "values": {"loss": "NaN"}}
+    expected = {"step": 3, "time_unix_nano": 1, "attempt": 0, "values": {"loss": "NaN"}}
     assert lines(tmp_path / "gsm8k/run-9/rows.jsonl") == [expected]
+
+
+def test_a_row_is_the_same_behind_its_event():
+    """Number of the row within its step, and the mark of a step that was cut off: receivers tell repeats by them."""
+    from otel_rl.export import identity
+    from otel_rl.step_events import item_of
+
+    row = Row(3, 5, {"loss": 0.5}, attempt=2, late=True, part=1, partial=True)
+    event = otlp.log_record(row)
+    back = item_of(event.event_name, event.timestamp, event.attributes, event.body)
+
+    assert back == row
+    assert identity(back) == identity(row)
