@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import re
+import ssl
 import time
 import zlib
 from importlib.metadata import version
@@ -152,6 +153,9 @@ class HttpTransport:
     def _answer(self, status: int, reason: str, headers: Mapping[str, str], body: bytes) -> Answer:
         kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         address = self._connection.address
+        if 200 <= status < 300 and kind == "text/html":  # the records went nowhere
+            text = f"{address}: {status} with a web page instead of OTLP: check the endpoint"
+            return Answer("never", text, "not_otlp")
         if 200 <= status < 300:
             return _taken(address, self._parse(kind, body), self._rejected)
         said, asked = _status(kind, body)
@@ -338,6 +342,8 @@ def _said(error: BaseException) -> str:
     verify = getattr(error, "verify_message", "")
     if verify:
         return f"the certificate of the server is not trusted: {clean(verify)} (OTEL_EXPORTER_OTLP_CERTIFICATE)"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {clean(str(error))} (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE, if the server asks for one)"
     if isinstance(error, OSError) and error.strerror:
         return clean(error.strerror)
     return clean(str(error)) or type(error).__name__

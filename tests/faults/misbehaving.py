@@ -41,6 +41,7 @@ class Say(NamedTuple):
         cut: If true, it takes the request and closes the connection.
         location: Where it redirects to.
         json: If true, the answer is in JSON.
+        page: If true, the answer is a web page.
     """
 
     status: int = 200
@@ -52,6 +53,7 @@ class Say(NamedTuple):
     cut: bool = False
     location: str = ""
     json: bool = False
+    page: bool = False
 
 
 class Request(NamedTuple):
@@ -163,6 +165,8 @@ def _http(behavior: Misbehaving, tls: Path | None, *, mutual: bool) -> Iterator[
                 message.partial_success.rejected_log_records = say.rejected
                 message.partial_success.error_message = say.message
             headers["Content-Type"] = "application/json" if say.json else "application/x-protobuf"
+            if say.page:
+                headers["Content-Type"] = "text/html; charset=utf-8"
             encoded = json_format.MessageToJson(message).encode() if say.json else message.SerializeToString()
             self._send(say.status, encoded, headers)
 

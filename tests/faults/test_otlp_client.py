@@ -13,7 +13,7 @@ import pytest
 import otel_rl
 from otel_rl.delivery import Destination
 from otel_rl.directory import RunDirectory
-from otel_rl.export import Row, RunInfo
+from otel_rl.export import Event, Refused, Row, RunInfo
 from otel_rl.launch import read_status
 from otel_rl.outbox import Outbox
 from otel_rl.settings import SettingsError
@@ -247,6 +247,52 @@ def test_a_redirection_is_not_followed_but_told(send: Send) -> None:
 
     assert "https://elsewhere/v1/logs" in destination.last_error
     assert destination.refused == ROWS
+
+
+def test_a_web_page_is_no_answer(send: Send) -> None:
+    """200 with HTML, as another server's start page: the records are counted as refused, with the way out."""
+    with collector("http/protobuf", Say(page=True)) as behavior:
+        destination = send(behavior, "http/protobuf")
+        wait_until_settled(destination)
+
+    assert destination.refused == ROWS
+    assert "check the endpoint" in destination.last_error
+
+
+@both
+def test_a_record_that_cannot_be_encoded_costs_itself_alone(
+    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of three events is of a time that OTLP cannot hold: the other two arrive."""
+    events = [Event("a", -1 if n == 1 else 1, {}, step=n) for n in range(3)]
+    with collector(protocol) as behavior:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", behavior.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        exporter = OtlpLogs(RunInfo("i", "p", "n", str(tmp_path)))
+        with pytest.raises(Refused, match="cannot be encoded") as raised:
+            exporter.export(events)
+        exporter.export(events[raised.value.done :])
+        exporter.shutdown()
+
+    assert behavior.taken == [0, 2]
+    assert (raised.value.done, raised.value.count) == (2, 1)
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+def test_a_proxy_is_used_as_the_usual_variables_say(
+    excluded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`HTTP_PROXY` gets the request, unless `NO_PROXY` names the host."""
+    with collector("http/protobuf") as behavior, collector("http/protobuf") as proxy:
+        monkeypatch.setenv("http_proxy", proxy.endpoint)
+        monkeypatch.setenv("no_proxy", "127.0.0.1" if excluded else "elsewhere")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", behavior.endpoint)
+        exporter = OtlpLogs(RunInfo("i", "p", "n", str(tmp_path)))
+        exporter.export([Row(1, 1, {"loss": 1.0})])
+        exporter.shutdown()
+
+    assert behavior.taken == ([1] if excluded else [])
+    assert list(proxy.others) == ([] if excluded else ["LOGS"])
 
 
 @both
