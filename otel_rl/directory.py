@@ -70,6 +70,11 @@ class RunDirectory(NamedTuple):
         return self.outbox
 
     @property
+    def supervisor_lock(self) -> Path:
+        """Locked by whoever starts the agent again if it dies."""
+        return self.cursors
+
+    @property
     def start_lock(self) -> Path:
         """Locked while an agent is being started, or decides to end."""
         return self.path / "local"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.journal import Position
-from otel_rl.locks import is_held, locked
+from otel_rl.locks import Lock, is_held, locked
 from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, SettingsError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.01
 # The agent imports what the trainer can, such as an exporter beside its script, and nothing else.
 _SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
+_SUPERVISOR = Path(__file__).parent / "agent" / "__main__.py"
 _children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent is no resource warning
 
 
@@ -83,6 +84,45 @@ def _environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": paths}
 
 
+def _spawn(directory: RunDirectory, *, show_output: bool) -> subprocess.Popen[bytes]:
+    """Start a supervisor, which starts the agent."""
+    with directory.agent_log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), str(directory.path)],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=None if show_output else log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must not take it along
+        )
+    _children[:] = [*(child for child in _children if child.poll() is None), process]
+    return process
+
+
+def is_looked_after(directory: RunDirectory) -> bool:
+    """Tell whether an agent is at work, or somebody is there who starts one again."""
+    return agent_is_alive(directory) or is_held(directory.supervisor_lock)
+
+
+def restart_agent(directory: RunDirectory, *, show_output: bool) -> bool:
+    """Start the agent of this machine if nobody looks after that; tell whether it was started. It waits for nobody.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    try:
+        lock = Lock(directory.start_lock, patience=0)
+    except BlockingIOError:
+        return False  # another rank does it
+    try:
+        if is_looked_after(directory):
+            return False
+        _spawn(directory, show_output=show_output)
+    finally:
+        lock.release()
+    return True
+
+
 def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float = 60.0) -> AgentStatus:
     """Start the agent of this machine unless it runs; return what it says when it is ready.
 
@@ -93,19 +133,11 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
         if agent_is_alive(directory):
             return read_status(directory)
         directory.status.unlink(missing_ok=True)
-        with directory.agent_log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, *_SAFE_PATH, "-m", "otel_rl.agent", str(directory.path)],
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=None if show_output else log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must not take it along
-            )
-        _children.append(process)
+        process = _spawn(directory, show_output=show_output)
         deadline = time.monotonic() + timeout
         while (status := read_status(directory)).state == "starting":
-            if process.poll() is not None and read_status(directory).state == "starting":
+            ended = process.poll() is not None and not agent_is_alive(directory)  # another supervisor's may be at work
+            if ended and read_status(directory).state == "starting":
                 raise SettingsError(f"the agent ended with code {process.returncode}; see {directory.agent_log}")
             if time.monotonic() > deadline:
                 raise SettingsError(f"the agent was not ready after {timeout:.0f} s; see {directory.agent_log}")

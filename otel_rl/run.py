@@ -94,6 +94,8 @@ class Run(JournalRecorder):
         Steps count up; one that is negative, repeated, or inside another is refused: it is counted and
         logged, and what is logged inside belongs to the step before.
         """
+        if time.monotonic() > self._session.check_at:
+            self._session.check()
         try:
             number = int.__index__(operator.index(number))
         except Exception:
@@ -179,6 +181,8 @@ class Run(JournalRecorder):
             weight: How many samples the scalars stand for; means over ranks are weighted by it.
         """
         try:
+            if time.monotonic() > self._session.check_at:
+                self._session.check()
             number = self._step_of("log", step)
             if number is None:
                 return

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import shutil
 import socket
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,10 +18,12 @@ from otel_rl import directory as directories
 from otel_rl import export, head, launch, otel_environment, plugins, semconv
 from otel_rl.claim import claim_journal, claim_role, label
 from otel_rl.directory import Manifest, RunDirectory
+from otel_rl.interrupts import let_pass
 from otel_rl.journal import START, Writer
 from otel_rl.launcher import NODE_VARIABLES, is_of_this_machine
 from otel_rl.log_scalar import adapted
 from otel_rl.memory import PAGE_SIZE
+from otel_rl.occasional import Occasional
 from otel_rl.records import Started
 from otel_rl.semconv.frameworks import FRAMEWORKS, imported
 from otel_rl.settings import AgentSettings, SettingsError
@@ -32,6 +37,10 @@ if TYPE_CHECKING:
     from otel_rl.settings import Settings
 
 
+_warnings = Occasional(logging.getLogger("otel_rl"))
+_CHECK_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+"""Seconds between two starts of agents that die at once; a start takes a millisecond."""
 _ATTACH = "attach"
 """The option with which a tracker adds to the run that the trainer has there, in the trainer's process."""
 
@@ -41,10 +50,14 @@ class Session:
 
     Attributes:
         label: What files of this process are called.
+        check_at: When `check` is to be called next, in seconds of the monotonic clock.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.check_at = 0.0
+        self._pid = os.getpid()
+        self._restart_at, self._restart_pause = 0.0, _CHECK_S
         manifest = _manifest(settings)
         own = _own_destinations(settings)
         self.directory: RunDirectory = directories.create(settings)
@@ -97,12 +110,39 @@ class Session:
         shutil.rmtree(self._claim.path, ignore_errors=True)
         self._claim.release()
 
+    def check(self) -> None:
+        """Look after the journal and the agent: 30 µs, once a second, on the trainer's thread. It does not raise."""
+        if os.getpid() != self._pid:
+            self.check_at = math.inf  # a forked child, whose parent has the journal
+            return
+        now = time.monotonic()
+        self.check_at = now + _CHECK_S
+        try:
+            self._claim.keep()
+            self.journal.check()
+            if self.settings.agent != "off" and now >= self._restart_at:
+                self._look_after_agent(now)
+        except Exception as error:
+            let_pass(error)
+            _warnings.warn(f"the recording could not be checked: {type(error).__name__}: {error}")
+
+    def _look_after_agent(self, now: float) -> None:
+        if launch.is_looked_after(self.directory):
+            return
+        self._restart_at = now + self._restart_pause
+        if launch.restart_agent(self.directory, show_output=self._shows_output):
+            self._restart_pause = min(2 * self._restart_pause, _LONGEST_PAUSE_S)
+            _warnings.warn(f"the agent has died and is started again; see {self.directory.agent_log}")
+
     def close(self) -> None:
         """Close the journal; the agent then knows that this process has ended as it should.
 
         A second call is harmless.
         """
+        self.check_at = math.inf
         if self._end == START:
+            with suppress(OSError):
+                self.journal.check()
             self._end = self.journal.position
         self.journal.close()
         self._claim.release()
@@ -135,9 +175,12 @@ class Session:
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":
             return None
+        return launch.ensure_agent(self.directory, show_output=self._shows_output, timeout=timeout).prometheus
+
+    @property
+    def _shows_output(self) -> bool:
         printing = any(spec.name in ("console", "stdout") for spec in self.settings.exporters)
-        show_output = printing or otel_environment.prints(os.environ)
-        return launch.ensure_agent(self.directory, show_output=show_output, timeout=timeout).prometheus
+        return printing or otel_environment.prints(os.environ)
 
 
 def _manifest(settings: Settings) -> Manifest:

@@ -1,19 +1,110 @@
-"""`python -m otel_rl.agent RUN_DIR`: how a trainer starts its agent."""
+"""`__main__.py RUN_DIR`: how a trainer starts its agent: a supervisor, and the agent in a child of it.
 
-import logging
+The supervisor starts an agent again that died, also while the trainer hangs in C code. It imports nothing of the
+package, so it takes 9 MiB; the trainer starts it by the path of this file.
+"""
+
+import contextlib
+import fcntl
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
-from otel_rl.agent.process import log_to_stderr, run_agent
+DONE, INCOMPLETE, CANNOT_START, CRASHED, NOT_NEEDED = range(5)
+"""Exit codes of an agent: all was delivered; some was not; it could not begin; it failed; another one is at work."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+_MOST_DEATHS = 20
+_STABLE_S = 60.0
+_POLL_S = 0.1
+
+
+class Supervisor:
+    """Runs the agent, again whenever it dies.
+
+    Args:
+        run_dir: The run directory.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._child = self._deaths = 0
+        self._is_stopped = False
+
+    def run(self) -> int:
+        """Supervise until the agent ends as it should; return its exit code."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        lock_fd = _hold(self._run_dir / "local" / "cursors")
+        while True:
+            began = time.monotonic()
+            self._child = os.fork()
+            if self._child == 0:
+                if lock_fd >= 0:
+                    os.close(lock_fd)
+                _work(self._run_dir)
+            if self._is_stopped:
+                os.kill(self._child, signal.SIGTERM)
+            code = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+            self._child = 0
+            if time.monotonic() - began > _STABLE_S:
+                self._deaths = 0
+            if code in (DONE, INCOMPLETE, NOT_NEEDED) or (code == CANNOT_START and not self._deaths):
+                return code
+            self._deaths += 1
+            if not self._may_go_on(f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"):
+                return CRASHED
+
+    def _may_go_on(self, how: str) -> bool:
+        """Wait before the agent is started again; tell whether it is to be."""
+        if self._is_stopped:
+            return False
+        if self._deaths == _MOST_DEATHS:
+            _say(f"the agent {how}, {self._deaths} times in a row; run `otel-rl agent {self._run_dir}` by hand")
+            return False
+        pause = min(_FIRST_PAUSE_S * 2 ** (self._deaths - 1), _LONGEST_PAUSE_S)
+        _say(f"the agent {how}; it is started again in {pause:.1f} s ({self._deaths} in a row)")
+        until = time.monotonic() + pause
+        while not self._is_stopped and time.monotonic() < until:
+            time.sleep(_POLL_S)
+        return not self._is_stopped
+
+    def _stop(self, *_: object) -> None:
+        self._is_stopped = True
+        if self._child:
+            os.kill(self._child, signal.SIGTERM)
+
+
+def _hold(directory: Path) -> int:
+    """Lock a directory, so that others see that the run is supervised; -1 if another supervisor has it."""
+    fd = -1
+    with contextlib.suppress(OSError):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), "WARNING otel_rl.agent:", text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _work(run_dir: Path) -> None:
+    """Be the agent; this does not return."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    code = CRASHED
+    try:
+        from otel_rl.agent.worker import work
+
+        code = work(run_dir)
+    except BaseException as error:
+        _say(f"the agent cannot be imported: {type(error).__name__}: {error}")
+    finally:
+        os._exit(code)  # a destination that hangs must not keep the process
+
 
 if __name__ == "__main__":
-    log_to_stderr()
-    try:
-        complete = run_agent(Path(sys.argv[1]))
-    except Exception:
-        logging.getLogger("otel_rl.agent").exception("the agent cannot run")
-        complete = False
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(0 if complete else 1)  # a destination that hangs must not keep the process
+    here = str(Path(__file__).parent)
+    sys.path[:] = [path for path in sys.path if path != here]  # its modules are no modules of their own
+    sys.exit(Supervisor(Path(sys.argv[1])).run())

@@ -67,6 +67,10 @@ _HELD_PAUSES = 10
 """A checkpoint goes with what is saved: for spans that are held back alone it takes a tenth of the time at most."""
 
 
+class StartError(RuntimeError):
+    """The agent cannot begin."""
+
+
 class Agent:
     """Reads the journals of one run on this machine until there is nothing left to do.
 
@@ -138,8 +142,12 @@ class Agent:
         self._failed_in_a_row = 0
         self._measures_no_more = False
 
-    def run(self) -> bool:
-        """Work until done; return whether everything was delivered and nothing was lost."""
+    def run(self, lock: Lock) -> bool:
+        """Work until done; return whether everything was delivered and nothing was lost.
+
+        Raises:
+            RuntimeError: The outbox that the lock protects was removed or replaced.
+        """
         for destination in self._destinations:
             destination.start()
         if self._manifest.agent.hardware and not self._once:
@@ -148,6 +156,8 @@ class Agent:
         while True:
             worked = self._try_to_work()
             self._say("ready")
+            if not lock.is_in_place:
+                raise RuntimeError(f"{self._directory.outbox} was removed or replaced; the next agent makes it again")
             if not worked and self._may_end():
                 with locked(self._directory.start_lock):  # nobody attaches between this look and the end
                     if self.stopped.is_set() or self._once or not self._follower.look():
@@ -437,7 +447,7 @@ class Agent:
             lost=self._losses.lost,
             waiting=self._waiting() if state == "ended" else {},
         )
-        if status != self._said:
+        if status != self._said or not self._directory.status.exists():  # who starts an agent removes it
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else
                 write_atomically(self._directory.status, msgspec.json.encode(status))
                 self._said = status
@@ -478,6 +488,7 @@ def run_agent(path: Path, *, once: bool = False) -> bool:
     Raises:
         FileNotFoundError: It is no run directory.
         BlockingIOError: Another agent has it.
+        StartError: An exporter or a listener could not be made.
         ValueError: The manifest is damaged.
     """
     directory = RunDirectory(path.absolute())
@@ -492,9 +503,9 @@ def run_agent(path: Path, *, once: bool = False) -> bool:
         except Exception as error:
             failed = AgentStatus(pid=os.getpid(), state="failed", error=str(error))
             write_atomically(directory.status, msgspec.json.encode(failed))
-            raise
+            raise StartError(str(error)) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: agent.stopped.set())
-        return agent.run()
+        return agent.run(lock)
     finally:
         lock.release()

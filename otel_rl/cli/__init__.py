@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from otel_rl import launch
-from otel_rl.agent.process import log_to_stderr, run_agent
+from otel_rl.agent.process import StartError, log_to_stderr, run_agent
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.demo.command import demo
 from otel_rl.cli.run import run
@@ -37,6 +37,8 @@ def agent(run_dir: Path, *, once: bool) -> None:
         complete = run_agent(run_dir, once=once)
     except BlockingIOError:
         raise click.ClickException(f"another agent is at work in {run_dir}") from None
+    except StartError as error:
+        raise click.ClickException(str(error)) from None
     except FileNotFoundError as error:
         raise click.ClickException(f"{run_dir} is no run directory: {error.filename} is missing") from None
     except ValueError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -12,6 +14,27 @@ from otel_rl import launch
 from otel_rl.agent.process import log_to_stderr
 from otel_rl.directory import RunDirectory
 from otel_rl.settings import SettingsError
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
+
+
+@dataclass
+class _Failure:
+    """That no agent could be started for a run.
+
+    Attributes:
+        pause: Seconds to wait after the next failure.
+        again_at: When it is tried again, on the monotonic clock.
+        text: What was wrong, as it was said.
+    """
+
+    pause: float = _FIRST_PAUSE_S
+    again_at: float = 0.0
+    text: str = ""
+
+    def another(self, now: float) -> _Failure:
+        """Return this after one more failure."""
+        return _Failure(min(2 * self.pause, _LONGEST_PAUSE_S), now + self.pause, self.text)
 
 
 @click.command()
@@ -27,17 +50,22 @@ def watch(runs: Path, every: float) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    failed: set[Path] = set()
+    failed: dict[Path, _Failure] = {}
     while not stopped.is_set():
         for directory in waiting(runs):
-            if directory.path in failed:
+            failure = failed.get(directory.path, _Failure())
+            if time.monotonic() < failure.again_at:
                 continue
             try:
                 launch.ensure_agent(directory, show_output=False)
+            except (SettingsError, OSError) as error:
+                failed[directory.path] = failure.another(time.monotonic())
+                if failure.text != str(error):
+                    failed[directory.path].text = str(error)
+                    click.echo(f"otel-rl watch: {directory.path}: {error}; it is tried again", err=True)
+            else:
+                failed.pop(directory.path, None)
                 click.echo(f"otel-rl watch: {directory.path}", err=True)
-            except (SettingsError, OSError) as error:  # told once; the others go on
-                failed.add(directory.path)
-                click.echo(f"otel-rl watch: {directory.path}: {error}", err=True)
         stopped.wait(every)
     launch.end_agents(timeout=25.0)
 
@@ -50,7 +78,7 @@ def waiting(runs: Path) -> list[RunDirectory]:
 
 def _is_waiting(directory: RunDirectory) -> bool:
     is_begun = directory.own_manifest.exists() or directory.manifest.exists()
-    if not is_begun or not directory.journals.is_dir() or launch.agent_is_alive(directory):
+    if not is_begun or not directory.journals.is_dir() or launch.is_looked_after(directory):
         return False
     finished = launch.read_status(directory).finished
     return any(journal.name not in finished for journal in directory.journals.iterdir())

@@ -97,3 +97,21 @@ def test_agents_end_with_it(tmp_path: Path, watching: subprocess.Popen[str]) -> 
     assert not launch.agent_is_alive(RunDirectory(directory))
     killed.kill()
     killed.communicate()
+
+
+def test_a_run_whose_agent_could_not_start(tmp_path: Path) -> None:
+    """It is tried again, and said once; when the cause is gone, all is delivered."""
+    killed = start([sys.executable, "-c", trainer(dies=True)], tmp_path, **_OFF)
+    killed.communicate(timeout=60)
+    directory = RunDirectory(tmp_path / "runs" / "p" / "watched")
+    manifest = directory.manifest.read_bytes()
+    directory.manifest.write_bytes(b"{")
+    process = start([sys.executable, "-m", "otel_rl.cli", "watch", "runs", "--every", "0.2"], tmp_path)
+    wait_for(lambda: directory.agent_log.exists() and "cannot start" in directory.agent_log.read_text(), "no try", 60)
+    directory.manifest.write_bytes(manifest)
+    wait_for(lambda: len(rows_of(directory.path)) == 5, "the rows are not there", 60)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=40)
+
+    assert errors.count("it is tried again") == 1, errors
+    assert "Traceback" not in directory.agent_log.read_text()

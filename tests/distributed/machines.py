@@ -97,10 +97,11 @@ class Cluster:
         (self.directory / "go").touch()
 
     def kill_agent(self, node: int) -> None:
-        """Kill the agent of a machine."""
+        """Kill the agent of a machine; its supervisor starts another one."""
         directory = RunDirectory(self.dirs[node * self._local])
-        os.kill(launch.read_status(directory).pid, signal.SIGKILL)
-        wait_for(lambda: not launch.agent_is_alive(directory), "the agent does not die")
+        killed = launch.read_status(directory).pid
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: launch.read_status(directory).pid != killed, "the agent is not replaced")
 
     def finish(self) -> None:
         """Wait until all ranks have ended."""

@@ -134,8 +134,9 @@ def test_an_agent_that_was_killed_is_replaced_without_loss_or_repetition(tmp_pat
         if n == 150:
             wait_for(lambda: len(rows_of(run.dir)) >= 150, "not all is delivered")
             time.sleep(0.5)  # for the cursor: between a row and its cursor it may be delivered twice
-            os.kill(launch.read_status(directory).pid, signal.SIGKILL)
-            wait_for(lambda: not launch.agent_is_alive(directory), "the agent does not die")
+            before = launch.read_status(directory).pid
+            os.kill(before, signal.SIGKILL)
+            wait_for(lambda: launch.read_status(directory).pid != before, "the agent is not replaced", 20)  # noqa: B023
 
     assert run.finish(30)
     assert [row["step"] for row in rows_of(run.dir)] == list(range(300))

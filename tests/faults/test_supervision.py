@@ -1,0 +1,194 @@
+"""An agent that dies is started again, whoever has to do it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+import otel_rl
+from otel_rl import launch
+from otel_rl.agent import __main__ as supervisor
+from otel_rl.directory import RunDirectory
+from otel_rl.locks import Lock, is_held
+from tests.collector import wait_for
+from tests.processes import rows_of, start, start_python
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HANGS = """
+import sys, time, otel_rl
+run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, hardware=False)
+run.log({"loss": 1.0}, step=0)
+print("hangs", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[RunDirectory]:
+    """Return the run of a trainer that makes no call of otel-rl."""
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", _HANGS], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert trainer.stdout is not None
+    assert trainer.stdout.readline()
+    directory = RunDirectory(tmp_path / "runs" / "p" / "r")
+    yield directory
+    trainer.kill()
+    trainer.communicate()
+    for process in _agents(directory):
+        process.kill()
+
+
+def test_an_agent_that_dies_while_the_trainer_hangs(hanging: RunDirectory) -> None:
+    """An agent is back though the trainer makes no call; its log has a line for that and no traceback."""
+    for _ in range(3):
+        killed = launch.read_status(hanging).pid
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: launch.read_status(hanging).pid != killed, "no agent comes back", 30)  # noqa: B023
+
+    assert launch.agent_is_alive(hanging)
+    log = hanging.agent_log.read_text()
+    assert log.count("was ended by signal 9; it is started again") == 3
+    assert "Traceback" not in log
+
+
+def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
+    """The trainer's next steps start both again, and every row is delivered once."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
+    directory = RunDirectory(run.dir)
+    killed = _agents(directory)
+    for process in killed:
+        process.send_signal(signal.SIGSTOP)  # so that neither sees the other die
+    for process in killed:
+        process.kill()
+    wait_for(lambda: not launch.is_looked_after(directory), "they do not die")
+    number = 0
+    while not launch.agent_is_alive(directory):
+        with run.step(number):
+            run.log({"loss": 1.0})
+        number += 1
+        assert number < 3000
+        time.sleep(0.01)
+
+    assert len(killed) == 2
+    assert run.finish(30)
+    assert [row["step"] for row in rows_of(run.dir)] == list(range(number))
+
+
+def test_the_trainer_waits_for_nobody(tmp_path: Path) -> None:
+    """While another rank starts an agent, or a supervisor is there, a trainer starts none."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, agent="off")
+    directory = RunDirectory(run.dir)
+    starting = Lock(directory.start_lock)
+    assert not launch.restart_agent(directory, show_output=False)
+    starting.release()
+    supervising = Lock(directory.supervisor_lock)
+
+    assert not launch.restart_agent(directory, show_output=False)
+    supervising.release()
+
+
+def test_a_forked_child_looks_after_nothing(tmp_path: Path) -> None:
+    """A child that outlives its parent neither takes the journal nor starts an agent."""
+    script = """
+import os, signal, time, otel_rl
+run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, agent="off")
+if os.fork() == 0:
+    time.sleep(0.5)
+    for n in range(3):
+        run.log({"loss": 1.0}, step=n)
+    open("done", "w").close()
+    time.sleep(20)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    trainer = start_python(script, tmp_path)
+    trainer.wait()
+    wait_for((tmp_path / "done").exists, "the child does not run")
+
+    assert not is_held(tmp_path / "runs" / "p" / "r" / "local" / "journals" / "rank0.attempt0")
+
+
+def test_an_agent_that_dies_again_and_again(tmp_path: Path) -> None:
+    """The pauses grow, and there is a limit, which is said."""
+    script = """
+import os, pathlib, sys
+from otel_rl.agent import __main__ as supervisor
+supervisor._FIRST_PAUSE_S, supervisor._MOST_DEATHS, supervisor._work = 0.1, 4, lambda _: os._exit(7)
+sys.exit(supervisor.Supervisor(pathlib.Path(".")).run())
+"""
+    process = start_python(script, tmp_path)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == supervisor.CRASHED
+    assert [line.partition("again in ")[2][:5] for line in said.splitlines()] == ["0.1 s", "0.2 s", "0.4 s", ""]
+    assert "4 times in a row; run `otel-rl agent" in said
+
+
+def test_an_agent_that_cannot_start(tmp_path: Path) -> None:
+    """It is not started again, and says why in one line."""
+    process = start([sys.executable, supervisor.__file__, str(tmp_path)], tmp_path)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == supervisor.CANNOT_START
+    assert said.count("\n") == 1
+    assert "the agent cannot start" in said
+
+
+def test_a_second_supervisor(hanging: RunDirectory) -> None:
+    """It leaves the run to the agent that is there."""
+    code = subprocess.run([sys.executable, supervisor.__file__, str(hanging.path)], check=False, capture_output=True)
+
+    assert code.returncode == supervisor.NOT_NEEDED
+    assert b"Traceback" not in code.stderr
+    assert launch.agent_is_alive(hanging)
+
+
+def test_a_supervisor_that_is_told_to_end(hanging: RunDirectory) -> None:
+    """It takes its agent along, in order."""
+    agents = _agents(hanging)
+    next(process for process in agents if process.pid != launch.read_status(hanging).pid).terminate()
+    psutil.wait_procs(agents, 30)
+
+    assert not launch.is_looked_after(hanging)
+    assert launch.read_status(hanging).state == "ended"
+
+
+def test_an_outbox_that_is_removed(tmp_path: Path) -> None:
+    """The agent does not go on in what is gone: the next one makes the outbox again, and no row is lost."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
+    directory = RunDirectory(run.dir)
+    for n in range(10):
+        with run.step(n):
+            run.log({"loss": float(n)})
+        if n == 4:
+            wait_for(lambda: len(rows_of(run.dir)) >= 4, "the rows are not there")
+            killed = launch.read_status(directory).pid
+            shutil.rmtree(directory.outbox)
+            wait_for(lambda: launch.read_status(directory).pid != killed, "no agent comes back", 30)  # noqa: B023
+
+    assert run.finish(30)
+    assert [row["step"] for row in rows_of(run.dir)] == list(range(10))
+
+
+def _agents(directory: RunDirectory) -> list[psutil.Process]:
+    """Return the agent of a run, and its supervisor."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command = process.cmdline()
+        except psutil.Error:
+            continue
+        if str(Path(supervisor.__file__)) in command and str(directory.path) in command:
+            found.append(process)
+    return found
