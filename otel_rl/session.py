@@ -193,20 +193,18 @@ def _manifest(settings: Settings) -> Manifest:
         plugins.check(export.ENTRY_POINT_GROUP, name, options)
     for name, options in readers:
         plugins.check(export.READER_ENTRY_POINT_GROUP, name, options)
-    resource = {
+    defaults = {
         "service.name": settings.project,
-        semconv.RUN_ID: settings.id,
-        semconv.RUN_NAME: settings.name,
-        semconv.RUN_PROJECT: settings.project,
         "service.instance.id": f"{settings.id}/{socket.gethostname()}",  # the agent's, the same in all its signals
     }
+    identity = {semconv.RUN_ID: settings.id, semconv.RUN_NAME: settings.name, semconv.RUN_PROJECT: settings.project}
     return Manifest(
         id=settings.id,
         project=settings.project,
         name=settings.name,
         exporters=exporters,
         readers=readers,
-        resource=resource | otel_environment.resource(os.environ),
+        resource=defaults | otel_environment.resource(os.environ) | identity,
         dialect=settings.dialect if settings.dialect != "auto" else imported(sys.modules) or "auto",
         receives="" if _sends(settings) else settings.head,
         agent=msgspec.convert(settings, AgentSettings, from_attributes=True),
