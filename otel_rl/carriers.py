@@ -9,6 +9,8 @@ from opentelemetry import context, trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from otel_rl.ids import SpanIds, format_traceparent, parse_traceparent
+from otel_rl.interrupts import let_pass
+from otel_rl.texts import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,14 +29,26 @@ def attach(carrier: Mapping[str, str]) -> Iterator[None]:
     Keys are taken in any case, since environment variables are in capitals. A carrier without a valid
     `traceparent` changes nothing.
     """
-    found = next((text for key, text in carrier.items() if str(key).lower() == "traceparent"), "")
-    ids = parse_traceparent(str(found))
+    ids = _ids_in(carrier)
     if ids is None:
         yield
         return
     remote = SpanContext(ids.trace_id, ids.span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-    token = context.attach(trace.set_span_in_context(NonRecordingSpan(remote)))
+    before, token = context.get_current(), None
     try:
+        token = context.attach(trace.set_span_in_context(NonRecordingSpan(remote)))
         yield
     finally:
-        context.detach(token)
+        if token is not None:
+            context.detach(token)
+        elif context.get_current() is not before:  # an interrupt came before the token did
+            context.attach(before)
+
+
+def _ids_in(carrier: Mapping[str, str]) -> SpanIds | None:
+    try:
+        found = next((text for key, text in carrier.items() if text_of(key).lower() == "traceparent"), "")
+    except Exception as error:  # no mapping
+        let_pass(error)
+        return None
+    return parse_traceparent(text_of(found))

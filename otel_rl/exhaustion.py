@@ -6,6 +6,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from otel_rl import semconv
+from otel_rl.texts import text_of, type_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an exception says that the memory of a device or of the host is exhausted."""
     if isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+    return isinstance(error, RuntimeError) and any(sign in text_of(error) for sign in _SIGNS)
 
 
 def describe(error: BaseException, devices: Framework | None, place: Path) -> dict[str, object]:
@@ -33,8 +34,8 @@ def describe(error: BaseException, devices: Framework | None, place: Path) -> di
         place: The file that the history is written to, without its suffix; only where it is kept.
     """
     found: dict[str, object] = {
-        semconv.ERROR_TYPE: type(error).__qualname__,
-        semconv.EXCEPTION_MESSAGE: str(error)[:_LONGEST],
+        semconv.ERROR_TYPE: type_of(error),
+        semconv.EXCEPTION_MESSAGE: text_of(error)[:_LONGEST],
     }
     summary = getattr(devices, "summary", None)
     if devices is None or summary is None:

@@ -179,7 +179,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
         attempt: Which start of the run ended.
         outcome: The worst outcome of its processes.
         error: Type and message of the exception, name of the signal, or which process was lost; empty if finished.
-        exit_code: 0 if finished, 1 if failed, 128 plus the number of the signal if crashed, 255 if lost.
+        exit_code: 0 if finished; if failed, what `sys.exit` was given, else 1; 128 plus the number of the signal if
+            crashed; 255 if lost.
     """
 
     time_unix_nano: int
@@ -223,6 +224,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
         scope: Name and version of the tracer that made it; empty for otel-rl's own.
         resource: OTel resource attributes of another program that sent it, such as an inference server; empty for
             the run's own processes.
+        ok: If true, its status was set to OK; otherwise it is unset, unless `error` is given.
     """
 
     name: str
@@ -238,6 +240,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     links: tuple[SpanLink, ...] = ()
     scope: tuple[str, str] = ("", "")
     resource: dict[str, AttributeValue] = {}
+    ok: bool = False
 
 
 Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended

@@ -48,7 +48,7 @@ Method = TypeVar("Method", bound="Callable[..., Any]")
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _LONGEST_STACK = 8192
-_LARGEST_TIME = 1 << 63
+_LARGEST_TIME = 1 << 62  # so that differences and sums of two have 63 bits
 _attach, _detach, _with_span = context.attach, context.detach, trace.set_span_in_context
 _current_context, _current_span = context.get_current, trace.get_current_span
 
@@ -134,6 +134,7 @@ class JournaledSpan(trace.Span):
         """Tell whether the span has not ended yet."""
         return not self._ended
 
+    @never_raises
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
         """Set one attribute; it is written when the span ends."""
         self.set_attributes({key: value})
@@ -255,11 +256,11 @@ class JournaledSpan(trace.Span):
         if given is None:
             return (self._anchor or self._recorder.clock.anchor) + self._recorder.clock.monotonic()
         try:
-            moment = operator.index(given)
-        except TypeError:
+            moment = int.__index__(operator.index(given))
+        except Exception:  # what a foreign object's conversion may raise is not known
             moment = -1
         if 0 <= moment < _LARGEST_TIME:
-            return int(moment)
+            return moment
         self._recorder.refuse("time", f"{text_of(given)} is not a time in nanoseconds since the Unix epoch")
         return self._moment(None)
 

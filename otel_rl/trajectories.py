@@ -162,8 +162,10 @@ class _Known(NamedTuple):
     segments: list[tuple[int, int]]
 
 
-def _known(tickets: Iterable[Mapping[str, Any]], refuse: Callable[[str], None]) -> Iterator[_Known]:
+def _known(tickets: Any, refuse: Callable[[str], None]) -> Iterator[_Known]:
     try:
+        if isinstance(tickets, (str, bytes)):
+            raise TypeError(f"a {type(tickets).__name__} where a sequence of tickets is expected")
         for ticket in tickets:
             try:
                 yield _Known(_ids(ticket), _reward(ticket), _segments(ticket))

@@ -54,11 +54,18 @@ class Watched(NamedTuple):
 
 
 def start_demo(directory: Path, *options: str, **environment: str) -> subprocess.Popen[bytes]:
-    """Start it; what it prints goes to `demo.txt`."""
+    """Start it; what it prints goes to `demo.txt`. It takes Ctrl-C, also where this process ignores it.
+
+    A shell lets what it runs in the background ignore SIGINT, and children inherit that.
+    """
     command = [sys.executable, "-m", "otel_rl.cli", "demo", "--dir", str(directory / "runs"), *options]
     variables = os.environ | {"OTEL_RL_ROW_DEADLINE": "1", **environment}
-    with (directory / "demo.txt").open("wb") as output:
-        return subprocess.Popen(command, env=variables, stdout=output, stderr=output)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with (directory / "demo.txt").open("wb") as output:
+            return subprocess.Popen(command, env=variables, stdout=output, stderr=output)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")

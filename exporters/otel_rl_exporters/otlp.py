@@ -7,6 +7,7 @@ Everything about the connection comes from the standard `OTEL_EXPORTER_OTLP_*` v
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -227,11 +228,23 @@ def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan
             ],
         ),
         kind=SpanKind(span.kind),
-        status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
+        status=_status(span),
         start_time=span.start_unix_nano,
         end_time=span.end_unix_nano,
-        instrumentation_scope=InstrumentationScope(*span.scope) if any(span.scope) or span.resource else _SCOPE,
+        instrumentation_scope=_scope(span.scope) if any(span.scope) or span.resource else _SCOPE,
     )
+
+
+def _status(span: Span) -> Status:
+    if span.error is not None:
+        return Status(StatusCode.ERROR, span.error)
+    return Status(StatusCode.OK if span.ok else StatusCode.UNSET)
+
+
+@lru_cache(maxsize=256)  # the encoder puts spans of equal scopes together
+def _scope(tracer: tuple[str, str]) -> InstrumentationScope:
+    name, version = tracer
+    return InstrumentationScope(name, version or None)
 
 
 def _bounded(attributes: Any, count: int | None, text: int | None) -> Any:

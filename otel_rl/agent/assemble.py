@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,13 +13,13 @@ from otel_rl.memory import parse_snapshot
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_rl.agent.state import Journal, OpenPhase, Timed
     from otel_rl.agent.stragglers import Straggler
     from otel_rl.export import AttributeValue
     from otel_rl.ids import SpanIds
-    from otel_rl.records import DeviceTimed, Happened, SpanEnded, SpanStarted, Started
+    from otel_rl.records import DeviceTimed, Happened, SpanEnded, SpanStarted, Started, StepEnded
 
 
 def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhase | None) -> Span:
@@ -59,13 +60,16 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhas
         error=None if ended.error is None else error_text(ended.error),
         kind=begun.kind or 0,
         events=tuple(SpanEvent(*moment) for moment in ended.events or ()),
-        links=tuple(links(ended.links or ())),
+        links=tuple(links(ended)),
+        scope=begun.scope or ("", ""),
+        ok=ended.ok,
     )
 
 
-def links(recorded: Iterable[tuple[bytes, int]]) -> list[SpanLink]:
+def links(ended: SpanEnded | StepEnded) -> list[SpanLink]:
     """Return links as they were recorded."""
-    return [SpanLink(trace_id.hex(), f"{span_id:016x}") for trace_id, span_id in recorded]
+    pairs = zip_longest(ended.links or (), (ended.link_attributes or ())[: len(ended.links or ())], fillvalue=None)
+    return [SpanLink(link[0].hex(), f"{link[1]:016x}", told or {}) for link, told in pairs if link is not None]
 
 
 def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
@@ -124,6 +128,8 @@ def root(
     attributes: Mapping[str, AttributeValue],
     error: str | None,
     links: Sequence[SpanLink] = (),
+    *,
+    ok: bool = False,
 ) -> Span:
     """Return the root span of a step: from its first rank's start to its last one's end."""
     return Span(
@@ -136,6 +142,7 @@ def root(
         attributes={semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: attempt, **attributes},
         error=error,
         links=tuple(links),
+        ok=ok and error is None,
     )
 
 

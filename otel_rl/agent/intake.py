@@ -222,7 +222,7 @@ class Intake:
         step.ended[name] = record.time
         boundaries.merge(step, boundaries.at_end_of_step(journal, boundaries.labels(journal, self._state.labels)))
         step.attributes |= record.attributes or {}
-        step.links += assemble.links(record.links or ())
+        step.links += assemble.links(record)
         step.time = step.time or record.time
         if not step.outside:
             step.outside = True
@@ -230,6 +230,9 @@ class Intake:
         if record.error is not None:
             journal.failed_in = record.step
             step.error = assemble.error_text(record.error)
+            if record.error[0]:
+                step.attributes[semconv.ERROR_TYPE] = record.error[0]
+        step.ok |= record.ok
 
     def _time_on_device(self, name: str, journal: Journal, record: DeviceTimed) -> None:
         """Complete a phase with what its device says; the gap is the host's seconds less the device's."""

@@ -173,6 +173,7 @@ class OpenStep(msgspec.Struct):
         attributes: Attributes for the root span.
         links: Other spans that the root refers to.
         error: What went wrong on some rank.
+        ok: Whether a rank has set its status to OK.
         time: When the last value was recorded.
         outside: Whether it was heard of from a process that is not inside it.
     """
@@ -196,6 +197,7 @@ class OpenStep(msgspec.Struct):
     error: str | None = None
     time: int = 0
     outside: bool = False
+    ok: bool = False
 
     def add_part(self, phase: str, part: str, journal: str, seconds: float) -> None:
         """Add to the time of a part of a phase."""

@@ -50,7 +50,7 @@ def test_it_names_the_phase_and_the_step_once(tmp_path: Path, records_of: Record
     (report,) = reports(records_of(run))
 
     assert (report.step, report.attributes["rl.phase"]) == (3, "backward")
-    assert report.attributes["error.type"] == "OutOfMemoryError"
+    assert report.attributes["error.type"] == "torch.OutOfMemoryError"
     assert "2.00 GiB" in str(report.attributes["exception.message"])
 
 

@@ -1,0 +1,198 @@
+"""`finish` from wherever it is called, and how a process ends: the last record says it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.journal import Reader
+from otel_rl.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
+from tests.processes import start_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_rl import Run
+
+    RecordsOf = Callable[..., list[Record]]
+
+_INIT = "otel_rl.init(dir='{}', exporters=[], agent='off', quiet=True, id='i', project='p')"
+_BEGIN = f"import otel_rl, sys, signal, os\nrun = {_INIT.format('.')}\n"
+
+
+def ended(place: Path, script: str) -> tuple[str, tuple[str, str] | None, int]:
+    """Run a script; return how it says that it ended."""
+    start_python(_BEGIN + script, place).communicate(timeout=200)
+    records = Reader(place / "p" / "i" / "local" / "journals" / "rank0.attempt0", AnyRecord).read()
+    (end,) = (record for record in records if isinstance(record, Finished))
+    return end.outcome, end.error, end.exit_code
+
+
+FINE = ("finished", None, 0)
+INTERRUPTED = ("crashed", ("SIGINT", "Interrupt"), 130)
+TERMINATED = ("crashed", ("SIGTERM", "Terminated"), 143)
+BROKEN = ("failed", ("ValueError", "it broke"), 1)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("pass", FINE),
+        ("run.finish(0)", FINE),
+        ("raise ValueError('it broke')", BROKEN),
+        ("with run: raise ValueError('it broke')", BROKEN),
+        ("try: raise ValueError('it broke')\nfinally: run.finish(0)", BROKEN),
+        ("try: raise ValueError('it broke')\nexcept ValueError: run.finish(0)", BROKEN),
+        ("try: raise ValueError('it broke')\nexcept ValueError: pass", FINE),
+        ("try:\n  with run.step(0): raise ValueError\nexcept ValueError: pass", FINE),
+        ("try: next(iter([]))\nexcept StopIteration: run.finish(0)", FINE),
+        ("sys.excepthook = lambda *_: None\nraise ValueError('it broke')", BROKEN),
+        ("with run.step(0): raise ValueError('it broke')", BROKEN),
+        ("os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(9)", INTERRUPTED),
+        ("with run, run.step(0): raise KeyboardInterrupt", INTERRUPTED),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\nwith run: os.kill(os.getpid(), 15)", TERMINATED),
+        ("with run: sys.exit(3)", ("failed", ("SystemExit", "exit code 3"), 3)),
+        ("with run: sys.exit('no data')", ("failed", ("SystemExit", "no data"), 1)),
+        ("with run: sys.exit(0)", FINE),
+        ("with run.step(0): sys.exit(3)", ("failed", ("SystemExit", "exit code 3"), 3)),
+        ("try:\n  with run.step(0): sys.exit(3)\nexcept SystemExit: run.event('goes on')", FINE),
+    ],
+)
+def test_how_it_ended(tmp_path: Path, script: str, expected: object) -> None:
+    """By an exception that leaves the run or the script, by a signal that became one, by `sys.exit`, or well."""
+    if "SIGINT" in script:
+        script = "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + script  # a shell may have it ignored
+
+    assert ended(tmp_path, script) == expected
+
+
+def test_a_failed_child_of_multiprocessing(tmp_path: Path) -> None:
+    """Such a process runs no `atexit`, and its exception reaches no hook."""
+    (tmp_path / "child.py").write_text(
+        f"def work():\n  {_BEGIN.replace(chr(10), chr(10) + '  ')}raise ValueError('it broke')\n"
+    )
+    script = (
+        "import child, multiprocessing\n"
+        "if __name__ == '__main__':\n"
+        "    p = multiprocessing.get_context('spawn').Process(target=child.work); p.start(); p.join()\n"
+    )
+    start_python(script, tmp_path).communicate(timeout=200)
+    records = Reader(tmp_path / "p" / "i" / "local" / "journals" / "rank0.attempt0", AnyRecord).read()
+    (end,) = (record for record in records if isinstance(record, Finished))
+
+    assert (end.outcome, end.error, end.exit_code) == BROKEN
+
+
+def test_what_was_open_has_the_error(recording: Run, records_of: RecordsOf) -> None:
+    """A step and a phase that are open while the run ends by an exception end with it."""
+    step, phase = recording.step(0), recording.phase("work")
+    step.__enter__()
+    phase.__enter__()
+    try:
+        raise ValueError("it broke")
+    except ValueError:
+        recording.finish(0)
+    ends = [record for record in records_of(recording) if isinstance(record, SpanEnded | StepEnded)]
+
+    assert [type(end) for end in ends] == [SpanEnded, StepEnded]
+    assert [end.error for end in ends] == [("ValueError", "it broke")] * 2
+
+
+def test_an_exception_of_before_the_run(tmp_path: Path) -> None:
+    """A run that begins where another exception is being dealt with has not failed by that."""
+    script = f"run.finish(0)\ntry: 1 / 0\nexcept ZeroDivisionError: {_INIT.format('again')}.finish(0)\n"
+    start_python(_BEGIN + script, tmp_path).communicate(timeout=200)
+    records = Reader(tmp_path / "again" / "p" / "i" / "local" / "journals" / "rank0.attempt0", AnyRecord).read()
+
+    assert isinstance(records[-1], Finished)
+    assert records[-1].outcome == "finished"
+
+
+def test_it_closes_nothing_twice(recording: Run, tmp_path: Path) -> None:
+    """A second `finish` leaves alone the files that were opened since, which have the numbers of the ones it closed."""
+    recording.finish(0)
+    opened = [os.open(tmp_path / str(n), os.O_CREAT | os.O_RDWR) for n in range(20)]
+    recording.finish(0)
+    recording.__exit__(None, None, None)
+
+    for fd in opened:
+        os.close(fd)  # raises if somebody has
+
+
+def test_several_threads(recording: Run, records_of: RecordsOf) -> None:
+    """Of 20 threads that end the run at once, one does, and all have its result."""
+    found: list[bool] = []
+    threads = [threading.Thread(target=lambda: found.append(recording.finish(10))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert found == [False] * 20
+    assert sum(isinstance(record, Finished) for record in records_of(recording)) == 1
+
+
+def test_a_thread_waits_no_longer_than_it_says(recording: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread that is still waiting for the destinations holds up nobody for longer than its own timeout."""
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def wait(timeout: float) -> bool:
+        waits.set()
+        return goes_on.wait(60)
+
+    monkeypatch.setattr(recording._session, "wait_until_delivered", wait)
+    first = threading.Thread(target=recording.finish)
+    first.start()
+    waits.wait(60)
+
+    assert recording.finish(0.01) is False
+    goes_on.set()
+    first.join()
+    assert recording.finish(0) is True
+
+
+def test_a_signal_handler(recording: Run, monkeypatch: pytest.MonkeyPatch, records_of: RecordsOf) -> None:
+    """A handler that interrupts `finish` in its own thread may call it: it does not wait for itself."""
+    found: list[bool] = []
+
+    def wait(timeout: float) -> bool:
+        if not found:
+            found.append(False)
+            found.append(recording.finish(1))
+        return True
+
+    monkeypatch.setattr(recording._session, "wait_until_delivered", wait)
+
+    assert recording.finish(1) is True
+    assert found == [False, True]
+    assert isinstance(records_of(recording)[-1], Finished)
+
+
+@pytest.mark.parametrize(
+    ("call", "complete"),
+    [
+        (lambda run: None, True),
+        (lambda run: run.table("t", {"text": ["x" * 100_000]}, step=0), True),
+        (lambda run: run.step(-1), False),
+        (lambda run: run.log({"loss": "text"}, step=0), False),
+        (lambda run: run.log(None, step=0), False),
+    ],
+)
+def test_it_is_not_complete_if_something_was_refused(
+    recording: Run, monkeypatch: pytest.MonkeyPatch, call: Callable[[Run], object], complete: bool
+) -> None:
+    """Although everything that was recorded was delivered; the limits of a table are as stated, and lose no row."""
+    monkeypatch.setattr(recording._session, "wait_until_delivered", lambda timeout: True)
+    call(recording)
+
+    assert recording.finish(1) is complete
+
+
+@pytest.mark.parametrize("timeout", [None, "soon", float("nan"), -1, 10**400, [], b"1"])
+def test_a_timeout_that_is_none(recording: Run, timeout: object) -> None:
+    """It raises nothing, and does not wait for ever."""
+    assert recording.finish(timeout) is False  # type: ignore[arg-type]
