@@ -109,8 +109,9 @@ def failed(journal: Journal, error: tuple[str, str]) -> Event:
         semconv.ERROR_TYPE: error[0],
         semconv.EXCEPTION_MESSAGE: error[1],
     }
-    inside = None if journal.step < 0 else journal.step
-    return Event(semconv.EVENT_PROCESS_FAILED, journal.ended_at, told, inside, journal.started.rank)
+    inside = max(journal.step, journal.failed_in)
+    step = None if inside < 0 else inside
+    return Event(semconv.EVENT_PROCESS_FAILED, journal.ended_at, told, step, journal.started.rank)
 
 
 def who(process: Started) -> dict[str, AttributeValue]:

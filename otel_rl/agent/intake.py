@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from otel_rl.semconv.recognise import Vocabulary
 
 _NS = 1_000_000_000
+_LONGEST_ERROR = 500
+"""Characters of an error that are kept of each process, since all are saved with every checkpoint."""
 _End = TypeVar("_End", SpanEnded, StepEnded)
 
 
@@ -259,7 +261,7 @@ class Intake:
         error = None
         if record.outcome != "finished":
             error = record.error or (record.outcome, "")
-            journal.error = assemble.error_text(error)
+            journal.error = " ".join(assemble.error_text(error)[:_LONGEST_ERROR].split())
             self._down.append((journal, assemble.failed(journal, error)))
             if journal.failed_in >= 0 and not self._is_closed(journal, journal.failed_in):
                 self._step(journal, journal.failed_in).abandoned.append(name)

@@ -95,6 +95,7 @@ class Reducer:
         self.observed: dict[Identity, Observed] = {}
         self._met: dict[int, int] = {}
         self._heard: int | None = None
+        self._live = ""
 
     def take_phases(self) -> list[Span]:
         """Return the phases that ended since the last call; their spans are items only when the step is closed."""
@@ -178,6 +179,7 @@ class Reducer:
         """Take note of a new process; one with a role is part of whichever attempt the ranks make."""
         state = self.state
         new = state.journals[name] = Journal(record, last_time=record.time)
+        self._live = ""
         ranks = max((one.started.attempt for one in state.journals.values() if one.is_rank), default=-1)
         for journal in state.journals.values():
             if not journal.is_rank and not journal.over and ranks >= 0:
@@ -197,14 +199,18 @@ class Reducer:
 
     def _end_last_attempt(self) -> None:
         """Make an item of the end of the last attempt, once everything else of it has been made."""
-        state, last = self.state, self._last_attempt
+        state = self.state
+        if (live := state.journals.get(self._live)) is not None and not live.over:
+            return  # one that lives is enough: there may be thousands
+        last = self._last_attempt
         if state.ended is not None and state.ended.attempt == last:
             return
-        of_last = self._journals_of(last)
-        if not of_last or not all(journal.over for journal in of_last):
+        of_last = {name: one for name, one in state.journals.items() if one.started.attempt == last}
+        self._live = next((name for name, one in of_last.items() if not one.over), "")
+        if self._live or not of_last:
             return
         if not self._ranks_are_awaited(last) and not state.steps.get(last):
-            state.ended = ending.ended(last, of_last)
+            state.ended = ending.ended(last, [*of_last.values()])
             self._intake.items.append(state.ended)
 
     def _lose_silent_machines(self) -> None:
@@ -212,11 +218,15 @@ class Reducer:
 
         Nobody tells that a machine is switched off. If one is heard of again, its processes live again.
         """
+        if not self._whole_world:
+            return
         if self._heard is None:
             self._heard = self._intake.now
+        if self._intake.now - self._heard <= _SILENCE_NS:
+            return
         last = self._last_attempt
         live = {name: one for name, one in self.state.journals.items() if one.started.attempt == last and not one.over}
-        if not live or not all(map(is_remote, live)) or self._intake.now - self._heard <= _SILENCE_NS:
+        if not all(map(is_remote, live)):
             return
         for name, journal in live.items():
             self._intake.take(name, journal, Lost(journal.last_time))
