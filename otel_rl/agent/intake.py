@@ -267,12 +267,14 @@ class Intake:
                 self._step(journal, journal.failed_in).abandoned.append(name)
         self._abandon(name, journal, record.time, error)
         self.goodput.end(name, journal.started, record.time)
+        self.forensics.ledger.forget(name)
 
     def _lose(self, name: str, journal: Journal, record: Lost) -> None:
         journal.over = True
         journal.ended_at = max(record.time, journal.last_time)
         if not journal.is_rank and not journal.spans and journal.step < 0:
             self.goodput.end(name, journal.started, journal.ended_at)
+            self.forensics.ledger.forget(name)
             return  # an actor, say: it had nothing to do, and whoever made it needed it no longer
         journal.lost = True
         journal.outcome, journal.error = "lost", "lost"
@@ -283,6 +285,7 @@ class Intake:
         self._down.append((journal, Event(semconv.EVENT_PROCESS_LOST, journal.ended_at, told, inside, rank)))
         self._abandon(name, journal, journal.ended_at, (semconv.EVENT_PROCESS_LOST, ""))
         self.goodput.end(name, journal.started, journal.ended_at)
+        self.forensics.ledger.forget(name)
 
     def tell_ends(self) -> None:
         """Make events of the processes that ended badly since the last call, numbered in the order of their ends."""

@@ -153,6 +153,11 @@ class Ledger:
         book.level = level
         book.highest = max(book.highest, level, peak)
 
+    def forget(self, journal: str) -> None:
+        """Close the books of a process that is over."""
+        for account in self._of_journal.pop(journal, []):
+            del self._books[account]
+
     def leave(self, account: Account, phase: str) -> None:
         """Take note of what stays after a phase."""
         book = self._books.get(account)
@@ -197,7 +202,7 @@ class Ledger:
 
     def accounts(self, journal: str | None = None) -> list[Account]:
         """Return the accounts of one process, or all."""
-        return list(self._books) if journal is None else self._of_journal.get(journal, [])
+        return list(self._books) if journal is None else list(self._of_journal.get(journal, []))
 
 
 def blamed(changes: Mapping[str, float]) -> str:

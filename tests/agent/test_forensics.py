@@ -6,7 +6,8 @@ import math
 
 from otel_rl.agent.forensics import Room
 from otel_rl.export import Event, Item
-from otel_rl.records import DeviceMemory, DeviceSeen, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.record_events import Lost
+from otel_rl.records import DeviceMemory, DeviceSeen, Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, feed, logged, reducing, started
 
 GIB = 1 << 30
@@ -102,3 +103,15 @@ def test_host_memory_has_the_same_treatment() -> None:
 
     assert [(event.attributes["rl.memory.of"], event.attributes["rl.phase"]) for event in found] == [("host", "reward")]
     assert found[0].attributes["rl.memory.exhaustion.steps"] == 15
+
+
+def test_the_books_of_a_process_that_is_over_are_closed() -> None:
+    """Role processes may come and go by the thousand; a process that is heard of again begins new books."""
+    reducer = reducing()
+    for number in range(100):
+        name, snapshot = f"worker{number}", b"0 1000 0 0 0 0 0"
+        reducer.feed([(name, started(number, role="worker"))])
+        ended = Finished(2 * S) if number % 2 else Lost(2 * S)
+        feed(reducer, name, SpanStarted(1, 0, b"", 0, "score", 0, snapshot), SpanEnded(1, S, snapshot), ended)
+
+    assert reducer.forensics.ledger.accounts() == []
