@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -20,14 +21,17 @@ from otel_rl.record_events import INDEX, JOURNAL, to_event
 from otel_rl.records import Logged
 from tests.bridge.bridges import any_value, pairs, step_metrics
 from tests.bridge.test_http import Taken
+from tests.clients.node import node
 from tests.collector import wait_for
 from tests.distributed.machines import head
 from tests.processes import items_of, rows_of, start_python
+from tests.real_parts import needs_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+__all__ = ["node"]
 pytestmark = pytest.mark.timeout(120)
 _TRAINER = """
 import otel_rl, os, time
@@ -103,22 +107,53 @@ def post(address: str, signal: str, body: bytes) -> tuple[int, bytes]:
     return found
 
 
-@pytest.mark.parametrize("run", ["run-7", None])
 @pytest.mark.parametrize("signal", ["metrics", "logs", "traces"])
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_finish_does_not_wait_for_others(protocol: str, signal: str, run: str | None, tmp_path: Path) -> None:
-    """Whatever they send, 50 times a second, and whether it names the run: `finish` returns True in time."""
+def test_finish_does_not_wait_for_others(signal: str, tmp_path: Path) -> None:
+    """Four servers that never stop, over HTTP and gRPC, with and without the run's id: `finish` returns True."""
     address = head()
     trainer = start_python(_TRAINER, tmp_path, HEAD=address)
     assert trainer.stdout is not None
     run_dir = tmp_path / trainer.stdout.readline().strip()
-    sender = Sender(address, protocol, signal, run)
-    wait_for(lambda: len(rows_of(run_dir)) == 20 and sender.sent > 5, "the rows are not delivered", 60)
+    senders = [Sender(address, protocol, signal, run) for protocol in ("http", "grpc") for run in ("run-7", None)]
+    wait_for(lambda: len(rows_of(run_dir)) == 20 and senders[0].sent > 5, "the rows are not delivered", 60)
     (tmp_path / "go").touch()
     output, errors = trainer.communicate(timeout=60)
-    sender.stop()
+    for sender in senders:
+        sender.stop()
 
     assert output.strip() == "True", errors + (run_dir / "agent.log").read_text()
+
+
+@needs_program("node")
+@needs_program("npm")
+def test_a_span_of_a_javascript_server(tmp_path: Path, node: Path) -> None:
+    """It joins the trace of its step, under its own service."""
+    collector = Taken()
+    server = HttpServer(("127.0.0.1", 0), collector)
+    address = head()
+    endpoint = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{server.port}/v1/traces"}
+    script = _TRAINER.replace("run.log(", 'n or print(otel_rl.carrier()["traceparent"], flush=True); run.log(')
+    trainer = start_python(script, tmp_path, HEAD=address, **endpoint)
+    assert trainer.stdout is not None
+    trainer.stdout.readline()
+    _, trace_id, span_id, _ = trainer.stdout.readline().strip().split("-")
+    subprocess.run(["node", "span.mjs", f"http://{address}", trace_id, span_id], cwd=node, check=True, timeout=60)
+    (tmp_path / "go").touch()
+    output, errors = trainer.communicate(timeout=60)
+    server.close()
+    found = {
+        (span.name, span.trace_id.hex(), span.parent_span_id.hex()): pair.value.string_value
+        for request in collector.requests
+        for one in request.resource_spans
+        for scope in one.scope_spans
+        for span in scope.spans
+        for pair in one.resource.attributes
+        if pair.key == "service.name"
+    }
+
+    assert output.strip() == "True", errors
+    assert found["POST /generate", trace_id, span_id] == "js-server"
+    assert found["rl.loop", trace_id, ""] == "p"
 
 
 def test_spans_keep_their_resource_and_scope(tmp_path: Path) -> None:
