@@ -62,8 +62,14 @@ class Position(NamedTuple):
 START = Position(0, 0)
 
 
-def _segment_path(directory: Path, number: int) -> Path:
+def segment_path(directory: Path, number: int) -> Path:
+    """Return the path of a segment."""
     return directory / f"{number:08d}.seg"
+
+
+def frame_of(payload: bytes) -> bytes:
+    """Return a payload as it lies in a segment."""
+    return _pack(MAGIC, len(payload), crc32(payload)) + payload
 
 
 def segment_numbers(directory: Path) -> list[int]:
@@ -89,7 +95,7 @@ class _Segment:
 
     def __init__(self, directory: Path, number: int, size: int) -> None:
         self.number, self.size = number, size
-        self.path = _segment_path(directory, number)
+        self.path = segment_path(directory, number)
         self.draft = directory / f"{number:08d}.{next(_drafts)}{_DRAFT}"
         self.after: dict[None, _Segment] = {}  # at most one; `setdefault` decides between threads
         self.populate_at = self.populated = 0
@@ -214,7 +220,7 @@ class Writer:
         self._asks = True
         for draft in directory.glob(f"*{_DRAFT}"):  # of a process that was killed
             draft.unlink(missing_ok=True)
-        self._kept = {number: _segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
+        self._kept = {number: segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
         self._segment = self._reserve(max(self._kept, default=0) + 1, 0)
         self._begin(self._segment)
 
@@ -302,7 +308,7 @@ class Writer:
         for number in sorted(self._kept)[:-1]:
             if sum(list(self._kept.values())) <= self._limit_bytes:
                 break
-            _segment_path(self._directory, number).unlink(missing_ok=True)
+            segment_path(self._directory, number).unlink(missing_ok=True)
             self._kept.pop(number, None)
 
 
@@ -392,7 +398,7 @@ class Reader(Generic[T]):
     def _is_open(self) -> bool:
         if self._fd < 0 and self.position.segment:
             with contextlib.suppress(FileNotFoundError):
-                self._fd = os.open(_segment_path(self._directory, self.position.segment), os.O_RDONLY)
+                self._fd = os.open(segment_path(self._directory, self.position.segment), os.O_RDONLY)
         return self._fd >= 0
 
     def _read_segment(self, records: list[T], limit: int) -> bool:
@@ -454,7 +460,7 @@ class Reader(Generic[T]):
 def payloads(directory: Path, number: int) -> Iterator[tuple[memoryview, int]]:
     """Yield the payload of each intact frame of a segment, and the offset behind it."""
     try:
-        content = _segment_path(directory, number).read_bytes()
+        content = segment_path(directory, number).read_bytes()
     except FileNotFoundError:
         return
     at = 0

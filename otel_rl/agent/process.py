@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _POLL_S = 0.05
 _READ_AT_ONCE = 500
+_MOST_DESCRIPTORS = 65_536
 _CLOSE_WITHIN_S = 30.0
 _REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbox_damaged", "refused_by_exporter")
 """Losses that are shown as 0 from the beginning: a counter has to begin before it can rise."""
@@ -482,6 +484,15 @@ def read_manifest(directory: RunDirectory) -> Manifest:
         raise ValueError(f"{place} is damaged ({error}); start the run again, or restore the file") from error
 
 
+def _raise_descriptor_limit() -> None:
+    """Allow as many open files as this process may have: destinations and their connections need theirs too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft < most:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def run_agent(path: Path, *, once: bool = False) -> bool:
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
 
@@ -497,6 +508,7 @@ def run_agent(path: Path, *, once: bool = False) -> bool:
     for place in (directory.journals, directory.outbox, directory.cursors):
         place.mkdir(exist_ok=True)
     lock = Lock(directory.agent_lock)
+    _raise_descriptor_limit()
     try:
         try:
             agent = Agent(directory, manifest, once=once)

@@ -11,12 +11,14 @@ import os
 import ssl
 import threading
 import time
+from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_rl import semconv
+from otel_rl.agent.remote import RemoteJournal
 from otel_rl.agent.state import of_machine
 from otel_rl.bridge import decode
 from otel_rl.bridge.answers import Refusals
@@ -24,7 +26,6 @@ from otel_rl.bridge.http import HttpServer
 from otel_rl.bridge.others import Others
 from otel_rl.bridge.receive import data_points, response
 from otel_rl.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
-from otel_rl.journal import Reader, Writer, released
 from otel_rl.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
     from otel_rl.export import Item, Machine
-    from otel_rl.records import Record
 
 logger = logging.getLogger(__name__)
 _SCOPE = "otel_rl"
@@ -44,71 +44,11 @@ _QUIET_S = 3.0
 """Seconds after the last record of another machine; its last measurements come behind its last record."""
 _LONGEST_S = 15.0
 """Seconds after the end of all processes in which other machines can be waited for, whatever they send."""
-_PATIENCE_S = 60.0
 _MOST_WAITING = 50_000
 _SAFE_WITHIN_S = 10.0
 _MOST_RECORDS = 1 << 53
+_OPEN_AT_ONCE = 64
 _LONGEST_NAME = 200  # bytes; file systems have room for 255
-
-
-class RemoteJournal:
-    """The journal of one process of another machine; a record that is there already is not written again.
-
-    Between the machines there may be a Collector that overtakes itself: a record that comes too early is refused, so
-    that it comes again. One that has not come for a minute was lost there, and is counted.
-
-    Args:
-        path: Where it is.
-        limit_bytes: Bytes that are kept of it.
-
-    Attributes:
-        lost: How many records never came.
-    """
-
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        path.mkdir(exist_ok=True)
-        reader = Reader(path, msgspec.Raw)
-        self._count = released(path).records
-        self._is_new = True
-        while found := reader.read(final=True):
-            self._count += len(found)
-        reader.close()
-        self._writer = Writer(path, limit_bytes=limit_bytes)
-        self._early: dict[int, float] = {}
-        self._since = 0.0
-        self.lost = 0
-
-    def take(self, index: int, record: Record, now: float) -> None:
-        """Write the record that is the next one.
-
-        The first one after a start may be far ahead: the sender goes on only from what was taken, so those in between
-        were here and have been removed by retention.
-
-        Args:
-            index: How many records were before it.
-            record: The record.
-            now: Seconds on a steady clock.
-
-        Raises:
-            OSError: It cannot be written, or one before it has not come yet.
-        """
-        if index > self._count and not self._is_new:
-            self._wait_for_those_before(index, now)
-        if index >= self._count:
-            self._writer.append(record)
-            self._count = index + 1
-            self._early.pop(index, None)
-            self._since = 0.0
-        self._is_new = False
-
-    def _wait_for_those_before(self, index: int, now: float) -> None:
-        self._since = self._since or now
-        self._early[index] = now
-        self._early = {early: at for early, at in self._early.items() if now - at <= _PATIENCE_S}
-        if now - self._since <= _PATIENCE_S or index > min(self._early):
-            raise OSError(f"record {self._count} has not come yet, but {index}")
-        logger.warning("%d records before %d never came", index - self._count, index)
-        self.lost += index - self._count
 
 
 class _Waiting:
@@ -158,7 +98,7 @@ class Receiver:
         self._run_id = run_id
         self._path = journals
         self._limit_bytes = limit_bytes
-        self._journals: dict[str, RemoteJournal] = {}
+        self._journals: OrderedDict[str, RemoteJournal] = OrderedDict()  # the last ones were written last
         self._lock = threading.Lock()
         self._grown: set[str] = set()
         self._measured_at: dict[str, int] = {}
@@ -346,6 +286,9 @@ class Receiver:
     def _of(self, name: str) -> RemoteJournal:
         if name not in self._journals:
             self._journals[name] = RemoteJournal(self._path / name, self._limit_bytes)
+        self._journals.move_to_end(name)
+        if len(self._journals) > _OPEN_AT_ONCE:  # only one more was opened since the last call, if any
+            next(islice(reversed(self._journals.values()), _OPEN_AT_ONCE, None)).rest()
         return self._journals[name]
 
 

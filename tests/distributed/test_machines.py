@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.receiver import RemoteJournal
+from otel_rl.agent.remote import RemoteJournal
 from otel_rl.export import Event
 from otel_rl.journal import Reader
 from otel_rl.record_events import Lost, from_event, to_event
