@@ -128,8 +128,8 @@ _MARKS = {
     ),
     "Crashes": (
         "red",
-        "sum by (@run, rl_rank) (increase(<rl.processes.lost>[$__interval])) > 0",
-        "{{rl_run_name}} rank {{rl_rank}}",
+        "sum by (@run, rl_rank, rl_role) (increase(<rl.processes.lost>[$__interval])) > 0",
+        "{{rl_run_name}} {{rl_role}} rank {{rl_rank}}",
     ),
 }
 """What is marked on all panels: color, PromQL and text by name."""
