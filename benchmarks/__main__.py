@@ -25,14 +25,21 @@ _BENCHMARKS = {
     "trl": "benchmarks.trl_cost",
     "hardware": "benchmarks.hardware_cost",
     "gpu": "benchmarks.gpu_cost",
+    "kills": "benchmarks.kills",
 }
+_ON_REQUEST = {"kills"}  # what takes too long to be run with the others
 
 
 def main() -> None:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(_BENCHMARKS)}; all if none is given")
-    names = parser.parse_args().names or list(_BENCHMARKS)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(_BENCHMARKS)}; all but kills if none is given"
+    )
+    for process, kills in (("trainer", 200), ("agent", 200), ("both", 100)):
+        parser.add_argument(f"--{process}", type=int, default=kills, metavar="N", help=f"`kills`: {kills} by default")
+    arguments = parser.parse_args()
+    names = arguments.names or [name for name in _BENCHMARKS if name not in _ON_REQUEST]
     unknown = [name for name in names if name not in _BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark is called {unknown[0]}; there are: {', '.join(_BENCHMARKS)}")
@@ -43,7 +50,8 @@ def main() -> None:
     for name in names:
         print(f"{name} …", file=sys.stderr)
         before = machine.load()
-        measured = importlib.import_module(_BENCHMARKS[name]).measure()
+        counts = {"trainer": arguments.trainer, "agent": arguments.agent, "both": arguments.both}
+        measured = importlib.import_module(_BENCHMARKS[name]).measure(**(counts if name == "kills" else {}))
         result = tables.Result(machine.conditions(before), measured)
         tables.show(result)
         tables.save({name: result}, list(_BENCHMARKS))

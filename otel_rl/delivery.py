@@ -20,6 +20,7 @@ from otel_rl.journal import START, Position
 from otel_rl.occasional import Occasional
 from otel_rl.outbox import Place
 from otel_rl.outbox_reader import OutboxReader
+from otel_rl.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +73,7 @@ class Destination(threading.Thread):
     The exporter is built, called and shut down here, in one thread. What it does not take is offered
     again, after the pause that it asks for, or one that doubles from 0.25 s to 30 s, more or less a quarter;
     and after five failures in a row that are no `NotNow` to an exporter built anew. The cursor moves when the
-    items are safe at the destination.
+    items are safe at the destination. An item that cannot be exported is put into the quarantine.
 
     Attributes:
         cursor: Name of the file that says how far it has got.
@@ -97,6 +98,7 @@ class Destination(threading.Thread):
         self._closing = threading.Event()
         self._stopped = threading.Event()
         self._size = int(getattr(factory, "batch_size", 1))
+        self._quarantine = Quarantine(cursors.parent / "quarantine.jsonl")
         self._handover = Handover(partial(factory, run, **options), self._size, self._set_aside, self._note)
         self._complete_at = self._safe_at = self._looked_at = time.monotonic()
         self.label = name
@@ -232,7 +234,8 @@ class Destination(threading.Thread):
         return Place()
 
     def _set_aside(self, item: Item, error: BaseException) -> None:
-        self._note(f"{type(item).__name__} cannot be exported: {describe(error)}")
+        self.last_error = f"{type(item).__name__} cannot be exported: {describe(error)}"
+        self._quarantine.put("export", self.label, item, error)
 
     def _persist(self, what: str, call: Callable[[], None]) -> bool:
         """Call until it does not raise; tell whether it came to that before being stopped."""

@@ -83,10 +83,14 @@ ATTEMPT, PART, PARTIAL = "rl/attempt", "rl/part", "rl/partial"
 """Names of the values by which a tracker that knows values alone tells the rows of a step apart."""
 
 
-def place_of(row: Row) -> dict[str, int]:
-    """Return what tells a row from others of its step, as values; nothing for the only row of a run's first attempt."""
+def values_of(row: Row) -> dict[str, int | float]:
+    """Return the values of a row and what tells it from others of its step: nothing for most rows of a first attempt.
+
+    A value of the trainer's that has one of these names gets a `_` behind it.
+    """
     told = {ATTEMPT: row.attempt, PART: row.part, PARTIAL: int(row.partial)}
-    return {name: value for name, value in told.items() if value}
+    values = {f"{name}_" if name in told else name: value for name, value in row.values.items()}
+    return values | {name: value for name, value in told.items() if value}
 
 
 class Machine(msgspec.Struct, frozen=True, tag="machine"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 import struct
@@ -23,6 +24,7 @@ ANEW_AFTER = 5
 MOST_IN_FLIGHT = 4096
 """Items that an exporter may have been given that are not safe yet; they are kept in memory."""
 _OF_THE_ENVIRONMENT = (OSError, ImportError, MemoryError, json.JSONDecodeError)
+_OF_A_NAME = (errno.ENAMETOOLONG, errno.EILSEQ)
 _OF_THE_ITEM = (
     *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, RecursionError),
     *(NotImplementedError, struct.error, msgspec.MsgspecError),
@@ -233,7 +235,7 @@ def _holds_nothing(_: Item) -> bool:
 def is_of_the_item(error: BaseException) -> bool:
     """Tell whether an error is a property of an item, so that it would be the same another time."""
     if isinstance(error, _OF_THE_ENVIRONMENT):
-        return False
+        return getattr(error, "errno", None) in _OF_A_NAME
     of_protobuf = any(cls.__module__ == "google.protobuf.message" for cls in type(error).__mro__)
     panic = not isinstance(error, Exception) and type(error).__module__.startswith("pyo3")
     return isinstance(error, _OF_THE_ITEM) or of_protobuf or panic

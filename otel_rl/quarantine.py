@@ -46,7 +46,7 @@ class Quarantine:
         self._lock = threading.RLock()
         self.count = 0
 
-    def put(self, stage: str, source: str, thing: object, error: Exception) -> None:
+    def put(self, stage: str, source: str, thing: object, error: BaseException) -> None:
         """Keep `thing`, and count it.
 
         Args:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.export import Machine, Params, Refused, Row, Table
+from otel_rl.export import Machine, Params, Refused, Row, Table, values_of
 from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ _ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-_NEVER_TAKEN = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST")
+_OF_THE_ITEM = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
+_NEVER_TAKEN = (*_OF_THE_ITEM, "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST")
 
 
 class MlflowExporter:
@@ -96,6 +97,7 @@ class MlflowExporter:
 
         Raises:
             Refused: MLflow will never take some of them; it has the others.
+            ValueError: MLflow will never take one of several items, and so took none of its request.
         """
         refused: list[Exception] = []
         for request in self._requests(items):
@@ -104,6 +106,8 @@ class MlflowExporter:
             except Exception as error:
                 if not _is_final(error):
                     raise
+                if len(items) > 1 and getattr(error, "error_code", None) in _OF_THE_ITEM:
+                    raise ValueError(str(error)) from error
                 refused.append(error)
         if refused:
             raise Refused(f"{len(refused)} request(s), the first: {refused[0]}") from refused[0]
@@ -143,8 +147,10 @@ class MlflowExporter:
         return str(self._client.create_run(experiment_id, run_name=name, tags=tags).info.run_id)
 
     def _points(self, row: Row | Machine) -> Iterator[Any]:
-        milliseconds = row.time_unix_nano // 1_000_000
-        for name, value in row.values.items():
+        if not -(1 << 63) <= row.step < 1 << 63:
+            raise OverflowError(f"step {row.step} is out of MLflow's range")
+        milliseconds = max(0, row.time_unix_nano // 1_000_000)
+        for name, value in (values_of(row) if isinstance(row, Row) else row.values).items():
             yield self._metric(escape(name), float(value), milliseconds, row.step)
 
     def _log_table(self, table: Table) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl import semconv
-from otel_rl.export import ATTEMPT, PART, Event, Identities, Machine, Params, Row, Table, place_of
+from otel_rl.export import ATTEMPT, PART, Event, Identities, Machine, Params, Row, Table, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -158,7 +158,7 @@ class TensorBoardExporter:
 
     def _events(self, item: Item, described: set[str]) -> Iterator[Any]:
         if isinstance(item, Row | Machine):
-            values = item.values | place_of(item) if isinstance(item, Row) else item.values
+            values = values_of(item) if isinstance(item, Row) else item.values
             scalars = [self._scalar(name, value, described) for name, value in values.items()]
             yield self._at(item.time_unix_nano, scalars, step=item.step)
         elif isinstance(item, Params):
@@ -245,7 +245,7 @@ def _records(path: Path) -> Iterator[bytes]:
 
 
 def _number(value: Any) -> float:
-    return float(value.tensor.double_val[0] if value.HasField("tensor") else value.simple_value)
+    return float(value.tensor.double_val[0] if value.tensor.double_val else value.simple_value)
 
 
 def _key(item: Row | Machine | Table) -> Identity:

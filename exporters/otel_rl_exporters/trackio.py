@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+from datetime import datetime, timezone
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import Machine, Params, Row, Table
+from otel_rl.export import Ended, Machine, Params, Row, Table, identity, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +23,14 @@ if TYPE_CHECKING:
 class TrackioExporter:
     """Logs each row to a trackio run that is named by our run's id; a restarted run goes on in it.
 
-    NaN and infinities are kept by name, as trackio does. It gives a point the time at which it is handed
-    over, and puts `__` before the names that it uses itself: `project`, `run`, `timestamp`, `step`, `time`,
-    `metrics`, and all that begin with `__`. A parameter that begins with `_` is called `%5F…`.
+    A row is in the database when `export` returns, under an id that is made of what it is a row of: the same row is
+    not taken twice. (In a Space its thread sends the row later, under the same id.) Rows of a resumed run have the
+    value `rl/attempt`, from 1 on: the highest attempt of a step is the valid one. trackio has no state of a run: how
+    an attempt ended is in the values `rl/outcome` and `rl/exit_code`.
+
+    NaN and infinities are kept by name, as trackio does. It puts `__` before the names that it uses itself:
+    `project`, `run`, `timestamp`, `step`, `time`, `metrics`, and all that begin with `__`. A parameter that begins
+    with `_` is called `%5F…`.
 
     Its config is what is known when its run begins; parameters that come after the first row are a table
     called `config`. A restarted run replaces the config: what was in it is kept in `trackio.params.json` and
@@ -65,26 +73,59 @@ class TrackioExporter:
         self._kept = Path(run.directory, "trackio.params.json")
         self._config: dict[str, object] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._run: Any = None
+        self._step: int | None = None
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the row or the table, or take note of the parameters, that are in `items`."""
         for item in items:
             if isinstance(item, Row | Machine):
-                self._opened().log(dict(item.values), step=item.step)
+                self._step = item.step
+                self._log(item, values_of(item) if isinstance(item, Row) else dict(item.values), item.step)
             elif isinstance(item, Table):
                 table = self._trackio.Table(columns=list(item.columns), data=[list(row) for row in item.rows])
-                self._opened().log({item.name: table}, step=item.step)
+                self._log(item, {item.name: table}, item.step)
             elif isinstance(item, Params):
                 self._config |= {_parameter(name): value for name, value in item.values.items()}
                 write_atomically(self._kept, json.dumps(self._config).encode())
                 if self._run is not None:
                     rows = [[name, str(value)] for name, value in item.values.items()]
-                    self._run.log({"config": self._trackio.Table(columns=["name", "value"], data=rows)})
+                    self._log(item, {"config": self._trackio.Table(columns=["name", "value"], data=rows)})
+            elif isinstance(item, Ended):
+                self._log(item, {"rl/outcome": item.outcome, "rl/exit_code": item.exit_code}, self._step)
 
     def shutdown(self) -> None:
         """Finish the run: trackio writes what its own thread still holds."""
         if self._run is not None:
             self._run.finish()
+
+    def _log(
+        self, item: Row | Machine | Table | Params | Ended, values: dict[str, Any], step: int | None = None
+    ) -> None:
+        """Have trackio make the entry, and write it at once: its own thread drops what it cannot write."""
+        from trackio.sqlite_storage import SQLiteStorage
+
+        run = self._opened()
+        with run._client_lock:  # its thread takes no entries meanwhile
+            run.log(values, step=step)
+            with run._queue_lock:
+                entries, run._queued_logs = run._queued_logs, []
+            for entry in entries:
+                entry["log_id"] = sha256(repr((run.id, identity(item), item.time_unix_nano)).encode()).hexdigest()[:32]
+            if not run._is_local or run._storage_mode == "jsonl":
+                with run._queue_lock:
+                    run._queued_logs = entries + run._queued_logs
+                return
+            for entry in entries:
+                SQLiteStorage.bulk_log(
+                    project=entry["project"],
+                    run=entry["run"],
+                    run_id=entry.get("run_id"),
+                    metrics_list=[entry["metrics"]],
+                    steps=[entry["step"]],
+                    timestamps=[_time(item.time_unix_nano)],
+                    config=entry.get("config"),
+                    log_ids=[entry["log_id"]],
+                )
 
     def _opened(self) -> Any:
         """Return the run, begun with the parameters that are known by then."""
@@ -102,6 +143,12 @@ class TrackioExporter:
 
 
 _RESERVED_SUFFIX = re.compile(r"_(?=(?:system|configs|traces|artifacts?\w*)$)")
+
+
+def _time(time_unix_nano: int) -> str:
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(time_unix_nano / 1e9, timezone.utc).isoformat()
+    return datetime.now(timezone.utc).isoformat()
 
 
 def _project(name: str) -> str:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, place_of
+from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, values_of
 from otel_rl.strict_json import spelled
 from otel_rl_exporters import wandb_log
 
@@ -147,8 +147,13 @@ class WandbExporter:
         Raises:
             Refused: W&B does not take the table.
         """
+        from wandb.errors import CommError, Error
+
         for item in items:
-            records = self._export(item)
+            try:
+                records = self._export(item)
+            except Error as error:  # with nothing about its server in it, it is about the item
+                raise error if isinstance(error, CommError) else ValueError(str(error)) from error
             self._given += 1
             if self._written is not None:
                 self._written.gave(**records)
@@ -173,7 +178,7 @@ class WandbExporter:
         if isinstance(item, Row):
             if item.attempt > self._attempt:
                 self._attempt, self._exit_code = item.attempt, 0
-            self._log(item, item.values | place_of(item))
+            self._log(item, values_of(item))
         elif isinstance(item, Machine):
             self._log_machine(item)
         elif isinstance(item, Table) and self._table_rows != 0:
@@ -187,7 +192,7 @@ class WandbExporter:
             return {"configs": 1}
         else:
             if isinstance(item, Ended) and item.attempt >= self._attempt:
-                self._attempt, self._exit_code = item.attempt, item.exit_code
+                self._attempt, self._exit_code = item.attempt, min(max(item.exit_code, 0), 255)
             return {}
         return {"rows": 1}
 
@@ -207,10 +212,11 @@ class WandbExporter:
 
     def _log_machine(self, machine: Machine) -> None:
         """Log on the axis of the machine; W&B is told for each name, since one pattern may not win over another."""
-        for name in machine.values.keys() - self._measured:
+        values = {name or _EMPTY: value for name, value in machine.values.items()}
+        for name in values.keys() - self._measured:
             self._run.define_metric(name, step_metric=MACHINE_AXIS, step_sync=False)
             self._measured.add(name)
-        self._run.log({**machine.values, MACHINE_AXIS: machine.step, "_timestamp": machine.time_unix_nano / 1e9})
+        self._run.log({**values, MACHINE_AXIS: machine.step, "_timestamp": machine.time_unix_nano / 1e9})
 
     def _table(self, table: Table) -> Any:
         import wandb

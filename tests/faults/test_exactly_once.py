@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -340,3 +341,27 @@ def test_what_wandb_did_not_send_is_logged_again(place: Path, monkeypatch: pytes
     logs = wandb_file.files(str(place))
     assert [row.key[1] for row in wandb_log.missing(logs[:1], "step", 4)] == [4]
     assert [row.key[1] for row in wandb_log.missing(logs, "step", 2)] == [2, 5]
+
+
+@needs("trackio")
+def test_trackio_takes_nothing_twice(place: Path) -> None:
+    """Killed, and given everything again: each row is in the database once, with its time."""
+    program = f"""
+import os, signal
+from otel_rl.export import Machine, Row, RunInfo, Table
+from otel_rl_exporters.trackio import TrackioExporter
+exporter = TrackioExporter(RunInfo("i", "p", "n", {str(place)!r}))
+for n in range(5):
+    exporter.export([Row(n, n * 10**9, {{"a": 1.0}}), Machine(n, n, {{"gpu": 1.0}})])
+exporter.export([Row(4, 5 * 10**9, {{"a": 1.0}}, attempt=1), Table("t", 4, 1, ("x",), ((1,),))])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    for _ in range(2):
+        start_python(program, place, TRACKIO_DIR=str(place / "trackio")).wait()
+    (path,) = (place / "trackio").glob("*.db")
+    with sqlite3.connect(path) as database:
+        found = database.execute("SELECT step, metrics, timestamp FROM metrics ORDER BY id").fetchall()
+
+    assert len(found) == 12
+    assert found[2][2].startswith("1970-01-01T00:00:01")
+    assert json.loads(found[10][1]) == {"a": 1.0, "rl/attempt": 1}

@@ -2,87 +2,39 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import random
 import signal
-import struct
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 import otel_rl
+from benchmarks import kills
 from otel_rl import launch
 from otel_rl.directory import RunDirectory
 from otel_rl.export import Span
 from tests.collector import wait_for
-from tests.exporters import wandb_file
-from tests.processes import items_of, rows_of, run_python, start_python
+from tests.processes import items_of, rows_of, start_python
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS = 50
-TRAINER = """
-import mmap, os, struct, time, otel_rl
-attempt = int(os.environ["ATTEMPT"])
-exporters = ["jsonl", "tensorboard", "wandb"]
-run = otel_rl.init(dir="runs", project="kill", id="killed", exporters=exporters, hardware=False, quiet=True)
-with open("progress", "r+b") as file:
-    progress = mmap.mmap(file.fileno(), 8)
-for n in range(10**6):
-    step = attempt * 10**6 + n
-    with run.step(step):
-        with run.phase("generate"):
-            run.log({"loss": step / 3, "reward": 1.0})
-            progress[:] = struct.pack("<q", step)
-        if n % 50 == 0:
-            time.sleep(0.002)
-"""
+KILLS = {"trainer": 5, "agent": 5, "both": 3}
+"""A sample: `python -m benchmarks kills` kills 200, 200 and 100 times."""
 
 
 @needs("wandb")
 @needs("tensorboard")
-@pytest.mark.timeout(600)
-def test_what_log_returned_from_is_in_every_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """50 kills at random moments: every `log` that had returned is delivered, once and in order."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    moments = random.Random(7)
-    progress = tmp_path / "progress"
-    returned: list[int] = []
-    for attempt in range(KILLS):
-        progress.write_bytes(struct.pack("<q", -1))
-        trainer = start_python(TRAINER, tmp_path, ATTEMPT=str(attempt), OTEL_RL_IDLE_TIMEOUT="30")
-        with progress.open("r+b") as file, mmap.mmap(file.fileno(), 8) as shown:
-            wait_for(lambda shown=shown: _number(shown) >= 0, "the trainer does not log")  # type: ignore[misc]
-            time.sleep(moments.uniform(0, 0.05))
-            trainer.send_signal(signal.SIGKILL)
-            trainer.wait()
-            returned.append(_number(shown))
-    run_dir = next((tmp_path / "runs" / "kill").iterdir())
-    run_python(
-        "import otel_rl; run = otel_rl.init(dir='runs', project='kill', id='killed', quiet=True,"
-        " exporters=['jsonl', 'tensorboard', 'wandb']); assert run.finish(120), run.dir",
-        tmp_path,
-    )
-
-    steps = [row["step"] for row in rows_of(run_dir)]
-    for attempt, last in enumerate(returned):
-        of_attempt = [step for step in steps if step // 10**6 == attempt]  # type: ignore[operator]
-        assert of_attempt[: last - attempt * 10**6 + 1] == list(range(attempt * 10**6, last + 1))
-        assert len(of_attempt) - (last - attempt * 10**6 + 1) in (0, 1)  # the one that had not returned may be there
-    events = EventAccumulator(str(run_dir / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    assert [event.step for event in events.Scalars("loss")] == steps
-    wandb_file.wait_until_written(str(run_dir))
-    logged = [row for file in wandb_file.files(str(run_dir)) for row in wandb_file.history(file)]
-    assert [int(row["step"]) for row in logged] == steps
-    lost = [item for item in items_of(run_dir) if isinstance(item, Span) and item.error == "rl.process.lost"]
-    assert len({span.trace_id for span in lost if span.name == "rl.loop"}) > KILLS / 2  # most died inside a step
+@needs("mlflow")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KILLS)
+def test_what_log_returned_from_is_in_every_tracker_once(kind: str, tmp_path: Path) -> None:
+    """Kills at random moments: no row is lost, none appears twice, none is torn, in any tracker."""
+    for tracker, verdict in kills.run(kind, KILLS[kind], tmp_path).items():
+        assert verdict.expected > 0
+        assert (tracker, verdict.lost, verdict.doubled, verdict.torn) == (tracker, 0, 0, 0)
 
 
 def test_an_open_phase_becomes_an_error_span(tmp_path: Path) -> None:
@@ -133,17 +85,12 @@ def test_an_agent_that_was_killed_is_replaced_without_loss_or_repetition(tmp_pat
             run.log({"loss": float(n)})
         if n == 150:
             wait_for(lambda: len(rows_of(run.dir)) >= 150, "not all is delivered")
-            time.sleep(0.5)  # for the cursor: between a row and its cursor it may be delivered twice
             before = launch.read_status(directory).pid
             os.kill(before, signal.SIGKILL)
             wait_for(lambda: launch.read_status(directory).pid != before, "the agent is not replaced", 20)  # noqa: B023
 
     assert run.finish(30)
     assert [row["step"] for row in rows_of(run.dir)] == list(range(300))
-
-
-def _number(shown: mmap.mmap) -> int:
-    return int(struct.unpack("<q", shown[:])[0])
 
 
 def _only_run(directory: Path) -> Path:
