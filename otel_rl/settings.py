@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -20,6 +20,7 @@ from otel_rl import head
 from otel_rl.launcher import Place, find_place
 from otel_rl.occasional import Occasional
 from otel_rl.stats import statistics
+from otel_rl.texts import shown, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,10 @@ _CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
 INSTRUMENT_VARIABLE, CAPTURE_VARIABLE = "OTEL_RL_INSTRUMENT", "OTEL_RL_CAPTURE"
 """Which frameworks are instrumented, and which trackers captured, from the start of a process on."""
 _NO_SETTINGS = (_CONFIG_FILE_VARIABLE, INSTRUMENT_VARIABLE, CAPTURE_VARIABLE, *head.VARIABLES)
+
+
+_LONGEST_NAME = 128
+"""Characters of what directories are named by: they may have 255, with what is added."""
 
 
 class SettingsError(ValueError):
@@ -176,7 +181,7 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
     chosen: dict[str, Any] = {}
     for source, values in layers.items():
         for name, value in values.items():
-            if value is not None and (name, value) != ("id", ""):
+            if value is not None and not (name == "id" and type(value) is str and not value):
                 chosen[name] = _convert(name, value, source)
     return _complete(Settings(**chosen), place)
 
@@ -249,8 +254,30 @@ def _meant(name: str, known: Mapping[str, str]) -> str:
 
 
 def _convert(name: str, value: object, source: str) -> object:
-    shown = {"environment": f"{_VARIABLES[name]}={value!r}", "file": f"{name}: {value!r} in the settings file"}
-    label = shown.get(source, f"{name}={value!r}")
+    value = _exact(value)
+    given = {
+        "environment": f"{_VARIABLES[name]}={shown(value)}",
+        "file": f"{name}: {shown(value)} in the settings file",
+    }
+    label = given.get(source, f"{name}={shown(value)}")
+    try:
+        return _converted(name, value, label, strict=source != "environment")
+    except SettingsError:
+        raise
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{label}: {_allowed(name) or error}") from None
+    except Exception as error:  # what a foreign object's methods may raise is not known
+        raise SettingsError(f"{label}: {text_of(error)}") from None
+
+
+def _exact(value: object) -> object:
+    """Return a text or a number as just that, whatever a subclass of them makes of it."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int.__index__(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _converted(name: str, value: Any, label: str, *, strict: bool) -> object:
     if name == "exporters":
         return _exporters(value, label)
     if name == "reduce" and isinstance(value, str):
@@ -260,11 +287,24 @@ def _convert(name: str, value: object, source: str) -> object:
         value = tuple(part.strip() for part in value.split(",") if part.strip())
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    field_type = next(field.type for field in msgspec.structs.fields(Settings) if field.name == name)
-    try:
-        return msgspec.convert(value, field_type, strict=source != "environment")
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"{label}: {error}") from None
+    found = msgspec.convert(value, _type_of(name), strict=strict)
+    if isinstance(found, str):
+        found.encode()  # what is no Unicode text names no file and is no JSON
+    if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
+        raise SettingsError(f"{label}: it has more than 64 bits")
+    if isinstance(found, float) and found != found:  # noqa: PLR0124 - NaN
+        raise SettingsError(f"{label}: not a number")
+    return found
+
+
+def _type_of(name: str) -> Any:
+    return next(field.type for field in msgspec.structs.fields(Settings) if field.name == name)
+
+
+def _allowed(name: str) -> str:
+    """Return which values a setting may have, if they are listed; else an empty text."""
+    listed = [value for value in get_args(_type_of(name)) if isinstance(value, str)]
+    return f"must be one of {', '.join(map(repr, sorted(listed)))}" if listed else ""
 
 
 def _one_or_several(text: str) -> str | tuple[str, ...]:
@@ -288,7 +328,7 @@ def _exporters(value: object, label: str) -> tuple[ExporterSpec, ...]:
         elif callable(item) or hasattr(item, "log_scalar") or hasattr(item, "export"):
             specs.append(ExporterSpec(f"in_process.{len(specs)}", factory=item))
         else:
-            raise SettingsError(f"{label}: {item!r} is neither a name, nor a mapping of options, nor a factory")
+            raise SettingsError(f"{label}: {shown(item)} is neither a name, nor a mapping of options, nor a factory")
     names = [spec.name for spec in specs]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"{label}: {twice[0]!r} is there twice")
@@ -356,15 +396,17 @@ def _complete(settings: Settings, place: Place) -> Settings:
     _check_addresses(settings)
     if not settings.id and settings.world_size > 1 and not place.id:
         raise SettingsError(
-            f"{settings.world_size} ranks need one identity: "
+            f"world_size={settings.world_size}: {settings.world_size} ranks need one identity: "
             "set OTEL_RL_RUN_ID (or id=) to the same text in all of them"
         )
     run_id = settings.id or os.urandom(6).hex()
     for name, value in (("id", run_id), ("role", settings.role or "rank")):
         if not re.fullmatch(r"[\w.-]*\w[\w.-]*", value, re.ASCII):
             raise SettingsError(
-                f"{name}={value!r}: letters, digits, '-', '_' and '.' only, since directories are named by it"
+                f"{name}={shown(value)}: letters, digits, '-', '_' and '.' only, since directories are named by it"
             )
+        if len(value) > _LONGEST_NAME:
+            raise SettingsError(f"{name}={shown(value)}: at most {_LONGEST_NAME} characters; it has {len(value)}")
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
     return msgspec.structs.replace(
         settings,

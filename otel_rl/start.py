@@ -81,9 +81,11 @@ def init(
         session = Session(chosen)
         run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
         make_current(run)
-    except BaseException:
+    except BaseException as error:
         if session is not None and current() is None:
             session.give_up()
+        if isinstance(error, OSError):
+            raise settings.SettingsError(f"dir={chosen.dir!r}: nothing can be recorded there: {error}") from error
         raise
     atexit.register(run._finish_at_exit)
     processes = sys.modules.get("multiprocessing.process")

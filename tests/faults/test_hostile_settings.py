@@ -1,0 +1,50 @@
+"""Every kind of wrong value for each setting of `init`: refused in otel-rl's words, or taken."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import otel_rl
+from tests.faults.test_hostile_arguments import WRONG
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def refusal(**given: Any) -> str | None:
+    try:
+        otel_rl.init(**given).finish(0)
+    except otel_rl.SettingsError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", [name for name in inspect.signature(otel_rl.init).parameters if name != "config"])
+def test_init_raises_nothing_but_settings_errors(tmp_path: Path, name: str) -> None:
+    """Each wrong value of each setting is refused in one line that names the setting, or it is taken."""
+    for wrong in WRONG[1:]:
+        given: dict[str, Any] = {"agent": "off", "exporters": [], "dir": tmp_path, "quiet": True, name: wrong()}
+        error = refusal(**given)
+
+        assert error is None or (name.rstrip("s") in error and "\n" not in error)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"agent": "process"}, "agent='process'"),
+        ({"agent": "process"}, "'auto', 'off'"),
+        ({"log_window": "max"}, "'last', 'mean'"),
+        ({"memory_peaks": 5}, "'reset', 'shared'"),
+        ({"dialect": "verlx"}, "verl"),
+        ({"rank": "first"}, "rank='first'"),
+    ],
+)
+def test_errors_list_what_is_allowed(tmp_path: Path, given: dict[str, Any], told: str) -> None:
+    """The value, and what it may be."""
+    with pytest.raises(otel_rl.SettingsError) as caught:
+        otel_rl.init(**{"agent": "off", "exporters": [], "dir": tmp_path, "quiet": True, **given})
+    assert told in str(caught.value)
