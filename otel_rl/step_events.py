@@ -1,4 +1,4 @@
-"""What the log events `rl.step.metrics`, `rl.table` and `rl.run.config` carry, as items again."""
+"""What the log events `rl.step.metrics`, `rl.table`, `rl.run.config` and `rl.run.ended` carry, as items again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from otel_rl import semconv
-from otel_rl.export import Event, Params, Row, RunInfo, Table
+from otel_rl.export import Ended, Event, Outcome, Params, Row, RunInfo, Table
 
 _LONGEST_NAME = 100
 """Bytes of the readable part of a directory's name; file systems take 255."""
 _HASHED = re.compile(r"-[0-9a-f]{16}$")
 
 
-def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> Row | Params | Table | None:
-    """Return the row, the table or the parameters in a log event; `None` if it is another event.
+def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> Row | Params | Table | Ended | None:
+    """Return the row, the table, the parameters or the end in a log event; `None` if it is another event.
 
     Args:
         name: The event's name.
@@ -58,6 +58,14 @@ def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> R
         )
     if name == semconv.EVENT_RUN_CONFIG:
         return Params(time, dict(_map(attributes, semconv.RUN_CONFIG_VALUES)))
+    if name == semconv.EVENT_RUN_ENDED:
+        return Ended(
+            time_unix_nano=time,
+            attempt=_integer(attributes, semconv.RUN_ATTEMPT, 0),
+            outcome=_outcome(attributes[semconv.RUN_OUTCOME]),
+            error=str(attributes.get(semconv.EXCEPTION_MESSAGE, "")),
+            exit_code=_integer(attributes, semconv.RUN_EXIT_CODE, 0),
+        )
     return None
 
 
@@ -89,6 +97,14 @@ def run_of(resource: Mapping[str, Any], directory: Path | None = None) -> RunInf
     place = directory or Path(os.environ.get("OTEL_RL_DIR", "runs"))
     path = place.absolute() / _file_name(str(project)) / _file_name(str(id_))
     return RunInfo(str(id_), str(project), str(resource.get(semconv.RUN_NAME, id_)), str(path), dict(resource))
+
+
+def _outcome(value: Any) -> Outcome:
+    if value not in get_args(Outcome):
+        raise ValueError(
+            f"{semconv.RUN_OUTCOME} must be one of {', '.join(get_args(Outcome))}, not {str(value)[:100]!r}"
+        )
+    return cast("Outcome", value)
 
 
 def _number(name: str, value: Any) -> int | float:

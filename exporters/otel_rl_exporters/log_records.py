@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
-from otel_rl.export import Params, Row, Table
+from otel_rl.export import Ended, Params, Refused, Row, Table
+from otel_rl.occasional import Occasional
 from otel_rl.step_events import item_of, run_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from otel_rl.export import Exporter, RunInfo
 
 
-_Item = Row | Params | Table
+_Item = Row | Params | Table | Ended
 _logger = logging.getLogger(__name__)
 
 
@@ -41,18 +42,21 @@ class RowLogRecordExporter(LogRecordExporter):
 
     def __init__(self) -> None:
         self._exporters: dict[str, Exporter] = {}
+        self._warnings = Occasional(_logger)
+        self._malformed = 0
         self._lock = threading.Lock()  # a SimpleLogRecordProcessor calls from every thread that logs
 
     def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
         """Deliver the rows, the tables and the parameters in `batch`, in its order."""
         try:
             with self._lock:
-                for run, items in _by_run(batch):
-                    self._deliver(run, items)
+                malformed = self._malformed
+                taken = [self._deliver(run, items) for run, items in self._by_run(batch)]
+                taken.append(malformed == self._malformed)
         except Exception:
             _logger.exception("%s did not take a batch of log records", self.destination)
             return LogRecordExportResult.FAILURE
-        return LogRecordExportResult.SUCCESS
+        return LogRecordExportResult.SUCCESS if all(taken) else LogRecordExportResult.FAILURE
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Do nothing: what `export` has taken is delivered."""
@@ -69,14 +73,40 @@ class RowLogRecordExporter(LogRecordExporter):
                 except Exception:
                     _logger.exception("%s did not shut down", self.destination)
 
-    def _deliver(self, run: RunInfo, items: list[_Item]) -> None:
+    def _deliver(self, run: RunInfo, items: list[_Item]) -> bool:
+        """Deliver what there is of a run; tell whether all of it was taken."""
         if run.directory not in self._exporters:
             Path(run.directory).mkdir(parents=True, exist_ok=True)
             self._exporters[run.directory] = resolve_name(self.destination)(run)
         exporter = self._exporters[run.directory]
         size = getattr(exporter, "batch_size", 1)
-        for start in range(0, len(items), size):
-            exporter.export(items[start : start + size])
+        complete = True
+        while items:
+            try:
+                exporter.export(items[:size])
+                done = size
+            except Refused as error:
+                complete = False
+                done = size if error.done is None else max(1, error.done)
+                self._warnings.warn(f"{self.destination} refused items of run {run.id}: {error}")
+            items = items[done:]
+        return complete
+
+    def _by_run(self, batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[_Item]]]:
+        runs: dict[str, tuple[RunInfo, list[_Item]]] = {}
+        for record in batch:
+            log = record.log_record
+            time = log.timestamp or log.observed_timestamp or 0
+            try:
+                item = item_of(log.event_name or "", time, log.attributes or {}, log.body)
+            except (KeyError, TypeError, ValueError) as error:
+                self._malformed += 1
+                self._warnings.warn(f"{self.destination}: a malformed {log.event_name}: {error}")
+                continue
+            if item:
+                run = run_of(record.resource.attributes)
+                runs.setdefault(run.directory, (run, []))[1].append(item)
+        return list(runs.values())
 
 
 class ConsoleLogRecords(RowLogRecordExporter):
@@ -113,14 +143,3 @@ class WandbLogRecords(RowLogRecordExporter):
     """`OTEL_LOGS_EXPORTER=otel_rl_wandb`."""
 
     destination = "otel_rl_exporters.wandb:WandbExporter"
-
-
-def _by_run(batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[_Item]]]:
-    runs: dict[str, tuple[RunInfo, list[_Item]]] = {}
-    for record in batch:
-        log = record.log_record
-        time = log.timestamp or log.observed_timestamp or 0
-        if item := item_of(log.event_name or "", time, log.attributes or {}, log.body):
-            run = run_of(record.resource.attributes)
-            runs.setdefault(run.directory, (run, []))[1].append(item)
-    return list(runs.values())

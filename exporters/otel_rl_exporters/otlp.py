@@ -80,7 +80,7 @@ class OtlpTraces:
 
 
 class OtlpLogs:
-    """Sends rows, parameters, tables and events as log events.
+    """Sends rows, parameters, tables, events, and how the run ended, as log events.
 
     A row is the event `rl.step.metrics` with all its values in one map, so that a collector has every
     step exactly, whatever its export interval. A table is the event `rl.table` with its rows in the body: the
@@ -198,9 +198,7 @@ def readable_spans(items: Sequence[Item], resource: Resource, most: Limits) -> l
 
 def readable_records(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableLogRecord]]:
     """Return what is an event among `items` as the SDK has it, each with its place."""
-    records = [
-        (n, log_record(item)) for n, item in enumerate(items) if not isinstance(item, Span | Machine | Recorded | Ended)
-    ]
+    records = [(n, log_record(item)) for n, item in enumerate(items) if not isinstance(item, Span | Machine | Recorded)]
     for _, record in records:
         record.attributes = _bounded(record.attributes or {}, most.record_attributes, most.record_text)
     return [(n, ReadableLogRecord(record, resource, _SCOPE)) for n, record in records]
@@ -258,7 +256,7 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
 
 
-def log_record(item: Row | Params | Table | Event) -> LogRecord:
+def log_record(item: Row | Params | Table | Event | Ended) -> LogRecord:
     """Return the log event that carries `item`; it points at the span that it belongs to, if there is one."""
     name, attributes, body = _table_event(item) if isinstance(item, Table) else (*_event(item), None)
     context = None
@@ -275,7 +273,7 @@ def log_record(item: Row | Params | Table | Event) -> LogRecord:
     )
 
 
-def _event(item: Row | Params | Event) -> tuple[str, dict[str, Any]]:
+def _event(item: Row | Params | Event | Ended) -> tuple[str, dict[str, Any]]:
     if isinstance(item, Row):
         optional = {
             semconv.RUN_ATTEMPT: item.attempt,
@@ -293,6 +291,14 @@ def _event(item: Row | Params | Event) -> tuple[str, dict[str, Any]]:
     if isinstance(item, Params):
         return semconv.EVENT_RUN_CONFIG, {
             semconv.RUN_CONFIG_VALUES: {name: _signed(value) for name, value in item.values.items()}
+        }
+    if isinstance(item, Ended):
+        failed = {semconv.EXCEPTION_MESSAGE: item.error} if item.error else {}
+        return semconv.EVENT_RUN_ENDED, {
+            semconv.RUN_ATTEMPT: item.attempt,
+            semconv.RUN_OUTCOME: item.outcome,
+            semconv.RUN_EXIT_CODE: item.exit_code,
+            **failed,
         }
     where = {semconv.LOOP_ITERATION: item.step, semconv.RANK: item.rank}
     return item.name, {name: value for name, value in where.items() if value is not None} | item.attributes

@@ -15,7 +15,7 @@ from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExportResult, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
-from otel_rl.export import Row, Table
+from otel_rl.export import Ended, Row, Table
 from otel_rl_exporters import log_records, otlp
 from tests.exporters import same_run, wandb_file
 from tests.exporters.exactly import exactly
@@ -102,7 +102,7 @@ def test_same_run(run):
     """Every row, table and parameter that OTLP sends as an event comes out of the event as it went in."""
     sent = same_run.items(run)
     records = readable(RESOURCE, *map(otlp.log_record, sent))
-    ((_, read),) = log_records._by_run(records)
+    ((_, read),) = log_records.JsonlLogRecords()._by_run(records)
 
     assert list(map(type, read)) == list(map(type, sent))
     for before, after in zip(sent, read, strict=True):
@@ -152,7 +152,9 @@ def test_table_on_the_wire():
 
 def test_empty_table():
     """A table without rows is one at the other end, too."""
-    ((_, (read,)),) = log_records._by_run(readable(RESOURCE, otlp.log_record(Table("t", 0, 1, ("a",), ()))))
+    ((_, (read,)),) = log_records.JsonlLogRecords()._by_run(
+        readable(RESOURCE, otlp.log_record(Table("t", 0, 1, ("a",), ())))
+    )
 
     assert read == Table("t", 0, 1, ("a",), ())
 
@@ -160,7 +162,7 @@ def test_empty_table():
 def test_large_table():
     """Of a large table the event has the first rows, and says how many it lacks."""
     table = Table("t", 0, 1, ("a",), (("奖" * 10_000,),) * 100, cut_rows=7)
-    ((_, (read,)),) = log_records._by_run(readable(RESOURCE, otlp.log_record(table)))
+    ((_, (read,)),) = log_records.JsonlLogRecords()._by_run(readable(RESOURCE, otlp.log_record(table)))
 
     assert read.rows == table.rows[:4]
     assert read.cut_rows == 7 + 96
@@ -270,6 +272,30 @@ _logs.get_logger("test").emit(_logs.LogRecord(
 
     expected = {"step": 3, "time_unix_nano": 1, "attempt": 0, "values": {"loss": "NaN"}}
     assert lines(tmp_path / "gsm8k/run-9/rows.jsonl") == [expected]
+
+
+def test_the_end_of_a_run_is_the_same_behind_its_event():
+    """Outcome, reason and exit code arrive; an unknown outcome is refused with those that there are."""
+    from otel_rl.step_events import item_of
+
+    ended = Ended(5, 1, "crashed", "rank 0: SIGSEGV", 139)
+    event = otlp.log_record(ended)
+
+    assert item_of(event.event_name, event.timestamp, event.attributes, event.body) == ended
+    with pytest.raises(ValueError, match="finished, failed, crashed, lost"):
+        item_of(event.event_name, 5, {**event.attributes, "rl.run.outcome": "odd"}, None)
+
+
+def test_a_malformed_event_costs_itself_alone(rows, tmp_path, caplog):
+    """A row without its step is passed over and logged; the others of the batch arrive."""
+    exporter = log_records.JsonlLogRecords()
+    odd = LogRecord(timestamp=1, event_name="rl.step.metrics", attributes={"rl.step.values": {"loss": 1.0}})
+    result = exporter.export(readable(RESOURCE, row_event(rows[0]), odd, row_event(rows[1])))
+    exporter.shutdown()
+
+    assert result is LogRecordExportResult.FAILURE
+    assert [line["step"] for line in lines(tmp_path / "gsm8k/run-7/rows.jsonl")] == [0, 1]
+    assert "malformed rl.step.metrics" in caplog.text
 
 
 def test_a_row_is_the_same_behind_its_event():
