@@ -12,11 +12,10 @@ import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
-from otel_rl import head, plugins, semconv
+from otel_rl import plugins, semconv
 from otel_rl.agent import mend, presence, targets
 from otel_rl.agent.follow import UNFINISHED, Follower, forwarded
 from otel_rl.agent.forensics import write_reports
@@ -31,14 +30,12 @@ from otel_rl.agent.release import Release, cut_off
 from otel_rl.agent.state import Checkpoint, is_remote
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
-from otel_rl.export import ENTRY_POINT_GROUP, READER_ENTRY_POINT_GROUP
+from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
 from otel_rl.launch import AgentStatus, incomplete
-from otel_rl.launcher import is_of_this_machine
 from otel_rl.locks import Lock, locked
 from otel_rl.otel_environment import log_level
-from otel_rl.otlp_connection import connection
 from otel_rl.outbox import Outbox
 from otel_rl.outbox_reader import count_before
 from otel_rl.quarantine import Quarantine
@@ -53,7 +50,6 @@ if TYPE_CHECKING:
     from otel_rl.agent.receiver import Receiver
     from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
-    from otel_rl.otlp_connection import Signal
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.05
@@ -391,16 +387,13 @@ class Agent:
 
     def _open_receiver(self, address: str) -> Receiver:
         from otel_rl.agent.receiver import Receiver  # the HTTP server, which few agents need
+        from otel_rl.bridge.others import to_collector
 
-        outputs: dict[Signal, tuple[str, str, list[tuple[str, dict[str, object]]]]] = {
-            "METRICS": (READER_ENTRY_POINT_GROUP, "otlp", self._manifest.readers),
-            "LOGS": (ENTRY_POINT_GROUP, "otlp_logs", self._manifest.exporters),
+        used = {
+            "METRICS": "otlp" in dict(self._manifest.readers),
+            "LOGS": "otlp_logs" in dict(self._manifest.exporters),
         }
-        ways = {
-            signal.lower(): plugins.find(group, name).pass_on()
-            for signal, (group, name, used) in outputs.items()
-            if name in dict(used) and not _is_head(address, connection(os.environ, signal).endpoint)
-        }
+        ways = to_collector([signal for signal, is_used in used.items() if is_used], own=[address])
         token = os.environ.get(TOKEN_VARIABLE, "")
         where = self._directory.journals
         return Receiver(address, self._manifest.id, where, self._manifest.journal_limit, token, ways)
@@ -453,15 +446,6 @@ class Agent:
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else
                 write_atomically(self._directory.status, msgspec.json.encode(status))
                 self._said = status
-
-
-def _is_head(address: str, endpoint: str) -> bool:
-    """Tell whether an OTLP endpoint is the head's own address."""
-    try:
-        parts = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
-        return parts.port == head.parse(address).port and is_of_this_machine(parts.hostname or "")
-    except ValueError:  # another scheme of gRPC's
-        return False
 
 
 def log_to_stderr() -> None:

@@ -24,7 +24,7 @@ from otel_rl.bridge import decode
 from otel_rl.bridge.answers import Refusals
 from otel_rl.bridge.http import HttpServer
 from otel_rl.bridge.others import Others
-from otel_rl.bridge.receive import data_points, response
+from otel_rl.bridge.responses import data_points, response
 from otel_rl.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
 from otel_rl.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SCOPE = "otel_rl"
+_ADVICE = (
+    "send them to a collector, or set OTEL_EXPORTER_OTLP_ENDPOINT where the run starts, so that they are passed on"
+)
 _HINT = "the OTLP endpoint of the agent is its own head: set OTEL_EXPORTER_OTLP_ENDPOINT to a collector"
 _QUIET_S = 3.0
 """Seconds after the last record of another machine; its last measurements come behind its last record."""
@@ -108,7 +111,7 @@ class Receiver:
         self._over_since = 0.0
         self._is_ending = False
         self.refusals = Refusals()
-        self._others = Others(ways or {}, self.refusals)
+        self._others = Others(ways or {}, self.refusals, _ADVICE)
         try:
             self._server = HttpServer((head.host, head.port), self, token, _tls(head))
         except OSError as error:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import AttributeValue, Cell
 
+_EVENT_NAME = "event.name"
 _ERROR_STATUS = 2  # of OTLP's Status.StatusCode
 _LARGEST_ITEM = 16 << 20
 _LARGEST_KIND = 4  # of the API's SpanKind
@@ -137,6 +138,17 @@ def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
     return found.decoded
 
 
+def has_no_events(request: ExportLogsServiceRequest) -> bool:
+    """Tell whether a request for logs holds records, but no event."""
+    records = [
+        record
+        for of_resource in request.resource_logs
+        for scope in of_resource.scope_logs
+        for record in scope.log_records
+    ]
+    return bool(records) and not any(_name(record) for record in records)
+
+
 def spans(request: ExportTraceServiceRequest) -> tuple[list[Span], Rejected]:
     """Return all spans in a request for traces, and those that are refused."""
     found: list[Span] = []
@@ -202,12 +214,20 @@ def _cell(value: Any) -> Cell:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(_flat(value))
 
 
+def _name(record: LogRecord) -> str:
+    """Return the name of an event; SDKs and Collectors from before OTLP 1.5 have it as an attribute."""
+    if record.event_name:
+        return record.event_name
+    return next((pair.value.string_value for pair in record.attributes if pair.key == _EVENT_NAME), "")
+
+
 def _item(record: LogRecord) -> Item:
-    name = record.event_name
+    name = _name(record)
     if not name:
         raise ValueError("the record has no event name, so it is not an event")
     time = record.time_unix_nano or record.observed_time_unix_nano
     told = attributes(record.attributes)
+    told.pop(_EVENT_NAME, None)
     body = plain(record.body)
     if name == semconv.EVENT_TABLE:
         if not isinstance(body, list) or not all(isinstance(row, list) for row in body):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from otel_rl import head, plugins
 from otel_rl.bridge.answers import LATER, Refusal
-from otel_rl.bridge.receive import data_points, response
-from otel_rl.export import NotNow, Refused
+from otel_rl.bridge.responses import data_points, response
+from otel_rl.export import ENTRY_POINT_GROUP, READER_ENTRY_POINT_GROUP, NotNow, Refused
+from otel_rl.launcher import is_of_this_machine
+from otel_rl.otlp_connection import connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from otel_rl.bridge.answers import Refusals
 
@@ -28,10 +33,12 @@ class Others:
     Args:
         ways: What passes a request on, by signal; it raises `NotNow` or `Refused`.
         refusals: Counts what is refused.
+        advice: What to do where there is no collector.
     """
 
-    def __init__(self, ways: Mapping[str, Callable[[Any], None]], refusals: Refusals) -> None:
+    def __init__(self, ways: Mapping[str, Callable[[Any], None]], refusals: Refusals, advice: str) -> None:
         self._ways = ways
+        self._advice = advice
         self._refusals = refusals
         self._room = threading.BoundedSemaphore(_AT_A_TIME)
         self._told: set[tuple[str, str]] = set()
@@ -58,16 +65,37 @@ class Others:
         return response(signal, 0, "", self._refusals)
 
     def _refuse(self, signal: str, request: Any, count: int) -> Any:
-        reason = (
-            f"{signal} of other programs have no place in a run: send them to a collector, "
-            "or set OTEL_EXPORTER_OTLP_ENDPOINT where the run starts to have them passed on"
-        )
+        reason = f"{signal} of other programs belong to no step of a run: {self._advice}"
         sender = (signal, _service(signal, request))
         if sender in self._told or len(self._told) > _MOST_SENDERS:
             self._refusals.note(f"refused {signal} of other programs", reason, count)
             return response(signal, 0, "", self._refusals)
         self._told.add(sender)
         return response(signal, count, reason, self._refusals)
+
+
+def to_collector(signals: Iterable[str], own: Iterable[str]) -> dict[str, Callable[[Any], None]]:
+    """Return what passes requests on to the collector of `OTEL_EXPORTER_OTLP_*`, by signal.
+
+    Args:
+        signals: "METRICS" and "LOGS", or one of them.
+        own: Addresses of this receiver, which is no collector for itself.
+    """
+    outputs = {"METRICS": (READER_ENTRY_POINT_GROUP, "otlp"), "LOGS": (ENTRY_POINT_GROUP, "otlp_logs")}
+    found: dict[str, Callable[[Any], None]] = {}
+    for signal in signals:
+        endpoint = connection(os.environ, "METRICS" if signal == "METRICS" else "LOGS").endpoint
+        if not any(_is_same(address, endpoint) for address in own):
+            found[signal.lower()] = plugins.find(*outputs[signal]).pass_on()
+    return found
+
+
+def _is_same(address: str, endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
+        return parts.port == head.parse(address).port and is_of_this_machine(parts.hostname or "")
+    except ValueError:  # another scheme of gRPC's
+        return False
 
 
 def _records(request: Any) -> int:

@@ -4,67 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
-
 from otel_rl.bridge import decode
 from otel_rl.bridge.answers import Refusals
+from otel_rl.bridge.others import Others
+from otel_rl.bridge.responses import response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from otel_rl.bridge.runs import Runs
 
-_RESPONSES: dict[str, tuple[Any, str]] = {
-    "logs": (logs_service_pb2.ExportLogsServiceResponse, "rejected_log_records"),
-    "traces": (trace_service_pb2.ExportTraceServiceResponse, "rejected_spans"),
-    "metrics": (metrics_service_pb2.ExportMetricsServiceResponse, "rejected_data_points"),
-}
+_ADVICE = (
+    "send the log event rl.step.metrics, or start the bridge with --exporter otlp_logs and "
+    "OTEL_EXPORTER_OTLP_ENDPOINT, so that they are passed on"
+)
 
 
 class IntoRuns:
     """Accepts requests for the runs of a bridge.
 
+    Args:
+        runs: The runs.
+        ways: What passes metrics and logs of other programs on, by signal.
+
     Attributes:
         refusals: Counts what was refused.
     """
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: Runs, ways: Mapping[str, Callable[[Any], None]] | None = None) -> None:
         self._runs = runs
         self.refusals = Refusals()
+        self._others = Others(ways or {}, self.refusals, _ADVICE)
 
     def take_request(self, signal: str, request: Any) -> Any:
         """Keep what a request holds, and return the response to it: what was refused, and why.
 
         Raises:
             OSError: It cannot be kept now; the client is to send it again.
+            Refusal: The same, of what is passed on.
         """
-        if signal == "metrics":
-            reason = "metrics belong to no step; send the log event rl.step.metrics"
-            return response(signal, data_points(request), reason, self.refusals)
+        if signal == "metrics" or (signal == "logs" and decode.has_no_events(request)):
+            return self._others.take(signal, request)
         kinds = decode.logs if signal == "logs" else decode.traces
         found = kinds(request, self._runs.directory)
         for run, items in found.runs:
             self._runs.take(run, items)
         return response(signal, found.rejected, found.reason, self.refusals)
-
-
-def response(signal: str, rejected: int, reason: str, refusals: Refusals) -> Any:
-    """Return the response to a request of which `rejected` records, spans or data points were refused."""
-    message, field = _RESPONSES[signal]
-    answer = message()
-    if rejected:
-        refusals.note(f"refused {signal}", f"{rejected} refused: {reason}", rejected)
-        setattr(answer.partial_success, field, rejected)
-        answer.partial_success.error_message = reason
-    return answer
-
-
-def data_points(request: Any) -> int:
-    """Return how many data points a request for metrics holds."""
-    count = 0
-    for of_resource in request.resource_metrics:
-        for scope in of_resource.scope_metrics:
-            for metric in scope.metrics:
-                kind = metric.WhichOneof("data")
-                count += len(getattr(metric, kind).data_points) if kind else 0
-    return count

@@ -40,6 +40,7 @@ def bridge(
     from otel_rl import export, head, plugins
     from otel_rl.bridge import rpc
     from otel_rl.bridge.http import HttpServer
+    from otel_rl.bridge.others import to_collector
     from otel_rl.bridge.receive import IntoRuns
     from otel_rl.bridge.runs import Runs
     from otel_rl.settings import SettingsError
@@ -54,7 +55,8 @@ def bridge(
             plugins.check(export.ENTRY_POINT_GROUP, name, {})
         runs = Runs(directory.absolute(), [(name, {}) for name in exporters])
         runs.resume()
-        sink = IntoRuns(runs)
+        passes_on = any(name.startswith("otlp") for name in exporters)
+        sink = IntoRuns(runs, to_collector(["METRICS", "LOGS"] if passes_on else [], own=[http, grpc]))
         server = HttpServer((place.host, place.port), sink, token, _tls(tls_cert, tls_key))
         other = rpc.serve(grpc, sink, token, _credentials(tls_cert, tls_key)) if grpc else None
     except (SettingsError, OSError, RuntimeError, ValueError) as error:

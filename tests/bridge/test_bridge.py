@@ -21,9 +21,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 import otel_rl
+from otel_rl.bridge.http import HttpServer
 from otel_rl.bridge.receive import IntoRuns
 from otel_rl.bridge.runs import Runs
-from tests.bridge.bridges import Bridge, step_metrics
+from tests.bridge.bridges import Bridge, pairs, step_metrics
+from tests.bridge.test_http import Taken
 from tests.collector import wait_for
 from tests.exporters import wandb_file
 from tests.processes import rows_of
@@ -170,6 +172,39 @@ def test_json(bridge: Bridge) -> None:
 
     assert (status, json.loads(body)) == (200, {})
     assert rows(bridge, "run", 1)[0]["values"] == {"loss": 0.5}
+
+
+def test_metrics_and_logs_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the collector that the bridge sends to, if it sends to one."""
+    collector = Taken()
+    server = HttpServer(("127.0.0.1", 0), collector)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.port}")
+    bridge = Bridge(tmp_path / "bridged", "--exporter", "otlp_traces")
+    metrics = ExportMetricsServiceRequest()
+    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="loss")
+    metric.gauge.data_points.add(as_double=1.0)
+    logs = step_metrics(None, {0: {"loss": 1.0}}, event="")
+    answers = [
+        bridge.post(request.SerializeToString(), f"/v1/{signal}")
+        for signal, request in (("metrics", metrics), ("logs", logs))
+    ]
+    bridge.kill()
+    server.close()
+
+    assert answers == [(200, b"")] * 2
+    assert [request.SerializeToString() for request in collector.requests] == [
+        metrics.SerializeToString(),
+        logs.SerializeToString(),
+    ]
+
+
+def test_the_name_of_an_event_as_an_attribute(bridge: Bridge) -> None:
+    """As SDKs and Collectors have it that do not know the field yet."""
+    request = step_metrics("run", {3: {"loss": 1.0}}, event="")
+    request.resource_logs[0].scope_logs[0].log_records[0].attributes.extend(pairs({"event.name": "rl.step.metrics"}))
+    bridge.send(request)
+
+    assert [row["step"] for row in rows(bridge, "run", 1)] == [3]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from otel_rl.bridge import bodies
 from otel_rl.bridge import http as otlp
 from otel_rl.bridge.answers import MALFORMED, Refusal, Refusals
 from otel_rl.bridge.http import HttpServer
-from otel_rl.bridge.receive import response
+from otel_rl.bridge.responses import response
 from tests.bridge.bridges import step_metrics
 from tests.collector import wait_for
 
