@@ -39,7 +39,7 @@ def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> R
             attempt=_integer(attributes, semconv.RUN_ATTEMPT, 0),
             missing_ranks=tuple(map(int, attributes.get(semconv.STEP_MISSING_RANKS, ()))),
             late=bool(attributes.get(semconv.STEP_LATE, False)),
-            part=int(attributes.get(semconv.STEP_PART, 0)),
+            part=_integer(attributes, semconv.STEP_PART, 0),
             partial=bool(attributes.get(semconv.STEP_PARTIAL, False)),
         )
     if name == semconv.EVENT_TABLE:

@@ -158,6 +158,4 @@ def test_no_request_is_a_fault_of_the_bridge(tmp_path: Path) -> None:
     assert statuses.keys() == {200, 400, 404, 415}
     destinations = [destination for run in runs.open for destination in run.destinations]
     assert runs.close()
-    assert (
-        sum(destination.failures + destination.refused + destination.lost_batches for destination in destinations) == 0
-    )
+    assert sum(one.failures + one.refused + one.lost for one in destinations) == 0
