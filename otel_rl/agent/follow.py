@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _OPEN_AT_ONCE = 128
-_RECORDS_AT_ONCE = 20_000
+RECORDS_AT_ONCE = 20_000
 """Records of all journals that one look returns; it bounds memory. The other journals have their turn at the next."""
 _PROBES = 256
 """Quiet journals whose lock is looked at in one look: 6 µs each."""
@@ -186,7 +186,7 @@ class Follower:
             elif not records:
                 unprobed = unprobed or index
             found += [Found(name, record) for record in records]
-            if len(found) > _RECORDS_AT_ONCE:
+            if len(found) > RECORDS_AT_ONCE:
                 break
         else:
             self._queue.rotate(-unprobed)  # the next look begins with those that this one did not get to
@@ -222,7 +222,7 @@ class Follower:
         if not journal.is_over:
             if not journal.is_dead(now):
                 return []
-            if records := self._read(journal, _RECORDS_AT_ONCE, final=True):
+            if records := self._read(journal, RECORDS_AT_ONCE, final=True):
                 return records
         self._bury(journal)
         if journal.is_over:

@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import msgspec
 
 from otel_rl import plugins, semconv
 from otel_rl.agent import mend, presence, targets
-from otel_rl.agent.follow import UNFINISHED, Follower, forwarded
+from otel_rl.agent.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
 from otel_rl.agent.forensics import write_reports
 from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.hardware.sampler import Sampler
@@ -43,7 +44,7 @@ from otel_rl.record_events import Revived
 from otel_rl.records import encodable_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.agent.follow import Found
@@ -180,18 +181,21 @@ class Agent:
         now = time.time_ns()
         guard = self._quarantine.guard
         found: list[Found] = []
+        is_all = False
         with guard("reading of journals", str(self._directory.journals)):
             self._follower.look()
             if self._receiver is not None:
                 self._follower.wake(self._receiver.take_grown())
-            found = self._follower.read(_READ_AT_ONCE, now) if not self._unsaved else []
+            if not self._unsaved:
+                found = self._follower.read(_READ_AT_ONCE, now)
+                is_all = _is_all(found)
         for name in {name for name, record in found if isinstance(record, Revived)}:
             self._finished.pop(name, None)
         steady = time.monotonic_ns()
         items = self._reducer.feed(found, steady)
         if self._receiver is not None and not self._unsaved:
             items += self._receiver.take_items()
-        if len(found) < _READ_AT_ONCE:  # so no journal had more
+        if is_all:  # else a row that waits may still get what was not read
             items += self._reducer.tick(steady)
         is_over = self._reducer.is_finished and not self._follower.alive
         near_end = self.stopped.is_set() or is_over
@@ -446,6 +450,12 @@ class Agent:
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else
                 write_atomically(self._directory.status, msgspec.json.encode(status))
                 self._said = status
+
+
+def _is_all(found: Sequence[Found]) -> bool:
+    """Tell whether no journal has more than was read of it."""
+    of_journal = Counter(one.journal for one in found)
+    return len(found) <= RECORDS_AT_ONCE and max(of_journal.values(), default=0) < _READ_AT_ONCE
 
 
 def log_to_stderr() -> None:
