@@ -189,9 +189,10 @@ class Run(JournalRecorder):
             samples = on_device = None
             if not is_plain(values):
                 values, samples, on_device = sort(values, self.refuse)
-            if weight != 1 or type(weight) is not int:
+            if type(weight) is not int or weight != 1:
                 weight = self._weight(weight)
-            now = self.clock.anchor + self.clock.monotonic()
+            clock = self.clock
+            now = clock.anchor + clock.monotonic()
             if values:
                 self.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
             if samples:
