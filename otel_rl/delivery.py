@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import NotNow
+from otel_rl.export import Ended, NotNow
 from otel_rl.handover import Entry, Handover, describe, error_type
 from otel_rl.journal import START, Position
 from otel_rl.occasional import Occasional
@@ -60,11 +60,12 @@ class Source(Protocol):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a destination has got: a place, and the identity of the outbox that it is a place in."""
+    """How far a destination has got: a place, the identity of the outbox that it is in, and how the run ended there."""
 
     position: Position = START
     index: int = 0
     outbox: str = ""
+    ended: Ended | None = None
 
 
 class Destination(threading.Thread):
@@ -216,7 +217,7 @@ class Destination(threading.Thread):
         if place is None or place == self._place:
             return False
         self._place = place
-        cursor = msgspec.json.encode(Cursor(place.position, place.index, self._outbox.id))
+        cursor = msgspec.json.encode(Cursor(place.position, place.index, self._outbox.id, self._handover.ended))
         self._persist("move the cursor", partial(write_atomically, self._path, cursor))
         self.delivered = place.position
         return True
@@ -228,6 +229,7 @@ class Destination(threading.Thread):
             return Place()
         ends = self._outbox.end
         if cursor.outbox in ("", self._outbox.id) and (ends == START or cursor.position <= ends):
+            self._handover.ended = cursor.ended
             return Place(cursor.position, cursor.index)
         self._failures += 1
         self._note("the cursor belongs to another outbox, which is gone; delivering this one from its beginning")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.export import NotNow, Refused
+from otel_rl.export import Ended, NotNow, Refused, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +67,7 @@ class Handover:
         waiting: What the exporter has not been given.
         given: What it was given and is not known to be safe.
         safe: Behind what is safe; `None` as long as nothing new is.
+        ended: How the last attempt up to `safe` ended; `None` if it goes on.
         taken: How many items it took.
         refused: How many it will never take, those that were set aside included.
         held: How many its destination had already.
@@ -84,6 +85,7 @@ class Handover:
         self.waiting: deque[Entry] = deque()
         self.given: deque[Entry] = deque()
         self.safe: Place | None = None
+        self.ended: Ended | None = None
         self.taken = self.refused = self.held = self.failures = 0
         self.causes: Counter[str] = Counter()
         self._build = build
@@ -113,7 +115,7 @@ class Handover:
         """
         try:
             if self._exporter is None:
-                self._exporter, self._counted = self._build(), 0
+                self._exporter, self._counted = self._built()
             if part := self._next_part(self._exporter):
                 self._export(self._exporter, part)
         except NotNow:
@@ -126,6 +128,14 @@ class Handover:
             raise
         self._failed_in_a_row = 0
 
+    def _built(self) -> tuple[Exporter, int]:
+        """Return a new exporter, and how much of what its `durable` will count is not among the items here."""
+        exporter = self._build()
+        if self.ended is None or not getattr(exporter, "shows_end", False):
+            return exporter, 0
+        exporter.export([self.ended])
+        return exporter, 1
+
     def settle(self) -> None:
         """Forget what is safe by now, and move `safe` behind it."""
         durable: Callable[[], int] | None = getattr(self._exporter, "durable", None)
@@ -135,7 +145,7 @@ class Handover:
             if not entry.settled:
                 count -= 1
                 self._counted += 1
-            self.safe = entry.behind
+            self._passed(entry)
 
     def shutdown(self) -> None:
         """Shut the exporter down; all that it was given is safe then.
@@ -146,9 +156,15 @@ class Handover:
         if self._exporter is not None:
             self._exporter.shutdown()
             self._exporter = None
-        if self.given:
-            self.safe = self.given[-1].behind
-            self.given.clear()
+        while self.given:
+            self._passed(self.given.popleft())
+
+    def _passed(self, entry: Entry) -> None:
+        self.safe = entry.behind
+        if isinstance(entry.item, Ended):
+            self.ended = entry.item
+        elif isinstance(entry.item, Row) and self.ended is not None and entry.item.attempt > self.ended.attempt:
+            self.ended = None
 
     def renew(self) -> None:
         """Shut the exporter down; another one is built for the next items, and for those that are not safe yet."""

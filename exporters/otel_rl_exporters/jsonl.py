@@ -9,7 +9,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.export import MACHINE_AXIS, Identities, Machine, Row, identity
+import msgspec
+
+from otel_rl.directory import write_atomically
+from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Row, identity
 from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ class JsonlExporter:
     highest attempt is the valid one. `part` counts the later rows of a step, and `partial` marks a row whose step
     a process did not survive.
 
+    How an attempt ended is in `run.end.json`, which goes when the next attempt begins.
+
     Args:
         run: The run that is shown.
         path: The file of rows, relative to the run directory; an existing one is continued.
@@ -37,8 +42,11 @@ class JsonlExporter:
     """
 
     batch_size = 512
+    shows_end = True
 
     def __init__(self, run: RunInfo, *, path: str = "rows.jsonl", machine_path: str = "machine.jsonl") -> None:
+        self._end = Path(run.directory, "run.end.json")
+        self._ended = -1  # the attempt that it is of
         places = Path(run.directory, path), Path(run.directory, machine_path)
         self._rows, self._machine = map(_open, places)
         self._held = Identities(found for place in places for found in _identities(place))
@@ -60,11 +68,21 @@ class JsonlExporter:
             for file, size in before:
                 os.ftruncate(file, size)  # the same items come again
             raise
+        for item in items:
+            self._show_end(item)
 
     def shutdown(self) -> None:
         """Close the files."""
         os.close(self._rows)
         os.close(self._machine)
+
+    def _show_end(self, item: Item) -> None:
+        if isinstance(item, Ended):
+            self._ended = item.attempt
+            write_atomically(self._end, msgspec.json.format(msgspec.json.encode(item)))
+        elif isinstance(item, Row) and 0 <= self._ended < item.attempt:
+            self._ended = -1
+            self._end.unlink(missing_ok=True)
 
 
 def _open(place: Path) -> int:

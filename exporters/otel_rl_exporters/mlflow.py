@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.export import Machine, Params, Refused, Row, Table, values_of
+from otel_rl.export import Ended, Machine, Outcome, Params, Refused, Row, Table, values_of
 from otel_rl.strict_json import spelled
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _METRICS_AT_ONCE, _PARAMS_AT_ONCE = 1000, 100  # MLflow's limits for one request
 _LONGEST_NAME, _LONGEST_PARAM = 250, 6000
 _TABLES_LISTED = 16  # what fits in one tag, of 5000 characters in older servers
 _RUN_ID_TAG = "rl.run.id"
+_ERROR_TAG = "rl.run.error"
+_LONGEST_TAG = 5000
+_STATUS: dict[Outcome, str] = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "lost": "KILLED"}
 _TABLES_TAG = "mlflow.loggedArtifacts"
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -44,6 +47,10 @@ class MlflowExporter:
     tag `changed.<name>`. Tables are artifacts, `tables/<name>/step_000012.json`; MLflow's UI shows the newest
     16 as tables, the others as JSON.
 
+    Points of a resumed run have their own `rl/attempt`, from 1 on, of the same step and time: the highest attempt of a
+    step is the valid one. A run that failed is FAILED, one that a signal or a loss ended is KILLED, and the tag
+    `rl.run.error` says why.
+
     Args:
         run: The run that is shown.
         tracking_uri: The server or database; by default what `MLFLOW_TRACKING_URI` says, else a SQLite
@@ -56,6 +63,7 @@ class MlflowExporter:
     """
 
     batch_size = 64
+    shows_end = True
     requires = ("mlflow",)
     extra = "mlflow"
 
@@ -87,6 +95,8 @@ class MlflowExporter:
         label = run_name or os.environ.get("MLFLOW_RUN_NAME") or run.name
         self._run_id: str = self._open(experiment, artifact_location, label, {**(tags or {}), _RUN_ID_TAG: run.id})
         known = self._client.get_run(self._run_id).data
+        self._outcome: Outcome = "finished"
+        self._attempt, self._told = 0, bool(known.tags.get(_ERROR_TAG))
         self._params: dict[str, str] = dict(known.params)
         self._tables: list[dict[str, str]] = json.loads(known.tags.get(_TABLES_TAG, "[]"))
 
@@ -100,7 +110,7 @@ class MlflowExporter:
             ValueError: MLflow will never take one of several items, and so took none of its request.
         """
         refused: list[Exception] = []
-        for request in self._requests(items):
+        for request in [*self._requests(items), *self._states(items)]:
             try:
                 request()
             except Exception as error:
@@ -113,12 +123,29 @@ class MlflowExporter:
             raise Refused(f"{len(refused)} request(s), the first: {refused[0]}") from refused[0]
 
     def shutdown(self) -> None:
-        """Mark the run as finished, if it is still there."""
+        """Mark the run as ended, in order or not, if it is still there."""
         try:
-            self._client.set_terminated(self._run_id)
+            self._client.set_terminated(self._run_id, _STATUS[self._outcome])
         except self._error as error:
             if not _is_final(error):
                 raise
+
+    def _states(self, items: Sequence[Item]) -> Iterator[Callable[[], None]]:
+        """Yield what shows that the run ended, or that it goes on with another attempt."""
+        for item in items:
+            if isinstance(item, Ended):
+                yield partial(self._show, item.outcome, item.attempt, item.error)
+            elif isinstance(item, Row) and item.attempt > self._attempt:
+                yield partial(self._show, "finished", item.attempt, "", "RUNNING")
+
+    def _show(self, outcome: Outcome, attempt: int, error: str, status: str = "") -> None:
+        if attempt < self._attempt:
+            return
+        self._attempt, self._outcome = attempt, outcome
+        self._client.update_run(self._run_id, status=status or _STATUS[outcome])
+        if error or self._told:
+            self._client.set_tag(self._run_id, _ERROR_TAG, error[:_LONGEST_TAG])
+            self._told = bool(error)
 
     def _requests(self, items: Sequence[Item]) -> Iterator[Callable[[], None]]:
         points = (point for item in items if isinstance(item, Row | Machine) for point in self._points(item))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import Machine, Params, Row, Table
+from otel_rl.export import Ended, Machine, Params, Row, Table, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,7 @@ class SwanlabExporter:
     """
 
     batch_size = 1
+    shows_end = True
     requires = ("swanlab",)
     extra = "swanlab"
 
@@ -64,6 +65,8 @@ class SwanlabExporter:
         except ImportError as error:
             raise ImportError("the swanlab exporter needs: pip install 'otel-rl[swanlab]'") from error
         self._swanlab: Any = swanlab
+        self._attempt = 0
+        self._end: tuple[str, str | None] = ("success", None)
         self._kept = Path(run.directory, "swanlab.params.json")
         self._config: dict[str, Any] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._run: Any = swanlab.init(
@@ -89,17 +92,24 @@ class SwanlabExporter:
         """Log the row or the table, or update the config, that is in `items`."""
         for item in items:
             if isinstance(item, Row | Machine):
-                self._run.log({escape(name): float(value) for name, value in item.values.items()}, step=item.step)
+                if isinstance(item, Row) and item.attempt > self._attempt:
+                    self._attempt, self._end = item.attempt, ("success", None)
+                values = values_of(item) if isinstance(item, Row) else item.values
+                self._run.log({escape(name): float(value) for name, value in values.items()}, step=item.step)
             elif isinstance(item, Table):
                 self._run.log({escape(item.name): self._swanlab.Text(_markdown(item))}, step=item.step)
             elif isinstance(item, Params):
                 self._config |= {name: "None" if value is None else value for name, value in item.values.items()}
                 write_atomically(self._kept, json.dumps(self._config).encode())
                 self._run.config.update(self._config)
+            elif isinstance(item, Ended) and item.attempt >= self._attempt:
+                self._attempt = item.attempt
+                self._end = ("success", None) if item.outcome == "finished" else ("crashed", item.error or item.outcome)
 
     def shutdown(self) -> None:
-        """Finish the experiment."""
-        self._run.finish()
+        """Finish the experiment, as crashed if the last attempt did not end in order."""
+        state, error = self._end
+        self._run.finish(state=state, error=error)
 
 
 _TRIMMED = re.compile(

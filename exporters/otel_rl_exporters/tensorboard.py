@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl import semconv
-from otel_rl.export import ATTEMPT, PART, Event, Identities, Machine, Params, Row, Table, values_of
+from otel_rl.export import ATTEMPT, PART, Ended, Event, Identities, Machine, Params, Row, Table, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,8 +41,9 @@ class TensorBoardExporter:
     written. Values that were measured of machines have an axis of their own, seconds, so they are a run of their own
     in TensorBoard, called `machine`.
 
-    The parameters are also those of a session of the HParams dashboard, which ends, as failed if a process
-    was lost, when the exporter is shut down. Like all of TensorBoard it keeps the first that it is told.
+    The parameters are also those of a session of the HParams dashboard. It ends when the exporter is shut down: as
+    failed if the last attempt did not finish or a process was lost. Like all of TensorBoard it keeps the first that
+    it is told.
 
     Args:
         run: The run that is shown.
@@ -55,6 +56,7 @@ class TensorBoardExporter:
     """
 
     batch_size = 256
+    shows_end = True
     requires = ("tensorboard",)
     extra = "tensorboard"
 
@@ -80,6 +82,7 @@ class TensorBoardExporter:
         self._table_rows = table_rows
         self._double = precision == "double"
         self._session_is_open = self._lost = False
+        self._attempt = 0
         self._described: set[str] = set()
         self._directory = Path(run.directory, log_dir)
         self._begun: dict[int, int] = {}  # first step by attempt
@@ -105,7 +108,13 @@ class TensorBoardExporter:
             raise
         self._described = described  # only now: a batch that failed is written anew, metadata included
         self._session_is_open |= any(isinstance(item, Params) for item in items)
-        self._lost |= any(isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST for item in items)
+        for item in items:
+            if isinstance(item, Ended):
+                self._lost = item.outcome != "finished"
+            elif isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST:
+                self._lost = True
+            elif isinstance(item, Row) and item.attempt > self._attempt:
+                self._attempt, self._lost = item.attempt, False
 
     def shutdown(self) -> None:
         """End the session of the HParams dashboard, and close the files."""

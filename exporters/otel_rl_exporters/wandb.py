@@ -69,6 +69,7 @@ class WandbExporter:
     """
 
     batch_size = 1
+    shows_end = True
     requires = ("wandb",)
     extra = "wandb"
 

@@ -1,0 +1,125 @@
+"""How a run ended, as each tracker shows it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_rl.delivery import Destination
+from otel_rl.export import Ended, Item, Params, Row, RunInfo
+from otel_rl.outbox import Outbox
+from otel_rl.plugins import find_exporter
+from tests.collector import wait_for
+from tests.exporters import swanlab_file, wandb_file
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+pytestmark = [needs(name) for name in ("mlflow", "swanlab", "trackio", "tensorboard", "wandb")]
+ROW, AGAIN = Row(1, 10**18, {"loss": 1.0}), Row(1, 2 * 10**18, {"loss": 2.0}, attempt=1)
+FAILED = Ended(10**18 + 1, 0, "failed", "rank0: ValueError: boom", 1)
+KILLED = Ended(10**18 + 1, 0, "crashed", "rank0: SIGTERM", 143)
+FINISHED = Ended(10**18 + 1, 0, "finished")
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for variable in ("WANDB_MODE", "SWANLAB_MODE"):
+        monkeypatch.setenv(variable, "offline")
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+
+
+def deliver(place: Path, name: str, items: Sequence[Item]) -> None:
+    """Deliver items as an agent does that lives as long as this takes."""
+    for directory in ("outbox", "cursors"):
+        (place / "local" / directory).mkdir(parents=True, exist_ok=True)
+    outbox = Outbox(place / "local" / "outbox", 1 << 30)
+    outbox.append(items, b"\xc0")
+    info = RunInfo("i", "p", "n", str(place))
+    destination = Destination(name, find_exporter(name), {}, info, outbox, place / "local" / "cursors")
+    destination.close_when_done()
+    destination.start()
+    wait_for(lambda: not destination.is_alive(), "the exporter does not come to its end", 100)
+    outbox.close()
+    assert destination.last_error == ""
+
+
+def wandb(place: Path) -> Any:
+    """Return the exit code of the last run."""
+    wandb_file.wait_until_written(str(place))
+    (end,) = (one.exit for one in wandb_file.records(wandb_file.files(str(place))[-1]) if one.HasField("exit"))
+    return end.exit_code
+
+
+def mlflow(place: Path) -> Any:
+    """Return the status."""
+    with sqlite3.connect(place / "mlflow.db") as database:
+        return database.execute("SELECT status FROM runs").fetchone()[0]
+
+
+def swanlab(place: Path) -> Any:
+    """Return the state of the last run."""
+    return [one.finish.state for one in swanlab_file.records(place) if one.WhichOneof("record_type") == "finish"][-1]
+
+
+def jsonl(place: Path) -> Any:
+    """Return the outcome, if there is one."""
+    path = place / "run.end.json"
+    return json.loads(path.read_text())["outcome"] if path.exists() else None
+
+
+def trackio(place: Path) -> Any:
+    """Return the last value of the outcome."""
+    (path,) = (place / "trackio").glob("*.db")
+    with sqlite3.connect(path) as database:
+        rows = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY id")]
+    return next(row["rl/outcome"] for row in reversed(rows) if "rl/outcome" in row)
+
+
+@pytest.mark.parametrize(
+    ("read", "finished", "failed", "killed"),
+    [
+        (jsonl, "finished", "failed", "crashed"),
+        (wandb, 0, 1, 143),
+        (mlflow, "FINISHED", "FAILED", "KILLED"),
+        (swanlab, 1, 2, 2),
+        (trackio, "finished", "failed", "crashed"),
+    ],
+)
+def test_outcome(tmp_path: Path, read: Any, finished: Any, failed: Any, killed: Any) -> None:
+    """Each outcome is what the tracker has for it."""
+    shown = []
+    for n, end in enumerate((FINISHED, FAILED, KILLED)):
+        place = tmp_path / str(n)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRACKIO_DIR", str(place / "trackio"))
+            deliver(place, read.__name__, [ROW, end])
+        if read is not trackio or n == 0:  # it reads its directory once, when it is imported
+            shown.append(read(place))
+
+    assert shown == [finished, failed, killed][: len(shown)]
+
+
+@pytest.mark.parametrize("read", [wandb, mlflow, jsonl])
+def test_a_late_item_does_not_undo_the_end(tmp_path: Path, read: Any) -> None:
+    """An agent that comes later and has only parameters to deliver leaves the run as failed."""
+    deliver(tmp_path, read.__name__, [ROW, FAILED])
+    before = read(tmp_path)
+    deliver(tmp_path, read.__name__, [Params(1, {"lr": 1.0})])
+
+    assert read(tmp_path) == before
+
+
+@pytest.mark.parametrize(("read", "expected"), [(wandb, 0), (mlflow, "FINISHED"), (jsonl, None)])
+def test_the_next_attempt_runs_again(tmp_path: Path, read: Any, expected: Any) -> None:
+    """The run goes on after its failure: the failure is not its state any more."""
+    deliver(tmp_path, read.__name__, [ROW, FAILED])
+    deliver(tmp_path, read.__name__, [AGAIN])
+
+    assert read(tmp_path) == expected
