@@ -59,11 +59,16 @@ class Claim:
         self._lock.release()
 
 
-def claim_journal(journals: Path, who: str) -> Claim:
+def claim_journal(journals: Path, who: str, attempts: Path | None = None) -> Claim:
     """Make the next journal of `who` and lock it for as long as this process lives.
 
     It is locked before it has its name, so that it never looks abandoned; and it holds a file by then, so that no
     other process can put its own in its place.
+
+    Args:
+        journals: The directory of the journals of this machine.
+        who: What the process is called.
+        attempts: Where machines that share the run directory, but not its journals, note which attempts there were.
 
     Raises:
         HeldError: Another process that lives is `who`.
@@ -73,17 +78,21 @@ def claim_journal(journals: Path, who: str) -> Claim:
     lock = Lock(fresh)
     try:
         (fresh / _OWNER).write_bytes(_owner())
+        attempt = _next_attempt(journals, who, attempts)
         while True:
-            attempt = _next_attempt(journals, who)
             path = journals / f"{who}.attempt{attempt}"
             try:
                 fresh.rename(path)
             except OSError as error:
                 if error.errno not in _TAKEN:
                     raise
-            else:
-                lock.moved(path)
+                attempt = _next_attempt(journals, who, attempts)
+                continue
+            lock.moved(path)
+            fresh = path
+            if attempts is None or _is_first(attempts / path.name):
                 return Claim(path, attempt, lock)
+            attempt += 1  # another machine was quicker
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         lock.release()
@@ -103,25 +112,42 @@ def label(role: str, rank: int) -> str:
     return f"{role}{rank or ''}" if role else f"rank{rank}"
 
 
-def remove_abandoned(journals: Path) -> None:
-    """Remove what processes left that died while they claimed a journal."""
-    for path in journals.glob(".*"):
+def remove_abandoned(*directories: Path) -> None:
+    """Remove what processes left that died while they claimed a journal or replaced a file."""
+    for path in (path for directory in directories for path in directory.glob(".*")):
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime > _ABANDONED_S and not is_held(path):
+            if time.time() - path.stat().st_mtime <= _ABANDONED_S:
+                continue
+            if not path.is_dir():
+                path.unlink()
+            elif not is_held(path):
                 shutil.rmtree(path)
 
 
-def _next_attempt(journals: Path, who: str) -> int:
-    name = re.compile(re.escape(who) + r"\.attempt(\d+)")
-    attempts = [int(found[1]) for entry in os.scandir(journals) if (found := name.fullmatch(entry.name))]
-    last = max(attempts, default=-1)
-    path = journals / f"{who}.attempt{last}"
-    if last >= 0 and is_held(path):
+def _next_attempt(journals: Path, who: str, attempts: Path | None) -> int:
+    following = _after_the_last(journals, who)
+    path = journals / f"{who}.attempt{following - 1}"
+    if is_held(path):
         raise HeldError(
             f"{path.name} in {journals} is being recorded by another process; "
             "give each process its own rank= (or RANK), or a role="
         )
-    return last + 1
+    return following if attempts is None else max(following, _after_the_last(attempts, who))
+
+
+def _after_the_last(directory: Path, who: str) -> int:
+    name = re.compile(re.escape(who) + r"\.attempt(\d+)")
+    attempts = [int(found[1]) for entry in os.scandir(directory) if (found := name.fullmatch(entry.name))]
+    return max(attempts, default=-1) + 1
+
+
+def _is_first(path: Path) -> bool:
+    """Make a file; tell whether nobody had made it before, on whatever machine."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _owner() -> bytes:

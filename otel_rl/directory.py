@@ -50,9 +50,19 @@ class RunDirectory(NamedTuple):
         return self.path.parents[1] / ".targets" / f"{self.path.parent.name}.{self.path.name}.{host}.json"
 
     @property
+    def attempts(self) -> Path:
+        """Which attempts of which ranks there were, where machines share the run directory but not `local/`."""
+        return self.path / "attempts"
+
+    @property
     def journals(self) -> Path:
         """One journal for each process and attempt."""
         return self.path / "local" / "journals"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines see the run directory, but not `local/`."""
+        return (self.path / "local").is_symlink()
 
     @property
     def outbox(self) -> Path:
@@ -108,6 +118,8 @@ def create(settings: Settings) -> RunDirectory:
         _make_local(directory.path / "local")
         for place in (directory.journals, directory.outbox, directory.cursors):
             place.mkdir(exist_ok=True)
+        if directory.is_shared:
+            directory.attempts.mkdir(exist_ok=True)
     except OSError as error:
         raise SettingsError(
             f"dir={settings.dir!r}: the run directory {directory.path} cannot be written ({error.strerror}); "

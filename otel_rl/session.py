@@ -66,7 +66,8 @@ class Session:
             self._claim, rank = claim_role(self.directory.journals, settings.role)
             self.settings = settings = msgspec.structs.replace(settings, rank=rank)
         else:
-            self._claim = claim_journal(self.directory.journals, label(settings.role, settings.rank))
+            attempts = self.directory.attempts if self.directory.is_shared else None
+            self._claim = claim_journal(self.directory.journals, label(settings.role, settings.rank), attempts)
         try:
             self._open(manifest, own)
         except BaseException as error:  # a Ctrl-C too must not leave the journal held by a process without a run

@@ -29,6 +29,7 @@ from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.rebuild import Rebuilder
 from otel_rl.agent.release import Release, cut_off
 from otel_rl.agent.state import Checkpoint, is_remote
+from otel_rl.claim import remove_abandoned
 from otel_rl.delivery import Destination
 from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
 from otel_rl.export import READER_ENTRY_POINT_GROUP
@@ -503,6 +504,7 @@ def run_agent(path: Path, *, once: bool = False) -> bool:
         place.mkdir(exist_ok=True)
     lock = Lock(directory.agent_lock)
     _raise_descriptor_limit()
+    remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
     try:
         try:
             agent = Agent(directory, manifest, once=once)

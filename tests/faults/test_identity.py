@@ -1,0 +1,162 @@
+"""Processes that look alike: equal pids, one directory seen from two machines, all starts at the same moment."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import otel_rl
+from otel_rl import directory as directories
+from otel_rl.claim import claim_journal, claim_role, remove_abandoned
+from otel_rl.directory import write_atomically
+from otel_rl.journal import segment_numbers
+from otel_rl.locks import is_held
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NEW_PIDS = 0x20000000
+_STARTS = """
+import ctypes, os, sys, time
+import otel_rl, otel_rl.session
+
+count, apart = int(sys.argv[1]), sys.argv[2] == "apart"
+starts, children = time.time() + 0.3, []
+for number in range(count):
+    child = os.fork()
+    if child == 0:
+        if apart:  # in a PID namespace of its own, where it is process 1
+            assert ctypes.CDLL(None).unshare(0x20000000) == 0
+            inner = os.fork()
+            if inner:
+                os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]))
+        if number < count // 2:
+            place = {"rank": number, "world_size": count}
+        else:
+            place = {"role": ["reward", "actor", "rollout"][number % 3]}
+        time.sleep(max(0, starts - time.time()))
+        try:
+            run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, agent="off", exporters=[], **place)
+            run.log({"loss": 1.0}, step=0)
+            run.finish(0)
+        except BaseException as error:
+            print(f"{number}: {type(error).__name__}: {error}", flush=True)
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+print("failed:", sum(os.waitpid(child, 0)[1] != 0 for child in children))
+"""
+
+
+@pytest.mark.parametrize("pids", ["apart", "together"])
+def test_starts_at_the_same_moment(tmp_path: Path, pids: str) -> None:
+    """24 ranks and roles that start at once all record, each into its own journal; also where all are process 1."""
+    if pids == "apart" and not _may_have_equal_pids():
+        pytest.skip("PID namespaces need privileges")
+    script = tmp_path / "starts.py"
+    script.write_text(_STARTS)
+    found = subprocess.run(
+        [sys.executable, script, "24", pids], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+    )
+    journals = list((tmp_path / "runs" / "p" / "r" / "local" / "journals").iterdir())
+
+    assert found.stdout == "failed: 0\n", found.stderr
+    assert {path.name for path in journals if path.name.startswith("rank")} == {f"rank{n}.attempt0" for n in range(12)}
+    assert len(journals) == 24
+    assert all(segment_numbers(path) == [1] for path in journals)
+
+
+def test_a_run_that_goes_on_at_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the run directory is shared and the journals are not, no attempt has the number of an earlier one."""
+    monkeypatch.setattr(directories, "_file_system", lambda _: "nfs4")
+    attempts = []
+    for machine in ("a", "b", "a"):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / machine))
+        run = otel_rl.init(dir=tmp_path / "runs", project="p", id="r", quiet=True, agent="off", exporters=[])
+        attempts.append(run.attempt)
+        run.finish(0)
+        monkeypatch.undo()
+        monkeypatch.setattr(directories, "_file_system", lambda _: "nfs4")
+
+    assert attempts == [0, 1, 2]
+
+
+def test_two_machines_that_start_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one to note an attempt takes the next number."""
+    for place in ("a", "b", "attempts"):
+        (tmp_path / place).mkdir()
+    first = claim_journal(tmp_path / "a", "rank0", tmp_path / "attempts")
+    scan = os.scandir
+
+    def quicker(path: Path) -> object:  # than what the other machine notes
+        return scan(tmp_path / "b" if path.name == "attempts" else path)
+
+    monkeypatch.setattr(os, "scandir", quicker)
+    second = claim_journal(tmp_path / "b", "rank0", tmp_path / "attempts")
+
+    assert (first.attempt, second.attempt) == (0, 1)
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["rank0.attempt1"]
+    assert is_held(second.path)
+
+
+def test_roles_of_the_same_name(tmp_path: Path) -> None:
+    """Each process of a role has a number of its own among those that live, and a number that is free is taken."""
+    first, second = (claim_role(tmp_path, "actor") for _ in range(2))
+    first[0].release()
+    third = claim_role(tmp_path, "actor")
+
+    assert [number for _, number in (first, second, third)] == [0, 1, 0]
+    assert third[0].attempt == 1
+
+
+def test_a_file_that_is_replaced_by_two(tmp_path: Path) -> None:
+    """Nobody who replaces a file uses the temporary name of another, whatever their pids are."""
+    script = """
+import os
+from pathlib import Path
+from otel_rl.directory import write_atomically
+os.getpid = lambda: 1
+for n in range(300):
+    write_atomically(Path("file"), b"x" * 5000)
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) for _ in range(2)]
+
+    assert [process.wait(60) for process in processes] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_cannot_be_replaced(tmp_path: Path) -> None:
+    """A write that fails leaves nothing behind."""
+    (tmp_path / "file").mkdir()
+    with pytest.raises(OSError, match="file"):
+        write_atomically(tmp_path / "file", b"x")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_claim_left_is_removed(tmp_path: Path) -> None:
+    """What a process left that died while it claimed is removed when it is old; what is locked is not."""
+    for name in (".old", ".young", ".held.attempt0"):
+        (tmp_path / name).mkdir()
+    for name in (".old", ".held.attempt0"):
+        os.utime(tmp_path / name, (0, 0))
+    held = claim_journal(tmp_path, "rank0")
+    os.utime(held.path, (0, 0))
+    held.path.rename(tmp_path / ".rank0.new")
+    shutil.rmtree(tmp_path / ".held.attempt0")
+    remove_abandoned(tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".rank0.new", ".young"]
+
+
+def _may_have_equal_pids() -> bool:
+    child = os.fork()
+    if child == 0:
+        os._exit(ctypes.CDLL(None).unshare(_NEW_PIDS) != 0)
+    return os.waitpid(child, 0)[1] == 0
