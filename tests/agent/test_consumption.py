@@ -13,7 +13,7 @@ from tests.agent.reducing import S, feed, reducing, rows, started
 
 
 def told(*tickets: dict[str, object], version: int | None = 10, outcome: str = "trained") -> list[object]:
-    return list(consumed(tickets, 0, 1, version, outcome))
+    return list(consumed(tickets, 0, 1, version, outcome, pytest.fail))
 
 
 def ticket(version: object, tokens: object, reward: float | None = None) -> dict[str, object]:
@@ -84,8 +84,8 @@ def test_reasons_do_not_make_endless_series() -> None:
 def test_nothing_depends_on_how_it_was_told(parts: list[tuple[int, int]], ranks: int) -> None:
     """However the trajectories were spread over ranks, and whatever their order."""
     tickets = [ticket(40 - age, tokens) for age, tokens in parts]
-    whole = Consumption().take(consumed(tickets, 0, 1, 40, "trained"))
-    spread = [record for n in range(ranks) for record in consumed(tickets[n::ranks], 0, 1, 40, "trained")]
+    whole = Consumption().take(consumed(tickets, 0, 1, 40, "trained", pytest.fail))
+    spread = [record for n in range(ranks) for record in consumed(tickets[n::ranks], 0, 1, 40, "trained", pytest.fail)]
 
     assert Consumption().take(spread) == pytest.approx(whole)
     assert Consumption().take(reversed(spread)) == pytest.approx(whole)
@@ -112,7 +112,7 @@ def test_it_is_in_the_row() -> None:
     reducer = reducing()
     reducer.feed([(f"rank{n}", started(n, local=2)) for n in range(2)])
     for n, tokens in enumerate((100, 300)):
-        record = next(iter(consumed([ticket(10 - n, tokens)], 0, 1, 10, "trained")))
+        record = next(iter(consumed([ticket(10 - n, tokens)], 0, 1, 10, "trained", pytest.fail)))
         feed(reducer, f"rank{n}", StepStarted(0, 0, b""), record, StepEnded(0, S, b""))
     items = reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)])
 

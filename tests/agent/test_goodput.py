@@ -141,7 +141,7 @@ def test_dropped_trajectories_are_wasted_time() -> None:
     reducer = reducing()
     trajectories = [Phase("rl.trajectory", n, n + 2, told={"rl.trajectory.tokens": 100}) for n in (0, 2, 4, 6)]
     feed(reducer, "b", started(role="rollout"), *recorded(trajectories, 10, kind=0))
-    dropped = list(consumed([{"policy_version": 1, "tokens": 100}], 0, S, 9, "stale"))
+    dropped = list(consumed([{"policy_version": 1, "tokens": 100}], 0, S, 9, "stale", pytest.fail))
     feed(reducer, "a", started(), StepStarted(0, 0, b""), *dropped, StepEnded(0, S, b""), StepStarted(1, S, b""))
 
     assert totals(reducer.goodput) == {
