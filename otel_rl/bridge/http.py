@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import resource
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +44,9 @@ _IDLE_S = 60.0
 """Seconds after which a connection without a complete header is closed."""
 _BODY_S = 60.0
 """Seconds that a body may take in all; 16 MiB in that time are 2.2 Mbit/s."""
-_MOST_CONNECTIONS = 1024
+_MOST_CONNECTIONS = 4096
+"""Connections at a time, if half of the descriptors that the process may have are enough for them."""
+_MOST_DESCRIPTORS = 1 << 16
 _MOST_HELD = 256 << 20
 """Bytes of bodies that are held at a time, of all connections together."""
 _MOST_DRAINED = 64 << 20
@@ -170,6 +173,7 @@ class HttpServer:
             max_header_size=64 << 10,
             max_body_size=1 << 62,  # the handler has limits of its own, so that it can answer with what is wrong
         )
+        server.most = _room()
         server.add_sockets(self._sockets)
         await self._closing.wait()
         server.stop()
@@ -183,13 +187,24 @@ class HttpServer:
             logger.info("connections were cut that had not ended")
 
 
+def _room() -> int:
+    """Return how many connections there is room for, after raising the limit of descriptors as far as it may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, soft // 2)
+
+
 class _Connections(HTTPServer):
     """Tornado's server with a limit of connections: without descriptors it would spin."""
 
     open = 0
+    most = _MOST_CONNECTIONS
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        if self.open >= _MOST_CONNECTIONS:
+        if self.open >= self.most:
             stream.close()
             return
         self.open += 1
