@@ -17,7 +17,8 @@ import json, os, pathlib, sys, time, otel_rl
 rank = int(sys.argv[1])
 ranks = {"rank": rank, "world_size": 2, "local_world_size": 2}
 run = otel_rl.init(
-    id="run", project="p", dir=".", exporters=["jsonl"], row_deadline=1, hardware=False, quiet=True, **ranks
+    id="run", project="p", dir=".", exporters=["jsonl"], row_deadline=1, idle_timeout=5, hardware=False, quiet=True,
+    **ranks,
 )
 rows = pathlib.Path("p/run/rows.jsonl")
 if rank:
