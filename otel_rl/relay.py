@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from otel_rl.delivery import Destination
 from otel_rl.journal import START, Position
 from otel_rl.outbox import identity
+from otel_rl.outbox_reader import wanted
+from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
     from otel_rl.directory import RunDirectory
     from otel_rl.export import Exporter, RunInfo
+
+_LOOK_EVERY_S = 0.5
 
 
 class _GrowingOutbox:
@@ -40,9 +45,17 @@ class Relay:
         run: The run that is shown.
         directory: Its directory.
         factories: What builds each destination, by a name that is the same when the run is started again.
+        start_agent: Starts an agent if there is none, so that somebody makes damaged batches again.
     """
 
-    def __init__(self, run: RunInfo, directory: RunDirectory, factories: Mapping[str, Callable[..., Exporter]]) -> None:
+    def __init__(
+        self,
+        run: RunInfo,
+        directory: RunDirectory,
+        factories: Mapping[str, Callable[..., Exporter]],
+        start_agent: Callable[[], object],
+    ) -> None:
+        self._start_agent = start_agent
         self._outbox = _GrowingOutbox(directory.outbox)
         self._destinations = [
             Destination(name, factory, {}, run, self._outbox, directory.cursors) for name, factory in factories.items()
@@ -60,7 +73,11 @@ class Relay:
                 destination.close_when_done()
         deadline = time.monotonic() + timeout
         for destination in self._destinations:
-            destination.join(max(0.0, deadline - time.monotonic()))
+            while destination.is_alive() and (left := deadline - time.monotonic()) > 0:
+                destination.join(min(left, _LOOK_EVERY_S))
+                if end is not None and destination.is_alive() and wanted(self._outbox.path):
+                    with contextlib.suppress(OSError, SettingsError):  # tried again until the time is over
+                        self._start_agent()
         done = end is not None and not any(destination.is_alive() for destination in self._destinations)
         if not done:
             for destination in self._destinations:

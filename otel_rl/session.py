@@ -171,7 +171,7 @@ class Session:
             return None
         from otel_rl.relay import Relay  # what few runs need
 
-        return Relay(self._info, self.directory, own)
+        return Relay(self._info, self.directory, own, self._ensure_agent)
 
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":

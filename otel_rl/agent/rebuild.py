@@ -137,14 +137,16 @@ class Rebuilder:
         reducer = pipeline.reducer
         now = time.time_ns()
         if first.held_since is not None:
-            for place, batch in self._outbox.since(first.held_since):
-                pipeline.traces.rollouts.restore(batch.held, batch.settled.items(), place, now)
+            for found in located(self._outbox.path, Batch, first.held_since):
+                if found.batch.before >= gap.count:
+                    break
+                pipeline.traces.rollouts.restore(found.batch.held, found.batch.settled.items(), START, now)
         made: list[Item] = []
         sends = any(name == "head" for name, _ in self._manifest.exporters)
-        for found in self._records(first, last):
+        for records in self._records(first, last):
             if sends:
-                made += forwarded(found, reducer.state.forwarded)
-            made += pipeline.leaving(reducer.feed(found), START, now, near_end=False)
+                made += forwarded(records, reducer.state.forwarded)
+            made += pipeline.leaving(reducer.feed(records), START, now, near_end=False)
         for attempt, steps in last.state.steps.items():  # what is open behind the gap leaves behind it
             for number in steps:
                 reducer.state.steps.get(attempt, {}).pop(number, None)

@@ -84,11 +84,16 @@ def recorded(
     settings = {"quiet": True, "hardware": False, "row_deadline": 0.2, **settings}
     run = otel_rl.init(agent="off", exporters=[*exporters], dir=directory, **settings)
     run.finish(0)
+    write(run.dir, journals)
+    return run
+
+
+def write(run_dir: Path, journals: Mapping[str, Sequence[Record | bytes]]) -> None:
+    """Write journals of these records, and frames of these payloads, into a run."""
     for name, found in journals.items():
-        place = run.dir / "local" / "journals" / name
+        place = run_dir / "local" / "journals" / name
         place.mkdir()
         writer = Writer(place)
         for record in found:
             writer.append(msgspec.Raw(record) if isinstance(record, bytes) else record)  # type: ignore[arg-type]
         writer.close()
-    return run

@@ -5,15 +5,29 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+from array import array
 from typing import TYPE_CHECKING
 
 import pytest
 
+import otel_rl
 from otel_rl import launch
 from otel_rl.agent import process
 from otel_rl.agent.process import Agent, run_agent
 from otel_rl.directory import RunDirectory
-from otel_rl.records import Finished
+from otel_rl.ids import step_ids
+from otel_rl.records import (
+    Finished,
+    Happened,
+    Logged,
+    Sampled,
+    SpanEnded,
+    SpanStarted,
+    StepEnded,
+    StepStarted,
+    Tabled,
+)
+from tests.collector import wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
 from tests.processes import rows_of
@@ -21,6 +35,8 @@ from tests.processes import rows_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from otel_rl.records import Record
 
 STEPS = 40
 GATED = """
@@ -189,3 +205,96 @@ def test_a_damaged_manifest_is_an_error_with_a_fix(waiting: Path) -> None:
 
     with pytest.raises(ValueError, match=r"run\.json is damaged"):
         run_agent(waiting, once=True)
+
+
+COLLECT = """
+import json, pathlib
+from otel_rl.export import identity
+class Collect:
+    def __init__(self, run): self.run = pathlib.Path(run.directory)
+    def export(self, items):
+        if not (self.run / "open").exists():
+            raise ConnectionError("closed")
+        with (self.run / "all.txt").open("a") as file:
+            file.writelines(repr(identity(item)) + "\\n" for item in items)
+    def shutdown(self): pass
+"""
+
+
+def ranks() -> dict[str, list[Record]]:
+    """Two ranks with phases, spans, tables, samples and events; the second one dies."""
+    found: dict[str, list[Record]] = {}
+    for rank in range(2):
+        records: list[Record] = [started(rank, 2)]
+        for n in range(STEPS):
+            at, span = T0 + n * 1_000_000, (rank + 1) * 1000 + n
+            trace = step_ids("run", 0, n).trace_id.to_bytes(16, "big")
+            records += [
+                StepStarted(n, at, b""),
+                SpanStarted(span, 1, trace, n, "generate", at + 1, b""),
+                Logged(n, at + 2, {"loss": float(n), "score@max": float(rank)}),
+                Sampled(n, at + 3, {"reward": array("d", [1.0, 2.0, n]).tobytes()}),
+                Tabled(n, at + 4, "completions", ["text"], [(f"{n}",)]),
+                Happened("saved", at + 5, {}, n),
+                SpanEnded(span, at + 6, b""),
+                StepEnded(n, at + 7, b""),
+            ]
+        found[f"rank{rank}.attempt0"] = [*records, Finished(T0 + 10**9)] if rank == 0 else records
+    return found
+
+
+@pytest.mark.parametrize("log_every", [1, 7])
+def test_everything_is_made_again(log_every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of windows and of several ranks, spans, tables and events: the same as without damage, in 8 runs."""
+    monkeypatch.setattr(process, "_READ_AT_ONCE", 5)
+    (tmp_path / "collect.py").write_text(COLLECT)
+    monkeypatch.syspath_prepend(tmp_path)
+    import collect  # type: ignore[import-not-found]
+
+    journals = ranks()
+    run = hostile.recorded(tmp_path, {}, [collect.Collect], log_every=log_every, idle_timeout=0.5)
+    shutil.rmtree(run.dir / "local" / "journals")
+    (run.dir / "local" / "journals").mkdir()
+    hostile.write(run.dir, journals)
+    run_agent(run.dir, once=True)
+    intact = copy(run.dir, "intact")
+    (intact / "open").touch()
+    assert run_agent(intact, once=True)
+    expected = sorted((intact / "all.txt").read_text().splitlines())
+    assert len(expected) > 4 * STEPS
+    for seed in range(8):
+        dice = random.Random(seed)
+        run_dir = copy(run.dir, seed)
+        flip(max((run_dir / "local" / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
+        (run_dir / "open").touch()
+        complete = run_agent(run_dir, once=True)
+
+        assert sorted((run_dir / "all.txt").read_text().splitlines()) == expected, seed
+        assert complete or lost(run_dir) == {"outbox_damaged": 1}, seed  # of spans that had been held back
+
+
+def test_a_reader_in_the_trainer_gets_what_is_made_again(tmp_path: Path) -> None:
+    """An exporter that only the trainer can build meets a damaged batch; the agent makes it again."""
+    opened, seen = threading.Event(), []
+
+    class Backend:
+        def log_scalar(self, event: str, value: float, **told: int) -> None:
+            opened.wait(30)
+            seen.append((told["step"], event))
+
+        def close(self) -> None: ...
+
+    run = otel_rl.init(dir=tmp_path, exporters=["jsonl", Backend()], hardware=False, quiet=True)
+    for n in range(30):
+        run.log({"loss": float(n)}, step=n)
+        wait_for(lambda n=n: len(rows_of(run.dir)) >= n, "no row")  # type: ignore[misc] # a batch for each
+    segment = run.dir / "local" / "outbox" / "00000001.seg"
+    used = len(segment.read_bytes().rstrip(b"\0"))
+    for part in (3, 2):
+        with segment.open("r+b") as file:
+            file.seek(used * part // 4)
+            file.write(b"\xff\xff")
+    opened.set()
+
+    assert run.finish(30)
+    assert sorted(step for step, event in seen if event == "loss") == [*range(30)]
