@@ -14,8 +14,10 @@ from otel_rl.records import encodable_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from otel_rl.agent.rollout_traces import RolloutTraces
     from otel_rl.agent.state import Checkpoint
     from otel_rl.export import Item
+    from otel_rl.outbox import Outbox
     from otel_rl.quarantine import Quarantine
 
 _LARGEST_ITEM = 32 << 20
@@ -23,6 +25,33 @@ _LARGEST_ITEM = 32 << 20
 _INT64 = 1 << 63
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def append(
+    outbox: Outbox, made: list[Item], state: Checkpoint, rollouts: RolloutTraces, quarantine: Quarantine
+) -> None:
+    """Write a batch that could not be written as it is, in several if it is too large.
+
+    Only the last one says that the records were read: an agent that dies before it makes the items again.
+
+    Args:
+        outbox: Where.
+        made: The items; those that are written are removed from it, so that it can be tried again.
+        state: The checkpoint.
+        rollouts: The spans that are held back.
+        quarantine: Where items go that cannot be written.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    made[:] = items(made, quarantine)
+    rollouts.fresh = items(rollouts.fresh, quarantine)
+    saved = _encode(checkpoint(state, quarantine))
+    *first, last = parts(made)
+    for part in first:
+        outbox.append(part, outbox.checkpoint or saved)
+        del made[: len(part)]
+    outbox.append(last, saved, rollouts.fresh, rollouts.settled)
 
 
 def items(found: Iterable[T], quarantine: Quarantine) -> list[T]:

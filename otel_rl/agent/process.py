@@ -11,16 +11,15 @@ import socket
 import threading
 import time
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl import plugins, semconv
-from otel_rl.agent import mend, presence, targets
+from otel_rl import plugins
+from otel_rl.agent import mend, targets
+from otel_rl.agent.display import Display
 from otel_rl.agent.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
 from otel_rl.agent.forensics import write_reports
-from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.hardware.sampler import Sampler
 from otel_rl.agent.instruments import Instruments
 from otel_rl.agent.losses import Losses
@@ -28,10 +27,10 @@ from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.rebuild import Rebuilder
 from otel_rl.agent.release import Release, cut_off
-from otel_rl.agent.state import Checkpoint, is_remote
+from otel_rl.agent.state import Checkpoint
 from otel_rl.claim import remove_abandoned
 from otel_rl.delivery import Destination
-from otel_rl.directory import Manifest, RunDirectory, disk_usage, write_atomically
+from otel_rl.directory import Manifest, RunDirectory, write_atomically
 from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
@@ -45,12 +44,11 @@ from otel_rl.record_events import Revived
 from otel_rl.records import encodable_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from otel_rl.agent.follow import Found
     from otel_rl.agent.receiver import Receiver
-    from otel_rl.agent.state import Journal
     from otel_rl.export import Item, RunInfo
 
 logger = logging.getLogger(__name__)
@@ -58,9 +56,6 @@ _POLL_S = 0.05
 _READ_AT_ONCE = 500
 _MOST_DESCRIPTORS = 65_536
 _CLOSE_WITHIN_S = 30.0
-_REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbox_damaged", "refused_by_exporter")
-"""Losses that are shown as 0 from the beginning: a counter has to begin before it can rise."""
-_BOOKS_NS = 2_000_000_000
 _MOST_FAILURES = 20
 _RELEASE_EVERY_S = 5.0
 _HELD_PAUSES = 10
@@ -123,7 +118,8 @@ class Agent:
             self._pipeline.vocabulary,
             how.flush_interval,
         )
-        self._shown_books_at = self._save_held_at = 0
+        self._display = Display(self._instruments, self._pipeline, directory, self._quarantine, sends=self._sends)
+        self._save_held_at = 0
         self._finished: dict[str, Position] = {}
         for name, journal in self._reducer.state.journals.items():
             if journal.over:
@@ -214,7 +210,8 @@ class Agent:
             self._finished |= dict.fromkeys(over, self._outbox.end)
         if self._receiver is not None and not self._unsaved and not self._traces.rollouts.fresh:
             self._receiver.saved()
-        self._show(items, now)
+        self._display.show(items, now)
+        self._show_delivery()
         with guard("writing of reports", "oom"):
             write_reports(self._directory.path, items)
         with guard("repair of the outbox", str(self._directory.outbox)):
@@ -233,27 +230,6 @@ class Agent:
         self._measures_no_more = not alive
         return self._measurements.take(self._reducer.state.journals, items, now, all_of_it=not alive)
 
-    def _show(self, items: list[Item], now: int) -> None:
-        """Show in instruments what is new."""
-        finished, phases = self._traces.rollouts.take_finished(), self._reducer.take_phases()
-        guard = partial(self._quarantine.guard, source="metrics")
-        if items:
-            self._instruments.name_devices(self._reducer.state.labels)
-        if not self._sends:  # what is of the run as a whole is on the head's page, and nowhere else
-            with guard("showing of rows"):
-                self._instruments.show(items, self._traces.keeps)
-            with guard("showing of trajectories"):
-                self._instruments.show_trajectories(finished)
-        own = {name: one for name, one in self._reducer.state.journals.items() if not is_remote(name)}
-        with guard("showing of books"):
-            self._show_books(own, now)
-        with guard("showing of phases"):
-            self._instruments.show_phases(phases)
-        with guard("showing of processes"):
-            self._instruments.show_journals(own.values())
-        with guard("showing of delivery"):
-            self._show_delivery()
-
     def _save(self) -> bool:
         """Put what was made into the outbox; tell whether that worked. On a full disk it is tried again."""
         began = time.time_ns()
@@ -263,12 +239,7 @@ class Agent:
             try:
                 self._outbox.append(self._unsaved, self._encode(checkpoint), rollouts.fresh, rollouts.settled)
             except (ValueError, OverflowError, TypeError):  # one number or text, of which all others are not to be lost
-                self._unsaved = mend.items(self._unsaved, self._quarantine)
-                rollouts.fresh = mend.items(rollouts.fresh, self._quarantine)
-                saved = self._encode(mend.checkpoint(checkpoint, self._quarantine))
-                for part in mend.parts(self._unsaved):
-                    self._outbox.append(part, saved, rollouts.fresh, rollouts.settled)
-                    rollouts.saved()
+                mend.append(self._outbox, self._unsaved, checkpoint, rollouts, self._quarantine)
             rollouts.saved()
         except OSError as error:
             if not self._disk_failed:
@@ -285,46 +256,13 @@ class Agent:
         over = self._reducer.state.journals[name].over
         return over and name not in self._finished and not self._reducer.has_open(name)
 
-    def _show_books(self, own: Mapping[str, Journal], now: int) -> None:
-        """Show what is added up over all steps, and what is so now of this machine's processes; not at each look."""
-        if now - self._shown_books_at > _BOOKS_NS:
-            self._shown_books_at = now
-            self._instruments.show_points("presence", presence.points(own.values(), self._pipeline.vocabulary, now))
-            self._instruments.show_points("storage", self._storage())
-            self._instruments.show_points("ledger", self._reducer.forensics.points(own))
-            if not self._sends:
-                self._instruments.show_points("stragglers", self._reducer.stragglers.points())
-                self._instruments.show_points("goodput", self._reducer.goodput.points())
-                self._instruments.show_points("trajectories", self._reducer.consumption.points())
-
-    def _storage(self) -> list[Point]:
-        places = {"journal": self._directory.journals, "outbox": self._directory.outbox}
-        return [
-            Point(semconv.METRIC_TELEMETRY_STORAGE, disk_usage(path), ((semconv.TELEMETRY_FILE, name),))
-            for name, path in places.items()
-        ]
-
     def _show_delivery(self) -> None:
-        by_exporter = {d.label: d for d in self._destinations}
-        show = self._instruments.show_totals
-        show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {name: d.taken for name, d in by_exporter.items()})
-        for name, one in self._delivering.items():
-            show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, one.causes, ((semconv.EXPORTER, name),))
         others = {  # no loss of the run: chosen so, never recorded, or of other programs
             "not_sampled": self._traces.left_out,
             UNFINISHED: self._follower.losses()[UNFINISHED],
             "refused_by_receiver": 0 if self._receiver is None else self._receiver.refusals.records,
         }
-        dropped = dict.fromkeys(_REASONS, 0) | self._losses.lost | others
-        show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, dropped)
-        now = time.monotonic()
-        self._instruments.show_points(
-            "delivery",
-            [
-                Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, name),))
-                for name, d in by_exporter.items()
-            ],
-        )
+        self._display.show_delivery(self._destinations, self._delivering, self._losses.lost | others)
 
     def _release_what_is_delivered(self) -> None:
         self._released_at = time.monotonic()

@@ -8,12 +8,13 @@ import threading
 from array import array
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 import otel_rl
 from otel_rl import launch
 from otel_rl.agent import process
-from otel_rl.agent.process import Agent, run_agent
+from otel_rl.agent.process import run_agent
 from otel_rl.directory import RunDirectory
 from otel_rl.ids import step_ids
 from otel_rl.records import (
@@ -126,13 +127,13 @@ def test_a_flipped_bit_while_the_agent_runs(waiting: Path) -> None:
         dice = random.Random(seed)
         run_dir = copy(waiting, seed)
         directory = RunDirectory(run_dir)
-        manifest = process.read_manifest(directory)
-        agent = Agent(directory, manifest, once=True)
-        agent._manifest = process.msgspec.structs.replace(manifest, idle_timeout=30)
-        outbox = run_dir / "local" / "outbox"
-        flip(max(outbox.glob("*.seg"), key=lambda file: file.stat().st_size), dice)
-        running = threading.Thread(target=agent.run)
+        manifest = msgspec.structs.replace(process.read_manifest(directory), idle_timeout=30)
+        directory.manifest.write_bytes(msgspec.json.encode(manifest))
+        directory.status.unlink()
+        running = threading.Thread(target=run_agent, args=(run_dir,), kwargs={"once": True})
         running.start()
+        wait_for(lambda directory=directory: launch.read_status(directory).state == "ready", "no agent")  # type: ignore[misc]
+        flip(max((run_dir / "local" / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
         (run_dir / "open").touch()
         running.join(30)
 
