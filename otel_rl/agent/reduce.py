@@ -308,7 +308,7 @@ class Reducer:
                 told = consumption.of_step(step.consumed) | step.attributes
                 links = [*step.links, *consumption.links(step.consumed)]
                 of_step = (step.begun, step.ended, told, step.error, links)
-            items.append(assemble.root(ids, attempt, number, *of_step, ok=step.ok))
+                items.append(assemble.root(ids, attempt, number, *of_step, ok=step.ok))
         ranks = {journal: known.started.rank for journal, known in self.state.journals.items()}
         if step.values or step.samples:
             with guard("recognition of names"):
