@@ -112,7 +112,7 @@ class Session:
         self._claim.release()
 
     def check(self) -> None:
-        """Look after the journal and the agent: 30 µs, once a second, on the trainer's thread. It does not raise."""
+        """Look after the journal and the agent: 50 µs, once a second, on the trainer's thread. It does not raise."""
         if os.getpid() != self._pid:
             self.check_at = math.inf  # a forked child, whose parent has the journal
             return
