@@ -148,10 +148,11 @@ class TensorBoardExporter:
                     yield ("machine", event.step, event.wall_time)
                     continue
                 attempt, part = (int(_number(values[name])) if name in values else 0 for name in (ATTEMPT, PART))
-                if values and not all(value.metadata.plugin_data.plugin_name == "text" for value in values.values()):
+                if all(value.metadata.plugin_data.plugin_name == "text" for value in values.values()):
+                    yield from (("table", tag, event.step, event.wall_time) for tag in values)
+                else:
                     self._begun[attempt] = min(event.step, self._begun.get(attempt, event.step))
                     yield ("row", attempt, event.step, part, event.wall_time)
-                yield from (("table", tag, event.step, event.wall_time) for tag in values)
 
     def _of(self, item: Item, described: set[str]) -> Iterator[Any]:
         """Yield the events of an item, behind the mark of a restart if it is the first one of a new attempt."""
