@@ -282,7 +282,7 @@ def test_tls(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_asks_for_patience(bridge: Bridge) -> None:
     """Nothing is taken; the sender is to come again, and is taken then."""
-    bridge.directory.mkdir()
+    bridge.directory.mkdir(exist_ok=True)
     (bridge.directory / "p").write_text("in the way")
     request = step_metrics("run", {0: {"loss": 1.0}})
     status, _ = bridge.post(request.SerializeToString())
