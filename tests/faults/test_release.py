@@ -182,5 +182,5 @@ def test_an_agent_of_an_ended_run_ends_though_it_could_measure(tmp_path: Path, m
     status = launch.read_status(directory)
 
     assert status.waiting["otlp_logs"] >= 5
-    assert f"otel-rl agent {run.dir} --once" in directory.agent_log.read_text()
+    wait_for(lambda: f"otel-rl agent {run.dir} --once" in directory.agent_log.read_text(), "it does not say how")
     assert len(rows_of(run.dir)) == 5

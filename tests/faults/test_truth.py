@@ -32,6 +32,18 @@ def once(run_dir: Path) -> tuple[int, str]:
     return process.returncode, process.stderr
 
 
+def record_poison(run_dir: Path) -> None:
+    """Write a journal with a bad record; it has its name only when it is whole, or it would look abandoned."""
+    journals = run_dir / "local" / "journals"
+    fresh = journals / ".rollout"
+    fresh.mkdir()
+    writer = Writer(fresh)
+    for record in (started(), BAD, Finished(T0)):
+        writer.append(record)
+    writer.close()
+    fresh.rename(journals / "rollout.attempt0")
+
+
 def test_the_exit_code_says_that_something_is_lost(tmp_path: Path) -> None:
     """1 with the reason, at each start; 0 where nothing is lost."""
     good = hostile.recorded(tmp_path / "good", {"rank0.attempt1": [started(), *steps(0, 1), Finished(T0)]}, ["jsonl"])
@@ -56,12 +68,7 @@ def test_finish_is_false_if_something_is_lost(tmp_path: Path) -> None:
     """A record that could not be processed; all rows are there."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
     run.log({"loss": 1.0}, step=0)
-    bad = run.dir / "local" / "journals" / "rollout.attempt0"
-    bad.mkdir()
-    writer = Writer(bad)
-    for record in (started(), BAD, Finished(T0)):
-        writer.append(record)
-    writer.close()
+    record_poison(run.dir)
     wait_for(lambda: launch.read_status(RunDirectory(run.dir)).lost, "nothing is lost")
 
     assert run.finish(20) is False
@@ -71,12 +78,7 @@ def test_finish_is_false_if_something_is_lost(tmp_path: Path) -> None:
 def test_the_metrics_endpoint_says_so(tmp_path: Path) -> None:
     """`rl_telemetry_dropped_total`, by reason, while the run goes on."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
-    bad = run.dir / "local" / "journals" / "rollout.attempt0"
-    bad.mkdir()
-    writer = Writer(bad)
-    for record in (started(), BAD, Finished(T0)):
-        writer.append(record)
-    writer.close()
+    record_poison(run.dir)
     wait_for(lambda: launch.read_status(RunDirectory(run.dir)).lost, "nothing is lost")
 
     def dropped() -> float:
