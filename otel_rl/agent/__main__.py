@@ -58,7 +58,7 @@ class Supervisor:
 
     def _may_go_on(self, how: str) -> bool:
         """Wait before the agent is started again; tell whether it is to be."""
-        if self._is_stopped:
+        if self._is_stopped or not self._run_dir.exists():  # there is nothing left to deliver
             return False
         if self._deaths == _MOST_DEATHS:
             _say(f"the agent {how}, {self._deaths} times in a row; run `otel-rl agent {self._run_dir}` by hand")

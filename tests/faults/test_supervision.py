@@ -164,6 +164,14 @@ def test_a_supervisor_that_is_told_to_end(hanging: RunDirectory) -> None:
     assert launch.read_status(hanging).state == "ended"
 
 
+def test_a_run_directory_that_is_removed(hanging: RunDirectory) -> None:
+    """The agent and its supervisor end with it."""
+    assert len(_agents(hanging)) == 2
+    shutil.rmtree(hanging.path)
+
+    wait_for(lambda: not _agents(hanging), "they go on", 30)  # what nobody has waited for yet has no command line
+
+
 def test_an_outbox_that_is_removed(tmp_path: Path) -> None:
     """The agent does not go on in what is gone: the next one makes the outbox again, and no row is lost."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
