@@ -158,7 +158,7 @@ def test_a_supervisor_that_is_told_to_end(hanging: RunDirectory) -> None:
     """It takes its agent along, in order."""
     agents = _agents(hanging)
     next(process for process in agents if process.pid != launch.read_status(hanging).pid).terminate()
-    psutil.wait_procs(agents, 30)
+    wait_for(lambda: not _agents(hanging), "they go on", 40)
 
     assert not launch.is_looked_after(hanging)
     assert launch.read_status(hanging).state == "ended"
