@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,3 +59,28 @@ class LogReader:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class Promised:
+    """Counts the items of which all is written, where each makes records of two kinds and each kind stays in order."""
+
+    def __init__(self) -> None:
+        self._given: deque[tuple[int, int]] = deque()  # how many records there are of each kind, with each item
+        self._all = (0, 0)
+        self._written = 0
+
+    def gave(self, first: int = 0, second: int = 0) -> None:
+        """Take note of an item that makes so many records."""
+        self._all = (self._all[0] + first, self._all[1] + second)
+        self._given.append(self._all)
+
+    def count(self, first: int, second: int) -> int:
+        """Return how many items are written, in their order, once so many records are."""
+        while self._given and self._given[0][0] <= first and self._given[0][1] <= second:
+            self._given.popleft()
+            self._written += 1
+        return self._written
+
+    def __bool__(self) -> bool:
+        """Tell whether there are items that are not written."""
+        return bool(self._given)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import Ended, Machine, Params, Row, Table, values_of
+from otel_rl.export import Ended, Machine, Params, Refused, Row, Table, values_of
+from otel_rl_exporters import swanlab_log
+from otel_rl_exporters.leveldb_log import Promised
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,16 +21,21 @@ if TYPE_CHECKING:
 
 Mode = Literal["cloud", "online", "local", "offline", "disabled"]
 _LONGEST_NAME, _LONGEST_PROJECT = 512, 100
+_LARGEST_STEP = 1 << 48
+_LARGEST_TEXT = 10 * 1024**2
 
 
 class SwanlabExporter:
     """Logs each row to a SwanLab experiment with our run's id; a restarted run resumes it.
 
     Steps are ours and names too, but for what SwanLab would trim from them, which `escape` spells out. NaN and
-    infinities stay, numbers are floats. SwanLab gives a point the time at which it is handed over. Tables are
-    text, as Markdown. SwanLab uploads the config of a restarted run in place of the first one: what was in it
-    is kept in `swanlab.params.json` and handed over again. SwanLab's own measuring of hardware and program is
-    off, since this is not the trainer's process.
+    infinities stay, numbers are floats. A point has the time of its row. Tables are text, as Markdown. SwanLab
+    uploads the config of a restarted run in place of the first one: what was in it is kept in
+    `swanlab.params.json` and handed over again. SwanLab's own measuring of hardware and program is off, since
+    this is not the trainer's process.
+
+    An item is safe when it is in the log that SwanLab writes below `logdir`. After a kill, what those logs hold is not
+    logged again; in the cloud it is, because the log may not have been uploaded, and SwanLab drops what it has.
 
     Args:
         run: The run that is shown.
@@ -69,9 +76,16 @@ class SwanlabExporter:
         self._end: tuple[str, str | None] = ("success", None)
         self._kept = Path(run.directory, "swanlab.params.json")
         self._config: dict[str, Any] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
+        self._given = 0
+        self._promised = Promised()
+        self._flushed = swanlab_log.callback()
+        logs = _made(Path(run.directory, logdir))
+        earlier = sorted(logs.glob("run-*/run-*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
+        resolved = _mode(mode)
+        self._held = swanlab_log.Held(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
         self._run: Any = swanlab.init(
-            mode=_mode(mode),
-            log_dir=str(_made(Path(run.directory, logdir))),
+            mode=resolved,
+            log_dir=str(logs),
             project=_project(project or run.project),
             workspace=workspace,
             name=(experiment_name or run.name)[:_LONGEST_NAME] or None,
@@ -81,6 +95,7 @@ class SwanlabExporter:
             id=_run_id(run.id),
             resume="allow",
             reinit=True,
+            callbacks=[self._flushed],
             settings=swanlab.Settings(
                 interactive=False,
                 terminal={"proxy_type": "none"},
@@ -88,16 +103,36 @@ class SwanlabExporter:
             ),
         )
 
+        self._clock = swanlab_log.Clock(self._run)
+        self._is_written = resolved != "disabled"
+
+    def durable(self) -> int:
+        """Count what is in SwanLab's log; parameters are in a file of their own."""
+        if not self._is_written:
+            return self._given
+        safe = self._promised.count(self._flushed.scalars, self._flushed.media)
+        swanlab_log.flush(self._run)
+        return safe
+
+    def holds(self, item: Item) -> bool:
+        """Tell whether a log of an earlier session has the row, the measurement or the table whole."""
+        return isinstance(item, Row | Machine | Table) and not self._held.missing(item, _points(item))
+
     def export(self, items: Sequence[Item]) -> None:
-        """Log the row or the table, or update the config, that is in `items`."""
+        """Log the row or the table, or update the config, that is in `items`.
+
+        Raises:
+            Refused: SwanLab does not take the step, or so large a table.
+        """
         for item in items:
+            scalars = media = 0
             if isinstance(item, Row | Machine):
-                if isinstance(item, Row) and item.attempt > self._attempt:
-                    self._attempt, self._end = item.attempt, ("success", None)
-                values = values_of(item) if isinstance(item, Row) else item.values
-                self._run.log({escape(name): float(value) for name, value in values.items()}, step=item.step)
+                scalars = self._log(item, {name: float(value) for name, value in _points(item).items()})
             elif isinstance(item, Table):
-                self._run.log({escape(item.name): self._swanlab.Text(_markdown(item))}, step=item.step)
+                text = _markdown(item)
+                if (size := len(text.encode("utf-8", "replace"))) > _LARGEST_TEXT:
+                    raise Refused(f"table {item.name!r} has {size} bytes; SwanLab takes {_LARGEST_TEXT}")
+                media = self._log(item, {escape(item.name): self._swanlab.Text(text)})
             elif isinstance(item, Params):
                 self._config |= {name: "None" if value is None else value for name, value in item.values.items()}
                 write_atomically(self._kept, json.dumps(self._config).encode())
@@ -105,11 +140,34 @@ class SwanlabExporter:
             elif isinstance(item, Ended) and item.attempt >= self._attempt:
                 self._attempt = item.attempt
                 self._end = ("success", None) if item.outcome == "finished" else ("crashed", item.error or item.outcome)
+            self._given += 1
+            self._promised.gave(scalars, media)
 
     def shutdown(self) -> None:
         """Finish the experiment, as crashed if the last attempt did not end in order."""
         state, error = self._end
         self._run.finish(state=state, error=error)
+
+    def _log(self, item: Row | Machine | Table, points: dict[str, Any]) -> int:
+        """Log what no log holds; return how many points that is."""
+        if not 0 <= item.step <= _LARGEST_STEP:
+            raise Refused(f"step {item.step} is out of SwanLab's range, 0 to {_LARGEST_STEP}")
+        if isinstance(item, Row) and item.attempt > self._attempt:
+            self._attempt, self._end = item.attempt, ("success", None)
+        missing = self._held.missing(item, points)
+        if missing:
+            self._clock.at = item.time_unix_nano
+            self._run.log({name: points[name] for name in missing}, step=item.step)
+            self._clock.at = None
+        return len(missing)
+
+
+def _points(item: Row | Machine | Table) -> dict[str, Any]:
+    """Return the names that the item has in SwanLab, with its values."""
+    if isinstance(item, Table):
+        return {escape(item.name): None}
+    values = values_of(item) if isinstance(item, Row) else item.values
+    return {escape(name): value for name, value in values.items()}
 
 
 _TRIMMED = re.compile(

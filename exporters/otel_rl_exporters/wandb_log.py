@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_rl.export import ATTEMPT, MACHINE_AXIS, PART, Identity, Machine, Row, Table
-from otel_rl_exporters.leveldb_log import LogReader
+from otel_rl_exporters.leveldb_log import LogReader, Promised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -105,32 +105,23 @@ class Written:
 
     def __init__(self, log: Path) -> None:
         self._reader = LogReader(log)
-        self._given: list[tuple[int, int]] = []  # how many rows and configs there are with each item
-        self._rows = self._configs = self._safe = 0
-        self._promised = (0, 0)
+        self._promised = Promised()
+        self._rows = self._configs = 0
 
     def gave(self, rows: int = 0, configs: int = 0) -> None:
         """Take note of an item that makes so many records."""
-        self._promised = (self._promised[0] + rows, self._promised[1] + configs)
-        self._given.append(self._promised)
+        self._promised.gave(rows, configs)
 
     def count(self) -> int:
         """Return how many of the items are in the log, counted in their order."""
         from wandb.proto.wandb_internal_pb2 import Record
 
-        if self._given:
+        if self._promised:
             for content in self._reader.read():
                 kind = Record.FromString(content).WhichOneof("record_type")
                 self._rows += kind == "history"
                 self._configs += kind == "config"
-        written = 0
-        for rows, configs in self._given:
-            if rows > self._rows or configs > self._configs:
-                break
-            written += 1
-        self._safe += written
-        del self._given[:written]
-        return self._safe
+        return self._promised.count(self._rows, self._configs)
 
     def close(self) -> None:
         """Close the log."""

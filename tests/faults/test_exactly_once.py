@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from otel_rl.delivery import Destination
-from otel_rl.export import Event, Item, Machine, Params, Row, RunInfo, Table
+from otel_rl.export import Event, Item, Machine, Params, Refused, Row, RunInfo, Table
 from otel_rl.outbox import Outbox
 from otel_rl_exporters import wandb_log
 from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
 from otel_rl_exporters.wandb import WandbExporter
 from tests.collector import wait_for
-from tests.exporters import wandb_file
+from tests.exporters import swanlab_file, wandb_file
 from tests.processes import start_python
 from tests.real_parts import needs
 
@@ -341,6 +341,139 @@ def test_what_wandb_did_not_send_is_logged_again(place: Path, monkeypatch: pytes
     logs = wandb_file.files(str(place))
     assert [row.key[1] for row in wandb_log.missing(logs[:1], "step", 4)] == [4]
     assert [row.key[1] for row in wandb_log.missing(logs, "step", 2)] == [2, 5]
+
+
+def few() -> list[Item]:
+    """Rows of many values, which a kill may tear, measurements of the same steps, and a table."""
+    values = {f"value {n}": n / 8 for n in range(40)}
+    rows = [Row(n, n + 10**18, values) for n in range(30)]
+    machine = [Machine(n, n + 10**17, {"ray/gpu": n / 8}) for n in range(3)]
+    return [*rows, *machine, Table("a/b:c", 2, 20, ("x",), ((1,),))]
+
+
+def swanlab_points(place: Path) -> list[tuple[str, int, int]]:
+    """Return name, step and time of all that is in SwanLab's logs."""
+    found = []
+    for record in swanlab_file.records(place):
+        kind = record.WhichOneof("record_type")
+        if kind in ("scalar", "media"):
+            point = getattr(record, kind)
+            found.append((point.key, point.step, point.timestamp.ToNanoseconds()))
+    return found
+
+
+def points_of(items: Sequence[Item]) -> list[tuple[str, int, int]]:
+    """Return name, step and time of all that items hold."""
+    return [
+        (name, item.step, item.time_unix_nano)
+        for item in items
+        if isinstance(item, Row | Machine | Table)
+        for name in ([item.name] if isinstance(item, Table) else item.values)
+    ]
+
+
+def kill_swanlab(run_dir: str, moment: float) -> int:
+    """Kill an exporter a moment after it was given `few()`, as an agent is; return how many it called safe."""
+    program = f"""
+import os, signal, time
+from otel_rl.export import RunInfo
+from otel_rl_exporters.swanlab import SwanlabExporter
+from tests.faults.test_exactly_once import few
+exporter = SwanlabExporter(RunInfo("i", "p", "n", {run_dir!r}))
+for item in few():
+    if not exporter.holds(item):
+        exporter.export([item])
+time.sleep({moment})
+print(exporter.durable(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    output = start_python(program, Path(run_dir), SWANLAB_MODE="offline").communicate()[0]
+    return int(output.split()[-1])  # SwanLab prints, too
+
+
+@needs("swanlab")
+@pytest.mark.parametrize("moments", [[0.0, 0.1], [0.7]])
+def test_swanlab_logs_what_was_in_memory(
+    place: Path, moments: Sequence[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before, while or after it writes: each value of each row is there once, with the row's own time."""
+    monkeypatch.setenv("SWANLAB_MODE", "offline")
+    safe = max([kill_swanlab(str(place), moment) for moment in moments])
+    again = swanlab_exporter(place)
+    held = [again.holds(item) for item in few()]
+    for item, there in zip(few(), held, strict=True):
+        if not there:
+            again.export([item])
+    again.shutdown()
+
+    assert all(held[:safe])
+    assert sorted(swanlab_points(place)) == sorted(points_of(few()))
+
+
+@needs("swanlab")
+def test_swanlab_completes_a_torn_row(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log was cut inside a row: the values that are missing are logged, and no other."""
+    monkeypatch.setenv("SWANLAB_MODE", "offline")
+    for size in (20_000, 10_000, None):
+        exporter = swanlab_exporter(place)
+        for item in few():
+            if not exporter.holds(item):
+                exporter.export([item])
+        exporter.shutdown()
+        if size is not None:
+            log = max(place.glob("swanlab/run-*/*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
+            os.truncate(log, size)
+
+    assert sorted(swanlab_points(place)) == sorted(points_of(few()))
+
+
+@needs("swanlab")
+def test_swanlab_counts_what_is_in_its_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is safe at first, everything after a moment; then all of it is in the file, which is still open."""
+    monkeypatch.setenv("SWANLAB_MODE", "offline")
+    exporter = swanlab_exporter(place)
+    items: list[Item] = [Params(1, {"lr": 1.0}), *few(), Event("e", 1)]
+    for item in items:
+        exporter.export([item])
+    at_once = exporter.durable()
+    wait_for(lambda: exporter.durable() == len(items), "not all is written")
+    written = sorted(swanlab_points(place))
+    exporter.shutdown()
+
+    assert at_once < len(items)
+    assert written == sorted(points_of(few()))
+
+
+@needs("swanlab")
+def test_swanlab_is_not_the_log_of_another_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs that share a directory: one has nothing of what the other one logged."""
+    monkeypatch.setenv("SWANLAB_MODE", "offline")
+    first = swanlab_exporter(place)
+    first.export(few()[:1])
+    first.shutdown()
+    other = swanlab_exporter(place, "another")
+    held = other.holds(few()[0])
+    other.shutdown()
+
+    assert not held
+
+
+@needs("swanlab")
+@pytest.mark.parametrize("step", [-1, 1 << 49])
+def test_swanlab_says_which_step_it_does_not_take(place: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It drops them without a word: they are refused, and so counted."""
+    monkeypatch.setenv("SWANLAB_MODE", "offline")
+    exporter = swanlab_exporter(place)
+    with pytest.raises(Refused, match=f"step {step} "):
+        exporter.export([Row(step, 1, {"a": 1.0})])
+    exporter.shutdown()
+
+
+def swanlab_exporter(place: Path, id_: str = "i") -> Any:
+    """Return an exporter of the run."""
+    from otel_rl_exporters.swanlab import SwanlabExporter
+
+    return SwanlabExporter(RunInfo(id_, "p", "n", str(place)))
 
 
 @needs("trackio")

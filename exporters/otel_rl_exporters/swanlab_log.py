@@ -1,0 +1,128 @@
+"""What SwanLab has written: the points in its logs, by which none is lost and none repeated."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.export import Identities, Identity, Machine, Row, Table
+from otel_rl_exporters.leveldb_log import LogReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+
+def key(item: Row | Machine | Table) -> Identity:
+    """Return what tells an item from others in SwanLab's log, where it has its own time."""
+    return ("table" if isinstance(item, Table) else "row", item.step, item.time_unix_nano)
+
+
+def logged(path: Path, run_id: str) -> Iterator[tuple[Identity, set[str]]]:
+    """Yield what items a log holds, and under which names; what a kill left torn at the end is skipped."""
+    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
+
+    reader = LogReader(path)
+    last: Identity = ()
+    names: set[str] = set()
+    for content in reader.read():
+        record = Record.FromString(content)
+        kind = record.WhichOneof("record_type")
+        if kind == "start" and record.start.id != run_id:
+            break
+        if kind not in ("scalar", "media"):
+            continue
+        point = getattr(record, kind)
+        found = ("table" if kind == "media" else "row", point.step, point.timestamp.ToNanoseconds())
+        if found != last and names:
+            yield last, names
+            names = set()
+        last = found
+        names.add(point.key)
+    reader.close()
+    if names:
+        yield last, names
+
+
+class Held:
+    """What the logs of a run's earlier sessions hold.
+
+    Only the last item of a log can lack values: the log was cut there when its process was killed.
+
+    Args:
+        logs: The logs, the oldest first.
+        run_id: SwanLab's id of the run; logs of other runs are passed over.
+    """
+
+    def __init__(self, logs: Iterable[Path], run_id: str) -> None:
+        self._cut: dict[Identity, set[str]] = {}
+        self._items = Identities(self._read(logs, run_id))
+
+    def missing(self, item: Row | Machine | Table, names: Iterable[str]) -> list[str]:
+        """Return those of the item's names that no log holds."""
+        one = key(item)
+        if one not in self._items:
+            return list(names)
+        there = self._cut.get(one)
+        return [] if there is None else [name for name in names if name not in there]
+
+    def _read(self, logs: Iterable[Path], run_id: str) -> Iterator[Identity]:
+        for path in logs:
+            last: tuple[Identity, set[str]] | None = None
+            for one, names in logged(path, run_id):
+                if one in self._cut:
+                    self._cut[one] |= names
+                last = one, names
+                yield one
+            if last is not None:
+                self._cut.setdefault(last[0], last[1])
+
+
+class Clock:
+    """Gives SwanLab's events the time of the item that they are made of; SwanLab has no argument for it.
+
+    Args:
+        run: SwanLab's run, whose events pass through here from now on.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self.at: int | None = None
+        emitter = getattr(getattr(run, "_components", None), "emitter", None)
+        if emitter is not None:
+            self._emit = emitter.emit
+            emitter.emit = self._set
+
+    def _set(self, event: Any) -> None:
+        """Set the event's time and pass it on; a time that SwanLab's format cannot hold is left as it is."""
+        if self.at is not None:
+            with contextlib.suppress(ValueError, OverflowError):
+                event.timestamp.FromNanoseconds(self.at)
+        self._emit(event)
+
+
+def callback() -> Any:
+    """Return a callback for `swanlab.init` that counts the scalars and the media that were put into the log."""
+    import swanlab
+
+    class Flushed(swanlab.Callback):  # type: ignore[misc]  # SwanLab has no types here
+        """Counts."""
+
+        name = "otel-rl"
+
+        def __init__(self) -> None:
+            self.scalars = self.media = 0
+
+        def on_scalar_flush(self, scalar_records: Sequence[Any], *_: Any, **__: Any) -> None:
+            self.scalars += len(scalar_records)
+
+        def on_media_flush(self, media_records: Sequence[Any], *_: Any, **__: Any) -> None:
+            self.media += len(media_records)
+
+    return Flushed()
+
+
+def flush(run: Any) -> None:
+    """Have the log written to its file: SwanLab leaves the last of it in memory until the run ends."""
+    store = getattr(getattr(getattr(run, "_ctx", None), "core", None), "_store", None)
+    if store is not None:
+        store.ensure_flushed()
