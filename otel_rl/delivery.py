@@ -164,6 +164,9 @@ class Destination(threading.Thread):
             if handover.waiting and handover.has_room:
                 self._persist("export", handover.give)
                 self._look()
+            elif self._closing.is_set() and handover.waits and not handover.has_room:
+                self._persist("shut down", handover.shutdown)  # the trainer has ended: another one takes the rest
+                self._move()
             elif self._closing.is_set() and not handover.waiting and self._reader.position >= self._outbox.end:
                 if self._persist("shut down", handover.shutdown):
                     self._move()
@@ -201,7 +204,8 @@ class Destination(threading.Thread):
         if handover.knows_what_is_safe and handover.given and now - self._looked_at < _LOOK_S:
             return
         self._looked_at = now
-        if (self._persist("see what is safe", handover.settle) and self._move()) or not handover.given:
+        moved = self._persist("see what is safe", handover.settle) and self._move()
+        if moved or handover.waits or not handover.given:
             self._safe_at = now
         elif now - self._safe_at > _STUCK_S:
             self._safe_at = now

@@ -341,6 +341,8 @@ class Exporter(Protocol):
     * `extra`: the extra of this distribution that installs them.
     * `durable()`: how many of the items that it was given since it was built the destination holds safely, counted
       in their order; the cursor moves no further. Without it, all of them when `export` returns.
+    * `waits`: if true, what is not safe waits for the trainer, so that the exporter is not replaced however long
+      nothing becomes safe; `shutdown` makes it safe.
     * `shows_end`: if true, one that is built anew is given the last `Ended` again, before anything else and uncounted
       by the agent, as long as no later attempt has begun.
     * `holds(item)`: if true, the destination has the item already, from an exporter that was killed before its cursor

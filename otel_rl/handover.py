@@ -107,6 +107,11 @@ class Handover:
         """Whether the exporter says itself what is safe: it is not all that it took."""
         return hasattr(self._exporter, "durable")
 
+    @property
+    def waits(self) -> bool:
+        """Whether what is not safe waits for the trainer, and for nothing that another exporter could mend."""
+        return bool(getattr(self._exporter, "waits", False))
+
     def give(self) -> None:
         """Give the exporter what comes next, if its destination does not have it already.
 

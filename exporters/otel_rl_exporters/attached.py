@@ -5,6 +5,8 @@ These work in the trainer's process, in a thread of their own. Names begin with 
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, RunInfo
 
 _PREFIX, _AXIS = "otel_rl/", "otel_rl/step"
+_LOOK_S = 0.5
+"""Seconds between two looks at the trainer's run when there is nothing new; W&B's service is asked each time."""
 
 
 class AttachedWandb:
@@ -25,7 +29,8 @@ class AttachedWandb:
 
     W&B has one counter of steps for all who log to a run, and drops what comes with a step behind it. So a row of ours
     goes into the history row that the trainer is about to log, and the next one waits for the one after: the counter
-    never moves for us while the trainer logs. What is left goes at the end.
+    never moves for us while the trainer logs. What is left goes at the end. What waits is not safe: after a kill, the
+    next start of the trainer adds it to the run that it has then.
 
     Args:
         run: The run that is shown.
@@ -33,6 +38,7 @@ class AttachedWandb:
     """
 
     batch_size = 1
+    waits = True
     requires = ("wandb",)
     extra = "wandb"
 
@@ -53,8 +59,11 @@ class AttachedWandb:
         self._run = theirs
         self._run.define_metric(_AXIS)
         self._run.define_metric(f"{_PREFIX}*", step_metric=_AXIS, step_sync=False)
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._given = 0
+        self._waiting: deque[tuple[int, dict[str, Any]]] = deque()  # with the number of items before it
+        self._in_next_row: int | None = None
         self._logged_at = -1
+        self._looked_at = 0.0
 
     def export(self, items: Sequence[Item]) -> None:
         """Put the rows among `items` in the queue, and one of it into the trainer's next history row.
@@ -64,29 +73,46 @@ class AttachedWandb:
         """
         for item in items:
             if (values := _measured(item)) and isinstance(item, Row | Machine):
+                if self._is_finished:
+                    raise Refused("the trainer has finished its W&B run; call finish() of ours before its")
                 axis = _AXIS if isinstance(item, Row) else f"{_PREFIX}{MACHINE_AXIS}"
-                self._waiting.append({**values, axis: item.step})
-        self._log_one()
+                self._waiting.append((self._given, {**values, axis: item.step}))
+            self._given += 1
+        with contextlib.suppress(Exception):  # the items are in the queue; what is wrong is told by `durable`
+            self._log_one()
+
+    def durable(self) -> int:
+        """Count what is in history rows that the trainer has logged."""
+        if time.monotonic() - self._looked_at > _LOOK_S and not self._is_finished:
+            self._log_one()
+        if self._in_next_row is not None:
+            return self._in_next_row
+        return self._waiting[0][0] if self._waiting else self._given
 
     def shutdown(self) -> None:
         """Log what is left, in history rows of its own."""
-        if self._waiting and self._run.step <= self._logged_at:
+        if self._in_next_row is not None and self._run.step <= self._logged_at:
             self._run.log({}, commit=True)  # our last one waits for a row of the trainer that does not come
+        self._in_next_row = None
         while self._waiting:
-            self._run.log(self._waiting.popleft())
+            self._run.log(self._waiting[0][1])
+            self._waiting.popleft()
 
     def _log_one(self) -> None:
-        if not self._waiting:
+        if not self._waiting and self._in_next_row is None:
             return
-        try:
-            if self._run.step > self._logged_at:
-                self._run.log(self._waiting[0], commit=False)
-                self._waiting.popleft()
-                self._logged_at = self._run.step  # asked again: the trainer may have logged in between
-        except Exception as error:
-            if getattr(self._run, "_is_finished", False):
-                raise Refused("the trainer has finished its W&B run; call finish() of ours before its") from error
-            raise
+        self._looked_at = time.monotonic()
+        if self._run.step <= self._logged_at:
+            return
+        self._in_next_row = None
+        if self._waiting:
+            self._run.log(self._waiting[0][1], commit=False)
+            self._in_next_row, _ = self._waiting.popleft()
+            self._logged_at = self._run.step  # asked again: the trainer may have logged in between
+
+    @property
+    def _is_finished(self) -> bool:
+        return bool(getattr(self._run, "_is_finished", False))
 
 
 class AttachedMlflow:
@@ -143,7 +169,7 @@ class AttachedSwanlab:
 
     SwanLab has one counter for what is logged without a step: the highest step so far. So a row of ours waits until the
     trainer's counter has come to its step, and what is left goes at the end. Hardware is not added: SwanLab measures
-    that of the trainer's process itself.
+    that of the trainer's process itself. What waits is not safe: after a kill, the next start of the trainer adds it.
 
     Args:
         run: The run that is shown.
@@ -151,6 +177,7 @@ class AttachedSwanlab:
     """
 
     batch_size = 1
+    waits = True
     requires = ("swanlab",)
     extra = "swanlab"
 
@@ -171,19 +198,32 @@ class AttachedSwanlab:
 
     def __init__(self, run: RunInfo, *, theirs: Any = None) -> None:
         self._run = theirs
-        self._waiting: deque[Row] = deque()
+        self._given = 0
+        self._waiting: deque[tuple[int, Row]] = deque()  # with the number of items before it
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the rows whose steps the trainer has come to, by now."""
-        self._waiting.extend(item for item in items if isinstance(item, Row) and _measured(item))
-        counter = getattr(getattr(self._run, "_ctx", None), "_global_step", -1)
-        while self._waiting and self._waiting[0].step <= counter:
-            self._log(self._waiting.popleft())
+        for item in items:
+            if isinstance(item, Row) and _measured(item):
+                self._waiting.append((self._given, item))
+            self._given += 1
+        self._log_due()
+
+    def durable(self) -> int:
+        """Count what does not wait for the trainer."""
+        self._log_due()
+        return self._waiting[0][0] if self._waiting else self._given
 
     def shutdown(self) -> None:
         """Log what is left."""
         while self._waiting:
-            self._log(self._waiting.popleft())
+            self._log(self._waiting[0][1])
+            self._waiting.popleft()
+
+    def _log_due(self) -> None:
+        counter = getattr(getattr(self._run, "_ctx", None), "_global_step", -1)
+        while self._waiting and self._waiting[0][1].step <= counter:
+            self._log(self._waiting.popleft()[1])
 
     def _log(self, row: Row) -> None:
         self._run.log({escape(name): float(value) for name, value in _measured(row).items()}, step=row.step)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from otel_rl.export import Params, Row, RunInfo
+from otel_rl_exporters import attached
 from tests.exporters import swanlab_file, wandb_file
 from tests.processes import run_python, start_python
 from tests.real_parts import needs
@@ -129,6 +131,60 @@ def test_swanlab(steps: bool, tmp_path: Path) -> None:
     assert with_us["loss"] == without["loss"]
     assert [step for step, _ in with_us["otel_rl/time/generate"]] == list(range(20))
     assert "otel_rl/loss" not in with_us
+
+
+def measured(count: int) -> list[Row]:
+    """Return rows with one measured value each."""
+    return [Row(n, n, {"a": 1.0}, measured=("a",)) for n in range(count)]
+
+
+@needs("wandb")
+def test_wandb_waits_for_the_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is safe once the trainer has logged the history row that it is in; the others go on waiting."""
+    import wandb
+
+    monkeypatch.setattr(attached, "_LOOK_S", 0.0)
+    theirs = wandb.init(project="p", mode="offline", dir=str(tmp_path), reinit="create_new")
+    exporter = attached.AttachedWandb(RunInfo("i", "p", "n", str(tmp_path)), theirs=theirs)
+    exporter.export([Params(0, {})])
+    for row in measured(3):
+        exporter.export([row])
+    safe = [exporter.durable()]
+    for n in range(2):
+        theirs.log({"loss": n})
+        safe.append(exporter.durable())
+    exporter.shutdown()
+    safe.append(exporter.durable())
+    theirs.finish()
+    wandb_file.wait_until_written(str(tmp_path))
+    (file,) = wandb_file.files(str(tmp_path))
+
+    assert safe == [1, 2, 3, 4]
+    steps = [json.loads(row["otel_rl/step"]) for row in wandb_file.history(file) if "otel_rl/step" in row]
+    assert steps == [0, 1, 2]
+
+
+@needs("swanlab")
+def test_swanlab_waits_for_the_trainer(tmp_path: Path) -> None:
+    """A row is safe once the trainer has come to its step; those behind it at the end."""
+    import swanlab
+
+    theirs = swanlab.init(project="p", mode="offline", logdir=str(tmp_path / "swanlab"), reinit=True)
+    exporter = attached.AttachedSwanlab(RunInfo("i", "p", "n", str(tmp_path)), theirs=theirs)
+    exporter.export([Params(0, {})])
+    for row in measured(3):
+        exporter.export([row])
+    safe = [exporter.durable()]
+    for n in range(2):
+        theirs.log({"loss": n})
+        safe.append(exporter.durable())
+    exporter.shutdown()
+    safe.append(exporter.durable())
+    theirs.finish()
+    found = [one.scalar for one in swanlab_file.records(tmp_path) if one.WhichOneof("record_type") == "scalar"]
+
+    assert safe == [1, 2, 3, 4]
+    assert [one.step for one in found if one.key == "otel_rl/a"] == [0, 1, 2]
 
 
 def test_a_tracker_that_cannot_be_attached_to(tmp_path: Path) -> None:

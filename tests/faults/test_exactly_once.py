@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from otel_rl import delivery, handover
 from otel_rl.delivery import Destination
 from otel_rl.export import Event, Item, Machine, Params, Refused, Row, RunInfo, Table
 from otel_rl.outbox import Outbox
@@ -138,6 +140,45 @@ def test_the_end_makes_safe_what_is_held_back(agents: Agents) -> None:
     destination.join(10)
 
     assert Buffering.stored == list(range(8))
+    assert destination.delivered >= outbox.end
+
+
+class Patient(Buffering):
+    """An exporter that waits for the trainer."""
+
+    waits = True
+
+
+def test_who_is_stuck_is_replaced(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing becomes safe for long: the end of the exporter makes it safe."""
+    monkeypatch.setattr(delivery, "_STUCK_S", 0.2)
+    agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: Buffering.stored == list(range(8)), "it is not replaced")
+
+
+def test_who_waits_for_the_trainer_is_not_replaced(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing becomes safe for long, as the trainer is slow: nothing is logged without it."""
+    monkeypatch.setattr(delivery, "_STUCK_S", 0.2)
+    Patient.stored = []
+    destination, _ = agents.start(Patient, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: destination.has_everything, "not all were taken")
+    time.sleep(1)
+
+    assert Patient.stored == []
+    assert destination.failures == 0
+
+
+def test_the_end_comes_to_who_waits_with_more_than_there_is_room_for(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trainer logs nothing any more: what waits is logged at the end, and what is behind it too."""
+    monkeypatch.setattr(handover, "MOST_IN_FLIGHT", 3)
+    Patient.stored = []
+    destination, outbox = agents.start(Patient, [Params(n, {}) for n in range(8)])
+    destination.close_when_done()
+    destination.join(10)
+
+    assert Patient.stored == list(range(8))
     assert destination.delivered >= outbox.end
 
 
