@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import Ended, Machine, Outcome, Params, Refused, Row, Table, values_of
 from otel_rl.strict_json import spelled
+from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +46,8 @@ class MlflowExporter:
     database has no infinities: it reads them back as ±1.7976931348623157e308, and -0.0 as 0.0; NaN stays.
     Numbers are floats. A parameter cannot be changed in MLflow: another value, of a restarted run, becomes the
     tag `changed.<name>`. Tables are artifacts, `tables/<name>/step_000012.json`; MLflow's UI shows the newest
-    16 as tables, the others as JSON.
+    16 as tables, the others as JSON. Rows of ranks that report late are an artifact of their own,
+    `step_000012.ranks-1.json`.
 
     Points of a resumed run have their own `rl/attempt`, from 1 on, of the same step and time: the highest attempt of a
     step is the valid one. A run that failed is FAILED, one that a signal or a loss ended is KILLED, and the tag
@@ -98,6 +100,7 @@ class MlflowExporter:
         self._outcome: Outcome = "finished"
         self._attempt, self._told = 0, bool(known.tags.get(_ERROR_TAG))
         self._params: dict[str, str] = dict(known.params)
+        self._places = TablePlaces()
         self._tables: list[dict[str, str]] = json.loads(known.tags.get(_TABLES_TAG, "[]"))
 
     def export(self, items: Sequence[Item]) -> None:
@@ -181,8 +184,10 @@ class MlflowExporter:
             yield self._metric(escape(name), float(value), milliseconds, row.step)
 
     def _log_table(self, table: Table) -> None:
-        place = f"tables/{escape(table.name)}/step_{table.step:06d}.json"
+        step = f"tables/{escape(table.name)}/step_{table.step:06d}"
+        place = f"{step}{self._places.suffix(step, table)}.json"
         self._client.log_text(self._run_id, _json(table), place)
+        self._places.wrote(step, table)
         others = [entry for entry in self._tables if entry["path"] != place]
         self._tables = [*others, {"path": place, "type": "table"}][-_TABLES_LISTED:]
         self._client.set_tag(self._run_id, _TABLES_TAG, json.dumps(self._tables))

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from otel_rl.export import Table
 from otel_rl.strict_json import spelled
+from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, RunInfo
 
 _LONGEST_NAME = 180  # of the 255 bytes that file systems give a file name
-_REMEMBERED = 1024
 
 
 class SidecarExporter:
@@ -44,33 +44,22 @@ class SidecarExporter:
     def __init__(self, run: RunInfo, *, path: str = "tables/{name}_step_{step:06d}.json") -> None:
         self._directory = run.directory
         self._pattern = _checked(path)
-        self._written: dict[Path, tuple[int, tuple[str, ...], tuple[int, ...]]] = {}
+        self._places = TablePlaces()
 
     def export(self, items: Sequence[Item]) -> None:
         """Write the tables among `items`."""
         for item in items:
             if isinstance(item, Table):
-                place = self._place(item)
-                _write(place, _json(item))
-                self._remember(place, item)
+                place = Path(
+                    self._directory,
+                    self._pattern.format(name=_file_name(item.name), step=item.step, attempt=item.attempt),
+                )
+                suffix = self._places.suffix(str(place), item)
+                _write(place.with_suffix(f"{suffix}{place.suffix}") if suffix else place, _json(item))
+                self._places.wrote(str(place), item)
 
     def shutdown(self) -> None:
         """Do nothing: every file is complete."""
-
-    def _place(self, table: Table) -> Path:
-        place = Path(
-            self._directory, self._pattern.format(name=_file_name(table.name), step=table.step, attempt=table.attempt)
-        )
-        attempt, columns, ranks = self._written.get(place, (None, None, None))
-        if attempt != table.attempt or (columns, ranks) == (table.columns, table.ranks):
-            return place
-        ends = {min(table.ranks, default=0), max(table.ranks, default=0)}  # parts of a step have no rank in common
-        return place.with_suffix(f".ranks-{'-'.join(map(str, sorted(ends)))}{place.suffix}")
-
-    def _remember(self, place: Path, table: Table) -> None:
-        self._written[place] = (table.attempt, table.columns, table.ranks)
-        if len(self._written) > _REMEMBERED:
-            del self._written[next(iter(self._written))]
 
 
 def _checked(pattern: str) -> str:

@@ -175,6 +175,25 @@ def test_the_newest_tables_are_listed_for_the_ui(run: RunInfo) -> None:
     assert [entry["path"] for entry in listed] == [f"tables/t/step_{step:06d}.json" for step in range(4, 20)]
 
 
+def test_rows_of_late_ranks(run: RunInfo) -> None:
+    """They are artifacts of their own; what is offered again is the same one, and a new attempt takes its place."""
+    exporter = MlflowExporter(run)
+    parts = [Table("t", 3, 0, ("a",), ((n,),), ranks=(n, n + 1)) for n in (0, 2, 4)]
+    attempts = [Table("t", 4, 0, ("a",), ((n,),), attempt=n) for n in range(2)]
+    late = Table("t", 4, 0, ("a",), ((9,),), ranks=(7,))
+    for table in [*parts, parts[1], *attempts, late]:
+        exporter.export([table])
+    files = Path(run.directory, "mlflow-artifacts").rglob("step_*.json")
+
+    assert {path.name: json.loads(path.read_bytes())["data"] for path in files} == {
+        "step_000003.json": [[0]],
+        "step_000003.ranks-2-3.json": [[2]],
+        "step_000003.ranks-4-5.json": [[4]],
+        "step_000004.json": [[1]],
+        "step_000004.attempt-0.ranks-7.json": [[9]],
+    }
+
+
 def test_a_server_that_is_gone_raises(run: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent offers the rows again later."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")

@@ -166,6 +166,16 @@ def test_late_ranks(run):
     }
 
 
+def test_tables_of_one_name_with_other_columns(run):
+    """Three of one rank and step are three files, also when they are offered again."""
+    exporter = SidecarExporter(run)
+    for _ in range(2):
+        for columns in ("a", "b", "c"):
+            exporter.export([Table("t", 0, 0, (columns,), ((columns,),), ranks=(0,))])
+
+    assert sorted(load(file)["data"][0][0] for file in files(run).values()) == ["a", "b", "c"]
+
+
 def test_full_disk(run):
     """A table that does not fit raises, leaves the old file as it was and no other, and can be offered again."""
     exporter = SidecarExporter(run)
