@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 TRACKERS = ("jsonl", "tensorboard", "wandb", "mlflow")
 _SEED = 15
+_PROGRAM = ("otel_rl", "agent", "__main__.py")
+"""How a trainer starts the agent: by its file."""
 _NOTHING = struct.pack("<qq", -1, -1)
 _TRAINER = f"""
 import mmap, os, struct, sys, time, otel_rl
@@ -224,12 +226,13 @@ class Session:
         )
 
     def _agents(self) -> list[psutil.Process]:
-        """Return the agents of this run, whoever started them."""
+        """Return the agents of this run and their supervisors, whoever started them."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 line = process.cmdline()
-                if "otel_rl.agent" in line and str(self.directory.path) in line:
+                program = "otel_rl.agent" in line or any(Path(one).parts[-3:] == _PROGRAM for one in line)
+                if program and str(self.directory.path) in line:
                     found.append(process)
         return found
 
