@@ -49,7 +49,7 @@ _DRAFT = ".draft"
 _RELEASED = "released"
 _drafts = itertools.count()  # two of one number never share a file
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it yet
-_PAGES = -mmap.PAGESIZE
+_IN_PAGE = mmap.PAGESIZE - 1
 
 T = TypeVar("T")
 
@@ -240,22 +240,24 @@ class Writer:
         """
         payload = self._encode(record)
         frame = _pack(MAGIC, len(payload), crc32(payload)) + payload
+        size = len(frame)
         while True:
             segment = self._segment
+            first = segment.tell()
             try:
                 if self._asks:
-                    first = segment.tell()
-                    segment.ask(_MADV_POPULATE_WRITE, first & _PAGES, len(frame) + first % -_PAGES)
+                    in_page = first & _IN_PAGE
+                    segment.ask(_MADV_POPULATE_WRITE, first - in_page, size + in_page)
                 segment.write(frame)
                 break
             except ValueError:  # there is no room
-                self._move_on(segment, len(frame))
+                self._move_on(segment, size)
             except OSError as error:
                 if error.errno == errno.EINVAL:  # an old kernel; `check` is all there is then
                     self._asks = False
                 else:
-                    self._move_on(segment, len(frame))
-        if segment.tell() > segment.populate_at:
+                    self._move_on(segment, size)
+        if first + size > segment.populate_at:
             segment.populate()
 
     def check(self) -> None:

@@ -94,7 +94,7 @@ class Run(JournalRecorder):
         Steps count up; one that is negative, repeated, or inside another is refused: it is counted and
         logged, and what is logged inside belongs to the step before.
         """
-        if time.monotonic() > self._session.check_at:
+        if self.clock.monotonic() > self._session.check_at:
             self._session.check()
         try:
             number = int.__index__(operator.index(number))
@@ -181,7 +181,9 @@ class Run(JournalRecorder):
             weight: How many samples the scalars stand for; means over ranks are weighted by it.
         """
         try:
-            if time.monotonic() > self._session.check_at:
+            clock = self.clock
+            ticks = clock.monotonic()
+            if ticks > self._session.check_at:
                 self._session.check()
             number = self._step_of("log", step)
             if number is None:
@@ -191,8 +193,7 @@ class Run(JournalRecorder):
                 values, samples, on_device = sort(values, self.refuse)
             if type(weight) is not int or weight != 1:
                 weight = self._weight(weight)
-            clock = self.clock
-            now = clock.anchor + clock.monotonic()
+            now = clock.anchor + ticks
             if values:
                 self.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
             if samples:

@@ -50,12 +50,12 @@ class Session:
 
     Attributes:
         label: What files of this process are called.
-        check_at: When `check` is to be called next, in seconds of the monotonic clock.
+        check_at: When `check` is to be called next, in nanoseconds of the monotonic clock.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.check_at = 0.0
+        self.check_at: float = 0
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
         manifest = _manifest(settings)
@@ -117,7 +117,7 @@ class Session:
             self.check_at = math.inf  # a forked child, whose parent has the journal
             return
         now = time.monotonic()
-        self.check_at = now + _CHECK_S
+        self.check_at = time.monotonic_ns() + _CHECK_S * 1e9
         try:
             self._claim.keep()
             self.journal.check()
