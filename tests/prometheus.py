@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -37,12 +38,16 @@ class Prometheus:
         """Tell whether it answers."""
         try:
             self._get("query", query="1")
-        except OSError:
+        except (OSError, AssertionError):
             return False
         return True
 
     def _get(self, path: str, **arguments: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}") as answer:
+        try:
+            answer = urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}")
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path} {arguments}: {error.read().decode()}") from error
+        with answer:
             return json.load(answer)["data"]
 
 

@@ -87,6 +87,7 @@ class Display:
         show = self._instruments.show_totals
         with self._guard("showing of delivery"):
             show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {d.label: d.taken for d in destinations})
+            show(semconv.METRIC_TELEMETRY_FAILURES, semconv.EXPORTER, dict.fromkeys(delivering, 0))  # before the first
             for name, one in delivering.items():
                 show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, one.causes, ((semconv.EXPORTER, name),))
             show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, dict.fromkeys(_REASONS, 0) | dict(dropped))

@@ -86,7 +86,7 @@ def test_all_that_is_kept_is_reached(recording: Recording) -> None:
             names = sorted(span.name for span in spans if span.trace_id == trace_id)
             assert names == ["llm_request"] * TURNS + ["rl.sample", "rl.trajectory"]
         assert len(kept) > 128
-        assert {span.attributes["service.name"] for span in spans if span.name == "llm_request"} == {"vllm"}
+        assert {span.resource["service.name"] for span in spans if span.name == "llm_request"} == {"vllm"}
 
 
 def test_there_are_no_orphans(recording: Recording) -> None:
