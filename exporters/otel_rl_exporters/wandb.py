@@ -104,12 +104,14 @@ class WandbExporter:
         self._axis = axis
         self._table_rows = table_rows
         self._given = 0
+        # W&B itself reads the variable once in a process, maybe before it was set.
+        asked: Any = mode or os.environ.get("WANDB_MODE")
         self._run = wandb.init(
             id=_run_id(run.id),
             project=project or run.project,
             name=name or run.name,
             entity=entity,
-            mode=mode,
+            mode=asked,
             group=group,
             tags=tags,
             notes=notes,
