@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import re
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.locks import Lock, is_held
+from otel_rl.locks import Lock, is_held, locked
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 _OWNER = "owner.json"
 _ABANDONED_S = 60.0
-_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+_ID_BYTES = 8
 
 
 class HeldError(SettingsError):
@@ -62,37 +61,33 @@ class Claim:
 def claim_journal(journals: Path, who: str, attempts: Path | None = None) -> Claim:
     """Make the next journal of `who` and lock it for as long as this process lives.
 
-    It is locked before it has its name, so that it never looks abandoned; and it holds a file by then, so that no
-    other process can put its own in its place.
+    It is locked before it has its name, so that it never looks abandoned. The name ends with an id that no other
+    journal has: what is known of a journal that was removed is never applied to another one with its number.
 
     Args:
         journals: The directory of the journals of this machine.
         who: What the process is called.
-        attempts: Where machines that share the run directory, but not its journals, note which attempts there were.
+        attempts: Where the attempts are noted, so that their number outlives the journals; shared by the machines
+            that share the run directory.
 
     Raises:
         HeldError: Another process that lives is `who`.
     """
-    fresh = journals / f".{who}.{secrets.token_hex(8)}"  # a pid is not unique: containers count from 1
+    own = secrets.token_hex(_ID_BYTES)  # a pid is not unique: containers count from 1
+    fresh = journals / f".{who}.{own}"
     fresh.mkdir()
     lock = Lock(fresh)
     try:
         (fresh / _OWNER).write_bytes(_owner())
-        attempt = _next_attempt(journals, who, attempts)
-        while True:
-            path = journals / f"{who}.attempt{attempt}"
-            try:
-                fresh.rename(path)
-            except OSError as error:
-                if error.errno not in _TAKEN:
-                    raise
-                attempt = _next_attempt(journals, who, attempts)
-                continue
-            lock.moved(path)
+        with locked(journals):  # one claim at a time on this machine
+            attempt = _next_attempt(journals, who, attempts)
+            while attempts is not None and not _is_first(attempts / _name(who, attempt)):
+                attempt += 1  # another machine was quicker
+            path = journals / f"{_name(who, attempt)}.{own}"
+            fresh.rename(path)
             fresh = path
-            if attempts is None or _is_first(attempts / path.name):
-                return Claim(path, attempt, lock)
-            attempt += 1  # another machine was quicker
+        lock.moved(path)
+        return Claim(path, attempt, lock)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         lock.release()
@@ -124,21 +119,30 @@ def remove_abandoned(*directories: Path) -> None:
                 shutil.rmtree(path)
 
 
+def _name(who: str, attempt: int) -> str:
+    return f"{who}.attempt{attempt}"
+
+
 def _next_attempt(journals: Path, who: str, attempts: Path | None) -> int:
-    following = _after_the_last(journals, who)
-    path = journals / f"{who}.attempt{following - 1}"
-    if is_held(path):
-        raise HeldError(
-            f"{path.name} in {journals} is being recorded by another process; "
-            "give each process its own rank= (or RANK), or a role="
-        )
-    return following if attempts is None else max(following, _after_the_last(attempts, who))
+    found = _attempts(journals, who)
+    last = max(found, default=-1)
+    for path in found.get(last, ()):
+        if is_held(path):
+            raise HeldError(
+                f"{_name(who, last)} in {journals} is being recorded by another process; "
+                "give each process its own rank= (or RANK), or a role="
+            )
+    return 1 + (last if attempts is None else max(last, *_attempts(attempts, who), -1))
 
 
-def _after_the_last(directory: Path, who: str) -> int:
-    name = re.compile(re.escape(who) + r"\.attempt(\d+)")
-    attempts = [int(found[1]) for entry in os.scandir(directory) if (found := name.fullmatch(entry.name))]
-    return max(attempts, default=-1) + 1
+def _attempts(directory: Path, who: str) -> dict[int, list[Path]]:
+    """Return what a directory has of each attempt of `who`."""
+    name = re.compile(re.escape(who) + r"\.attempt(\d+)(\.[0-9a-f]+)?")
+    attempts: dict[int, list[Path]] = {}
+    for path in directory.iterdir():
+        if found := name.fullmatch(path.name):
+            attempts.setdefault(int(found[1]), []).append(path)
+    return attempts
 
 
 def _is_first(path: Path) -> bool:

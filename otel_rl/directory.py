@@ -51,18 +51,13 @@ class RunDirectory(NamedTuple):
 
     @property
     def attempts(self) -> Path:
-        """Which attempts of which ranks there were, where machines share the run directory but not `local/`."""
+        """Which attempts of which ranks there were: known to all machines, and after `local/` was removed."""
         return self.path / "attempts"
 
     @property
     def journals(self) -> Path:
         """One journal for each process and attempt."""
         return self.path / "local" / "journals"
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other machines see the run directory, but not `local/`."""
-        return (self.path / "local").is_symlink()
 
     @property
     def outbox(self) -> Path:
@@ -116,10 +111,8 @@ def create(settings: Settings) -> RunDirectory:
     try:
         directory.path.mkdir(parents=True, exist_ok=True)
         _make_local(directory.path / "local")
-        for place in (directory.journals, directory.outbox, directory.cursors):
+        for place in (directory.attempts, directory.journals, directory.outbox, directory.cursors):
             place.mkdir(exist_ok=True)
-        if directory.is_shared:
-            directory.attempts.mkdir(exist_ok=True)
     except OSError as error:
         raise SettingsError(
             f"dir={settings.dir!r}: the run directory {directory.path} cannot be written ({error.strerror}); "

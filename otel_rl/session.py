@@ -66,8 +66,8 @@ class Session:
             self._claim, rank = claim_role(self.directory.journals, settings.role)
             self.settings = settings = msgspec.structs.replace(settings, rank=rank)
         else:
-            attempts = self.directory.attempts if self.directory.is_shared else None
-            self._claim = claim_journal(self.directory.journals, label(settings.role, settings.rank), attempts)
+            who = label(settings.role, settings.rank)
+            self._claim = claim_journal(self.directory.journals, who, self.directory.attempts)
         try:
             self._open(manifest, own)
         except BaseException as error:  # a Ctrl-C too must not leave the journal held by a process without a run
@@ -143,6 +143,7 @@ class Session:
         self.check_at = math.inf
         if self._end == START:
             with suppress(OSError):
+                self._claim.keep()
                 self.journal.check()
             self._end = self.journal.position
         self.journal.close()

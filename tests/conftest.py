@@ -11,6 +11,7 @@ import pytest
 import otel_rl
 from otel_rl.journal import Reader
 from otel_rl.records import AnyRecord, Record
+from tests.processes import journal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ def records_of() -> Callable[..., list[Record]]:
     """Return the function that reads back everything in the journal of a run."""
 
     def read_back(run: otel_rl.Run, who: str = "rank0") -> list[Record]:
-        reader = Reader(run.dir / "local" / "journals" / f"{who}.attempt{run.attempt}", AnyRecord)
+        reader = Reader(journal_of(run.dir, who, run.attempt), AnyRecord)
         records: list[Record] = []
         while more := reader.read():
             records += more

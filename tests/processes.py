@@ -55,6 +55,12 @@ def rows_of(run_dir: Path) -> list[dict[str, object]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
+def journal_of(run_dir: Path, who: str = "rank0", attempt: int = 0) -> Path:
+    """Return the journal of a process; there is one."""
+    (found,) = (run_dir / "local" / "journals").glob(f"{who}.attempt{attempt}.*")
+    return found
+
+
 def items_of(run_dir: Path) -> list[Item]:
     """Return everything that the agent made, from its outbox."""
     reader = Reader(run_dir / "local" / "outbox", Batch)

@@ -129,7 +129,7 @@ def test_network_recording(tmp_path: Path, on_network: Path) -> None:
     """A run whose directory is on a network records to the local disk."""
     run = otel_rl.init(agent="off", exporters=[], dir=tmp_path, quiet=True)
     run.log({"loss": 0.5}, step=0)
-    records = [r for path in on_network.rglob("rank0.attempt0") for r in Reader(path, AnyRecord).read()]
+    records = [r for path in on_network.rglob("rank0.attempt0.*") for r in Reader(path, AnyRecord).read()]
 
     assert [record.values for record in records if isinstance(record, Logged)] == [{"loss": 0.5}]
 

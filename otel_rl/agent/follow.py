@@ -30,7 +30,7 @@ _PROBES = 256
 _LOOKS_AT_THE_DEAD = 4
 """Journals of processes that are held for dead, which one look reads again."""
 _DOUBT_NS = 60_000_000_000
-"""A process that was held for dead by mistake is so again only when it was silent for so long."""
+"""A process whose journal was removed is held for dead after so long; one that had been by mistake, likewise."""
 _SETTLED_NS = 2_000_000_000
 """A directory may change twice within one tick of the clock that its time of change is taken from."""
 
@@ -84,7 +84,12 @@ class _Journal:
         return records
 
     def is_dead(self, now: int) -> bool:
-        """Tell whether its process died."""
+        """Tell whether its process died.
+
+        A process that lives makes its directory again if somebody removed it, at its next call.
+        """
+        if self.alive_at and not self.path.is_dir():
+            return now >= self.alive_at + _DOUBT_NS
         try:
             lives = is_held(self.path) or now < self.trusted_until
         except OSError:  # too many open files, say
@@ -104,6 +109,9 @@ class Follower:
     Args:
         journals: The directory that holds them.
         positions: Where to go on, by journal; the others are read from their beginning.
+
+    Attributes:
+        missing: Journals that an earlier agent had not read to their end, and that are not there any more.
     """
 
     def __init__(self, journals: Path, positions: Mapping[str, Position]) -> None:
@@ -112,6 +120,7 @@ class Follower:
         self._living: dict[str, _Journal] = {}
         self._dead: OrderedDict[str, _Journal] = OrderedDict()
         self._over: set[str] = set()
+        self.missing: set[str] = set()
         self._quiet: set[str] = set()
         self._readers: OrderedDict[Path, Reader[Record]] = OrderedDict()
         self._queue: deque[str] = deque()
@@ -162,11 +171,14 @@ class Follower:
             names = sorted(entry.name for entry in os.scandir(self._path) if entry.is_dir())
         except FileNotFoundError:
             return False
-        self._changed = changed
+        if not self._changed:
+            self.missing = {name for name in self._positions.keys() - self._over - set(names) if not is_remote(name)}
+        names += sorted(self.missing)
         fresh = [name for name in names if name[0] != "." and name not in self._living and name not in self._over]
         for name in fresh:
             self._living[name] = _Journal(self._path / name, self._positions.get(name, START))
             self._queue.append(name)
+        self._changed = changed
         return bool(fresh)
 
     def read(self, limit: int, now: int) -> list[Found]:
@@ -251,12 +263,12 @@ class Follower:
                 journal.is_over = True
                 self._readers.pop(journal.path, None)
                 journal.reader.close()
-                if journal.path.is_dir():
-                    self._dead[name] = journal
+                self._dead[name] = journal
                 continue
             logger.warning("%s: its process was held for dead, and goes on", name)
             journal.trusted_until = now + _DOUBT_NS
             self._over.discard(name)
+            self.missing.discard(name)
             self._living[name] = journal
             self._queue.append(name)
             first = [] if isinstance(records[0], Revived) else [Revived(now)]

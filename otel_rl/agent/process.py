@@ -276,9 +276,8 @@ class Agent:
             of_journals
             | {
                 "refused_by_exporter": sum(one.refused for one in self._delivering.values()),
-                "journals_missing": int(
-                    self._once and not self._follower.positions and not self._reducer.state.journals
-                ),
+                "journals_missing": len(self._follower.missing)
+                or int(self._once and not self._follower.positions and not self._reducer.state.journals),
                 "outbox_retention": self._rebuilder.retained,
                 "outbox_damaged": self._rebuilder.damaged + self._outbox.unreadable + self._cut_off,
                 "quarantined": self._quarantine.count,

@@ -31,10 +31,11 @@ def stand_in(run_id: str, journal: str, first: Record) -> Started:
 
     Args:
         run_id: Identity of the run.
-        journal: Name of the journal, such as `rank3.attempt1`.
+        journal: Name of the journal, such as `rank3.attempt1.5f0c7a91d2e4b863`.
         first: The first of its records that is there.
     """
-    who, _, attempt = journal.partition(_REMOTE)[0].rpartition(".attempt")
+    who, _, rest = journal.partition(_REMOTE)[0].rpartition(".attempt")
+    attempt = rest.partition(".")[0]
     role = who.rstrip("0123456789")
     return Started(
         run_id=run_id,

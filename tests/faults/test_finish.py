@@ -10,7 +10,7 @@ import pytest
 
 from otel_rl.journal import Reader
 from otel_rl.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
-from tests.processes import start_python
+from tests.processes import journal_of, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ _BEGIN = f"import otel_rl, sys, signal, os\nrun = {_INIT.format('.')}\n"
 def ended(place: Path, script: str) -> tuple[str, tuple[str, str] | None, int]:
     """Run a script; return how it says that it ended."""
     start_python(_BEGIN + script, place).communicate(timeout=200)
-    records = Reader(place / "p" / "i" / "local" / "journals" / "rank0.attempt0", AnyRecord).read()
+    records = Reader(journal_of(place / "p" / "i"), AnyRecord).read()
     (end,) = (record for record in records if isinstance(record, Finished))
     return end.outcome, end.error, end.exit_code
 
@@ -81,7 +81,7 @@ def test_a_failed_child_of_multiprocessing(tmp_path: Path) -> None:
         "    p = multiprocessing.get_context('spawn').Process(target=child.work); p.start(); p.join()\n"
     )
     start_python(script, tmp_path).communicate(timeout=200)
-    records = Reader(tmp_path / "p" / "i" / "local" / "journals" / "rank0.attempt0", AnyRecord).read()
+    records = Reader(journal_of(tmp_path / "p" / "i"), AnyRecord).read()
     (end,) = (record for record in records if isinstance(record, Finished))
 
     assert (end.outcome, end.error, end.exit_code) == BROKEN
@@ -106,7 +106,7 @@ def test_an_exception_of_before_the_run(tmp_path: Path) -> None:
     """A run that begins where another exception is being dealt with has not failed by that."""
     script = f"run.finish(0)\ntry: 1 / 0\nexcept ZeroDivisionError: {_INIT.format('again')}.finish(0)\n"
     start_python(_BEGIN + script, tmp_path).communicate(timeout=200)
-    records = Reader(tmp_path / "again" / "p" / "i" / "local" / "journals" / "rank0.attempt0", AnyRecord).read()
+    records = Reader(journal_of(tmp_path / "again" / "p" / "i"), AnyRecord).read()
 
     assert isinstance(records[-1], Finished)
     assert records[-1].outcome == "finished"

@@ -16,6 +16,7 @@ from otel_rl.records import AnyRecord, Consumed, Happened, Logged, Record
 from otel_rl.run import Run
 from otel_rl.spans import JournaledSpan, StepSpan
 from otel_rl.trajectories import Rollout, Trajectory
+from tests.processes import journal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -187,7 +188,7 @@ def test_nothing_raises(recording: Run, number: int) -> None:
     with recording.step(10**12), recording.phase("after"):
         recording.log({"after": 1.0})
     recording.finish(0)
-    reader = Reader(recording.dir / "local" / "journals" / "rank0.attempt0", AnyRecord)
+    reader = Reader(journal_of(recording.dir), AnyRecord)
     records: list[Record] = []
     while more := reader.read(final=True):
         records += more

@@ -20,7 +20,7 @@ from otel_rl.agent import __main__ as supervisor
 from otel_rl.directory import RunDirectory
 from otel_rl.locks import Lock, is_held
 from tests.collector import wait_for
-from tests.processes import rows_of, start, start_python
+from tests.processes import journal_of, rows_of, start, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     trainer.wait()
     wait_for((tmp_path / "done").exists, "the child does not run")
 
-    assert not is_held(tmp_path / "runs" / "p" / "r" / "local" / "journals" / "rank0.attempt0")
+    assert not is_held(journal_of(tmp_path / "runs" / "p" / "r"))
 
 
 def test_an_agent_that_dies_again_and_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import otel_rl
 from otel_rl.integrations.roll import create_tracker, reduce_metrics, state_offload_manger
 from otel_rl.records import Configured, Logged, SpanStarted, Tabled
-from tests.processes import rows_of, run_python
+from tests.processes import journal_of, rows_of, run_python
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def test_hyper_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     from otel_rl.journal import Reader
     from otel_rl.records import AnyRecord
 
-    records = Reader(run.dir / "local" / "journals" / "rank0.attempt0", AnyRecord).read()
+    records = Reader(journal_of(run.dir), AnyRecord).read()
     tracker.finish()
 
     assert [r.values for r in records if isinstance(r, Configured)] == [{"actor.lr": 1e-6}]

@@ -12,7 +12,7 @@ from otel_rl.records import (
     Started,
 )
 from otel_rl.settings import SettingsError
-from tests.processes import run_python, start_python
+from tests.processes import journal_of, run_python, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,9 @@ except otel_rl.SettingsError as error:
 
     assert "rank0.attempt0" in text
     assert "being recorded by another process; give each process its own rank=" in text
-    assert [path.name for path in (tmp_path / "test" / "run-7" / "local" / "journals").iterdir()] == ["rank0.attempt0"]
+    assert [*(tmp_path / "test" / "run-7" / "local" / "journals").iterdir()] == [
+        journal_of(tmp_path / "test" / "run-7")
+    ]
 
 
 def test_ranks_and_roles(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ print(run.dir)
         run_python(script, tmp_path, OTEL_RL_RANK="1", OTEL_RL_WORLD_SIZE="2"),
         run_python(script, tmp_path, OTEL_RL_ROLE="reward"),
     ]
-    journals = {path.name for path in (run.dir / "local" / "journals").iterdir()}
+    journals = {path.name.rpartition(".")[0] for path in (run.dir / "local" / "journals").iterdir()}
 
     assert [f"{run.dir}\n"] * 2 == others
     assert journals == {"rank0.attempt0", "rank1.attempt0", "reward.attempt0"}

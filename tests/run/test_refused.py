@@ -19,7 +19,7 @@ from otel_rl.records import (
     StepEnded,
     StepStarted,
 )
-from tests.processes import run_python
+from tests.processes import journal_of, run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,7 +234,7 @@ def test_phase_whose_name_is_no_text(recording: Run) -> None:
 
     with recording.phase(7):  # type: ignore[arg-type]
         pass
-    reader = Reader(recording.dir / "local" / "journals" / "rank0.attempt0", AnyRecord)
+    reader = Reader(journal_of(recording.dir), AnyRecord)
 
     assert list(started(reader.read())) == ["7"]
     assert reader.undecodable == 0
@@ -279,7 +279,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
 steps(2000, 2010)
 run.log({}, step=-1)
 run.finish()
-reader = Reader(run.dir / "local" / "journals" / "rank0.attempt0", AnyRecord)
+reader = Reader(next((run.dir / "local" / "journals").glob("rank0.attempt0.*")), AnyRecord)
 records = []
 while more := reader.read():
     records += more
