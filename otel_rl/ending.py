@@ -40,10 +40,14 @@ def _by_exit(error: SystemExit) -> Ending:
         return Ending()
     if not isinstance(code, int):  # a text, which Python prints
         return Ending("failed", (type_of(error), text_of(code)), 1)
-    number = code & 0xFF
-    if number - _BY_SIGNAL in signal.valid_signals():  # as a handler of SIGTERM says `sys.exit(143)`
-        return _by_signal(signal.Signals(number - _BY_SIGNAL))
-    return Ending("failed", (type_of(error), f"exit code {number}"), number) if number else Ending()
+    return ending_by_status(code & 0xFF)
+
+
+def ending_by_status(status: int) -> Ending:
+    """Return how a process ended that left this exit status: 0 to 255."""
+    if status - _BY_SIGNAL in signal.valid_signals():  # as a handler of SIGTERM says `sys.exit(143)`
+        return _by_signal(signal.Signals(status - _BY_SIGNAL))
+    return Ending("failed", (SystemExit.__name__, f"exit code {status}"), status) if status else Ending()
 
 
 def _by_signal(number: signal.Signals) -> Ending:

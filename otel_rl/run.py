@@ -80,10 +80,11 @@ class Run(JournalRecorder):
         self._spans = spans
         self._ending = threading.RLock()  # a signal handler that interrupts `finish` may call it
         self._finished: Finished | None = None
-        self._is_told = False
+        self._is_told = self._is_left = False
         self._delivered: bool | None = None
         self._interpreter = Interpreter()
         self._exiting: tuple[Ending, object] | None = None
+        self._is_exiting = False
         self.tracer_provider: trace.TracerProvider = RunTracerProvider(self) if spans else trace.NoOpTracerProvider()
         if provider_is_global:
             trace.set_tracer_provider(self.tracer_provider)
@@ -318,7 +319,12 @@ class Run(JournalRecorder):
         self._finish(_PATIENCE_S, error)
 
     def _finish_at_exit(self) -> None:
-        """End the run with its process."""
+        """End the run with its process; its exit status, which is not known yet, has the last word."""
+        self._is_exiting = True
+        self._finish_child()
+
+    def _finish_child(self) -> None:
+        """End the run with its process, which ends without `atexit`, by the exception that ends it."""
         error = self._interpreter.handled() or self._interpreter.uncaught()
         exiting = self._exiting
         if error is None and exiting is not None and exiting[1] == self._place():  # nothing was recorded since
@@ -360,14 +366,16 @@ class Run(JournalRecorder):
             self._finished = Finished(self.clock.now(), *ending)
         self._journal = CLOSED
         if not self._is_told:
+            self._is_left = self._is_exiting and self._session.leave(self._finished)
             try:
-                self._session.journal.append(self._finished)
+                if not self._is_left:
+                    self._session.journal.append(self._finished)
             except Exception as failure:
                 self.refuse_error("record", failure)
             self._is_told = True
         if _current is self:
             _current = None
-        self._session.close()
+        self._session.close(at_exit=self._is_left)
         self.memory.close()
 
     def _end_spans(self, error: BaseException | None) -> None:

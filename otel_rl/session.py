@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl import directory as directories
-from otel_rl import export, head, launch, otel_environment, plugins, semconv
+from otel_rl import exit_status, export, head, launch, otel_environment, plugins, semconv
 from otel_rl.claim import claim_journal, claim_role, label
 from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.interrupts import let_pass
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Exporter
     from otel_rl.otel_environment import Plugin
+    from otel_rl.records import Finished
     from otel_rl.relay import Relay
     from otel_rl.settings import Settings
 
@@ -135,10 +136,17 @@ class Session:
             self._restart_pause = min(2 * self._restart_pause, _LONGEST_PAUSE_S)
             _warnings.warn(f"the agent has died and is started again; see {self.directory.agent_log}")
 
-    def close(self) -> None:
+    def leave(self, end: Finished) -> bool:
+        """Leave the end of this process beside the journal, for the agent to read when the process is gone.
+
+        Return whether that could be done.
+        """
+        return exit_status.leave(self._claim.path, end)
+
+    def close(self, *, at_exit: bool = False) -> None:
         """Close the journal; the agent then knows that this process has ended as it should.
 
-        A second call is harmless.
+        With `at_exit`, it knows that only when the process is gone. A second call is harmless.
         """
         self.check_at = math.inf
         if self._end == START:
@@ -147,7 +155,8 @@ class Session:
                 self.journal.check()
             self._end = self.journal.position
         self.journal.close()
-        self._claim.release()
+        if not at_exit:
+            self._claim.release()
 
     def wait_until_delivered(self, timeout: float) -> bool:
         """Wait until every destination has everything, with a new agent if the old one is gone; false if some is lost.

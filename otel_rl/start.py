@@ -92,7 +92,7 @@ def init(
     if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
         from multiprocessing import util
 
-        util.Finalize(None, run._finish_at_exit, exitpriority=100)
+        util.Finalize(None, run._finish_child, exitpriority=100)
     if config is not None:
         run.params(config)
     if chosen.rank == 0 and not chosen.quiet:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from otel_rl import exit_status
 from otel_rl.agent.state import is_remote
 from otel_rl.export import Recorded
 from otel_rl.journal import START, Position, Reader
@@ -236,11 +237,13 @@ class Follower:
                 return []
             if records := self._read(journal, RECORDS_AT_ONCE, final=True):
                 return records
+        end = None if journal.is_over else exit_status.read(journal.path)
+        journal.finished |= end is not None
         self._bury(journal)
         if journal.is_over:
             return []
         journal.is_over = True
-        return [Lost(journal.alive_at)]
+        return [end or Lost(journal.alive_at)]
 
     def _bury(self, journal: _Journal) -> None:
         name = journal.path.name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl import semconv
+from otel_rl import exit_status, semconv
 from otel_rl.agent.follow import Found, forwarded
 from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.state import Checkpoint, State
@@ -181,12 +181,15 @@ class Rebuilder:
                     over[name] = isinstance(found[0], Finished | Lost)
                     turn.append(Found(name, found[0]))
             yield turn
-        lost = [
-            Found(name, Lost(journal.last_time))
+        ended = {
+            name: journal
             for name, journal in last.state.journals.items()
-            if journal.lost and not over.get(name) and not _was_over(first.state, name)
-        ]
-        yield lost
+            if journal.over and not over.get(name) and not _was_over(first.state, name)
+        }
+        for name, journal in ended.items():
+            end = exit_status.read(self._directory.journals / name)
+            if end is not None or journal.lost:
+                yield [Found(name, end or Lost(journal.last_time))]
 
 
 def _was_over(state: State, name: str) -> bool:

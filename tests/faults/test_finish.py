@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_rl.agent.follow import Follower
 from otel_rl.journal import Reader
 from otel_rl.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
 from tests.processes import journal_of, start_python
@@ -25,16 +27,27 @@ _BEGIN = f"import otel_rl, sys, signal, os\nrun = {_INIT.format('.')}\n"
 
 
 def ended(place: Path, script: str) -> tuple[str, tuple[str, str] | None, int]:
-    """Run a script; return how it says that it ended."""
+    """Run a script; return how an agent sees that it ended."""
     start_python(_BEGIN + script, place).communicate(timeout=200)
-    records = Reader(journal_of(place / "p" / "i"), AnyRecord).read()
+    return end_of(place)
+
+
+def end_of(place: Path) -> tuple[str, tuple[str, str] | None, int]:
+    """Return how an agent sees that the process ended that recorded here."""
+    follower = Follower(place / "p" / "i" / "local" / "journals", {})
+    follower.look()
+    records: list[Record] = []
+    while more := follower.read(1000, time.time_ns()):
+        records += [found.record for found in more]
     (end,) = (record for record in records if isinstance(record, Finished))
+    assert not follower.given_up
     return end.outcome, end.error, end.exit_code
 
 
 FINE = ("finished", None, 0)
 INTERRUPTED = ("crashed", ("SIGINT", "Interrupt"), 130)
 TERMINATED = ("crashed", ("SIGTERM", "Terminated"), 143)
+EXITED = ("failed", ("SystemExit", "exit code 3"), 3)
 BROKEN = ("failed", ("ValueError", "it broke"), 1)
 
 
@@ -55,11 +68,24 @@ BROKEN = ("failed", ("ValueError", "it broke"), 1)
         ("os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(9)", INTERRUPTED),
         ("with run, run.step(0): raise KeyboardInterrupt", INTERRUPTED),
         ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\nwith run: os.kill(os.getpid(), 15)", TERMINATED),
-        ("with run: sys.exit(3)", ("failed", ("SystemExit", "exit code 3"), 3)),
+        ("with run: sys.exit(3)", EXITED),
         ("with run: sys.exit('no data')", ("failed", ("SystemExit", "no data"), 1)),
         ("with run: sys.exit(0)", FINE),
-        ("with run.step(0): sys.exit(3)", ("failed", ("SystemExit", "exit code 3"), 3)),
+        ("with run.step(0): sys.exit(3)", EXITED),
         ("try:\n  with run.step(0): sys.exit(3)\nexcept SystemExit: run.event('goes on')", FINE),
+        ("try:\n  with run.step(0): sys.exit(3)\nexcept SystemExit: pass", FINE),
+        ("sys.exit(3)", EXITED),
+        ("raise SystemExit(3)", EXITED),
+        ("def main(): return 3\nwith run.step(0): pass\nexit(main())", EXITED),
+        ("sys.exit('no data')", ("failed", ("SystemExit", "exit code 1"), 1)),
+        ("sys.exit(143)", TERMINATED),
+        ("sys.exit(0)", FINE),
+        ("sys.exit()", FINE),
+        ("try: sys.exit(3)\nexcept SystemExit: pass", FINE),
+        ("run.finish(0)\nsys.exit(3)", FINE),
+        ("import atexit; atexit._clear(); atexit.register(os._exit, 4); atexit.register(run._finish_at_exit)", FINE),
+        ("if os.fork() == 0: sys.exit(3)\nos.wait()", FINE),
+        ("import threading; t = threading.Thread(target=lambda: sys.exit(3)); t.start(); t.join()", FINE),
     ],
 )
 def test_how_it_ended(tmp_path: Path, script: str, expected: object) -> None:
@@ -81,10 +107,8 @@ def test_a_failed_child_of_multiprocessing(tmp_path: Path) -> None:
         "    p = multiprocessing.get_context('spawn').Process(target=child.work); p.start(); p.join()\n"
     )
     start_python(script, tmp_path).communicate(timeout=200)
-    records = Reader(journal_of(tmp_path / "p" / "i"), AnyRecord).read()
-    (end,) = (record for record in records if isinstance(record, Finished))
 
-    assert (end.outcome, end.error, end.exit_code) == BROKEN
+    assert end_of(tmp_path) == BROKEN
 
 
 def test_what_was_open_has_the_error(recording: Run, records_of: RecordsOf) -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from otel_rl import exit_status
 from otel_rl.ids import step_ids
 from otel_rl.records import (
     Record,
     SpanStarted,
 )
-from tests.processes import run_python
+from tests.processes import journal_of, run_python
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -228,10 +229,9 @@ if __name__ == "__main__":
 
 
 def test_exit_without_finish(tmp_path: Path, records_of: RecordsOf) -> None:
-    """A script that ends without `finish` has finished all the same."""
+    """A script that ends without `finish` has finished all the same; that it has is beside its journal."""
     script = """
 import otel_rl
-from otel_rl.journal import Reader
 run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", id="run-7", dir=".")
 run.log({"loss": 1.0}, step=0)
 """
@@ -239,4 +239,7 @@ run.log({"loss": 1.0}, step=0)
     again = begin(tmp_path, id="run-7")
     again.attempt = 0
 
-    assert kinds(records_of(again)) == ["Started", "Logged", "Finished"]
+    assert kinds(records_of(again)) == ["Started", "Logged"]
+    end = exit_status.read(journal_of(tmp_path / "test" / "run-7"))
+    assert end is not None
+    assert (end.outcome, end.exit_code) == ("finished", 0)
