@@ -2,13 +2,15 @@
 
 Each batch says how many items were before it, so that a reader notices what is missing, however it went: a flipped
 bit, a file that was cut or removed. It then asks the agent, by a file in `repairs/`, to make the batch again from the
-journals; the answer is a file beside it. So it works for a reader in another process too.
+journals; the answer is a file beside it. So it works for a reader in another process too. The reader remembers the last
+checkpoint that it read and asks with that: what it has read is not made again, though all before it may be gone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -32,6 +34,18 @@ _PAUSE_S = 0.05
 """Seconds between two looks for an answer; a reader has a thread of its own."""
 
 
+class Wanted(msgspec.Struct, array_like=True):
+    """What a reader wants to be made again.
+
+    Attributes:
+        count: How many items the outbox has up to there; -1 if the reader does not know.
+        checkpoint: Of the batch that ends there; empty if the reader has not read it.
+    """
+
+    count: int = -1
+    checkpoint: bytes = b""
+
+
 class Made(msgspec.Struct, array_like=True):
     """What a reader gets from a place on where batches are missing.
 
@@ -40,12 +54,14 @@ class Made(msgspec.Struct, array_like=True):
         end: Behind that batch.
         count: How many items the outbox has up to there.
         lost: How many could not be made again.
+        checkpoint: Of that batch; empty if there is none behind what is missing.
     """
 
     items: list[Item]
     end: Position
     count: int
     lost: int = 0
+    checkpoint: bytes = b""
 
 
 class Head(msgspec.Struct, array_like=True):
@@ -83,17 +99,21 @@ def located(path: Path, kind: type[T], position: Position = START) -> Iterator[L
 
 def count_before(path: Path, position: Position) -> int:
     """Return how many items were written before a place; -1 if nothing there tells."""
+    return _known_before(path, position).count
+
+
+def _known_before(path: Path, position: Position) -> Wanted:
     if position == START:
-        return 0
+        return Wanted(0)
     for first in (position.segment, position.segment - 1, 0):
-        known = -1
+        last: Located[Head] | None = None
         for found in located(path, Head, Position(first, 0)):
             if found.end > position:
                 break
-            known = found.batch.behind
-        if known >= 0:
-            return known
-    return -1
+            last = found
+        if last is not None and last.batch.behind >= 0:
+            return Wanted(last.batch.behind, bytes(last.batch.checkpoint) if last.end == position else b"")
+    return Wanted()
 
 
 class OutboxReader:
@@ -115,7 +135,7 @@ class OutboxReader:
         self._begin = place
         self._rebuilds = rebuilds
         self._reader = Reader(path, Batch, place.position)
-        self._count = count_before(path, place.position)
+        self._known = _known_before(path, place.position)
         self._asked_at = 0.0
         self._gap: Position | None = None
 
@@ -134,7 +154,7 @@ class OutboxReader:
         if self._gap is None:
             found = self._reader.read(1)
             if found and self._is_next(found[0]):
-                self._count = found[0].before + len(found[0].items) if found[0].before >= 0 else -1
+                self._known = _behind(found[0])
                 return self._placed(found[0].items, start)
             if not found and self._reader.position >= end:
                 return None
@@ -149,16 +169,17 @@ class OutboxReader:
         noticed = reader.skipped_bytes or reader.lost_segments or reader.undecodable
         if batch.before < 0:  # of an older version
             return not noticed
-        if self._count < 0:
+        count = self._known.count
+        if count < 0:
             return not noticed
-        return batch.before <= max(self._count, released_items(self._path) if batch.before > self._count else 0)
+        return batch.before <= max(count, released_items(self._path) if batch.before > count else 0)
 
     def _skip(self, found: list[Batch], start: Position, end: Position) -> list[tuple[Item, Place]] | None:
         if not found:
             return None
-        before = found[0].before
-        self.lost += before - self._count if 0 <= self._count < before else 1
-        self._count = before + len(found[0].items) if before >= 0 else -1
+        before, count = found[0].before, self._known.count
+        self.lost += before - count if 0 <= count < before else 1
+        self._known = _behind(found[0])
         self._go_to(self._reader.position)
         return self._placed(found[0].items, start)
 
@@ -167,11 +188,10 @@ class OutboxReader:
         if made is None:
             if time.monotonic() - self._asked_at > _ASK_AGAIN_S:
                 self._asked_at = time.monotonic()
-                (self._path / _REPAIRS).mkdir(exist_ok=True)
-                _repair(self._path, start, _WANTED).touch()
+                _want(self._path, start, self._known)
             time.sleep(_PAUSE_S)
             return None
-        self._count, self._gap, self._asked_at = made.count, None, 0.0
+        self._known, self._gap, self._asked_at = Wanted(made.count, made.checkpoint), None, 0.0
         self._go_to(made.end)
         return self._placed(made.items, start, skip=False)
 
@@ -186,18 +206,22 @@ class OutboxReader:
         return list(zip(items, behind, strict=False))[skipped:]
 
 
-def wanted(path: Path) -> list[Position]:
-    """Return the places that readers of an outbox want to be made again, in order."""
+def _behind(batch: Batch) -> Wanted:
+    return Wanted(batch.before + len(batch.items) if batch.before >= 0 else -1, bytes(batch.checkpoint))
+
+
+def wanted(path: Path) -> list[tuple[Position, Wanted]]:
+    """Return what readers of an outbox want to be made again, and from where on, in order."""
     try:
         names = [file.name for file in (path / _REPAIRS).iterdir() if file.name.endswith(_WANTED)]
     except FileNotFoundError:
         return []
-    found: list[Position] = []
+    found: dict[Position, Wanted] = {}
     for name in names:
         segment, _, offset = name.removesuffix(_WANTED).partition("-")
         if segment.isdecimal() and offset.isdecimal():
-            found.append(Position(int(segment), int(offset)))
-    return sorted(found)
+            found[Position(int(segment), int(offset))] = _read(path / _REPAIRS / name, Wanted) or Wanted()
+    return sorted(found.items(), key=itemgetter(0))
 
 
 def write_made(path: Path, start: Position, made: Made) -> None:
@@ -206,17 +230,30 @@ def write_made(path: Path, start: Position, made: Made) -> None:
     Raises:
         OSError: It cannot be written now.
     """
-    raw = msgspec.msgpack.encode(made)
-    write_atomically(_repair(path, start, _MADE), crc32(raw).to_bytes(_CHECKSUM_BYTES, "big") + raw)
+    _write(_repair(path, start, _MADE), made)
     _repair(path, start, _WANTED).unlink(missing_ok=True)
 
 
 def read_made(path: Path, start: Position) -> Made | None:
     """Return the answer for a place; `None` if there is none, or if it is damaged itself."""
+    return _read(_repair(path, start, _MADE), Made)
+
+
+def _want(path: Path, start: Position, what: Wanted) -> None:
+    (path / _REPAIRS).mkdir(exist_ok=True)
+    _write(_repair(path, start, _WANTED), what)
+
+
+def _write(path: Path, what: Wanted | Made) -> None:
+    raw = msgspec.msgpack.encode(what)
+    write_atomically(path, crc32(raw).to_bytes(_CHECKSUM_BYTES, "big") + raw)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
     try:
-        raw = _repair(path, start, _MADE).read_bytes()
+        raw = path.read_bytes()
         if crc32(raw[_CHECKSUM_BYTES:]) == int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
-            return msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=Made)
+            return msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=kind)
     except (OSError, msgspec.MsgspecError):
         pass
     return None

@@ -139,6 +139,11 @@ class Follower:
         return {name: journal.reader.position for name, journal in self._dead.items()}
 
     @property
+    def found_nothing(self) -> bool:
+        """Whether it looked, and neither it nor an earlier agent ever found a journal."""
+        return bool(self._looked) and not self._positions and not self._living
+
+    @property
     def alive(self) -> bool:
         """Whether a process that records lives, as far as the last look tells."""
         return bool(self._living)

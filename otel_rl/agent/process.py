@@ -277,7 +277,7 @@ class Agent:
             | {
                 "refused_by_exporter": sum(one.refused for one in self._delivering.values()),
                 "journals_missing": len(self._follower.missing)
-                or int(self._once and not self._follower.positions and not self._reducer.state.journals),
+                or int(self._once and self._follower.found_nothing and not self._reducer.state.journals),
                 "outbox_retention": self._rebuilder.retained,
                 "outbox_damaged": self._rebuilder.damaged + self._outbox.unreadable + self._cut_off,
                 "quarantined": self._quarantine.count,

@@ -17,7 +17,7 @@ from otel_rl.export import Event, Identity, Item, Row, Span, Table, identity
 from otel_rl.ids import step_ids
 from otel_rl.journal import START, Position, Reader
 from otel_rl.outbox import Batch, released_items
-from otel_rl.outbox_reader import Made, located, wanted, write_made
+from otel_rl.outbox_reader import Made, Wanted, located, wanted, write_made
 from otel_rl.quarantine import Quarantine
 from otel_rl.record_events import Lost, Revived
 from otel_rl.records import AnyRecord, Finished, Record
@@ -80,8 +80,8 @@ class Rebuilder:
         if now - self._looked_at < _LOOK_EVERY_S:
             return
         self._looked_at = now
-        for place in wanted(self._outbox.path):
-            made = self._make_again(place)
+        for place, asked in wanted(self._outbox.path):
+            made = self._make_again(place, asked)
             with contextlib.suppress(OSError):  # asked again
                 write_made(self._outbox.path, place, made)
                 self.answered += 1
@@ -90,8 +90,8 @@ class Rebuilder:
                 else:
                     self.damaged += made.lost
 
-    def _make_again(self, place: Position) -> Made:
-        gap = self._gap(place)
+    def _make_again(self, place: Position, asked: Wanted) -> Made:
+        gap = self._gap(place, asked)
         following = [] if gap.following is None else gap.following.items
         first = self._outbox.count if gap.following is None else gap.following.before
         first = gap.count + 1 if first < 0 else first  # of a version that did not count
@@ -112,12 +112,13 @@ class Rebuilder:
             len(again),
             lost,
         )
-        return Made([*again, *following], gap.end, behind, lost)
+        checkpoint = self._outbox.checkpoint if gap.following is None else bytes(gap.following.checkpoint)
+        return Made([*again, *following], gap.end, behind, lost, checkpoint)
 
     def _segment_exists(self, place: Position) -> bool:
         return (self._outbox.path / f"{place.segment:08d}.seg").exists()
 
-    def _gap(self, place: Position) -> _Gap:
+    def _gap(self, place: Position, asked: Wanted) -> _Gap:
         gap = _Gap(count=0 if place == START else -1, end=self._outbox.end)
         for found in located(self._outbox.path, Batch):
             if found.end <= place:
@@ -126,6 +127,8 @@ class Rebuilder:
             if gap.following is None:
                 gap.following, gap.end = found.batch, found.end
             gap.survivors.update(map(identity, found.batch.items))
+        if asked.checkpoint and asked.count >= 0:
+            gap.before, gap.count = asked.checkpoint, asked.count
         if gap.count < 0 and gap.following is not None and not released_items(self._outbox.path):
             gap.count = 0  # nothing of the outbox before the gap is there any more
         return gap

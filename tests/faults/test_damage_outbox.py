@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import threading
@@ -188,6 +189,45 @@ def test_each_file_of_the_agent_may_be_damaged(how: str, waiting: Path) -> None:
         arrived = sorted({*gated(run_dir)})
         assert arrived == [*range(STEPS)] or (not complete and lost(run_dir)), file
         assert [row["step"] for row in rows_of(run_dir)] == [*range(STEPS)] or lost(run_dir), file
+
+
+HALF = """
+import pathlib
+class Half:
+    def __init__(self, run): self.run = pathlib.Path(run.directory)
+    def export(self, items):
+        (item,) = items
+        if type(item).__name__ != "Row":
+            return
+        if item.step == 20 and not (self.run / "open").exists():
+            (self.run / "half").touch()
+            raise ConnectionError("closed")
+        with (self.run / "gated.txt").open("a") as file:
+            file.write(f"{item.step}\\n")
+    def shutdown(self): pass
+"""
+
+
+def test_an_outbox_that_is_emptied_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an exporter has taken is not made again for it, though nothing is left of the outbox."""
+    monkeypatch.setattr(process, "_READ_AT_ONCE", 3)
+    (tmp_path / "half.py").write_text(HALF)
+    monkeypatch.syspath_prepend(tmp_path)
+    import half  # type: ignore[import-not-found]
+
+    journal = [started(), *steps(*range(STEPS)), Finished(T0 + 10**9)]
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, ["jsonl", half.Half], idle_timeout=30)
+    running = threading.Thread(target=run_agent, args=(run.dir,), kwargs={"once": True})
+    running.start()
+    wait_for(lambda: (run.dir / "half").exists() and len(losses(run.dir)) == STEPS, "no rows")
+    for segment in (run.dir / "local" / "outbox").glob("*.seg"):
+        os.truncate(segment, 0)
+    (run.dir / "open").touch()
+    running.join(30)
+
+    assert gated(run.dir) == [*range(STEPS)]
+    assert losses(run.dir) == [*range(STEPS)]
+    assert lost(run.dir) == {}
 
 
 def test_a_run_whose_local_files_are_gone_is_not_complete(waiting: Path) -> None:
