@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 
-from benchmarks import machine, tables
+from benchmarks import kills, machine, tables
 
 _BENCHMARKS = {
     "log": "benchmarks.log_cost",
@@ -36,8 +36,9 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(_BENCHMARKS)}; all but kills if none is given"
     )
-    for process, kills in (("trainer", 200), ("agent", 200), ("both", 100)):
-        parser.add_argument(f"--{process}", type=int, default=kills, metavar="N", help=f"`kills`: {kills} by default")
+    for process, count in kills.KILLS.items():
+        parser.add_argument(f"--{process}", type=int, default=count, metavar="N", help=f"`kills`: {count} by default")
+    parser.add_argument("--trackers", default=",".join(kills.TRACKERS), help="`kills`: by default %(default)s")
     arguments = parser.parse_args()
     names = arguments.names or [name for name in _BENCHMARKS if name not in _ON_REQUEST]
     unknown = [name for name in names if name not in _BENCHMARKS]
@@ -50,8 +51,9 @@ def main() -> None:
     for name in names:
         print(f"{name} …", file=sys.stderr)
         before = machine.load()
-        counts = {"trainer": arguments.trainer, "agent": arguments.agent, "both": arguments.both}
-        measured = importlib.import_module(_BENCHMARKS[name]).measure(**(counts if name == "kills" else {}))
+        counts = {process: getattr(arguments, process) for process in kills.KILLS}
+        options = {**counts, "trackers": arguments.trackers.split(",")} if name == "kills" else {}
+        measured = importlib.import_module(_BENCHMARKS[name]).measure(**options)
         result = tables.Result(machine.conditions(before), measured)
         tables.show(result)
         tables.save({name: result}, list(_BENCHMARKS))

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from otel_rl.directory import write_atomically
-from otel_rl.export import Ended, NotNow
+from otel_rl.export import Ended, Gone, NotNow
 from otel_rl.handover import Entry, Handover, describe, error_type
 from otel_rl.journal import START, Position
 from otel_rl.occasional import Occasional
-from otel_rl.outbox import Place
+from otel_rl.outbox import Place, released_items
 from otel_rl.outbox_reader import OutboxReader
 from otel_rl.quarantine import Quarantine
 
@@ -74,7 +74,8 @@ class Destination(threading.Thread):
     The exporter is built, called and shut down here, in one thread. What it does not take is offered
     again, after the pause that it asks for, or one that doubles from 0.25 s to 30 s, more or less a quarter;
     and after five failures in a row that are no `NotNow` to an exporter built anew. The cursor moves when the
-    items are safe at the destination. An item that cannot be exported is put into the quarantine.
+    items are safe at the destination. An item that cannot be exported is put into the quarantine. A destination that is
+    gone is given everything again that the outbox has.
 
     Attributes:
         cursor: Name of the file that says how far it has got.
@@ -105,6 +106,7 @@ class Destination(threading.Thread):
         self.label = name
         self.last_error = ""
         self._failures = self.lost = 0
+        self._gone_pause = _FIRST_PAUSE_S
         self._causes: Counter[str] = Counter()
         self._warnings = Occasional(logger)
         self._begin = self._place = self._read_cursor()
@@ -244,12 +246,15 @@ class Destination(threading.Thread):
         self._quarantine.put("export", self.label, item, error)
 
     def _persist(self, what: str, call: Callable[[], None]) -> bool:
-        """Call until it does not raise; tell whether it came to that before being stopped."""
+        """Call until it does not raise; tell whether it came to that before being stopped, or beginning again."""
         pause = _FIRST_PAUSE_S
         while not self._stopped.is_set():
             taken = self.taken
             try:
                 call()
+            except Gone as error:
+                self._begin_again(error)
+                return False
             except BaseException as error:  # a destination may even call sys.exit()
                 self._failures += 1
                 self._causes[error_type(error)] += 1
@@ -260,6 +265,27 @@ class Destination(threading.Thread):
             else:
                 return True
         return False
+
+    def _begin_again(self, error: Gone) -> None:
+        """Deliver everything again that the outbox has: what the destination held is gone."""
+        self._failures += 1
+        self._causes[error_type(error)] += 1
+        pause, self._gone_pause = self._gone_pause, min(2 * self._gone_pause, _LONGEST_PAUSE_S)
+        if not self._outbox.path.is_dir():  # the whole run directory was removed, and must not come back in part
+            self._note(f"{error}, and so was {self._outbox.path}")
+            self._stopped.wait(pause)
+            return
+        removed = released_items(self._outbox.path)
+        kept = f"without the run's first {removed} item(s), which it has no more" if removed else "from the run's start"
+        self._note(f"{error}; it is made again from the outbox, {kept}")
+        self._handover.forget()
+        self._reader.close()
+        self._begin = self._place = Place()
+        self._reader = OutboxReader(self._outbox.path, self._place, rebuilds=self._outbox.rebuilds)
+        self._reached = self.delivered = START
+        with contextlib.suppress(OSError):  # a full disk: the file says then that more is delivered, until it moves on
+            write_atomically(self._path, msgspec.json.encode(Cursor(outbox=self._outbox.id)))
+        self._stopped.wait(pause)  # something may remove it again and again
 
     def _note(self, text: str) -> None:
         self.last_error = text

@@ -324,14 +324,24 @@ class NotNow(Exception):
         self.error_type = error_type
 
 
+class Gone(Exception):
+    """Raised by an exporter if what its destination held was removed, replaced or cut, such as a file.
+
+    The agent counts and logs it, and builds the exporter anew. The new one is offered all items again that the outbox
+    still has, and takes those that `holds` does not know.
+    """
+
+    error_type = "gone"
+
+
 @runtime_checkable
 class Exporter(Protocol):
     """A destination.
 
     It is built as `factory(run, **options)`, and used, by one thread of its own: it may block and it
     may raise, without delaying another destination. When `export` raises, the same items are
-    offered again, after a pause that grows, after five times to one that is built anew; `Refused` and
-    `NotNow` say more exactly what is to be done. A destination that cannot take a batch as a whole or
+    offered again, after a pause that grows, after five times to one that is built anew; `Refused`,
+    `NotNow` and `Gone` say more exactly what is to be done. A destination that cannot take a batch as a whole or
     not at all, and cannot say how much it took, leaves `batch_size` at 1.
 
     A class may say more about itself:

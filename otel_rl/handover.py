@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import sqlite3
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.export import Ended, NotNow, Refused, Row
+from otel_rl.export import Ended, Gone, NotNow, Refused, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +124,7 @@ class Handover:
                 self._exporter, self._counted = self._built()
             if part := self._next_part(self._exporter):
                 self._export(self._exporter, part)
-        except NotNow:
+        except (NotNow, Gone):
             self._failed_in_a_row = 0
             raise
         except BaseException:
@@ -187,6 +188,16 @@ class Handover:
             entry.settled = entry.settled or (closed and not hasattr(old, "holds"))
             self.waiting.appendleft(entry)
         self.given.clear()
+
+    def forget(self) -> None:
+        """Give up the exporter, whose destination is gone, and everything that it was given or waits for it."""
+        old, self._exporter = self._exporter, None
+        self.waiting.clear()
+        self.given.clear()
+        self.safe = self.ended = None
+        if old is not None:
+            with contextlib.suppress(BaseException):  # it may well say again that the destination is gone
+                old.shutdown()
 
     def _next_part(self, exporter: Exporter) -> list[Item]:
         """Pass over what is settled or at the destination already; return what comes then, in one piece."""
@@ -264,12 +275,12 @@ def is_of_the_item(error: BaseException) -> bool:
 
 def describe(error: BaseException) -> str:
     """Return type and message of an error."""
-    return str(error) if isinstance(error, NotNow) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, NotNow | Gone) else f"{type(error).__name__}: {error}"
 
 
 def error_type(error: BaseException) -> str:
     """Return the error's `error.type`."""
-    if isinstance(error, NotNow):
+    if isinstance(error, NotNow | Gone):
         return error.error_type
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

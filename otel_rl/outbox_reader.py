@@ -195,6 +195,10 @@ class OutboxReader:
         self._go_to(made.end)
         return self._placed(made.items, start, skip=False)
 
+    def close(self) -> None:
+        """Close the outbox."""
+        self._reader.close()
+
     def _go_to(self, position: Position) -> None:
         self._reader.close()
         self._reader = Reader(self._path, Batch, position)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -14,6 +13,7 @@ import msgspec
 from otel_rl.directory import write_atomically
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Row, identity
 from otel_rl.strict_json import spelled
+from otel_rl_exporters.in_place import Appended, append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +35,8 @@ class JsonlExporter:
 
     How an attempt ended is in `run.end.json`, which goes when the next attempt begins.
 
+    A file that is removed, replaced or cut while the run goes on is made again, with what the outbox still has.
+
     Args:
         run: The run that is shown.
         path: The file of rows, relative to the run directory; an existing one is continued.
@@ -48,7 +50,7 @@ class JsonlExporter:
         self._end = Path(run.directory, "run.end.json")
         self._ended = -1  # the attempt that it is of
         places = Path(run.directory, path), Path(run.directory, machine_path)
-        self._rows, self._machine = map(_open, places)
+        self._rows, self._machine = self._files = [_open(place) for place in places]
         self._held = Identities(found for place in places for found in _identities(place))
 
     def holds(self, item: Item) -> bool:
@@ -59,22 +61,22 @@ class JsonlExporter:
         """Append the rows and measurements among `items`: all of them, or none and an error."""
         rows = "".join(_line(item) for item in items if isinstance(item, Row)).encode()
         machine = "".join(_machine_line(item) for item in items if isinstance(item, Machine)).encode()
-        before = [(file, os.fstat(file).st_size) for file in (self._rows, self._machine)]
-        try:
-            for file, lines in ((self._rows, rows), (self._machine, machine)):
-                if lines and os.write(file, lines) < len(lines):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            for file, size in before:
-                os.ftruncate(file, size)  # the same items come again
-            raise
+        append([(self._rows, rows), (self._machine, machine)])
         for item in items:
             self._show_end(item)
 
     def shutdown(self) -> None:
-        """Close the files."""
-        os.close(self._rows)
-        os.close(self._machine)
+        """Close the files.
+
+        Raises:
+            Gone: One of them is not there any more.
+        """
+        try:
+            for file in self._files:
+                file.check()
+        finally:
+            for file in self._files:
+                file.close()
 
     def _show_end(self, item: Item) -> None:
         if isinstance(item, Ended):
@@ -85,11 +87,11 @@ class JsonlExporter:
             self._end.unlink(missing_ok=True)
 
 
-def _open(place: Path) -> int:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    os.ftruncate(file, _end_of_last_line(file))  # a machine that went down may have torn it
-    return file
+def _open(place: Path) -> Appended:
+    opened = Appended(place, os.O_RDWR)
+    os.ftruncate(opened.file, _end_of_last_line(opened.file))  # a machine that went down may have torn it
+    opened.wrote()
+    return opened
 
 
 def _identities(place: Path) -> Iterator[Identity]:

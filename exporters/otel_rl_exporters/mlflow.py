@@ -11,8 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.export import Ended, Machine, Outcome, Params, Refused, Row, Table, values_of
+from otel_rl.export import Ended, Gone, Machine, Outcome, Params, Refused, Row, Table, values_of
 from otel_rl.strict_json import spelled
+from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:
@@ -92,10 +93,12 @@ class MlflowExporter:
         if uri is None:
             uri = f"sqlite:///{Path(run.directory, 'mlflow.db')}"
             artifact_location = artifact_location or Path(run.directory, "mlflow-artifacts").as_uri()
+        uri, self._watched = _database(uri)
         self._client: Any = MlflowClient(tracking_uri=uri)
         experiment = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.project
         label = run_name or os.environ.get("MLFLOW_RUN_NAME") or run.name
         self._run_id: str = self._open(experiment, artifact_location, label, {**(tags or {}), _RUN_ID_TAG: run.id})
+        self._watched.check()
         known = self._client.get_run(self._run_id).data
         self._outcome: Outcome = "finished"
         self._attempt, self._told = 0, bool(known.tags.get(_ERROR_TAG))
@@ -111,7 +114,9 @@ class MlflowExporter:
         Raises:
             Refused: MLflow will never take some of them; it has the others.
             ValueError: MLflow will never take one of several items, and so took none of its request.
+            Gone: The SQLite database was removed or replaced.
         """
+        self._watched.check()
         refused: list[Exception] = []
         for request in [*self._requests(items), *self._states(items)]:
             try:
@@ -126,7 +131,12 @@ class MlflowExporter:
             raise Refused(f"{len(refused)} request(s), the first: {refused[0]}") from refused[0]
 
     def shutdown(self) -> None:
-        """Mark the run as ended, in order or not, if it is still there."""
+        """Mark the run as ended, in order or not, if it is still there.
+
+        Raises:
+            Gone: The SQLite database was removed or replaced.
+        """
+        self._watched.check()
         try:
             self._client.set_terminated(self._run_id, _STATUS[self._outcome])
         except self._error as error:
@@ -200,6 +210,28 @@ class MlflowExporter:
             if name in self._params and self._params[name] != value[:_LONGEST_PARAM]:
                 self._client.set_tag(self._run_id, f"changed.{name}"[:_LONGEST_NAME], value[:_LONGEST_PARAM])
         self._params.update(fresh)
+
+
+_SQLITE = "sqlite:///"
+_databases: dict[str, tuple[str, Watched]] = {}
+
+
+def _database(uri: str) -> tuple[str, Watched]:
+    """Return the URI by which MLflow opens what is there now, and what tells whether a file there is replaced.
+
+    MLflow keeps one connection for each spelling of a URI, also to a file that was removed.
+    """
+    if not uri.startswith(_SQLITE):
+        return uri, Watched(None)
+    place, mark, options = uri.partition("?")
+    spelling, watched = _databases.get(uri) or (place, Watched(Path(place.removeprefix(_SQLITE))))
+    try:
+        watched.check()
+    except Gone:
+        directory, slash, name = spelling.rpartition("/")
+        spelling, watched = f"{directory}{slash}./{name}", Watched(Path(place.removeprefix(_SQLITE)))
+    _databases[uri] = spelling, watched
+    return f"{spelling}{mark}{options}", watched
 
 
 def _is_final(error: Exception) -> bool:

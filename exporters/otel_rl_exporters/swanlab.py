@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from otel_rl.directory import write_atomically
 from otel_rl.export import Ended, Machine, Params, Refused, Row, Table, values_of
 from otel_rl_exporters import swanlab_log
+from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.leveldb_log import Promised
 
 if TYPE_CHECKING:
@@ -105,11 +106,18 @@ class SwanlabExporter:
 
         self._clock = swanlab_log.Clock(self._run)
         self._is_written = resolved != "disabled"
+        # In the cloud, SwanLab's server has what was in it.
+        self._watched = Watched(swanlab_log.file(self._run) if resolved in ("local", "offline") else None)
 
     def durable(self) -> int:
-        """Count what is in SwanLab's log; parameters are in a file of their own."""
+        """Count what is in SwanLab's log; parameters are in a file of their own.
+
+        Raises:
+            Gone: The log of a run without a cloud was removed or replaced.
+        """
         if not self._is_written:
             return self._given
+        self._watched.check()
         safe = self._promised.count(self._flushed.scalars, self._flushed.media)
         swanlab_log.flush(self._run)
         return safe
@@ -144,9 +152,14 @@ class SwanlabExporter:
             self._promised.gave(scalars, media)
 
     def shutdown(self) -> None:
-        """Finish the experiment, as crashed if the last attempt did not end in order."""
+        """Finish the experiment, as crashed if the last attempt did not end in order.
+
+        Raises:
+            Gone: The log of a run without a cloud was removed or replaced.
+        """
         state, error = self._end
         self._run.finish(state=state, error=error)
+        self._watched.check()
 
     def _log(self, item: Row | Machine | Table, points: dict[str, Any]) -> int:
         """Log what no log holds; return how many points that is."""

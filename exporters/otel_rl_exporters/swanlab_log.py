@@ -121,6 +121,11 @@ def callback() -> Any:
     return Flushed()
 
 
+def file(run: Any) -> Path | None:
+    """Return the log of a run; `None` if SwanLab does not tell."""
+    return getattr(getattr(run, "_ctx", None), "run_file", None)
+
+
 def flush(run: Any) -> None:
     """Have the log written to its file: SwanLab leaves the last of it in memory until the run ends."""
     store = getattr(getattr(getattr(run, "_ctx", None), "core", None), "_store", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import math
 import os
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl import semconv
-from otel_rl.export import ATTEMPT, PART, Ended, Event, Identities, Machine, Params, Row, Table, values_of
+from otel_rl.export import ATTEMPT, PART, Ended, Event, Gone, Identities, Machine, Params, Row, Table, values_of
+from otel_rl_exporters.in_place import Appended, append
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -40,6 +40,8 @@ class TensorBoardExporter:
     TensorBoard forgets what an earlier attempt recorded of this step and later ones. What comes late of that is not
     written. Values that were measured of machines have an axis of their own, seconds, so they are a run of their own
     in TensorBoard, called `machine`.
+
+    If the files are removed, replaced or cut while the run goes on, they are written again with what the outbox has.
 
     The parameters are also those of a session of the HParams dashboard. It ends when the exporter is shut down: as
     failed if the last attempt did not finish or a process was lost. Like all of TensorBoard it keeps the first that
@@ -88,7 +90,7 @@ class TensorBoardExporter:
         self._begun: dict[int, int] = {}  # first step by attempt
         self._held = Identities(self._found())
         self._file = self._open(self._directory)
-        self._machine_file: int | None = None
+        self._machine_file: Appended | None = None
 
     def holds(self, item: Item) -> bool:
         """Tell whether the row, the measurement or the table was in a file when this was built."""
@@ -117,7 +119,25 @@ class TensorBoardExporter:
                 self._attempt, self._lost = item.attempt, False
 
     def shutdown(self) -> None:
-        """End the session of the HParams dashboard, and close the files."""
+        """End the session of the HParams dashboard, and close the files.
+
+        Raises:
+            Gone: One of them is not there any more.
+            OSError: The end cannot be written now.
+        """
+        files = [file for file in (self._file, self._machine_file) if file is not None]
+        try:
+            for file in files:
+                file.check()
+            self._end_session()
+        except Gone:
+            for file in files:
+                file.close()
+            raise
+        for file in files:
+            file.close()
+
+    def _end_session(self) -> None:
         if self._session_is_open:
             from tensorboard.plugins.hparams.api_pb2 import Status
 
@@ -125,17 +145,13 @@ class TensorBoardExporter:
             end = self._at(time.time_ns(), [self._session("end", end_time_secs=time.time(), **ended)])
             self._append([(self._file, [end])])
             self._session_is_open = False
-        for file in (self._file, self._machine_file):
-            if file is not None:
-                os.close(file)
 
-    def _open(self, directory: Path) -> int:
+    def _open(self, directory: Path) -> Appended:
         """Return a new file in the directory, behind all others: TensorBoard reads them in the order of their names."""
-        directory.mkdir(parents=True, exist_ok=True)
         times = [float(found[0]) for path in _files(directory) if (found := re.findall(r"\d+\.\d{6}", path.name))]
         began = max([time.time(), *(known + 1e-6 for known in times)])
         name = f"events.out.tfevents.{began:017.6f}.{socket.gethostname()}.{os.getpid()}{_SUFFIX}"
-        file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        file = Appended(directory / name, os.O_WRONLY | os.O_EXCL)
         self._append([(file, [self._event(wall_time=time.time(), file_version="brain.Event:2")])])
         return file
 
@@ -216,27 +232,19 @@ class TensorBoardExporter:
     def _shown_by(self, plugin: str) -> Any:
         return self._metadata(plugin_data=self._metadata.PluginData(plugin_name=plugin))
 
-    def _append(self, written: list[tuple[int, list[Any]]]) -> None:
+    def _append(self, written: list[tuple[Appended, list[Any]]]) -> None:
         # RecordWriter frames; TensorBoard's EventFileWriter around it imports TensorFlow where there is
         # one, and writes in a thread that a full disk ends for good.
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        framed: list[tuple[int, io.BytesIO]] = []
+        framed: list[tuple[Appended, memoryview]] = []
         for file, events in written:
             records = io.BytesIO()
             writer = RecordWriter(records)
             for event in events:
                 writer.write(event.SerializeToString())
-            framed.append((file, records))
-        before = [(file, os.fstat(file).st_size) for file, _ in framed]
-        try:
-            for file, records in framed:
-                if os.write(file, records.getbuffer()) < records.tell():
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            for file, size in before:
-                os.ftruncate(file, size)
-            raise
+            framed.append((file, records.getbuffer()))
+        append(framed)
 
 
 def _files(directory: Path) -> list[Path]:

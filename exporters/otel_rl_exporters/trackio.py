@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_rl.directory import write_atomically
 from otel_rl.export import Ended, Machine, Params, Row, Table, identity, values_of
+from otel_rl_exporters.in_place import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,7 @@ class TrackioExporter:
         self._config: dict[str, object] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._run: Any = None
         self._step: int | None = None
+        self._watched = Watched(None)
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the row or the table, or take note of the parameters, that are in `items`."""
@@ -94,9 +96,14 @@ class TrackioExporter:
                 self._log(item, {"rl/outcome": item.outcome, "rl/exit_code": item.exit_code}, self._step)
 
     def shutdown(self) -> None:
-        """Finish the run: trackio writes what its own thread still holds."""
+        """Finish the run: trackio writes what its own thread still holds.
+
+        Raises:
+            Gone: The local database was removed or replaced.
+        """
         if self._run is not None:
             self._run.finish()
+        self._watched.check()
 
     def _log(
         self, item: Row | Machine | Table | Params | Ended, values: dict[str, Any], step: int | None = None
@@ -115,6 +122,9 @@ class TrackioExporter:
                 with run._queue_lock:
                     run._queued_logs = entries + run._queued_logs
                 return
+            if not self._watched:
+                self._watched = Watched(SQLiteStorage.init_db(entries[0]["project"]))
+            self._watched.check()
             for entry in entries:
                 SQLiteStorage.bulk_log(
                     project=entry["project"],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, values_of
 from otel_rl.strict_json import spelled
 from otel_rl_exporters import wandb_log
+from otel_rl_exporters.in_place import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,6 +128,8 @@ class WandbExporter:
         self._exit_code = self._attempt = 0
         log = Path(self._run.settings.sync_file)
         self._written = wandb_log.Written(log) if log.exists() else None  # without one, W&B is switched off
+        # Online, W&B's server has it; given again, it would be there twice.
+        self._watched = Watched(log if self._written is not None and self._run.offline else None)
         earlier = [path for path in log.parent.parent.glob(f"*run-*/{log.name}") if path != log]
         if not wandb_log.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
             logger.warning("wandb: another process still writes one of %s; its rows may be repeated", earlier)
@@ -135,7 +138,12 @@ class WandbExporter:
             self._log_again([path for path in earlier if not path.parent.name.startswith("offline-")])
 
     def durable(self) -> int:
-        """Count what W&B's service has written into its transaction log."""
+        """Count what W&B's service has written into its transaction log.
+
+        Raises:
+            Gone: The log of an offline run was removed or replaced.
+        """
+        self._watched.check()
         return self._given if self._written is None else self._written.count()
 
     def holds(self, item: Item) -> bool:
@@ -166,6 +174,7 @@ class WandbExporter:
 
         Raises:
             TimeoutError: W&B's service has not written all of the local file yet.
+            Gone: The file of an offline run was removed or replaced.
         """
         self._run.finish(exit_code=self._exit_code)
         deadline = time.monotonic() + _WRITTEN_WITHIN_S
