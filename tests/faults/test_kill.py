@@ -19,22 +19,46 @@ from tests.processes import items_of, rows_of, start_python
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 KILLS = {"trainer": 5, "agent": 5, "both": 3}
 """A sample: `python -m benchmarks kills` kills 200, 200 and 100 times."""
 
 
+def check(kind: str, count: int, place: Path, trackers: Sequence[str]) -> None:
+    """Kill so often: no row is lost, none appears twice, none is torn, in any tracker."""
+    for tracker, verdict in kills.run(kind, count, place, trackers).verdicts.items():
+        assert verdict.expected > 0
+        assert (tracker, verdict.lost, verdict.doubled, verdict.torn) == (tracker, 0, 0, 0)
+
+
+@needs("wandb")
+@needs("tensorboard")
+def test_what_log_returned_from_is_in_trackers_once(tmp_path: Path) -> None:
+    """Trainer and agent are killed twice, at random moments."""
+    check("both", 2, tmp_path, ["jsonl", "tensorboard", "wandb"])
+
+
 @needs("wandb")
 @needs("tensorboard")
 @needs("mlflow")
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KILLS)
 def test_what_log_returned_from_is_in_every_tracker_once(kind: str, tmp_path: Path) -> None:
-    """Kills at random moments: no row is lost, none appears twice, none is torn, in any tracker."""
-    for tracker, verdict in kills.run(kind, KILLS[kind], tmp_path).items():
-        assert verdict.expected > 0
-        assert (tracker, verdict.lost, verdict.doubled, verdict.torn) == (tracker, 0, 0, 0)
+    """A larger sample, with the trackers of the benchmark."""
+    check(kind, KILLS[kind], tmp_path, kills.TRACKERS)
+
+
+@needs("swanlab")
+@needs("trackio")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KILLS)
+def test_what_log_returned_from_is_in_swanlab_and_trackio_once(kind: str, tmp_path: Path) -> None:
+    """The same of the trackers that the benchmark has on request."""
+    check(kind, KILLS[kind], tmp_path, ["swanlab", "trackio"])
 
 
 def test_an_open_phase_becomes_an_error_span(tmp_path: Path) -> None:
