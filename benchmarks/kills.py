@@ -102,7 +102,8 @@ def measure(
 def run(kind: str, kills: int, place: Path, trackers: Sequence[str] = TRACKERS, *, seed: int = _SEED) -> Outcome:
     """Kill `kind` so often in a run in the directory `place`; return the verdict on each tracker."""
     with Session(place, random.Random(seed), trackers) as session:
-        session.warm_up()
+        if "mlflow" in trackers:
+            session.warm_up()
         {"trainer": session.kill_trainers, "agent": session.kill_agents, "both": session.kill_both}[kind](kills)
         session.finish()
     verdicts = {name: verdict(name, session.directory.path, session.attempts) for name in trackers}
