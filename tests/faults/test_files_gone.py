@@ -73,7 +73,7 @@ class Delivery:
     def put(self, *items: Item) -> None:
         """Deliver items."""
         self.outbox.append(items, b"\xc0")
-        wait_for(lambda: self.destination.delivered >= self.outbox.end, "not all is delivered")
+        wait_for(lambda: self.destination.delivered >= self.outbox.end, "not all is delivered", 200)
 
     def end(self) -> None:
         """End the destination in order."""
