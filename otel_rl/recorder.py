@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from otel_rl import exhaustion
+from otel_rl import exhaustion, refused_steps
 from otel_rl.attributes import clean_attributes
 from otel_rl.clock import Clock
 from otel_rl.devices import Devices
@@ -28,6 +28,7 @@ from otel_rl.values import sort, to_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_rl.refused_steps import RefusedSteps
     from otel_rl.spans import JournaledSpan, StepSpan
 
 logger = logging.getLogger("otel_rl")
@@ -57,6 +58,7 @@ class JournalRecorder:
         self.clock = Clock()
         self.devices = Devices(self.write, self.refuse, clock=clock, reset_peaks=reset_peaks, history=history)
         self.open_step: StepSpan | None = None
+        self.refused_steps: RefusedSteps = {}
         self._journal = journal
         self._reports = reports
         self._last_begun = -1
@@ -101,6 +103,8 @@ class JournalRecorder:
         if step.number <= self._last_begun or self._is_inside_step():
             self.refuse("step", f"step {step.number} is entered again, or inside another")
             return False
+        if self.refused_steps:
+            refused_steps.forget_by_hand(self.refused_steps)
         self._last_begun = self._last_step = step.number
         self.open_step = step
         return True
@@ -140,11 +144,19 @@ class JournalRecorder:
 
     @property
     def _step_now(self) -> int | None:
-        """The step that is open, else the last one."""
+        """The step that is open, else the last one; `None` inside of one that was refused."""
+        if self.refused_steps and self._is_inside_refused():
+            return None
         return self._last_step if self.open_step is None else self.open_step.number
+
+    def _is_inside_refused(self) -> bool:
+        return refused_steps.is_inside(self.refused_steps, of_a_step=self.open_step is not None)
 
     def _step_of(self, call: str, step: int | None) -> int | None:
         """Return the step that a call belongs to, and remember it; `None` if there is none."""
+        if step is None and self.refused_steps and self._is_inside_refused():
+            self.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
+            return None
         number = self._last_step if step is None else int.__index__(operator.index(step))
         if number is None or not 0 <= number < STEPS:
             self.refuse("step", f"{call}() at step {text_of(number)}; use `with run.step(n)`, or pass step=n")

@@ -30,7 +30,7 @@ from otel_rl.phase import Phase
 from otel_rl.recorder import STEPS, JournalRecorder
 from otel_rl.records import Configured, Finished, Happened, Logged, Sampled, Tabled
 from otel_rl.sink import CLOSED, SILENCE
-from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, StepSpan, never_raises
+from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, RefusedStep, StepSpan, never_raises
 from otel_rl.texts import shown, text_of, type_of
 from otel_rl.tracing import RunTracerProvider
 from otel_rl.trajectories import TRAINED, Rollout, Trajectory, consumed
@@ -92,8 +92,8 @@ class Run(JournalRecorder):
     def step(self, number: int, /, **attributes: object) -> StepSpan | NoSpan:
         """Return a context manager for one iteration of the RL loop.
 
-        Steps count up; one that is negative, repeated, or inside another is refused: it is counted and
-        logged, and what is logged inside belongs to the step before.
+        Steps count up. One that is negative, repeated, or inside another is refused, and so is what is logged inside
+        without `step=`: both are counted, and logged as warnings.
         """
         if self.clock.monotonic() > self._session.check_at:
             self._session.check()
@@ -101,14 +101,14 @@ class Run(JournalRecorder):
             number = int.__index__(operator.index(number))
         except Exception:
             self.refuse("step", f"step {shown(number)} is no integer")
-            return NO_SPAN
+            return RefusedStep(self)
         if not self._last_begun < number < STEPS:
             self.refuse("step", f"step {shown(number)} after step {self._last_begun}; steps count up from 0")
         elif self._is_inside_step():
             self.refuse("step", f"step {number} inside step {self.open_step.number}")  # type: ignore[union-attr]
         else:
             return StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
-        return NO_SPAN
+        return RefusedStep(self)
 
     def phase(self, name: str, /, **attributes: object) -> Phase | NoSpan:
         """Return a context manager for a named stretch of a step; the attributes go to its span.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
+from otel_rl import refused_steps
 from otel_rl.attributes import clean_attributes
 from otel_rl.records import StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from otel_rl.ids import RandomIds, SpanIds
     from otel_rl.memory import MemoryReader
     from otel_rl.records import Record
+    from otel_rl.refused_steps import RefusedSteps
     from otel_rl.with_blocks import Block
 
     Moments = list[tuple[str, int, dict[str, AttributeValue]]] | None
@@ -75,6 +77,7 @@ class Recorder(Protocol):
     devices: Devices
     clock: Clock
     open_step: StepSpan | None
+    refused_steps: RefusedSteps
 
     def write(self, record: Record) -> None:
         """Append to the journal; never raises."""
@@ -296,6 +299,7 @@ class StepSpan(JournaledSpan):
     def end(self, end_time: int | None = None) -> None:
         """End the step; a second call does nothing."""
         if self._ended:
+            refused_steps.leave(self._recorder.refused_steps, self)
             return
         recorder = self._recorder
         now = max(self._moment(end_time), self._began)
@@ -328,6 +332,8 @@ class StepSpan(JournaledSpan):
                 recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
                 self._outer = here
                 self._token = _attach(_with_span(self, here))
+            elif recorder.open_step is not self:
+                refused_steps.enter(recorder.refused_steps, self, sys._getframe(1))
             return self
         except BaseException as interruption:
             self.abandon(interruption)
@@ -359,6 +365,23 @@ class NoSpan(trace.NonRecordingSpan):
     def part(self, name: str, /, **attributes: object) -> NoSpan:
         """Return this."""
         return self
+
+
+class RefusedStep(NoSpan):
+    """Stands in for a step that is refused; what is logged inside is refused too."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._steps = recorder.refused_steps
+
+    def __enter__(self) -> Self:
+        refused_steps.enter(self._steps, self, sys._getframe(1))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        refused_steps.leave(self._steps, self)
 
 
 NO_SPAN = NoSpan()

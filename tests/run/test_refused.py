@@ -97,12 +97,13 @@ def test_refused(
 
 
 def test_inside_a_refused_step(recording: Run, records_of: RecordsOf) -> None:
-    """What happens inside a refused step belongs to the step before, and the open step stays open."""
+    """What is logged inside a refused step is refused, and the open step stays open."""
     with recording.step(0), recording.step(1), recording.phase("generate"):
         recording.log({"loss": 1.0})
     records = records_of(recording)
 
-    assert logged(records) == [(0, {"loss": 1.0})]
+    assert logged(records) == []
+    assert refusals(records) == {"step": 2}
     assert started(records)["generate"].parent_id == step_ids(recording.id, 0, 0).span_id
     assert [record.step for record in records if isinstance(record, StepEnded)] == [0]
 
