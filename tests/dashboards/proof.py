@@ -119,11 +119,13 @@ def watched(
         try:
             time.sleep(min(CALM, lasting))
             if "orphan" in runs and lasting > CALM:
-                _kill_agent(directory / "runs" / "proof", "orphan")
+                _signal_agent(directory / "runs" / "proof", "orphan", signal.SIGSTOP)  # one that is killed comes back
             time.sleep(max(0.0, began + lasting - time.monotonic()))
             yield prometheus
         finally:
             (directory / "stop").touch()
+            if "orphan" in runs and lasting > CALM:
+                _signal_agent(directory / "runs" / "proof", "orphan", signal.SIGCONT)
             for trainer in trainers:
                 trainer.communicate(timeout=60)
 
@@ -189,7 +191,7 @@ def _start(name: str, directory: Path, engine_url: str) -> Iterator[subprocess.P
         yield start([sys.executable, _TRAINERS, name], directory, **environment, **place)
 
 
-def _kill_agent(runs: Path, name: str) -> None:
+def _signal_agent(runs: Path, name: str, number: signal.Signals) -> None:
     (run,) = runs.glob(f"*{name}")
     status = msgspec.json.decode(RunDirectory(run).status.read_bytes())
-    os.kill(status["pid"], signal.SIGKILL)
+    os.kill(status["pid"], number)
