@@ -22,6 +22,7 @@ import msgspec
 from dashboards import boards, rules, variables
 from otel_rl.directory import RunDirectory
 from tests.agent.hardware import standin
+from tests.collector import wait_for
 from tests.dashboards.trainers import CALM, PLAYS
 from tests.processes import start
 from tests.prometheus import scraping
@@ -115,8 +116,10 @@ def watched(
     targets = str(directory / "runs" / ".targets" / "*.json")
     with engine() as url, scraping(directory, files=targets, rules=str(directory / "rules.yml")) as prometheus:
         trainers = list(itertools.chain.from_iterable(_start(name, directory, url) for name in runs))
-        began = time.monotonic()
+        found = directory / "runs" / ".targets"
         try:
+            wait_for(lambda: len(list(found.glob("*.json"))) == len(runs), "not every agent has started", 120)
+            began = time.monotonic()
             time.sleep(min(CALM, lasting))
             if "orphan" in runs and lasting > CALM:
                 _signal_agent(directory / "runs" / "proof", "orphan", signal.SIGSTOP)  # one that is killed comes back
