@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from otel_rl.interrupts import let_pass
-from otel_rl.texts import text_of
+from otel_rl.texts import name_of, text_of
 from otel_rl.values import Unconvertible, to_number
 
 if TYPE_CHECKING:
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
     from otel_rl.export import AttributeValue
 
-_LONGEST_TEXT = 4096
+_LONGEST_DIGITS = 4096
+LONGEST_TEXT = 1 << 20
+"""Characters of an attribute's text; what is longer is cut. A span with more could not be sent by OTLP."""
 _INT64 = 1 << 63  # OTLP has signed integers of 64 bits
 _PRIMITIVE = frozenset({str, bool, int, float})
+_CUT = frozenset({str, list})
 
 
 def clean_attributes(
@@ -23,14 +26,22 @@ def clean_attributes(
 ) -> dict[str, AttributeValue]:
     """Return what OpenTelemetry allows as attributes; other values become text, `None` is left out.
 
-    What is no mapping is given to `refuse` with a reason and a text.
+    What is no mapping, names that are too long, and that a text was cut, is given to `refuse` with a reason and a text.
     """
     found: dict[str, AttributeValue] = {}
     try:
         for name, value in (attributes or {}).items():
             if value is None:
                 continue
-            found[name if type(name) is str else text_of(name)] = _clean(value)
+            try:
+                known = name_of(name)
+            except ValueError as error:
+                refuse("attribute", f"attribute: {error}")
+                continue
+            found[known] = clean = _clean(value)
+            if type(clean) in _CUT and _is_long(clean):
+                refuse("attribute_limits", f"attribute {known}: a text is cut to {LONGEST_TEXT} characters")
+                found[known] = _cut(clean)
     except Exception as error:  # what is no mapping, or a mapping that fails half way
         refuse("attribute", f"attributes in a {type(attributes).__name__}: {text_of(error)}")
     return found
@@ -51,8 +62,19 @@ def _clean(value: object) -> AttributeValue:
         return type(value).__name__
 
 
+def _is_long(value: AttributeValue) -> bool:
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return any(len(text) > LONGEST_TEXT for text in texts if isinstance(text, str))
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_cut(item) for item in value]
+    return value[:LONGEST_TEXT] if isinstance(value, str) else value
+
+
 def _digits(value: object) -> str:
     try:
         return str(value)
     except ValueError:  # more digits than Python converts
-        return f"{value:#x}"[:_LONGEST_TEXT]
+        return f"{value:#x}"[:_LONGEST_DIGITS]

@@ -10,6 +10,7 @@ import msgspec
 
 from otel_rl.export import Cell
 from otel_rl.redaction import redact
+from otel_rl.texts import encodable_text
 
 _TEXTS = (str, bytes, bytearray, memoryview)
 _EXACT = frozenset({bool, float, str, type(None)})
@@ -161,7 +162,7 @@ def clean(columns: Mapping[str, Sequence[object]], *, with_text: bool, limits: L
             break
         kept.append(row)
     return Cleaned(
-        tuple(map(_encodable, columns)),
+        tuple(map(encodable_text, columns)),
         [row.cells for row in kept],
         cut_rows=max(map(len, columns.values()), default=0) - len(kept),
         cut_cells=sum(row.cut for row in kept),
@@ -222,18 +223,13 @@ def _text(value: object) -> str:
         return type(value).__name__
 
 
-def _encodable(text: str) -> str:
-    """Return `text` with lone surrogates, which UTF-8 does not have, written as escapes."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
 def _clean_text(text: str, limit: int) -> tuple[str, bool, int]:
     """Return a text redacted and cut, whether it was cut, and how many secrets were redacted.
 
     A secret that the limit cuts in two is looked for as a whole, and never shown in part.
     """
     beyond = max(len(text) - limit - _LONGEST_SECRET, 0)
-    found, secrets = redact(_encodable(text[: limit + _LONGEST_SECRET]))
+    found, secrets = redact(encodable_text(text[: limit + _LONGEST_SECRET]))
     shown = max(min(limit, len(found) - _LONGEST_SECRET), 0) if beyond else limit
     return cut(found, shown, beyond), bool(beyond) or len(found) > shown, secrets
 

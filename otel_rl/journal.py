@@ -54,6 +54,10 @@ _IN_PAGE = mmap.PAGESIZE - 1
 T = TypeVar("T")
 
 
+class TooLargeError(ValueError):
+    """A record is larger than a journal takes."""
+
+
 class Position(NamedTuple):
     """A place in a journal: segment number and offset in it; positions are ordered as the records are."""
 
@@ -236,7 +240,8 @@ class Writer:
 
         Raises:
             OSError: A new segment was needed and could not be reserved; the record is lost.
-            ValueError: The record is larger than 64 MiB, or the writer is closed.
+            TooLargeError: The record is larger than 64 MiB.
+            ValueError: The writer is closed.
         """
         payload = self._encode(record)
         frame = _pack(MAGIC, len(payload), crc32(payload)) + payload
@@ -286,7 +291,7 @@ class Writer:
         if self._is_closed:
             raise ValueError("the journal is closed")
         if frame_bytes > _LARGEST_FRAME:
-            raise ValueError(f"a record of {frame_bytes} bytes is larger than {_LARGEST_FRAME}")
+            raise TooLargeError(f"a record of {frame_bytes} bytes: at most {_LARGEST_FRAME} are allowed")
         following = full.after.get(None)
         if following is None:
             gap = full.gap()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl.texts import text_of
+from otel_rl.texts import LONGEST_NAME, encodable_text, shown, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,17 +49,23 @@ def _flat(
         nested = _nested(value)
         if nested is not None and (id(value) in above or len(above) > _DEEPEST):
             raise ValueError("it contains itself, or too many levels")
-        items = None if nested is None else [(text_of(key), item) for key, item in nested.items()]
+        items = None if nested is None else [(_key(key), item) for key, item in nested.items()]
     except Exception as error:  # what a foreign object's fields may raise is not known
         refuse("params", f"params: {name or type(value).__name__}: {text_of(error)}")
         return
     if items is not None:
         for key, item in items:
             yield from _flat(f"{name}.{key}" if name else key, item, refuse, (*above, id(value)))
+    elif len(name) > LONGEST_NAME:
+        refuse("params", f"params: a name of {len(name)} characters, {shown(name)}: {LONGEST_NAME} at most")
     elif value is None or type(value) in (bool, int, float, str):
         yield name, value[:_LONGEST_TEXT] if isinstance(value, str) else value  # type: ignore[misc]
     else:
         yield name, text_of(value)[:_LONGEST_TEXT]
+
+
+def _key(key: object) -> str:
+    return encodable_text(key if type(key) is str else text_of(key))
 
 
 def _is_secret(key: str) -> bool:

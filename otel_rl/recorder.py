@@ -11,18 +11,32 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from otel_rl import exhaustion, refused_steps
 from otel_rl.attributes import clean_attributes
 from otel_rl.clock import Clock
 from otel_rl.devices import Devices
 from otel_rl.ids import RandomIds, parse_traceparent
 from otel_rl.interrupts import let_pass
+from otel_rl.journal import TooLargeError
 from otel_rl.memory import MemoryReader
-from otel_rl.records import Happened, Logged, Record, Refusals, encodable
+from otel_rl.records import (
+    Configured,
+    Happened,
+    Logged,
+    Record,
+    Refusals,
+    Sampled,
+    SpanEnded,
+    StepEnded,
+    encodable,
+)
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.sink import SILENCE, ClosedError, Sink
 from otel_rl.spans import settle
 from otel_rl.texts import text_of
+from otel_rl.trajectories import UNKNOWN
 from otel_rl.values import sort, to_whole
 
 if TYPE_CHECKING:
@@ -36,7 +50,7 @@ STEPS = 1 << 63
 """There are as many steps."""
 _REPORTED = "_otel_rl_reported"
 _LONGEST_WARNING = 500
-_LOSES_NOTHING = frozenset({"table_limits", "devices", "device_clock", "closed"})
+_LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "closed"})
 """Reasons to refuse that cost nothing of what the trainer gave: stated limits, and measurements of otel-rl's own."""
 
 
@@ -70,12 +84,32 @@ class JournalRecorder:
         try:
             try:
                 self._journal.append(record)
-            except (OverflowError, UnicodeEncodeError):
+            except (OverflowError, UnicodeEncodeError, TypeError):
                 if type(record) is Logged:  # an integer beyond 64 bits is a float, or refused alone
                     record = Logged(record.step, record.time, sort(record.values, self.refuse).scalars, record.weight)
                 self._journal.append(encodable(record))
+        except TooLargeError as error:
+            self._write_parts(record, error)
         except Exception as error:
             self.refuse_error("record", error)
+
+    def _write_parts(self, record: Record, error: TooLargeError) -> None:
+        """Write a record that is too large in two halves, or without what was told to it."""
+        match record:
+            case Logged() | Sampled() | Configured() if len(record.values) > 1:
+                named = list(record.values.items())
+                for half in (named[: len(named) // 2], named[len(named) // 2 :]):
+                    self.write(replace(record, values=dict(half)))
+            case Happened() if record.attributes:
+                self.refuse("attribute", f"attributes of event {record.name}: {error}")
+                self.write(replace(record, attributes={}))
+            case SpanEnded() | StepEnded() if record.attributes or record.events:
+                self.refuse("attribute", f"attributes and events of a span: {error}")
+                self.write(replace(record, attributes=None, events=None))
+            case Sampled() | Configured():
+                self.refuse("value", f"{next(iter(record.values), '')}: {error}")
+            case _:
+                self.refuse_error("record", error)
 
     def refuse(self, reason: str, text: str) -> None:
         """Count a call, or a part of it, that cannot be served; log it the 1st, 10th, 100th … time."""
@@ -169,7 +203,7 @@ class JournalRecorder:
     def _whole(self, call: str, name: str, value: object) -> int | None:
         """Return a whole number that a call was given, `None` where it is none."""
         try:
-            return None if value is None else to_whole(value)
+            return None if value is None else to_whole(value, UNKNOWN)
         except Exception as error:
             self.refuse(call, f"{call}: {name}: {text_of(error)}")
             return None

@@ -31,7 +31,7 @@ from otel_rl.recorder import STEPS, JournalRecorder
 from otel_rl.records import Configured, Finished, Happened, Logged, Sampled, Tabled
 from otel_rl.sink import CLOSED, SILENCE
 from otel_rl.spans import NO_SPAN, JournaledSpan, NoSpan, RefusedStep, StepSpan, never_raises
-from otel_rl.texts import shown, text_of, type_of
+from otel_rl.texts import LONGEST_NAME, name_of, shown, text_of, type_of
 from otel_rl.tracing import RunTracerProvider
 from otel_rl.trajectories import TRAINED, Rollout, Trajectory, consumed
 from otel_rl.values import is_plain, sort, to_number
@@ -118,7 +118,8 @@ class Run(JournalRecorder):
         compiler = getattr(sys.modules.get("torch"), "compiler", None)  # which old versions do not have
         if compiler is not None and getattr(compiler, "is_compiling", bool)():
             return nullcontext(NO_SPAN)  # type: ignore[return-value] # what Dynamo can enter; `as` gives a NoSpan
-        return Phase(self, name if type(name) is str else text_of(name), attributes) if self._spans else NO_SPAN
+        known = name if type(name) is str and len(name) <= LONGEST_NAME else self._cut_name("phase", name)
+        return Phase(self, known, attributes) if self._spans else NO_SPAN
 
     def rollout(self, *, policy_version: int | None = None, **attributes: object) -> Rollout:
         """Return a context manager for a batch of trajectories, with a trace of its own."""
@@ -221,16 +222,31 @@ class Run(JournalRecorder):
             number = self._step_of("table", step)
             if number is None:
                 return
-            found = content.clean(
-                content.to_columns(data), with_text=self._session.settings.content, limits=content.Limits()
-            )
+            columns = self._columns(name, content.to_columns(data))
+            if not columns:
+                return
+            found = content.clean(columns, with_text=self._session.settings.content, limits=content.Limits())
             if found.cut_rows or found.cut_cells:
                 cut = f"{found.cut_rows} rows and {found.cut_cells} texts are beyond the limits"
                 self.refuse("table_limits", f"table {text_of(name)}: {cut}")
             now = self.clock.now()
-            self.write(Tabled(number, now, text_of(name), list(found.columns), found.rows, found.cut_rows))
+            called = self._cut_name("table", name)
+            self.write(Tabled(number, now, called, list(found.columns), found.rows, found.cut_rows))
         except Exception as error:
             self.refuse_error("table", error)
+
+    def _columns(self, table: object, columns: Mapping[str, list[object]]) -> dict[str, list[object]]:
+        """Return the columns whose names a record can hold; the others are refused, one by one."""
+        found: dict[str, list[object]] = {}
+        for name, cells in columns.items():
+            try:
+                known = name_of(name)
+                if known in found:
+                    raise ValueError(f"two columns are called {shown(known)}")
+                found[known] = cells
+            except ValueError as error:
+                self.refuse("table", f"table {text_of(table)}: {error}")
+        return found
 
     def samples(
         self,
@@ -269,7 +285,7 @@ class Run(JournalRecorder):
         here = span if isinstance(span, JournaledSpan) else None
         self.write(
             Happened(
-                text_of(name),
+                self._cut_name("event", name),
                 self.clock.now(),
                 clean_attributes(attributes, self.refuse),
                 self._step_now,
@@ -395,6 +411,12 @@ class Run(JournalRecorder):
         if error is not None and span.is_recording() and ending_by(error).outcome != "finished":
             span.fail(error)
         span.end()
+
+    def _cut_name(self, call: str, name: object) -> str:
+        """Return the text of a name; that it is cut is counted."""
+        if isinstance(name, str) and str.__len__(name) > LONGEST_NAME:
+            self.refuse("name", f"{call} {shown(name)}: its name is cut to {LONGEST_NAME} characters")
+        return text_of(name)
 
     def _seconds(self, timeout: object) -> float:
         """Return a time to wait that was given, 30 s where it is none."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from otel_rl.interrupts import let_pass
 
-_LONGEST_TEXT = 4096
+LONGEST_NAME = 4096
+"""Characters of the name of a metric, a phase, an attribute, a column or a parameter; the agent takes none longer."""
+_LONGEST_TEXT = LONGEST_NAME
 
 
 def text_of(value: object) -> str:
@@ -14,6 +16,23 @@ def text_of(value: object) -> str:
     except Exception as error:  # an object whose own text cannot be had
         let_pass(error)
         return type(value).__name__
+
+
+def encodable_text(text: str) -> str:
+    """Return the text with lone surrogates, which UTF-8 does not have, written as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def name_of(value: object) -> str:
+    """Return the text of a name, as a record can hold it.
+
+    Raises:
+        ValueError: It has more than 4,096 characters.
+    """
+    text = encodable_text(value if type(value) is str else text_of(value))
+    if len(text) > LONGEST_NAME:
+        raise ValueError(f"a name of {len(text)} characters, which begins with {shown(text)}: {LONGEST_NAME} at most")
+    return text
 
 
 def shown(value: object) -> str:

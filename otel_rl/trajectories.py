@@ -46,6 +46,7 @@ IDS = struct.Struct(">16sQ")
 """A trace id and a span id, as `Consumed` packs them."""
 _NO_IDS = IDS.pack(b"", 0)
 _AT_ONCE = 1000
+_MOST_TOKENS = 1 << 53
 
 
 class Rollout(Phase):
@@ -100,9 +101,9 @@ class Trajectory(Rollout):
     @never_raises
     def generated(self, tokens: int, policy_version: int | None = None) -> None:
         """Take note that so many tokens were generated; by which version, if it is another one than before."""
-        count = to_whole(tokens)
+        count = to_whole(tokens, 0, _MOST_TOKENS)
         if policy_version is not None:
-            self.policy_version = to_whole(policy_version)
+            self.policy_version = to_whole(policy_version, UNKNOWN)
         self._tokens[self.policy_version] = self._tokens.get(self.policy_version, 0) + count
 
     @never_raises
@@ -190,4 +191,7 @@ def _segments(ticket: Mapping[str, Any]) -> list[tuple[int, int]]:
     versions = versions if isinstance(versions, (list, tuple)) else [versions]
     tokens = tokens if isinstance(tokens, (list, tuple)) else [tokens]
     pairs = zip(versions, tokens, strict=True)
-    return [(UNKNOWN if version is None else to_whole(version), to_whole(count)) for version, count in pairs]
+    return [
+        (UNKNOWN if version is None else to_whole(version, UNKNOWN), to_whole(count, 0, _MOST_TOKENS))
+        for version, count in pairs
+    ]

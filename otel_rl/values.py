@@ -8,13 +8,15 @@ from array import array
 from operator import countOf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_rl.texts import shown, text_of
+from otel_rl.texts import name_of, shown, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PLAIN = frozenset({float, int})
-_NAMES = frozenset({str})
+_good_names: set[str] = set()
+"""Names of metrics that were looked at and that a record can hold; to look at a hundred of them takes microseconds."""
+_MOST_NAMES = 1 << 14
 _LARGEST_INT = 1 << 63
 _SEQUENCES = frozenset({list, tuple, array})
 
@@ -24,15 +26,18 @@ class Unconvertible(TypeError):
 
 
 class Unnamed(TypeError):
-    """A metric's name is no text."""
+    """A metric's name is not a text, or too long."""
 
 
 def is_plain(values: Mapping[str, object]) -> bool:
-    """Tell whether all names are `str` and all values `float` or `int`, so that nothing has to be converted."""
+    """Tell whether all names are known to be good and all values `float` or `int`, so that nothing is to be converted.
+
+    Any other values are for `sort`, which knows their names from then on.
+    """
     numbers_only = countOf(map(type, values.values()), float) == len(values) or PLAIN.issuperset(
         map(type, values.values())
     )
-    return numbers_only and _NAMES.issuperset(map(type, values)) and "" not in values
+    return numbers_only and _good_names.issuperset(values)
 
 
 class Sorted(NamedTuple):
@@ -69,9 +74,7 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
 
 
 def _sort(found: Sorted, name: object, value: object) -> None:
-    if not isinstance(name, str) or not str.__len__(name):
-        raise Unnamed(f"metric name {shown(name)} is no text")
-    name = str.__str__(name)
+    name = _good_name(name)
     kind = type(value)
     if kind is float:
         found.scalars[name] = value  # type: ignore[assignment] # its type was just looked at
@@ -83,6 +86,22 @@ def _sort(found: Sorted, name: object, value: object) -> None:
             found.samples[name] = samples
     else:
         found.scalars[name] = to_number(value)
+
+
+def _good_name(name: object) -> str:
+    if type(name) is str and name in _good_names:
+        return name
+    if not isinstance(name, str) or not str.__len__(name):
+        raise Unnamed(f"metric name {shown(name)} is no text")
+    try:
+        good = name_of(str.__str__(name))
+    except ValueError as error:
+        raise Unnamed(f"metric: {error}") from None
+    if len(_good_names) >= _MOST_NAMES:
+        _good_names.clear()
+    if good == name:
+        _good_names.add(good)
+    return good
 
 
 def _check_on_device(tensor: Any) -> None:
@@ -154,16 +173,16 @@ def to_number(value: object) -> int | float:
     raise Unconvertible(f"{type(value).__name__} is no number")
 
 
-def to_whole(value: Any) -> int:
+def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
     """Return what `int` makes of a value.
 
     Raises:
         Exception: It makes nothing of it.
-        Unconvertible: It has more than 64 bits.
+        Unconvertible: It is below `low`, or not below `bound`.
     """
     number = int(value)
-    if not -_LARGEST_INT <= number < _LARGEST_INT:
-        raise Unconvertible(f"{shown(number)} has more than 64 bits")
+    if not low <= number < bound:
+        raise Unconvertible(f"{shown(number)} is not at least {low} and below {bound}")
     return number
 
 

@@ -31,6 +31,7 @@ from otel_rl.records import (
     StepStarted,
     Tabled,
 )
+from otel_rl.texts import LONGEST_NAME
 from otel_rl.trajectories import IDS
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _INT64 = 1 << 63
 _COUNT = 1 << 31
 _LATEST = 1 << 62
 """Latest time, in Unix nanoseconds: the year 2116. Sums of two times still fit in 64 bits."""
-_LONGEST_NAME = 4096
+_LONGEST_NAME = 6 * LONGEST_NAME  # where a trainer spells out what UTF-8 does not have
 _LONGEST_SNAPSHOT = 256
 _MOST_SECONDS = 1e9
 _SPAN_KINDS = range(5)

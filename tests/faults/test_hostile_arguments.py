@@ -9,6 +9,7 @@ import pytest
 from opentelemetry import context
 
 import otel_rl
+from otel_rl.agent import admission
 from otel_rl.attributes import clean_attributes
 from otel_rl.journal import Reader
 from otel_rl.phase import Phase
@@ -107,6 +108,8 @@ WRONG: list[Callable[[], Any]] = [
         lambda: {Evil: 1},
         lambda: [Evil()],
         lambda: "a" * 100_000,
+        lambda: {"a" * 5000: 1.0, "\ud800" * 4096: 1, "good": 1},
+        lambda: -5,
     ),
 ]
 
@@ -193,6 +196,8 @@ def test_nothing_raises(recording: Run, number: int) -> None:
     while more := reader.read(final=True):
         records += more
 
+    for record in records:
+        admission.check(record)  # the agent takes it
     assert (reader.undecodable, reader.skipped_bytes) == (0, 0)
     assert Logged in {type(record) for record in records}
     assert [record.step for record in records if isinstance(record, Logged) and "after" in record.values] == [10**12]
