@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-_JS = Path(__file__).with_name("js")
+from tests.clients import programs
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with the clients and their packages."""
     place = tmp_path_factory.mktemp("js")
-    for file in _JS.iterdir():
-        if file.is_file():
-            shutil.copy(file, place)
-    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"]
-    subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=200)
+    programs.node(place)
     return place
