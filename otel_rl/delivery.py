@@ -110,9 +110,7 @@ class Destination(threading.Thread):
         self._causes: Counter[str] = Counter()
         self._warnings = Occasional(logger)
         self._begin = self._place = self._read_cursor()
-        if not self._path.exists():  # what nobody waits for is removed, so somebody has to say that this one waits
-            with contextlib.suppress(OSError):
-                write_atomically(self._path, msgspec.json.encode(Cursor(outbox=outbox.id)))
+        self._keep_cursor()
         self._reader = OutboxReader(outbox.path, self._place, rebuilds=outbox.rebuilds)
         self._reached: Position = self._place.position
         self.delivered: Position = self._place.position
@@ -206,6 +204,7 @@ class Destination(threading.Thread):
         if handover.knows_what_is_safe and handover.given and now - self._looked_at < _LOOK_S:
             return
         self._looked_at = now
+        self._keep_cursor()
         moved = self._persist("see what is safe", handover.settle) and self._move()
         if moved or handover.waits or not handover.given:
             self._safe_at = now
@@ -223,10 +222,21 @@ class Destination(threading.Thread):
         if place is None or place == self._place:
             return False
         self._place = place
-        cursor = msgspec.json.encode(Cursor(place.position, place.index, self._outbox.id, self._handover.ended))
-        self._persist("move the cursor", partial(write_atomically, self._path, cursor))
+        self._persist("move the cursor", self._write_cursor)
         self.delivered = place.position
         return True
+
+    def _keep_cursor(self) -> None:
+        """Write the cursor if there is none: what nobody waits for is removed, and somebody may have deleted it."""
+        if not self._path.exists():
+            with contextlib.suppress(OSError):
+                self._write_cursor()
+
+    def _write_cursor(self) -> None:
+        place = self._place
+        cursor = Cursor(place.position, place.index, self._outbox.id, self._handover.ended)
+        self._path.parent.mkdir(exist_ok=True)
+        write_atomically(self._path, msgspec.json.encode(cursor))
 
     def _read_cursor(self) -> Place:
         try:

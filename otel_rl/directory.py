@@ -122,13 +122,20 @@ def create(settings: Settings) -> RunDirectory:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file in one step; a reader sees the old content or the new."""
+    """Replace the file in one step; a reader sees the old content or the new.
+
+    Raises:
+        OSError: It cannot be written; the error names the file, always in the same words.
+    """
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # a pid is not unique: containers count from 1
     try:
         fresh.write_bytes(content)
         fresh.replace(path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
         raise
 
 

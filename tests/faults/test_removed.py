@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import otel_rl
+from otel_rl import launch
 from otel_rl.agent.follow import Follower
 from otel_rl.agent.process import run_agent
 from otel_rl.claim import claim_journal
+from otel_rl.directory import RunDirectory
 from otel_rl.journal import Writer
 from otel_rl.record_events import Lost, Revived
 from otel_rl.records import Logged
+from tests.collector import wait_for
+from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
 from tests.processes import rows_of
 
 if TYPE_CHECKING:
@@ -125,3 +130,20 @@ def test_a_journal_that_comes_back_after_an_hour(tmp_path: Path) -> None:
 
     assert [one.record for one in lost] == [Lost(1)]
     assert [type(one.record) for one in follower.read(100, 62 * MINUTE_NS)] == [Revived, Logged]
+
+
+def test_cursors_that_are_removed_while_exporters_wait(waiting: Path) -> None:  # noqa: F811 - a fixture
+    """They are written again: everything is delivered, and the next agent knows that."""
+    delivered: list[bool] = []
+    running = threading.Thread(target=lambda: delivered.append(run_agent(waiting, once=True)))
+    (waiting / "local" / "agent.json").unlink()
+    running.start()
+    wait_for(lambda: launch.read_status(RunDirectory(waiting)).failures, "no exporter that waits")
+    shutil.rmtree(waiting / "local" / "cursors")
+    (waiting / "open").touch()
+    running.join(30)
+
+    assert delivered == [True]
+    assert gated(waiting) == [*range(STEPS)]
+    assert run_agent(waiting, once=True)
+    assert gated(waiting) == [*range(STEPS)]
