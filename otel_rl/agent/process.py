@@ -426,8 +426,13 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def run_agent(path: Path, *, once: bool = False) -> bool:
+def run_agent(path: Path, *, once: bool = False, patience: float = 1.0) -> bool:
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
+
+    Args:
+        path: The run directory.
+        once: Deliver what is there and end, rather than wait for more.
+        patience: Seconds to wait for the end of another agent.
 
     Raises:
         FileNotFoundError: It is no run directory.
@@ -440,7 +445,7 @@ def run_agent(path: Path, *, once: bool = False) -> bool:
     (directory.path / "local").resolve().mkdir(parents=True, exist_ok=True)  # a cleaner of temporary files was there
     for place in (directory.journals, directory.outbox, directory.cursors):
         place.mkdir(exist_ok=True)
-    lock = Lock(directory.agent_lock)
+    lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
     remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
     try:

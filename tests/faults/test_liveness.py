@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from otel_rl import launch
 from otel_rl.agent.follow import Follower, Found
 from otel_rl.claim import HeldError, claim_journal
+from otel_rl.directory import RunDirectory
 from otel_rl.export import Event
 from otel_rl.journal import Writer
 from otel_rl.locks import Lock, is_held
 from otel_rl.record_events import Lost, Revived
 from otel_rl.records import Finished, Logged, Record
-from tests.processes import items_of, rows_of, run_python
+from tests.processes import items_of, journal_of, rows_of, run_python, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,9 +91,36 @@ def test_a_second_agent_while_one_works(tmp_path: Path) -> None:
         [sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir)], capture_output=True, text=True, check=False
     )
 
-    assert "another agent is at work" in second.stderr
+    assert "is at work" in second.stderr
     assert run.finish(30)
     assert [row["step"] for row in rows_of(run.dir)] == list(range(20))
+
+
+def test_once_waits_for_an_agent_that_lingers(tmp_path: Path) -> None:
+    """It says for whom and for how long; then it delivers what that one left."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, agent="off")
+    run.log({"loss": 1.0}, step=0)
+    run.finish()
+    other = Lock(RunDirectory(run.dir).agent_lock)
+    once = start([sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir), "--once"], tmp_path)
+    said = once.stderr.readline()  # type: ignore[union-attr]
+    other.release()
+
+    assert said == f"another agent is at work in {run.dir}; waiting for its end, at most 90 s\n"
+    assert once.wait(60) == 0
+    assert [row["step"] for row in rows_of(run.dir)] == [0]
+
+
+def test_once_while_a_trainer_records(tmp_path: Path) -> None:
+    """There is nothing to wait for: the agent that is at work delivers it; the message says which journal it is."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
+    pid = launch.read_status(RunDirectory(run.dir)).pid
+    once = start([sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir), "--once"], tmp_path)
+    said = once.communicate(timeout=60)[1]
+
+    assert f"another agent (pid {pid}) is at work in {run.dir} and delivers what {journal_of(run.dir).name}" in said
+    assert once.returncode == 1
+    assert run.finish(30)
 
 
 def test_a_journal_that_grows_after_its_end(tmp_path: Path) -> None:
