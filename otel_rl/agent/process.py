@@ -338,7 +338,10 @@ class Agent:
         ways = to_collector([signal for signal, is_used in used.items() if is_used], own=[address])
         token = os.environ.get(TOKEN_VARIABLE, "")
         where = self._directory.journals
-        return Receiver(address, self._manifest.id, where, self._manifest.journal_limit, token, ways)
+        receiver = Receiver(address, self._manifest.id, where, self._manifest.journal_limit, token, ways)
+        if self._once:
+            receiver.give_up_missing()
+        return receiver
 
     def _open_readers(self, run: RunInfo) -> dict[str, Any]:
         readers = {}

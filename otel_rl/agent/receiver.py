@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_rl import semconv
-from otel_rl.agent.remote import RemoteJournal
+from otel_rl.agent.remote import EARLY, RemoteJournal
 from otel_rl.agent.state import of_machine
 from otel_rl.bridge import decode
 from otel_rl.bridge.answers import Refusals
@@ -104,6 +104,7 @@ class Receiver:
         self._journals: OrderedDict[str, RemoteJournal] = OrderedDict()  # the last ones were written last
         self._lock = threading.Lock()
         self._grown: set[str] = set()
+        self._incomplete: set[str] = set()
         self._measured_at: dict[str, int] = {}
         self._waiting: list[_Waiting] = []
         self._taken: list[_Waiting] = []
@@ -111,6 +112,9 @@ class Receiver:
         self._over_since = 0.0
         self._is_ending = False
         self.refusals = Refusals()
+        for path in journals.glob(f"*/{EARLY}"):
+            self._of(path.parent.name)
+            self._incomplete.add(path.parent.name)
         self._others = Others(ways or {}, self.refusals, _ADVICE)
         try:
             self._server = HttpServer((head.host, head.port), self, token, _tls(head))
@@ -146,8 +150,26 @@ class Receiver:
             is_over: Whether they have.
             now: Seconds on a steady clock.
         """
+        self._settle(now)
         self._over_since = (self._over_since or now) if is_over else 0.0
         self._is_ending = is_over and self.is_quiet(now)
+
+    def _settle(self, now: float) -> None:
+        with self._lock:
+            for name in list(self._incomplete):
+                if self._journals[name].settle(now):
+                    self._grown.add(name)
+                if self._journals[name].is_complete:
+                    self._incomplete.discard(name)
+
+    def give_up_missing(self) -> None:
+        """Go on without the records that have not come: nobody sends them to an agent that delivers what is there."""
+        now = time.monotonic()
+        for name in self._incomplete:
+            while not self._journals[name].is_complete:
+                self._journals[name].go_on(now)
+        self._grown |= self._incomplete
+        self._incomplete.clear()
 
     def is_quiet(self, now: float) -> bool:
         """Tell whether the machines of this run have nothing more to say: neither inference servers nor others count.
@@ -269,7 +291,10 @@ class Receiver:
             return f"attribute {error} is missing" if isinstance(error, KeyError) else str(error)
         with self._lock:
             self._heard_at = time.monotonic()
-            self._of(journal).take(index, record, self._heard_at)
+            of_process = self._of(journal)
+            of_process.take(index, record, self._heard_at)
+            if not of_process.is_complete:
+                self._incomplete.add(journal)
             self._grown.add(journal)
         return ""
 

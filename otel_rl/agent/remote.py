@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
+_MOST_EARLY_BYTES = 16 << 20
+"""Bytes of records of one process that are kept until those before them are there."""
+EARLY = "early"
 
 
 class Appender:
@@ -39,7 +43,7 @@ class Appender:
         self._fd = -1
         self._size = 0
 
-    def append(self, record: msgspec.Struct) -> None:
+    def append(self, record: msgspec.Struct | msgspec.Raw) -> None:
         """Write a record; it survives the process once this returns.
 
         Raises:
@@ -78,11 +82,19 @@ class Appender:
             del sizes[number]
 
 
+class _Early(msgspec.Struct, array_like=True):
+    """A record that came before others that are still to come."""
+
+    index: int
+    record: msgspec.Raw
+
+
 class RemoteJournal:
     """The journal of one process of another machine; a record that is there already is not written again.
 
-    Between the machines there may be a Collector that overtakes itself: a record that comes too early is refused, so
-    that it comes again. One that has not come for a minute was lost there, and is counted.
+    Between the machines there may be a Collector that overtakes itself. A record that comes too early is kept in a
+    journal beside this one until those before it are there: to refuse it would make the Collector slower with each
+    one. Records that have not come for a minute were lost on the way, and are counted.
 
     Args:
         path: Where it is.
@@ -96,20 +108,24 @@ class RemoteJournal:
         path.mkdir(exist_ok=True)
         reader = Reader(path, msgspec.Raw)
         self._count = released(path).records
-        self._is_new = True
         while found := reader.read(final=True):
             self._count += len(found)
         reader.close()
         self._appender = Appender(path, limit_bytes)
-        self._early: dict[int, float] = {}
-        self._since = 0.0
+        self._beside = path / EARLY
+        self._early_appender: Appender | None = None
+        self._early = {index for index in self._read_early() if index >= self._count}
+        self._early_bytes = 0
+        self._since: float | None = None
         self.lost = 0
 
-    def take(self, index: int, record: Record, now: float) -> None:
-        """Write the record that is the next one.
+    @property
+    def is_complete(self) -> bool:
+        """Whether no record is kept that waits for others."""
+        return not self._early
 
-        The first one after a start may be far ahead: the sender goes on only from what was taken, so those in between
-        were here and have been removed by retention.
+    def take(self, index: int, record: Record, now: float) -> None:
+        """Write a record.
 
         Args:
             index: How many records were before it.
@@ -117,26 +133,73 @@ class RemoteJournal:
             now: Seconds on a steady clock.
 
         Raises:
-            OSError: It cannot be written, or one before it has not come yet.
+            OSError: It cannot be written, or too many before it have not come yet.
         """
-        if index > self._count and not self._is_new:
-            self._wait_for_those_before(index, now)
-        if index >= self._count:
+        if index == self._count:
             self._appender.append(record)
-            self._count = index + 1
-            self._early.pop(index, None)
-            self._since = 0.0
-        self._is_new = False
+            self._count += 1
+            self._take_early(now)
+        elif index > self._count and index not in self._early:
+            self._keep(index, record)
+        self.settle(now)
+
+    def settle(self, now: float) -> bool:
+        """Go on without records that have not come for a minute; tell whether there were any."""
+        if not self._early:
+            return False
+        self._since = now if self._since is None else self._since
+        if now - self._since <= _PATIENCE_S:
+            return False
+        self.go_on(now)
+        return True
+
+    def go_on(self, now: float) -> None:
+        """Go on with the first record that is there."""
+        first = min(self._early)
+        logger.warning("%d records before %d never came", first - self._count, first)
+        self.lost += first - self._count
+        self._count = first
+        self._take_early(now)
 
     def rest(self) -> None:
-        """Give the descriptor back until the next record comes."""
+        """Give the descriptors back until the next record comes."""
         self._appender.close()
+        if self._early_appender is not None:
+            self._early_appender.close()
 
-    def _wait_for_those_before(self, index: int, now: float) -> None:
-        self._since = self._since or now
-        self._early[index] = now
-        self._early = {early: at for early, at in self._early.items() if now - at <= _PATIENCE_S}
-        if now - self._since <= _PATIENCE_S or index > min(self._early):
+    def _keep(self, index: int, record: Record) -> None:
+        raw = msgspec.msgpack.encode(record)
+        if self._early_bytes + len(raw) > _MOST_EARLY_BYTES:
             raise OSError(f"record {self._count} has not come yet, but {index}")
-        logger.warning("%d records before %d never came", index - self._count, index)
-        self.lost += index - self._count
+        if self._early_appender is None:
+            self._beside.mkdir(exist_ok=True)
+            self._early_appender = Appender(self._beside, 2 * _MOST_EARLY_BYTES)
+        self._early_appender.append(_Early(index, msgspec.Raw(raw)))
+        self._early.add(index)
+        self._early_bytes += len(raw)
+
+    def _take_early(self, now: float) -> None:
+        """Write the records that came too early and no longer are."""
+        if not self._early:
+            return
+        self._since = now
+        records = self._read_early() if self._count in self._early else {}
+        while (record := records.get(self._count)) is not None:
+            self._appender.append(record)
+            self._early.discard(self._count)
+            self._count += 1
+        self._early.discard(self._count)  # if it was damaged, it has not come
+        if not self._early:
+            self._since, self._early_bytes = None, 0
+            if self._early_appender is not None:
+                self._early_appender.close()
+                self._early_appender = None
+            shutil.rmtree(self._beside, ignore_errors=True)
+
+    def _read_early(self) -> dict[int, msgspec.Raw]:
+        reader = Reader(self._beside, _Early)
+        records: dict[int, msgspec.Raw] = {}
+        while found := reader.read(final=True):
+            records |= {one.index: one.record for one in found}
+        reader.close()
+        return records

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_rl.agent import remote
 from otel_rl.agent.remote import RemoteJournal
 from otel_rl.export import Event
 from otel_rl.journal import Reader
@@ -153,32 +154,47 @@ def test_what_is_no_record_is_refused() -> None:
 
 
 def test_records_that_overtake_each_other(tmp_path: Path) -> None:
-    """One that comes too early is refused until those before it are there; twice is once."""
+    """Those that come too early are kept until those before them are there, also by the next agent; twice is once."""
+    path = tmp_path / "rank0.attempt0@node1"
+    journal = RemoteJournal(path, 1 << 20)
+    for index in (2, 0, 4, 2, 0, 5):
+        journal.take(index, Logged(index, index, {}), 0.0)
+    before = recorded(path)
+    following = RemoteJournal(path, 1 << 20)
+    for index in (3, 1, 1, 4):
+        following.take(index, Logged(index, index, {}), 2.0)
+
+    assert before == [0]
+    assert recorded(path) == [0, 1, 2, 3, 4, 5]
+    assert following.lost == 0
+    assert following.is_complete
+    assert [entry.name for entry in path.iterdir() if entry.is_dir()] == []
+
+
+def test_too_many_records_that_overtake_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What there is no room for is refused, so that it comes again."""
+    monkeypatch.setattr(remote, "_MOST_EARLY_BYTES", 20)
     journal = RemoteJournal(tmp_path / "rank0.attempt0@node1", 1 << 20)
-    journal.take(0, Logged(0, 0, {}), 0.0)
-    with pytest.raises(OSError, match="record 1 has not come yet, but 2"):
-        journal.take(2, Logged(2, 2, {}), 1.0)
-    for index in (1, 1, 2):
-        journal.take(index, Logged(index, index, {}), 2.0)
+    journal.take(1, Logged(1, 1, {}), 0.0)
+    with pytest.raises(OSError, match="record 0 has not come yet, but 2"):
+        journal.take(2, Logged(2, 2, {"loss": 1.0, "reward": 2.0}), 0.0)
+    for index in (0, 2):
+        journal.take(index, Logged(index, index, {}), 0.0)
 
     assert recorded(tmp_path / "rank0.attempt0@node1") == [0, 1, 2]
-    assert journal.lost == 0
 
 
 def test_records_that_a_collector_lost(tmp_path: Path) -> None:
     """After a minute it goes on with the first of those that come; what is missing is counted."""
     journal = RemoteJournal(tmp_path / "rank0.attempt0@node1", 1 << 20)
     journal.take(0, Logged(0, 0, {}), 0.0)
-    for now in (1.0, 50.0, 62.0):
-        with pytest.raises(OSError, match="has not come yet"):
-            journal.take(9, Logged(9, 9, {}), now)
-        if now < 60:
-            with pytest.raises(OSError, match="has not come yet"):
-                journal.take(4, Logged(4, 4, {}), now)
-    journal.take(4, Logged(4, 4, {}), 63.0)
+    journal.take(9, Logged(9, 9, {}), 1.0)
+    journal.take(4, Logged(4, 4, {}), 50.0)
+    settled = [journal.settle(now) for now in (61.0, 62.0, 121.0, 123.0)]
 
-    assert recorded(tmp_path / "rank0.attempt0@node1") == [0, 4]
-    assert journal.lost == 3
+    assert settled == [False, True, False, True]
+    assert recorded(tmp_path / "rank0.attempt0@node1") == [0, 4, 9]
+    assert journal.lost == 3 + 4
 
 
 def recorded(path: Path) -> list[int]:
