@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -21,6 +22,10 @@ _NETWORK_FILE_SYSTEMS = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "wekafs"),
     *("fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "panfs", "pvfs2"),
 )
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a disk that has no room, or of which a user has had his share."""
+_NEEDED_MIB = 16
+"""Disk of a rank that has just begun: a segment of its journal, one of the outbox, and some room."""
 
 
 class RunDirectory(NamedTuple):
@@ -114,11 +119,18 @@ def create(settings: Settings) -> RunDirectory:
         for place in (directory.attempts, directory.journals, directory.outbox, directory.cursors):
             place.mkdir(exist_ok=True)
     except OSError as error:
-        raise SettingsError(
-            f"dir={settings.dir!r}: the run directory {directory.path} cannot be written ({error.strerror}); "
-            "give init(dir=…) or OTEL_RL_DIR a directory that can"
-        ) from error
+        raise unwritable(settings.dir, directory.path, error) from error
     return directory
+
+
+def unwritable(chosen: str | Path, place: Path, error: OSError) -> SettingsError:
+    """Return the error of a run that finds a place that it cannot write, with the way out."""
+    fix = f"free {_NEEDED_MIB} MiB for each rank, or " if error.errno in FULL else ""
+    why = error.strerror or type(error).__name__
+    return SettingsError(
+        f"dir={str(chosen)!r}: {place} cannot be written ({why}); {fix}give init(dir=…) or OTEL_RL_DIR a directory "
+        "that can"
+    )
 
 
 def write_atomically(path: Path, content: bytes) -> None:

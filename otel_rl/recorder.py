@@ -128,6 +128,11 @@ class JournalRecorder:
         self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {text_of(error)}")
 
     @property
+    def refused(self) -> dict[str, int]:
+        """What was refused so far: how many calls, or parts of calls, by the call or by what was wrong."""
+        return dict(self._refusals)
+
+    @property
     def _has_lost(self) -> bool:
         """Whether something that the trainer gave was refused."""
         return not _LOSES_NOTHING.issuperset(self._refusals)

@@ -16,6 +16,7 @@ import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, trace
@@ -40,11 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from typing_extensions import Self
+    from typing_extensions import Never, Self
 
     from otel_rl.session import Session
 
 logger = logging.getLogger("otel_rl")
+_NO_VALUES: Mapping[str, object] = MappingProxyType({})
 _ARRIVAL_S = 5.0
 _PATIENCE_S = 30.0
 
@@ -89,7 +91,7 @@ class Run(JournalRecorder):
         if provider_is_global:
             trace.set_tracer_provider(self.tracer_provider)
 
-    def step(self, number: int, /, **attributes: object) -> StepSpan | NoSpan:
+    def step(self, number: int | None = None, /, *_extra: Never, **attributes: object) -> StepSpan | NoSpan:
         """Return a context manager for one iteration of the RL loop.
 
         Steps count up. One that is negative, repeated, or inside another is refused, and so is what is logged inside
@@ -98,7 +100,9 @@ class Run(JournalRecorder):
         if self.clock.monotonic() > self._session.check_at:
             self._session.check()
         try:
-            number = int.__index__(operator.index(number))
+            if _extra:
+                self._refuse_extra("step", _extra)
+            number = int.__index__(operator.index(number))  # type: ignore[arg-type] # None too is refused
         except Exception:
             self.refuse("step", f"step {shown(number)} is no integer")
             return RefusedStep(self)
@@ -110,7 +114,7 @@ class Run(JournalRecorder):
             return StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
         return RefusedStep(self)
 
-    def phase(self, name: str, /, **attributes: object) -> Phase | NoSpan:
+    def phase(self, name: str = "", /, *_extra: Never, **attributes: object) -> Phase | NoSpan:
         """Return a context manager for a named stretch of a step; the attributes go to its span.
 
         In what `torch.compile` compiles it is nothing at all, so that it breaks no graph.
@@ -118,23 +122,30 @@ class Run(JournalRecorder):
         compiler = getattr(sys.modules.get("torch"), "compiler", None)  # which old versions do not have
         if compiler is not None and getattr(compiler, "is_compiling", bool)():
             return nullcontext(NO_SPAN)  # type: ignore[return-value] # what Dynamo can enter; `as` gives a NoSpan
+        if _extra:
+            self._refuse_extra("phase", _extra)
         known = name if type(name) is str and len(name) <= LONGEST_NAME else self._cut_name("phase", name)
         return Phase(self, known, attributes) if self._spans else NO_SPAN
 
-    def rollout(self, *, policy_version: int | None = None, **attributes: object) -> Rollout:
+    def rollout(self, *_extra: Never, policy_version: int | None = None, **attributes: object) -> Rollout:
         """Return a context manager for a batch of trajectories, with a trace of its own."""
+        if _extra:
+            self._refuse_extra("rollout", _extra)
         version = self._whole("rollout", "policy_version", policy_version)
         return Rollout(self, recorded=self._spans, policy_version=version, attributes=attributes)
 
-    def trajectory(self, *, policy_version: int | None = None, **attributes: object) -> Trajectory:
+    def trajectory(self, *_extra: Never, policy_version: int | None = None, **attributes: object) -> Trajectory:
         """Return a context manager for one trajectory, with a trace of its own.
 
         Inside, say `generated` and `rewarded`; what `ticket()` returns goes with the data to the trainer, which hands
         it to `trained` or `dropped`.
         """
+        if _extra:
+            self._refuse_extra("trajectory", _extra)
         version = self._whole("trajectory", "policy_version", policy_version)
         return Trajectory(self, recorded=self._spans, policy_version=version, attributes=attributes)
 
+    @never_raises
     def trained(
         self, tickets: Iterable[Mapping[str, Any]], *, policy_version: int | None = None, step: int | None = None
     ) -> None:
@@ -147,6 +158,7 @@ class Run(JournalRecorder):
         """
         self._consume("trained", tickets, policy_version, step, TRAINED)
 
+    @never_raises
     def dropped(
         self,
         tickets: Iterable[Mapping[str, Any]],
@@ -158,6 +170,7 @@ class Run(JournalRecorder):
         """Record that these trajectories are not trained on, and why: stale, filtered, aborted, or whatever it is."""
         self._consume("dropped", tickets, policy_version, step, text_of(reason))
 
+    @never_raises
     def queue(self, name: str, *, depth: float, waited: float = 0.0, step: int | None = None) -> None:
         """Record how much is in a queue, and for how many seconds one had to wait for it.
 
@@ -167,7 +180,14 @@ class Run(JournalRecorder):
         values = {f"queue/{label}/depth@mean": [depth], f"queue/{label}/wait@sum": [waited]}
         self.log(values, step=step)
 
-    def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
+    def log(
+        self,
+        values: Mapping[str, object] = _NO_VALUES,
+        *_extra: Never,
+        step: int | None = None,
+        weight: float = 1,
+        **_unknown: Never,
+    ) -> None:
         """Record the values of metrics; they are durable when this returns.
 
         They belong to `step`, else to the step that is open, else to the last one. Values are floats, ints, and
@@ -187,6 +207,10 @@ class Run(JournalRecorder):
             ticks = clock.monotonic()
             if ticks > self._session.check_at:
                 self._session.check()
+            if _extra or _unknown:
+                self._refuse_extra("log", _extra, _unknown)
+                if _extra:  # a step, perhaps: then these are of another one than the open one
+                    return
             number = self._step_of("log", step)
             if number is None:
                 return
@@ -205,6 +229,7 @@ class Run(JournalRecorder):
         except Exception as error:
             self.refuse_error("log", error)
 
+    @never_raises
     def table(self, name: str, data: object, *, step: int | None = None) -> None:
         """Record a table, such as prompts, completions and rewards.
 
@@ -216,24 +241,21 @@ class Run(JournalRecorder):
             data: Sequence by column, or a sequence of mappings, one for each row.
             step: Iteration of the RL loop; as in `log`.
         """
-        try:
-            from otel_rl import content  # where there are tables
+        from otel_rl import content  # where there are tables
 
-            number = self._step_of("table", step)
-            if number is None:
-                return
-            columns = self._columns(name, content.to_columns(data))
-            if not columns:
-                return
-            found = content.clean(columns, with_text=self._session.settings.content, limits=content.Limits())
-            if found.cut_rows or found.cut_cells:
-                cut = f"{found.cut_rows} rows and {found.cut_cells} texts are beyond the limits"
-                self.refuse("table_limits", f"table {text_of(name)}: {cut}")
-            now = self.clock.now()
-            called = self._cut_name("table", name)
-            self.write(Tabled(number, now, called, list(found.columns), found.rows, found.cut_rows))
-        except Exception as error:
-            self.refuse_error("table", error)
+        number = self._step_of("table", step)
+        if number is None:
+            return
+        columns = self._columns(name, content.to_columns(data))
+        if not columns:
+            return
+        found = content.clean(columns, with_text=self._session.settings.content, limits=content.Limits())
+        if found.cut_rows or found.cut_cells:
+            cut = f"{found.cut_rows} rows and {found.cut_cells} texts are beyond the limits"
+            self.refuse("table_limits", f"table {text_of(name)}: {cut}")
+        now = self.clock.now()
+        called = self._cut_name("table", name)
+        self.write(Tabled(number, now, called, list(found.columns), found.rows, found.cut_rows))
 
     def _columns(self, table: object, columns: Mapping[str, list[object]]) -> dict[str, list[object]]:
         """Return the columns whose names a record can hold; the others are refused, one by one."""
@@ -248,6 +270,7 @@ class Run(JournalRecorder):
                 self.refuse("table", f"table {text_of(table)}: {error}")
         return found
 
+    @never_raises
     def samples(
         self,
         prompts: Sequence[str],
@@ -262,21 +285,16 @@ class Run(JournalRecorder):
         `otel_rl.samples.completions_table` tells the columns, and what else may be given: rewards, advantages,
         reward_components, q_mass, update_weights, group_size.
         """
-        try:
-            from otel_rl.samples import completions_table
+        from otel_rl.samples import completions_table
 
-            number = self._step_of("samples", step)
-            if number is not None:
-                self.table(name, completions_table(number, prompts, completions, **columns), step=step)  # type: ignore[arg-type]
-        except Exception as error:
-            self.refuse_error("samples", error)
+        number = self._step_of("samples", step)
+        if number is not None:
+            self.table(name, completions_table(number, prompts, completions, **columns), step=step)  # type: ignore[arg-type]
 
+    @never_raises
     def params(self, values: object) -> None:
         """Record hyper-parameters: a mapping or an object with fields, flattened with `.`, secrets redacted."""
-        try:
-            self.write(Configured(self.clock.now(), params.flatten(values, self.refuse)))
-        except Exception as error:
-            self.refuse_error("params", error)
+        self.write(Configured(self.clock.now(), params.flatten(values, self.refuse)))
 
     @never_raises
     def event(self, name: str, /, **attributes: object) -> None:
@@ -294,12 +312,14 @@ class Run(JournalRecorder):
             )
         )
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, *_extra: Never, **_unknown: Never) -> dict[str, str]:
         """Return variables with which another process joins this run, under the span that is current here.
 
         For `subprocess`, multiprocessing, or Ray's `runtime_env={"env_vars": run.environment()}`; the other process
         calls `init(role="reward")`, or whatever it is.
         """
+        if _extra or _unknown:
+            self._refuse_extra("environment", _extra, _unknown)
         chosen = self._session.settings
         variables = {
             "OTEL_RL_RUN_ID": self.id,
@@ -311,13 +331,16 @@ class Run(JournalRecorder):
             variables["OTEL_RL_HEAD"] = chosen.head
         return variables | {name.upper(): text for name, text in carrier().items()}
 
-    def finish(self, timeout: float = 30.0) -> bool:
+    def finish(self, timeout: float = _PATIENCE_S, *_extra: Never, **_unknown: Never) -> bool:
         """End the run and wait for the destinations; return whether everything was delivered in time.
 
-        It is false too if steps or values were refused: then not everything is there. What was not delivered is in the
-        journal: the agent goes on, and the next one delivers the rest. Called inside `except` or `finally`, it records
-        that the run failed. A second call, from whatever thread or signal handler, waits for the same result.
+        It is false too if something was refused, here (`refused` says what) or by an exporter, or was lost: then not
+        everything is there. One warning says why it is false. What was not delivered is in the journal: the agent goes
+        on, and the next one delivers the rest. Called inside `except` or `finally`, it records that the run failed. A
+        second call, from whatever thread or signal handler, waits for the same result.
         """
+        if _extra or _unknown:
+            self._refuse_extra("finish", _extra, _unknown)
         return self._finish(timeout, self._interpreter.handled())
 
     def failed(self, span: JournaledSpan, error: BaseException) -> None:
@@ -364,6 +387,8 @@ class Run(JournalRecorder):
                 self._end_record(error, ending_by(error) if ending is None else ending, min(seconds, _ARRIVAL_S))
                 delivered = self._session.wait_until_delivered(max(0.0, deadline - time.monotonic()))
                 self._delivered = delivered and not self._has_lost
+                if not self._delivered:
+                    self._say_why(delivered=delivered, waited=seconds)
         except Exception as failure:
             let_pass(failure)
             what = f"{type_of(failure)}: {text_of(failure)}".replace("\n", " ")
@@ -372,6 +397,17 @@ class Run(JournalRecorder):
         finally:
             self._ending.release()
         return bool(self._delivered)
+
+    def _say_why(self, *, delivered: bool, waited: float) -> None:
+        """Log in one line what of the run is not in every tracker; not what nobody has waited for."""
+        why = []
+        if self._has_lost:
+            counts = ", ".join(f"{count} {reason}" for reason, count in self._refusals.items())
+            why.append(f"refused: {counts} (see the warnings above)")
+        if not delivered and waited and (missing := self._session.missing()):
+            why.append(missing)
+        if why:
+            logger.warning("run %s is not complete: %s", self.id, "; ".join(why))
 
     def _end_record(self, error: BaseException | None, ending: Ending, arrival_s: float) -> None:
         """Write the last record and close the journal; each line may come twice, after an interrupt."""
@@ -412,6 +448,13 @@ class Run(JournalRecorder):
             span.fail(error)
         span.end()
 
+    def _refuse_extra(
+        self, call: str, extra: tuple[object, ...], unknown: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
+        """Refuse arguments that a call does not have, as a typing error that ends no training."""
+        given = [*map(shown, extra), *(f"{name}={shown(value)}" for name, value in unknown.items())]
+        self.refuse(call, f"{call}() does not take {', '.join(given)}")
+
     def _cut_name(self, call: str, name: object) -> str:
         """Return the text of a name; that it is cut is counted."""
         if isinstance(name, str) and str.__len__(name) > LONGEST_NAME:
@@ -443,15 +486,12 @@ class Run(JournalRecorder):
     def _consume(
         self, call: str, tickets: Iterable[Mapping[str, Any]], version: int | None, step: int | None, outcome: str
     ) -> None:
-        try:
-            number = self._step_of(call, step)
-            if number is not None:
-                known = self._whole(call, "policy_version", version)
-                records = consumed(tickets, number, self.clock.now(), known, outcome, partial(self.refuse, call))
-                for record in records:
-                    self.write(record)
-        except Exception as error:
-            self.refuse_error(call, error)
+        number = self._step_of(call, step)
+        if number is not None:
+            known = self._whole(call, "policy_version", version)
+            records = consumed(tickets, number, self.clock.now(), known, outcome, partial(self.refuse, call))
+            for record in records:
+                self.write(record)
 
 
 _current: Run | None = None

@@ -63,20 +63,21 @@ class Session:
         own = _own_destinations(settings)
         self.directory: RunDirectory = directories.create(settings)
         self._info = manifest.run(self.directory)
-        if settings.role and settings.world_size == 1:  # nobody said which of several it is
-            self._claim, rank = claim_role(self.directory.journals, settings.role)
-            self.settings = settings = msgspec.structs.replace(settings, rank=rank)
-        else:
-            who = label(settings.role, settings.rank)
-            self._claim = claim_journal(self.directory.journals, who, self.directory.attempts)
+        try:
+            if settings.role and settings.world_size == 1:  # nobody said which of several it is
+                self._claim, rank = claim_role(self.directory.journals, settings.role)
+                self.settings = settings = msgspec.structs.replace(settings, rank=rank)
+            else:
+                who = label(settings.role, settings.rank)
+                self._claim = claim_journal(self.directory.journals, who, self.directory.attempts)
+        except OSError as error:
+            raise directories.unwritable(settings.dir, self.directory.journals, error) from error
         try:
             self._open(manifest, own)
         except BaseException as error:  # a Ctrl-C too must not leave the journal held by a process without a run
             self.give_up()
             if isinstance(error, OSError):
-                raise SettingsError(
-                    f"dir={settings.dir!r}: no journal can be written in {self._claim.path}: {error}"
-                ) from error
+                raise directories.unwritable(settings.dir, self._claim.path, error) from error
             raise
 
     def _open(self, manifest: Manifest, own: Mapping[str, Callable[..., Exporter]]) -> None:
@@ -175,6 +176,15 @@ class Session:
         if self._relay is not None and not self._relay.finish(end, max(0.0, deadline - time.monotonic())):
             return False
         return end is not None and not launch.read_status(self.directory).lost
+
+    def missing(self) -> str:
+        """Return what the agent says of what was lost or not delivered; nothing where the trainer starts none."""
+        if self.settings.agent == "off":
+            return ""
+        status = launch.read_status(self.directory)
+        said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
+        said += [f"{name}: {error}" for name, error in status.last_error.items()]
+        return "; ".join(said) or "not everything was delivered in time, and the agent goes on"
 
     def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
         if not own:

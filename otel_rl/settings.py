@@ -23,7 +23,7 @@ from otel_rl.stats import statistics
 from otel_rl.texts import shown, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _warnings = Occasional(logging.getLogger(__name__))
 _FILES = ("otel-rl.toml", "otel-rl.yaml", "otel-rl.yml")
@@ -215,7 +215,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     fields |= {f"OTEL_RL_{other.upper()}": field for other, field in _ALSO.items()}
     for name in given:
         if name not in fields:
-            raise SettingsError(f"{name} is no setting of otel-rl{_meant(name, fields)}")
+            raise SettingsError(f"{name} is no setting of otel-rl{meant(name, fields)}")
     return {fields[name]: environ[name] for name in given}
 
 
@@ -236,7 +236,7 @@ def _from_file(environ: Mapping[str, str]) -> dict[str, object]:
     values = {_ALSO.get(name, name): value for name, value in {**values, **monitoring}.items()}
     for name in values:
         if name not in _VARIABLES:
-            raise SettingsError(f"{path}: `{name}` is no setting of otel-rl{_meant(str(name), _VARIABLES)}")
+            raise SettingsError(f"{path}: `{name}` is no setting of otel-rl{meant(str(name), _VARIABLES)}")
     return values
 
 
@@ -248,8 +248,9 @@ def _gpu_monitoring(values: dict[str, object], path: Path) -> Mapping[str, objec
     return section
 
 
-def _meant(name: str, known: Mapping[str, str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return what an error about an unknown name says of the known ones: the nearest, else all."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(known))}"
 
 

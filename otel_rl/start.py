@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import sys
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_rl import settings
 from otel_rl.otel_environment import sdk_is_disabled
 from otel_rl.run import Run, current, make_current
+from otel_rl.texts import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+Begin = TypeVar("Begin", bound="Callable[..., Any]")
 
 
+def _tells_settings(begin: Begin) -> Begin:
+    """Let wrong names of settings be a `SettingsError` too, which knows the right ones."""
+    known = list(inspect.signature(begin).parameters)
+
+    @wraps(begin)
+    def call(*given: object, **named: object) -> object:
+        if given:
+            raise settings.SettingsError(f"init({shown(given[0])}): give settings by name, such as project=…")
+        for name in named:
+            if name not in known:
+                raise settings.SettingsError(f"{name}= is not a setting of otel-rl{settings.meant(name, known)}")
+        return begin(**named)
+
+    return cast("Begin", call)
+
+
+@_tells_settings
 def init(
     *,
     project: str | None = None,

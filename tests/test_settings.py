@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ def test_every_setting_has_a_variable() -> None:
 
 def test_every_setting_has_a_keyword() -> None:
     """Each setting is a keyword of `init`."""
-    keywords = set(otel_rl.init.__kwdefaults__)
+    keywords = set(inspect.signature(otel_rl.init).parameters)
 
     assert set(Settings.__struct_fields__) | {"config"} == keywords
 

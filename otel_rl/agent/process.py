@@ -30,7 +30,7 @@ from otel_rl.agent.release import Release, cut_off
 from otel_rl.agent.state import Checkpoint
 from otel_rl.claim import remove_abandoned
 from otel_rl.delivery import Destination
-from otel_rl.directory import Manifest, RunDirectory, write_atomically
+from otel_rl.directory import FULL, Manifest, RunDirectory, unwritable, write_atomically
 from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
@@ -455,9 +455,13 @@ def run_agent(path: Path, *, once: bool = False, patience: float = 1.0) -> bool:
         try:
             agent = Agent(directory, manifest, once=once)
         except Exception as error:
-            failed = AgentStatus(pid=os.getpid(), state="failed", error=str(error))
-            write_atomically(directory.status, msgspec.json.encode(failed))
-            raise StartError(str(error)) from error
+            why = str(error)
+            if isinstance(error, OSError) and error.errno in FULL:
+                why = str(unwritable(directory.path.parents[1], directory.path / "local", error))
+            failed = AgentStatus(pid=os.getpid(), state="failed", error=why)
+            with contextlib.suppress(OSError):  # on a full disk
+                write_atomically(directory.status, msgspec.json.encode(failed))
+            raise StartError(why) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: agent.stopped.set())
         return agent.run(lock)

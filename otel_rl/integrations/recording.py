@@ -18,9 +18,12 @@ from weakref import WeakSet
 
 import otel_rl
 from otel_rl import settings
+from otel_rl.spans import never_raises
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from typing_extensions import Never
 
     from otel_rl.run import Run
     from otel_rl.spans import NoSpan, StepSpan
@@ -86,19 +89,22 @@ class LaterTraining:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)
 
-    def step(self, number: int, /, **attributes: object) -> StepSpan | NoSpan:
+    def step(self, number: int | None = None, /, *extra: Never, **attributes: object) -> StepSpan | NoSpan:
         """Return a context manager for a step."""
-        return self._run.step(self._number(number), **attributes)  # type: ignore[arg-type] # which it refuses
+        return self._run.step(self._number(number), *extra, **attributes)
 
+    @never_raises
     def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
         """Record the values of metrics."""
         named = {f"{self._prefix}{name}": value for name, value in dict(values).items()}
         self._run.log(named, step=self._number(step), weight=weight)
 
+    @never_raises
     def table(self, name: str, data: object, *, step: int | None = None) -> None:
         """Record a table."""
         self._run.table(f"{self._prefix}{name}", data, step=self._number(step))
 
+    @never_raises
     def samples(
         self,
         prompts: Sequence[str],
@@ -112,12 +118,14 @@ class LaterTraining:
         named = f"{self._prefix}{name}"
         self._run.samples(prompts, completions, step=self._number(step), name=named, **columns)
 
+    @never_raises
     def trained(
         self, tickets: Iterable[Mapping[str, Any]], *, policy_version: int | None = None, step: int | None = None
     ) -> None:
         """Record that the step trains on these trajectories."""
         self._run.trained(tickets, policy_version=policy_version, step=self._number(step))
 
+    @never_raises
     def dropped(
         self,
         tickets: Iterable[Mapping[str, Any]],
@@ -129,6 +137,7 @@ class LaterTraining:
         """Record that these trajectories are not trained on."""
         self._run.dropped(tickets, reason=reason, policy_version=policy_version, step=self._number(step))
 
+    @never_raises
     def queue(self, name: str, *, depth: float, waited: float = 0.0, step: int | None = None) -> None:
         """Record how much is in a queue."""
         self._run.queue(f"{self._prefix}{name}", depth=depth, waited=waited, step=self._number(step))
@@ -136,7 +145,7 @@ class LaterTraining:
     def _number(self, step: int | None) -> int | None:
         try:
             return None if step is None else self._first + operator.index(step)
-        except TypeError:
+        except Exception:  # what a foreign object's conversion may raise is not known
             return step  # which the run refuses
 
 
