@@ -40,6 +40,8 @@ _PROGRAM = Path(otel_rl.__file__).parent / "agent" / "__main__.py"
 _NOTHING = struct.pack("<qq", -1, -1)
 _START_S, _DELIVER_S, _AT_ONCE_S = 3.0, 0.5, 0.03
 """Seconds within which an agent is killed after its start, after its first delivery, and after a later one."""
+_PATIENCE_S = 15.0
+"""Seconds that a delivery is waited for; on a busy machine an agent may take longer to import MLflow."""
 _TRAINER = """
 import mmap, os, struct, sys, time, otel_rl
 step, pause, trackers = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3].split(",")
@@ -53,7 +55,7 @@ while not os.path.exists("stop"):
         run.log({"loss": step / 8, "who": float(run.attempt)})
         progress[:] = struct.pack("<qq", run.attempt, step)
     step += 1
-    time.sleep(pause if step % 64 else 250 * pause)  # so that the agent delivers everything now and then
+    time.sleep(pause if step % 8 else 250 * pause)  # so that the agent delivers everything now and then
 assert run.finish(300), run.dir
 """
 
@@ -82,6 +84,7 @@ def measure(
             continue
         with tempfile.TemporaryDirectory(prefix="otel-rl-kills-") as place:
             outcome = run(kind, kills, Path(place), trackers)
+        print(f"{kind} {kills}: {outcome.verdicts} {dict(outcome.moments)}", file=sys.stderr, flush=True)
         rows += [[kind, kills, tracker, *verdict] for tracker, verdict in outcome.verdicts.items()]
         for who in dict.fromkeys(who for who, _ in outcome.moments):
             counts = [outcome.moments[who, moment] for moment in ("before", "during", "after")]
@@ -208,7 +211,7 @@ class Session:
     def _wait_for_a_moment(self, agent: psutil.Process) -> None:
         """Wait for a moment after the agent's start, after its first delivery to a tracker, or inside a later one."""
         kind = self._dice.randrange(3)
-        tracker, deadline = self._dice.choice(self._trackers), time.monotonic() + 60
+        tracker, deadline = self._dice.choice(self._trackers), time.monotonic() + _PATIENCE_S
         if kind == 0:
             time.sleep(max(0.0, agent.create_time() + self._dice.uniform(0, _START_S) - time.time()))
             return
