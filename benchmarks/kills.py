@@ -38,9 +38,9 @@ _SEED = 15
 _PROGRAM = Path(otel_rl.__file__).parent / "agent" / "__main__.py"
 """The supervisor, whose child the agent is; a trainer starts it by its file."""
 _NOTHING = struct.pack("<qq", -1, -1)
-_START_S, _DELIVER_S, _AT_ONCE_S = 3.0, 0.5, 0.03
+_START_S, _DELIVER_S, _AT_ONCE_S = 2.0, 0.5, 0.03
 """Seconds within which an agent is killed after its start, after its first delivery, and after a later one."""
-_PATIENCE_S = 15.0
+_PATIENCE_S = 10.0
 """Seconds that a delivery is waited for; on a busy machine an agent may take longer to import MLflow."""
 _TRAINER = """
 import mmap, os, struct, sys, time, otel_rl
@@ -58,6 +58,27 @@ while not os.path.exists("stop"):
     time.sleep(pause if step % 8 else 250 * pause)  # so that the agent delivers everything now and then
 assert run.finish(300), run.dir
 """
+_STARTER = """
+import os, signal, sys
+from importlib import import_module
+from pathlib import Path
+for name in ["otel_rl.agent.worker", *sys.argv[3].split(",")]:
+    import_module(name)
+from otel_rl.agent.__main__ import Supervisor
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in sys.stdin:
+    if os.fork() == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os._exit(Supervisor(Path(sys.argv[2])).run())
+"""
+"""Starts a supervisor for each line that it reads, after importing what agents import: with MLflow, that takes 10 s."""
+_IMPORTED = {
+    "tensorboard": ("tensorboard.summary.writer.record_writer", "tensorboard.compat.proto.event_pb2"),
+    "mlflow": ("mlflow", "mlflow.store.tracking.sqlalchemy_store"),
+}
+_AS_TRAINERS_DO = 0.1
+"""Part of the agents that are started as a trainer starts them, without the starter."""
 
 
 class Outcome(NamedTuple):
@@ -127,6 +148,7 @@ class Session:
         self._dice = dice
         self._trackers = trackers
         self._trainer: subprocess.Popen[bytes] | None = None
+        self._starter: subprocess.Popen[bytes] | None = None
         self._first = 0
         self.attempts: list[Attempt] = []
         self.moments: Counter[tuple[str, str]] = Counter()
@@ -139,11 +161,12 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in [self._trainer, *self._agents()]:
-            if process is not None:
-                _kill(process.pid)
-        if self._trainer is not None:
-            self._trainer.wait()
+        for own in (self._trainer, self._starter):
+            if own is not None:
+                own.kill()
+                own.communicate()
+        for process in self._agents():
+            _kill(process.pid)
         self._progress.close()
 
     def warm_up(self) -> None:
@@ -170,18 +193,22 @@ class Session:
 
         The supervisor starts the next one, unless it is killed too.
         """
+        self._prepare_starter()
         self._start_trainer(0.002)
         self._wait_for_first_row()
-        for _ in range(kills):
+        for n in range(kills):
             self._wait_for_a_moment(self._agent())
-            with_supervisor = self._dice.random() < 0.3
+            with_supervisor = n == 0 or self._dice.random() < 0.5
             self._kill_agents(with_supervisor=with_supervisor)
             if with_supervisor:
                 self._start_agent()
 
     def kill_both(self, kills: int) -> None:
         """Kill trainer, agent and supervisor, either of them first, within 0.1 s."""
+        self._prepare_starter()
         for _ in range(kills):
+            if self._dice.random() >= _AS_TRAINERS_DO:
+                self._start_agent()
             self._start_trainer(0.002)
             self._wait_for_first_row()
             self._wait_for_a_moment(self._agent())
@@ -264,9 +291,20 @@ class Session:
         if number >= 0:
             self._first = max(0, last + 1 - self._dice.randrange(4))  # as from a checkpoint of some steps ago
 
+    def _prepare_starter(self) -> None:
+        modules = [name for tracker in self._trackers for name in _IMPORTED.get(tracker, (tracker,))]
+        self._starter = self._python(
+            "-c", _STARTER, str(_PROGRAM), str(self.directory.path), ",".join(one for one in modules if one != "jsonl")
+        )
+
     def _start_agent(self) -> None:
-        """Start a supervisor as a trainer does, which would do so itself a second later."""
-        self._python(str(_PROGRAM), str(self.directory.path))
+        """Start a supervisor, as a trainer would a second later."""
+        if self._starter is None or self._dice.random() < _AS_TRAINERS_DO:
+            self._python(str(_PROGRAM), str(self.directory.path))
+            return
+        assert self._starter.stdin is not None
+        self._starter.stdin.write(b"\n")
+        self._starter.stdin.flush()
 
     def _python(self, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "SWANLAB_MODE": "offline"}
@@ -274,7 +312,7 @@ class Session:
             [sys.executable, *arguments],
             cwd=self._place,
             env={**os.environ, **environment, "PYTHONPATH": _path()},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -306,6 +344,8 @@ class Session:
         """Return the agents of this run and their supervisors, whoever started them; those that are dead are not."""
         found = []
         for process in psutil.process_iter():
+            if self._starter is not None and process.pid == self._starter.pid:
+                continue
             with contextlib.suppress(psutil.Error):
                 line = process.cmdline()
                 if {str(_PROGRAM), str(self.directory.path)} <= set(line):
