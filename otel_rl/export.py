@@ -157,6 +157,8 @@ class Table(msgspec.Struct, frozen=True, tag="table"):
         attempt: Which start of the run recorded it.
         ranks: Ranks whose rows these are, in the order of the rows.
         cut_rows: How many rows were left out because there were too many.
+        part: Which table of its name, step and attempt it is: 0 is the first; tables of late ranks, and tables whose
+            ranks have other columns, count up.
     """
 
     name: str
@@ -167,6 +169,7 @@ class Table(msgspec.Struct, frozen=True, tag="table"):
     attempt: int = 0
     ranks: tuple[int, ...] = ()
     cut_rows: int = 0
+    part: int = 0
 
 
 Outcome = Literal["finished", "failed", "crashed", "lost"]

@@ -55,6 +55,7 @@ def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> R
             attempt=_integer(attributes, semconv.RUN_ATTEMPT, 0),
             ranks=tuple(map(int, attributes.get(semconv.TABLE_RANKS, ()))),
             cut_rows=_integer(attributes, semconv.TABLE_CUT_ROWS, 0),
+            part=_integer(attributes, semconv.TABLE_PART, 0),
         )
     if name == semconv.EVENT_RUN_CONFIG:
         return Params(time, dict(_map(attributes, semconv.RUN_CONFIG_VALUES)))

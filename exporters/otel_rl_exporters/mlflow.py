@@ -48,7 +48,7 @@ class MlflowExporter:
     Numbers are floats. A parameter cannot be changed in MLflow: another value, of a restarted run, becomes the
     tag `changed.<name>`. Tables are artifacts, `tables/<name>/step_000012.json`; MLflow's UI shows the newest
     16 as tables, the others as JSON. Rows of ranks that report late are an artifact of their own,
-    `step_000012.ranks-1.json`.
+    `step_000012.part-1.json`.
 
     Points of a resumed run have their own `rl/attempt`, from 1 on, of the same step and time: the highest attempt of a
     step is the valid one. A run that failed is FAILED, one that a signal or a loss ended is KILLED, and the tag

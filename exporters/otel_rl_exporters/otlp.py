@@ -310,6 +310,7 @@ def _table_event(table: Table) -> tuple[str, dict[str, Any], list[list[Cell]]]:
         semconv.RUN_ATTEMPT: table.attempt,
         semconv.TABLE_RANKS: list(table.ranks),
         semconv.TABLE_CUT_ROWS: table.cut_rows + len(table.rows) - len(rows),
+        semconv.TABLE_PART: table.part,
     }
     attributes = {
         semconv.LOOP_ITERATION: table.step,

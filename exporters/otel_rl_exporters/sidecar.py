@@ -28,8 +28,8 @@ class SidecarExporter:
     It is strict JSON in UTF-8 with a row on each line. What JSON has no number for is a string: `"NaN"`,
     `"Infinity"`, `"-Infinity"`; `null` is a cell of which nothing is known. A file appears complete or not
     at all. A step that is recorded again after a restart replaces its file. Rows of ranks that report after
-    their step's table has left get a file of their own, named like the first one with
-    `.ranks-` and the first and last of these ranks before the suffix.
+    their step's table has left get a file of their own, named like the first one with `.part-1` and so on before the
+    suffix. From programs that do not number the parts, it is `.ranks-` and the first and last of these ranks.
 
     Args:
         run: The run that is shown.

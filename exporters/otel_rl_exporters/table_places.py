@@ -21,9 +21,13 @@ class TablePlaces:
     def suffix(self, place: str, table: Table) -> str:
         """Return what to add to `place`: nothing for the first part, `.ranks-2-5` for later ones.
 
-        A part that comes again gets the same suffix. The first part of a later attempt takes the place of all, and what
-        is still to come of an earlier one gets a name with that attempt in it.
+        A table that says which part it is gets that as its suffix, `.part-1`, behind its attempt if that is not the
+        first. Others are told apart by columns and ranks: a part that comes again gets the same suffix. The first part
+        of a later attempt takes the place of all, and what is still to come of an earlier one gets a name with that
+        attempt in it.
         """
+        if table.part:
+            return f"{f'.attempt-{table.attempt}' if table.attempt else ''}.part-{table.part}"
         attempt, parts = self._written.get(place, (table.attempt, {}))
         part = (table.columns, table.ranks)
         if table.attempt > attempt or not parts:
@@ -38,6 +42,8 @@ class TablePlaces:
 
     def wrote(self, place: str, table: Table) -> None:
         """Take note that a part was written."""
+        if table.part:
+            return
         suffix = self.suffix(place, table)
         attempt, parts = self._written.pop(place, (table.attempt, {}))
         if table.attempt > attempt:

@@ -31,12 +31,12 @@ from otel_rl.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from otel_rl.agent.derive import Model
     from otel_rl.agent.naming import Reductions
     from otel_rl.agent.window import Observed
-    from otel_rl.export import Identity, Item, Span
+    from otel_rl.export import Identity, Item, Span, Table
     from otel_rl.semconv.recognise import Vocabulary
 
 _NS = 1_000_000_000
@@ -339,7 +339,18 @@ class Reducer:
             if observed is not None:
                 self.observed[identity(row)] = observed
         with guard("making of tables"):
-            items.extend(rows.tables(attempt, number, step.tables, ranks))
+            items.extend(self._numbered(rows.tables(attempt, number, step.tables, ranks), late=late))
+
+    def _numbered(self, tables: Iterable[Table], *, late: bool) -> Iterator[Table]:
+        """Yield the tables of a step with their parts: the first one of a name has 0, unless it is late."""
+        names = set[str]()
+        for table in tables:
+            if late or table.name in names:
+                parts = self.state.table_parts.setdefault(table.attempt, Parts())
+                yield replace(table, part=parts.next(table.step))
+            else:
+                yield table
+            names.add(table.name)
 
     def _goodput_of(self, attempt: int, number: int, step: OpenStep) -> dict[str, float]:
         """Return the productive part of the ranks' time in a step."""

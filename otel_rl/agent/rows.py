@@ -74,7 +74,10 @@ def row(
 
 
 def tables(attempt: int, number: int, found: Sequence[tuple[str, Tabled]], rank_of: Mapping[str, int]) -> list[Table]:
-    """Return the tables of a step; those of one name and the same columns are one, in the order of their ranks."""
+    """Return the tables of a step; those of one name and the same columns are one, in the order of their ranks.
+
+    Their parts are not numbered.
+    """
     parts: dict[tuple[str, tuple[str, ...]], list[tuple[int, Tabled]]] = {}
     for journal, table in found:
         parts.setdefault((table.name, tuple(table.columns)), []).append((rank_of[journal], table))

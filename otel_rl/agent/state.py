@@ -207,7 +207,7 @@ class OpenStep(msgspec.Struct):
 
 
 class Parts(msgspec.Struct):
-    """Numbers of late rows: each step counts its own, from 1.
+    """Numbers of late rows, or of tables that are not the first of their name: each step counts its own, from 1.
 
     Steps that were late are remembered, up to a limit; of those before them, numbers go up over all steps, so that
     no number is used twice.
@@ -236,13 +236,14 @@ class Parts(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """Everything that the reducer knows; `steps`, `closed` and `parts` are by attempt.
+    """Everything that the reducer knows; `steps`, `closed`, `parts` and `table_parts` are by attempt.
 
     Attributes:
         journals: What is known of each process.
         steps: The open steps by number.
         closed: The last step that was closed.
         parts: Numbers of late rows.
+        table_parts: Numbers of tables that are not the first of their name and step.
         ended: The end of the last attempt, as long as nothing has taken it back.
         dialect: Which framework the names showed the trainer to be; empty if that is not known.
         window: What was observed since the last row that left for trackers.
@@ -255,6 +256,7 @@ class State(msgspec.Struct):
     steps: dict[int, dict[int, OpenStep]] = {}
     closed: dict[int, int] = {}
     parts: dict[int, Parts] = {}
+    table_parts: dict[int, Parts] = {}
     ended: Ended | None = None
     dialect: str = ""
     window: Window = msgspec.field(default_factory=Window)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.state import State
-from otel_rl.export import Event, Span
+from otel_rl.export import Event, Span, Table
 from otel_rl.record_events import Lost
 from otel_rl.records import (
     Finished,
@@ -20,6 +20,7 @@ from otel_rl.records import (
     SpanStarted,
     StepEnded,
     StepStarted,
+    Tabled,
 )
 from tests.agent.reducing import S, feed, logged, reducing, row_of, rows, started, step
 
@@ -60,6 +61,30 @@ def test_late_values_are_a_row_of_their_own() -> None:
     late = feed(reducer, "a", Logged(0, 5 * S, {"eval": 0.5}), StepStarted(2, 6 * S, b""))
 
     assert [(row.step, row.late, row.values) for row in rows(late)][:1] == [(0, True, {"eval": 0.5})]
+
+
+def test_tables_that_come_late_are_numbered_also_by_the_next_agent() -> None:
+    """The first table of a step is part 0; what comes late counts up, behind a restart of the agent too."""
+    reducer = reducing()
+    first = feed(reducer, "a", started(), *step(0, 0), Tabled(0, 1, "t", ["x"], [(1,)]), *step(1, 2 * S))
+    second = feed(reducer, "a", Tabled(0, 2, "t", ["x"], [(2,)]), *step(2, 4 * S))
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(reducer.state), type=State)
+    again = reducing(state=saved)
+    late = Tabled(0, 3, "t", ["x"], [(3,)]), Tabled(0, 3, "t", ["y"], [(4,)])
+    third = feed(again, "a", *late, *step(3, 6 * S))
+
+    parts = [(one.rows[0][0], one.part) for one in [*first, *second, *third] if isinstance(one, Table)]
+    assert parts == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+
+def test_tables_of_one_name_and_other_columns_are_numbered() -> None:
+    """Two ranks record a table of one name with different columns."""
+    reducer = reducing()
+    feed(reducer, "a", started(), *step(0, 0), Tabled(0, 1, "t", ["x"], [(1,)]), Tabled(0, 1, "t", ["y"], [(1,)]))
+    found = feed(reducer, "a", Tabled(0, 1, "u", ["x"], [(1,)]), StepStarted(1, 2 * S, b""))
+
+    parts = [(one.name, one.columns, one.part) for one in found if isinstance(one, Table)]
+    assert parts == [("t", ("x",), 0), ("t", ("y",), 1), ("u", ("x",), 0)]
 
 
 def test_a_hung_rank_delays_a_row_by_the_deadline_and_is_named() -> None:

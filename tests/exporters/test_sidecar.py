@@ -213,3 +213,17 @@ def test_the_rest(run):
 def test_contract(run):
     """It is an exporter."""
     assert isinstance(SidecarExporter(run), Exporter)
+
+
+def test_a_late_part_after_a_restart(run):
+    """The next agent does not know what was written, but which part of the table this is: nothing is replaced."""
+    SidecarExporter(run).export([table(ranks=(0, 3)), table(ranks=(1,), rows=((2,),), part=1)])
+    exporter = SidecarExporter(run)
+    exporter.export([table(ranks=(2,), rows=((3,),), part=2), table(ranks=(2,), rows=((4,),), part=1, attempt=1)])
+
+    assert {path: load(file)["data"] for path, file in files(run).items()} == {
+        "tables/completions_step_000000.json": [[1]],
+        "tables/completions_step_000000.part-1.json": [[2]],
+        "tables/completions_step_000000.part-2.json": [[3]],
+        "tables/completions_step_000000.attempt-1.part-1.json": [[4]],
+    }
