@@ -5,6 +5,7 @@ This is the protocol of google/metrax's logging backends, which Tunix takes.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -69,6 +70,10 @@ def adapted(factory: Any) -> Callable[..., Exporter]:
     def build(run: RunInfo, **options: Any) -> Exporter:
         return _exporter(factory(**options))
 
+    with contextlib.suppress(ValueError):  # a class written in C
+        own = inspect.signature(factory)
+        run = inspect.Parameter("_run", inspect.Parameter.POSITIONAL_ONLY)
+        build.__signature__ = own.replace(parameters=[run, *own.parameters.values()])  # type: ignore[attr-defined]
     return build
 
 

@@ -60,7 +60,7 @@ def check(group: str, name: str, options: Mapping[str, object]) -> None:
                 f"the exporter {name!r} needs the package {module!r}, which is not installed; "
                 f"pip install 'otel-rl[{getattr(factory, 'extra', name)}]'"
             )
-    _check_options(name, adapted(factory) if group == ENTRY_POINT_GROUP else factory, options)
+    check_options(name, adapted(factory) if group == ENTRY_POINT_GROUP else factory, options)
     if callable(own := getattr(factory, "check", None)):
         try:
             own(**options)
@@ -75,7 +75,12 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _check_options(name: str, factory: Callable[..., object], options: Mapping[str, object]) -> None:
+def check_options(name: str, factory: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Raise if a factory cannot be called with the run and these options.
+
+    Raises:
+        SettingsError: The message lists the options that there are.
+    """
     try:
         signature = inspect.signature(factory)
     except ValueError:  # a class written in C

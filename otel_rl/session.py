@@ -27,6 +27,7 @@ from otel_rl.occasional import Occasional
 from otel_rl.records import Started
 from otel_rl.semconv.frameworks import FRAMEWORKS, imported
 from otel_rl.settings import AgentSettings, SettingsError
+from otel_rl.texts import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -246,9 +247,18 @@ def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:
     """Return what builds the destinations that only this process can build; the first rank has them."""
     own = {spec.name: spec.factory for spec in settings.exporters if spec.factory is not None}
     for spec in settings.exporters:
+        if not isinstance(spec.options.get(_ATTACH, False), bool):
+            raise SettingsError(
+                f"exporter {spec.name!r}: {_ATTACH}={shown(spec.options[_ATTACH])} must be True or False"
+            )
         if spec.options.get(_ATTACH):
+            if others := _without_attach(spec.options):
+                raise SettingsError(
+                    f"exporter {spec.name!r}: {', '.join(others)} has no effect with {_ATTACH!r}, which uses the run "
+                    "that the trainer has; remove one of them"
+                )
             name = f"{spec.name}_attached"
-            plugins.check(export.ENTRY_POINT_GROUP, name, _without_attach(spec.options))
+            plugins.check(export.ENTRY_POINT_GROUP, name, {})
             try:
                 own[name] = plugins.find(export.ENTRY_POINT_GROUP, name).to_what_is_active()
             except ValueError as error:
@@ -260,7 +270,10 @@ def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:
             f"exporters: {next(iter(own.values()))!r} cannot be imported by name, so only this process can use it, "
             "and agent='off' leaves it nothing to read; define it at the top of a module that can be imported"
         )
-    return {name: adapted(factory) for name, factory in own.items()}
+    built = {name: adapted(factory) for name, factory in own.items()}
+    for name, factory in built.items():
+        plugins.check_options(name, factory, {})
+    return built
 
 
 def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
@@ -273,7 +286,8 @@ def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
     here = [spec for spec in settings.exporters if spec.factory is None and not spec.options.get(_ATTACH)]
     named = {spec.name: _without_attach(spec.options) for spec in here}
     readers = dict(otel_environment.metric_readers(os.environ))
-    exporters = named | dict(otel_environment.otlp_exporters(os.environ))
+    exporters = dict(otel_environment.otlp_exporters(os.environ))
+    exporters = named | {name: options | named.get(name, {}) for name, options in exporters.items()}
     for name in {"prometheus", "otlp"} & set(named):
         options = exporters.pop(name)
         if not otel_environment.sdk_is_disabled(os.environ):

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def serving(directory: Path) -> Iterator[str]:
-    """Run a server that keeps everything in `directory`; give its address."""
+def serving(directory: Path, port: int = 0) -> Iterator[str]:
+    """Run a server that keeps everything in `directory`, and is killed at the end; give its address."""
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{directory}/server.db"]

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_rl.delivery import Destination
 from otel_rl.export import Params, Refused, Row, RunInfo, Table
+from otel_rl.outbox import Outbox
+from tests.collector import wait_for
 from tests.exporters import same_run
 from tests.exporters.exactly import bits
 from tests.exporters.mlflow_server import serving
@@ -200,6 +203,41 @@ def test_a_server_that_is_gone_raises(run: RunInfo, monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(mlflow.exceptions.MlflowException, match=r"Max retries|refused"):
         MlflowExporter(run, tracking_uri="http://127.0.0.1:9")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_server_that_is_killed_while_the_run_goes_on(run: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows wait until it is back; each is there once, those included of which it died before it answered."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    place = Path(run.directory)
+    for name in ("outbox", "cursors", "server"):
+        (place / "local" / name).mkdir(parents=True)
+    outbox = Outbox(place / "local" / "outbox", 1 << 30)
+
+    def put(first: int, last: int) -> None:
+        for n in range(first, last):
+            outbox.append([Row(n, 10**18 + n * 10**9, {"loss": float(n)})], b"\xc0")
+
+    with serving(place / "local" / "server") as address:
+        options = {"tracking_uri": address, "artifact_location": str(place / "artifacts")}
+        destination = Destination("mlflow", MlflowExporter, options, run, outbox, place / "local" / "cursors")
+        destination.start()
+        put(0, 20)
+        wait_for(lambda: destination.delivered >= outbox.end, "nothing is delivered", 200)
+        put(20, 60)
+    put(60, 80)
+    wait_for(lambda: destination.failures > 0, "nobody notices that the server is gone", 100)
+    with serving(place / "local" / "server", int(address.rpartition(":")[2])) as again:
+        destination.close_when_done()
+        destination.join(200)
+        client = mlflow.MlflowClient(tracking_uri=again)
+        (found,) = client.search_runs([client.get_experiment_by_name(run.project).experiment_id])
+        points = client.get_metric_history(found.info.run_id, "loss")
+
+    assert not destination.is_alive()
+    assert sorted((point.step, point.value) for point in points) == [(n, float(n)) for n in range(80)]
+    assert found.info.status == "FINISHED"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 
@@ -13,7 +14,7 @@ from otel_rl.export import Ended, Item, Params, Row, RunInfo
 from otel_rl.outbox import Outbox
 from otel_rl.plugins import find_exporter
 from tests.collector import wait_for
-from tests.exporters import swanlab_file, wandb_file
+from tests.exporters import hparams, swanlab_file, wandb_file
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [needs(name) for name in ("mlflow", "swanlab", "trackio", "tensorboard", "wandb")]
+PARAMS = Params(10**18 - 1, {"lr": 1.0})
 ROW, AGAIN = Row(1, 10**18, {"loss": 1.0}), Row(1, 2 * 10**18, {"loss": 2.0}, attempt=1)
 FAILED = Ended(10**18 + 1, 0, "failed", "rank0: ValueError: boom", 1)
 KILLED = Ended(10**18 + 1, 0, "crashed", "rank0: SIGTERM", 143)
@@ -41,13 +43,18 @@ def deliver(place: Path, name: str, items: Sequence[Item]) -> None:
         (place / "local" / directory).mkdir(parents=True, exist_ok=True)
     outbox = Outbox(place / "local" / "outbox", 1 << 30)
     outbox.append(items, b"\xc0")
-    info = RunInfo("i", "p", "n", str(place))
+    info = RunInfo("i", project(place), "n", str(place))
     destination = Destination(name, find_exporter(name), {}, info, outbox, place / "local" / "cursors")
     destination.close_when_done()
     destination.start()
     wait_for(lambda: not destination.is_alive(), "the exporter does not come to its end", 100)
     outbox.close()
     assert destination.last_error == ""
+
+
+def project(place: Path) -> str:
+    """Return a project of its own for each place: trackio keeps the first directory of a process for all runs."""
+    return f"ended{crc32(str(place).encode())}"
 
 
 def wandb(place: Path) -> Any:
@@ -76,10 +83,18 @@ def jsonl(place: Path) -> Any:
 
 def trackio(place: Path) -> Any:
     """Return the last value of the outcome."""
-    (path,) = (place / "trackio").glob("*.db")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    path = SQLiteStorage.get_project_db_path(project(place))
     with sqlite3.connect(path) as database:
         rows = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY id")]
     return next(row["rl/outcome"] for row in reversed(rows) if "rl/outcome" in row)
+
+
+def tensorboard(place: Path) -> Any:
+    """Return the status of the session in the HParams dashboard."""
+    (group,) = hparams.sessions(str(place / "tensorboard"))
+    return group.sessions[0].status
 
 
 @pytest.mark.parametrize(
@@ -90,6 +105,7 @@ def trackio(place: Path) -> Any:
         (mlflow, "FINISHED", "FAILED", "KILLED"),
         (swanlab, 1, 2, 2),
         (trackio, "finished", "failed", "crashed"),
+        (tensorboard, 1, 2, 2),
     ],
 )
 def test_outcome(tmp_path: Path, read: Any, finished: Any, failed: Any, killed: Any) -> None:
@@ -97,13 +113,10 @@ def test_outcome(tmp_path: Path, read: Any, finished: Any, failed: Any, killed: 
     shown = []
     for n, end in enumerate((FINISHED, FAILED, KILLED)):
         place = tmp_path / str(n)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TRACKIO_DIR", str(place / "trackio"))
-            deliver(place, read.__name__, [ROW, end])
-        if read is not trackio or n == 0:  # it reads its directory once, when it is imported
-            shown.append(read(place))
+        deliver(place, read.__name__, [PARAMS, ROW, end])
+        shown.append(read(place))
 
-    assert shown == [finished, failed, killed][: len(shown)]
+    assert shown == [finished, failed, killed]
 
 
 @pytest.mark.parametrize("read", [wandb, mlflow, jsonl])
