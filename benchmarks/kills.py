@@ -44,7 +44,7 @@ _PATIENCE_S = 10.0
 """Seconds that a delivery is waited for; on a busy machine an agent may take longer to import MLflow."""
 _TRAINER = """
 import mmap, os, struct, sys, time, otel_rl
-step, pause, trackers = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3].split(",")
+step, pause, trackers, burst = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3].split(","), int(sys.argv[4])
 run = otel_rl.init(
     dir="runs", project="kills", id="killed", exporters=trackers, hardware=False, quiet=True, idle_timeout=60
 )
@@ -55,7 +55,7 @@ while not os.path.exists("stop"):
         run.log({"loss": step / 8, "who": float(run.attempt)})
         progress[:] = struct.pack("<qq", run.attempt, step)
     step += 1
-    time.sleep(pause if step % 8 else 250 * pause)  # so that the agent delivers everything now and then
+    time.sleep(pause if step % burst else 250 * pause)  # so that the agent delivers everything now and then
 assert run.finish(300), run.dir
 """
 _STARTER = """
@@ -180,7 +180,7 @@ class Session:
     def kill_trainers(self, kills: int) -> None:
         """Kill trainers within 50 ms of their first row, or while they start; the agent lives on."""
         for _ in range(kills):
-            self._start_trainer(0.001)
+            self._start_trainer(0.001, burst=1000)
             if self._dice.random() < 0.25:
                 time.sleep(self._dice.uniform(0, 1))
             else:
@@ -266,9 +266,10 @@ class Session:
         left = sum(len(one.batch.items) for one in located(self.directory.outbox, Head, cursor.position))
         return "during" if left > cursor.index else "after"
 
-    def _start_trainer(self, pause: float) -> None:
+    def _start_trainer(self, pause: float, burst: int = 8) -> None:
         self._progress[:] = _NOTHING
-        self._trainer = self._python("-c", _TRAINER, str(self._first), str(pause), ",".join(self._trackers))
+        how = str(self._first), str(pause), ",".join(self._trackers), str(burst)
+        self._trainer = self._python("-c", _TRAINER, *how)
 
     def _wait_for_first_row(self) -> None:
         assert self._trainer is not None
