@@ -31,10 +31,10 @@ class Appended:
         """Return the file's size.
 
         Raises:
-            Gone: It was removed, replaced or cut.
+            Gone: It was removed, replaced or cut, and is not closed.
         """
         if self.file < 0:
-            raise Gone(f"{self.path} is closed")
+            return self._size
         found = os.fstat(self.file)
         if _of_path(self.path) != (found.st_dev, found.st_ino):
             raise Gone(f"{self.path} was removed or replaced")

@@ -6,6 +6,7 @@ table and `rl.run.config` the parameters. Every other record is passed over.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
-from otel_rl.export import Ended, Params, Refused, Row, Table
+from otel_rl.export import Ended, Gone, Params, Refused, Row, Table
 from otel_rl.occasional import Occasional
 from otel_rl.step_events import item_of, run_of
 
@@ -75,12 +76,9 @@ class RowLogRecordExporter(LogRecordExporter):
 
     def _deliver(self, run: RunInfo, items: list[_Item]) -> bool:
         """Deliver what there is of a run; tell whether all of it was taken."""
-        if run.directory not in self._exporters:
-            Path(run.directory).mkdir(parents=True, exist_ok=True)
-            self._exporters[run.directory] = resolve_name(self.destination)(run)
-        exporter = self._exporters[run.directory]
+        exporter = self._exporter(run)
         size = getattr(exporter, "batch_size", 1)
-        complete = True
+        complete, is_anew = True, False
         while items:
             try:
                 exporter.export(items[:size])
@@ -89,8 +87,23 @@ class RowLogRecordExporter(LogRecordExporter):
                 complete = False
                 done = size if error.done is None else max(1, error.done)
                 self._warnings.warn(f"{self.destination} refused items of run {run.id}: {error}")
+            except Gone as error:
+                if is_anew:
+                    raise
+                self._warnings.warn(f"{error}; what was in it is lost, and {self.destination} begins anew")
+                with contextlib.suppress(Exception):
+                    self._exporters.pop(run.directory).shutdown()
+                exporter, is_anew = self._exporter(run), True
+                continue
             items = items[done:]
         return complete
+
+    def _exporter(self, run: RunInfo) -> Exporter:
+        """Return the destination of a run."""
+        if run.directory not in self._exporters:
+            Path(run.directory).mkdir(parents=True, exist_ok=True)
+            self._exporters[run.directory] = resolve_name(self.destination)(run)
+        return self._exporters[run.directory]
 
     def _by_run(self, batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[_Item]]]:
         runs: dict[str, tuple[RunInfo, list[_Item]]] = {}

@@ -69,6 +69,19 @@ def test_jsonl(rows, tmp_path):
     assert exactly(values) == exactly(row.values for row in rows)
 
 
+def test_a_file_that_was_removed(rows, tmp_path, caplog):
+    """There is no outbox: later rows are in a new file, and it is told once what was lost."""
+    exporter = log_records.JsonlLogRecords()
+    results = [exporter.export(readable(RESOURCE, *map(row_event, rows[:3])))]
+    (tmp_path / "gsm8k/run-7/rows.jsonl").unlink()
+    results += [exporter.export(readable(RESOURCE, row_event(row))) for row in rows[3:6]]
+    exporter.shutdown()
+
+    assert results == [LogRecordExportResult.SUCCESS] * 4
+    assert [line["step"] for line in lines(tmp_path / "gsm8k/run-7/rows.jsonl")] == [row.step for row in rows[3:6]]
+    assert caplog.text.count("rows.jsonl was removed or replaced; what was in it is lost") == 1
+
+
 @needs("wandb")
 def test_wandb(rows, tmp_path):
     """Rows and parameters in events feed a W&B run."""

@@ -16,10 +16,12 @@ import pytest
 
 import otel_rl
 from otel_rl import launch
+from otel_rl.agent.release import Release
 from otel_rl.delivery import Destination
 from otel_rl.directory import RunDirectory
 from otel_rl.export import Ended, Gone, Machine, Row, RunInfo
-from otel_rl.outbox import Outbox
+from otel_rl.journal import Writer
+from otel_rl.outbox import Outbox, released_items
 from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
 from tests.collector import wait_for
@@ -194,6 +196,25 @@ def test_a_cleaner_that_removes_again_and_again_loses_nothing(deliver: Any, plac
 
     assert steps_of_jsonl(place) == list(range(4))
     assert delivery.destination.causes == {"gone": 3}
+
+
+def test_what_the_outbox_has_no_more_is_told(deliver: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rows were removed from the outbox when they were delivered: all others are written again."""
+    monkeypatch.setattr(Writer.__init__, "__kwdefaults__", {"segment_bytes": 10_000, "limit_bytes": 1 << 30})
+    delivery = deliver(JsonlExporter)
+    for n in range(300):
+        delivery.outbox.append([row(n)], b"\xc0")
+    wait_for(lambda: delivery.destination.delivered >= delivery.outbox.end, "not all is delivered")
+    Release(delivery.outbox, place / "local" / "cursors", None, 0).look(["a.json"])
+    (place / "rows.jsonl").unlink()
+    delivery.put(row(300))
+    delivery.end()
+
+    removed = released_items(place / "local" / "outbox")
+    assert 100 < removed < 300
+    assert steps_of_jsonl(place) == list(range(removed, 301))
+    assert f"without the run's first {removed} item(s)" in delivery.destination.last_error
+    assert delivery.destination.lost == 0
 
 
 def test_how_the_run_ended_is_shown_again(deliver: Any, place: Path) -> None:
