@@ -42,6 +42,20 @@ class Claim:
         self.attempt = attempt
         self._lock = lock
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the journal is held, and where it was made."""
+        return self._lock.is_in_place
+
+    def follow(self) -> bool:
+        """Take note of where the journal is now if it was moved; tell whether it was."""
+        place = self._lock.moved_to()
+        if place is None:
+            return False
+        self._lock.moved(place)
+        self.path = place
+        return True
+
     def keep(self) -> None:
         """Take the journal again if its directory was removed, or its lock's descriptor was closed by somebody.
 

@@ -114,10 +114,7 @@ def create(settings: Settings) -> RunDirectory:
     label = settings.id if settings.name == settings.id else f"{_file_name(settings.name)}-{settings.id}"
     directory = RunDirectory(Path(settings.dir).absolute() / _file_name(settings.project) / label)
     try:
-        directory.path.mkdir(parents=True, exist_ok=True)
-        _make_local(directory.path / "local")
-        for place in (directory.attempts, directory.journals, directory.outbox, directory.cursors):
-            place.mkdir(exist_ok=True)
+        make(directory)
     except OSError as error:
         raise unwritable(settings.dir, directory.path, error) from error
     return directory
@@ -131,6 +128,18 @@ def unwritable(chosen: str | Path, place: Path, error: OSError) -> SettingsError
         f"dir={str(chosen)!r}: {place} cannot be written ({why}); {fix}give init(dir=…) or OTEL_RL_DIR a directory "
         "that can"
     )
+
+
+def make(directory: RunDirectory) -> None:
+    """Make what is missing of a run directory.
+
+    Raises:
+        OSError: It cannot be made or written.
+    """
+    directory.path.mkdir(parents=True, exist_ok=True)
+    _make_local(directory.path / "local")
+    for place in (directory.attempts, directory.journals, directory.outbox, directory.cursors):
+        place.mkdir(exist_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

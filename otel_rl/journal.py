@@ -281,6 +281,11 @@ class Writer:
             segment.write_again()
         self._move_on(segment, 0)
 
+    def moved(self, directory: Path) -> None:
+        """Take note that the directory was renamed."""
+        self._directory = directory
+        self._segment.path = segment_path(directory, self._segment.number)
+
     def close(self) -> None:
         """Give back the reserved rest of the last segment; a second call does nothing."""
         self._is_closed = True

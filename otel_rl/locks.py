@@ -20,11 +20,11 @@ import fcntl
 import math
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _PATIENCE_S = 1.0
 """A probe holds the lock for microseconds, a cleaner for as long as it looks through the directory."""
@@ -67,6 +67,14 @@ class Lock:
             return self._is_ours() and _file(self.path.stat()) == self._file
         except OSError:
             return False
+
+    def moved_to(self) -> Path | None:
+        """Return where the directory is now; `None` if it was removed, or if this system does not tell."""
+        with contextlib.suppress(OSError):
+            place = Path(f"/proc/self/fd/{self._fd}").readlink()
+            if self._is_ours() and _file(place.stat()) == self._file:
+                return place
+        return None
 
     def moved(self, path: Path) -> None:
         """Take note that the directory was renamed."""

@@ -57,7 +57,6 @@ class Run(JournalRecorder):
     Attributes:
         id: Identity of the run, the same on all ranks and in all attempts.
         attempt: How often this rank of the run was started before.
-        dir: The run directory.
         prometheus: URL that Prometheus can scrape, `None` if there is none.
         asked_for: The keywords that `init` was called with.
     """
@@ -68,12 +67,11 @@ class Run(JournalRecorder):
         self.asked_for = asked_for
         self.id = session.settings.id
         self.attempt = session.attempt
-        self.dir: Path = session.directory.path
         self.prometheus = session.prometheus
         chosen = session.settings
         super().__init__(
             session.journal,
-            self.dir / "oom" / f"{session.label}.attempt{self.attempt}",
+            session.directory.path / "oom" / f"{session.label}.attempt{self.attempt}",
             clock=chosen.device_clock,
             reset_peaks=chosen.memory_peaks == "reset",
             history=chosen.memory_history,
@@ -90,6 +88,11 @@ class Run(JournalRecorder):
         self.tracer_provider: trace.TracerProvider = RunTracerProvider(self) if spans else trace.NoOpTracerProvider()
         if provider_is_global:
             trace.set_tracer_provider(self.tracer_provider)
+
+    @property
+    def dir(self) -> Path:
+        """The run directory; another one if somebody moved it."""
+        return self._session.directory.path
 
     def step(self, number: int | None = None, /, *_extra: Never, **attributes: object) -> StepSpan | NoSpan:
         """Return a context manager for one iteration of the RL loop.

@@ -83,11 +83,12 @@ class Session:
 
     def _open(self, manifest: Manifest, own: Mapping[str, Callable[..., Exporter]]) -> None:
         settings = self.settings
+        self._manifest = msgspec.json.format(msgspec.json.encode(manifest))
+        self._manifest_place = self.directory.own_manifest if _sends(settings) else self.directory.manifest
         self.label = label(settings.role, settings.rank)
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
-            place = self.directory.own_manifest if _sends(settings) else self.directory.manifest
-            directories.write_atomically(place, msgspec.json.format(msgspec.json.encode(manifest)))
+            directories.write_atomically(self._manifest_place, self._manifest)
         self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
         self._end = START
         self.journal.append(self._started())
@@ -122,16 +123,37 @@ class Session:
         now = time.monotonic()
         self.check_at = time.monotonic_ns() + _CHECK_S * 1e9
         try:
-            self._claim.keep()
-            self.journal.check()
+            self._keep_files()
             if self.settings.agent != "off" and now >= self._restart_at:
                 self._look_after_agent(now)
         except Exception as error:
             let_pass(error)
             _warnings.warn(f"the recording could not be checked: {type(error).__name__}: {error}")
 
+    def _keep_files(self) -> None:
+        """Follow the run directory if it was moved; make again what was removed."""
+        if not self._claim.is_in_place:
+            if not self.directory.path.exists() and self._claim.follow():
+                self._follow()
+            else:
+                directories.make(self.directory)
+                if not self._manifest_place.exists():
+                    directories.write_atomically(self._manifest_place, self._manifest)
+                self._claim.keep()
+                _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are made again")
+        self.journal.check()
+
+    def _follow(self) -> None:
+        """Go on where the journal is now; its run directory is above it, unless it is on another file system."""
+        self.journal.moved(self._claim.path)
+        before, moved = self.directory, RunDirectory(self._claim.path.parents[2])
+        if (moved.path / self._manifest_place.relative_to(before.path)).exists():
+            self.directory = moved
+            self._manifest_place = moved.path / self._manifest_place.relative_to(before.path)
+        _warnings.warn(f"{before.path} was moved while it is recorded; the recording goes on in {self._claim.path}")
+
     def _look_after_agent(self, now: float) -> None:
-        if launch.is_looked_after(self.directory):
+        if launch.is_looked_after(self.directory) or not self.directory.path.exists():
             return
         self._restart_at = now + self._restart_pause
         if launch.restart_agent(self.directory, show_output=self._shows_output):
@@ -153,8 +175,7 @@ class Session:
         self.check_at = math.inf
         if self._end == START:
             with suppress(OSError):
-                self._claim.keep()
-                self.journal.check()
+                self._keep_files()
             self._end = self.journal.position
         self.journal.close()
         if not at_exit:

@@ -66,6 +66,10 @@ class StartError(RuntimeError):
     """The agent cannot begin."""
 
 
+class GoneError(RuntimeError):
+    """The files of the agent are not where they were."""
+
+
 class Agent:
     """Reads the journals of one run on this machine until there is nothing left to do.
 
@@ -142,7 +146,7 @@ class Agent:
         """Work until done; return whether everything was delivered and nothing was lost.
 
         Raises:
-            RuntimeError: The outbox that the lock protects was removed or replaced.
+            GoneError: The outbox that the lock protects was removed, replaced or moved.
         """
         for destination in self._destinations:
             destination.start()
@@ -153,7 +157,8 @@ class Agent:
             worked = self._try_to_work()
             self._say("ready")
             if not lock.is_in_place:
-                raise RuntimeError(f"{self._directory.outbox} was removed or replaced; the next agent makes it again")
+                self._targets.unlink(missing_ok=True)
+                raise GoneError(_what_became_of(self._directory.outbox, lock.moved_to()))
             if not worked and self._may_end():
                 with locked(self._directory.start_lock):  # nobody attaches between this look and the end
                     if self.stopped.is_set() or self._once or not self._follower.look():
@@ -391,6 +396,16 @@ class Agent:
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else
                 write_atomically(self._directory.status, msgspec.json.encode(status))
                 self._said = status
+
+
+def _what_became_of(outbox: Path, place: Path | None) -> str:
+    if place is None or outbox.exists():
+        return f"{outbox} was removed or replaced; the next agent makes it again"
+    where = place.parents[1]
+    return (
+        f"{outbox.parents[1]} was moved to {where}; a trainer that lives starts an agent there, "
+        f"otherwise run: otel-rl agent {where} --once"
+    )
 
 
 def _is_all(found: Sequence[Found]) -> bool:

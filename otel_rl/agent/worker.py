@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.__main__ import CANNOT_START, CRASHED, DONE, INCOMPLETE, NOT_NEEDED
-from otel_rl.agent.process import StartError, log_to_stderr, run_agent
+from otel_rl.agent.process import GoneError, StartError, log_to_stderr, run_agent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +26,9 @@ def work(run_dir: Path) -> int:
     except (StartError, FileNotFoundError, ValueError) as error:
         logger.error("the agent cannot start: %s", error)
         code = CANNOT_START
+    except GoneError as error:
+        logger.error("the agent ends: %s", error)
+        code = CRASHED
     except Exception:
         logger.exception("the agent failed")
         code = CRASHED

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -18,6 +16,7 @@ from otel_rl.bridge.seen import Seen
 from otel_rl.delivery import Destination
 from otel_rl.directory import RunDirectory, write_atomically
 from otel_rl.export import RunInfo
+from otel_rl.locks import Lock
 from otel_rl.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ _TEND_S = 1.0
 _BATCH_BYTES = 4 << 20
 _MOST_CLOSING = 16
 _INFO = "bridge.json"  # in the directory of a run that is not delivered yet
-_LOCK = ".bridge.lock"
 _INDEX = "seen.sqlite"
 _encode = msgspec.msgpack.Encoder().encode
 _NOTHING = _encode(None)
@@ -171,7 +169,7 @@ class Runs:
         self._undelivered: deque[RunInfo] = deque()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._lock_fd = _locked(directory)
+        self._held = _held(directory)
         self._tending = threading.Thread(target=self._tend, name="otel-rl-runs", daemon=True)
         self._tending.start()
 
@@ -202,7 +200,7 @@ class Runs:
         complete = [run.close(deadline) for run in runs]  # all of them, whatever the first one says
         for thread in closing:
             thread.join(max(0.0, deadline - time.monotonic()))
-        os.close(self._lock_fd)
+        self._held.release()
         return all(complete) and not waiting
 
     def resume(self) -> None:
@@ -282,15 +280,12 @@ class Runs:
                     self._undelivered.append(run)
 
 
-def _locked(directory: Path) -> int:
+def _held(directory: Path) -> Lock:
     directory.mkdir(parents=True, exist_ok=True)
-    fd = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
+        return Lock(directory)
+    except BlockingIOError as error:
         raise OSError(f"{directory} is used by another bridge: give this one another --dir") from error
-    return fd
 
 
 def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from otel_rl import launch
-from otel_rl.agent.process import StartError, log_to_stderr, read_manifest, run_agent
+from otel_rl.agent.process import GoneError, StartError, log_to_stderr, read_manifest, run_agent
 from otel_rl.directory import RunDirectory
 from otel_rl.locks import is_held
 
@@ -34,7 +34,7 @@ def agent(run_dir: Path, *, once: bool) -> None:
         complete = _deliver_once(directory) if once else run_agent(directory.path)
     except BlockingIOError:
         raise click.ClickException(f"another agent{_pid(directory)} is at work in {run_dir}") from None
-    except StartError as error:
+    except (StartError, GoneError) as error:
         raise click.ClickException(str(error)) from None
     except FileNotFoundError as error:
         raise click.ClickException(f"{run_dir} is not a run directory: {error.filename} is missing") from None
@@ -42,6 +42,9 @@ def agent(run_dir: Path, *, once: bool) -> None:
         raise click.ClickException(str(error)) from None
     if not complete:
         click.echo(launch.incomplete(launch.read_status(directory)), err=True)
+    if recording := _recording(directory):
+        complete = False
+        click.echo(f"{recording} is still being recorded; run this again when the training has ended", err=True)
     sys.stdout.flush()
     logging.shutdown()
     os._exit(0 if complete else 1)  # a destination that hangs must not keep the process
@@ -52,9 +55,9 @@ def _deliver_once(directory: RunDirectory) -> bool:
     if not launch.agent_is_alive(directory):
         return run_agent(directory.path, once=True)
     other = f"another agent{_pid(directory)} is at work in {directory.path}"
-    if recording := [path.name for path in directory.journals.iterdir() if is_held(path)]:
+    if recording := _recording(directory):
         raise click.ClickException(
-            f"{other} and delivers what {min(recording)} records; run this again when the training has ended"
+            f"{other} and delivers what {recording} records; run this again when the training has ended"
         )
     patience = read_manifest(directory).idle_timeout + _SPARE_S
     click.echo(f"{other}; waiting for its end, at most {patience:.0f} s", err=True)
@@ -64,6 +67,11 @@ def _deliver_once(directory: RunDirectory) -> bool:
         raise click.ClickException(
             f"{other} and has not ended within {patience:.0f} s; wait for it, or end it by SIGTERM and run this again"
         ) from None
+
+
+def _recording(directory: RunDirectory) -> str:
+    """Return the name of a journal whose process lives; empty if there is none."""
+    return min((path.name for path in directory.journals.iterdir() if is_held(path)), default="")
 
 
 def _pid(directory: RunDirectory) -> str:
