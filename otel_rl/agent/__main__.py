@@ -58,7 +58,8 @@ class Supervisor:
 
     def _may_go_on(self, how: str) -> bool:
         """Wait before the agent is started again; tell whether it is to be."""
-        if self._is_stopped or not self._run_dir.exists():  # there is nothing left to deliver
+        manifests = (self._run_dir / "run.json", self._run_dir / "local" / "run.json")
+        if self._is_stopped or not any(path.exists() for path in manifests):  # removed, or moved away
             return False
         if self._deaths == _MOST_DEATHS:
             _say(f"the agent {how}, {self._deaths} times in a row; run `otel-rl agent {self._run_dir}` by hand")

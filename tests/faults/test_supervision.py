@@ -127,6 +127,7 @@ from otel_rl.agent import __main__ as supervisor
 supervisor._FIRST_PAUSE_S, supervisor._MOST_DEATHS, supervisor._work = 0.1, 4, lambda _: os._exit(7)
 sys.exit(supervisor.Supervisor(pathlib.Path(".")).run())
 """
+    (tmp_path / "run.json").touch()
     process = start_python(script, tmp_path)
     _, said = process.communicate(timeout=60)
 
