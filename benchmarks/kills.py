@@ -196,10 +196,11 @@ class Session:
         self._prepare_starter()
         self._start_trainer(0.002)
         self._wait_for_first_row()
-        for n in range(kills):
+        killed = 0
+        while killed < kills:
             self._wait_for_a_moment(self._agent())
-            with_supervisor = n == 0 or self._dice.random() < 0.5
-            self._kill_agents(with_supervisor=with_supervisor)
+            with_supervisor = not killed or self._dice.random() < 0.5
+            killed += self._kill_agents(with_supervisor=with_supervisor)
             if with_supervisor:
                 self._start_agent()
 
@@ -328,8 +329,8 @@ class Session:
             time.sleep(0.01)
         return found[0]
 
-    def _kill_agents(self, *, with_supervisor: bool) -> None:
-        """Kill the agent, and its supervisor first if asked to; note in which moment."""
+    def _kill_agents(self, *, with_supervisor: bool) -> bool:
+        """Kill the agent, and its supervisor first if asked to; note the moment; tell whether there was one."""
         found = self._agents()
         for supervisor in filter(_is_supervisor, found if with_supervisor else ()):
             _kill(supervisor.pid)
@@ -340,6 +341,7 @@ class Session:
             _wait_for(agent)
         for agent in agents[:1]:
             self.moments.update((tracker, self._moment(tracker, agent)) for tracker in self._trackers)
+        return bool(agents)
 
     def _agents(self) -> list[psutil.Process]:
         """Return the agents of this run and their supervisors, whoever started them; those that are dead are not."""
