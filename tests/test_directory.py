@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
 import otel_rl
 from otel_rl import directory
+from otel_rl.directory import disk_usage
 from otel_rl.journal import Reader
 from otel_rl.records import AnyRecord, Logged
 from otel_rl.settings import Settings, SettingsError
@@ -147,3 +149,24 @@ def test_write_atomically(tmp_path: Path) -> None:
     directory.write_atomically(tmp_path / "file", b"after")
 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"after"}
+
+
+def test_disk_usage_while_directories_come_and_go(tmp_path: Path) -> None:
+    """A start of the run makes its journal under another name first: that is no error of whoever adds up."""
+    (tmp_path / "kept").write_bytes(b"x" * 100_000)
+    stopped = threading.Event()
+
+    def come_and_go() -> None:
+        while not stopped.is_set():
+            for n in range(20):
+                (tmp_path / f".{n}").mkdir()
+            for n in range(20):
+                (tmp_path / f".{n}").rmdir()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    found = [disk_usage(tmp_path) for _ in range(500)]
+    stopped.set()
+    other.join()
+
+    assert min(found) >= 100_000
