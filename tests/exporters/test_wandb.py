@@ -219,7 +219,9 @@ def test_beside_another_run(run, rows, tmp_path_factory):
     import wandb
 
     elsewhere = tmp_path_factory.mktemp("mine")
-    with wandb.init(project="mine", dir=elsewhere, settings=wandb.Settings(silent=True, console="off")) as mine:
+    with wandb.init(
+        project="mine", mode="offline", dir=elsewhere, settings=wandb.Settings(silent=True, console="off")
+    ) as mine:
         export(run, rows[:1])
 
         assert wandb.run is mine
