@@ -22,7 +22,14 @@ from tests.real_parts import needs, needs_program
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [needs("torch"), needs("tensorboard"), needs("wandb"), needs("rotel"), pytest.mark.timeout(600)]
+pytestmark = [
+    needs("torch"),
+    needs("tensorboard"),
+    needs("wandb"),
+    needs("rotel"),
+    pytest.mark.timeout(600),
+    pytest.mark.slow,
+]
 STEPS = 12
 QUERIES = {
     "step": "rl_step_current",

@@ -303,6 +303,7 @@ def test_too_many_runs_ask_for_patience(tmp_path: Path) -> None:
     assert runs.close()
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the exporters of several runs hang."""
     (tmp_path / "stuck.py").write_text(
@@ -322,6 +323,7 @@ def test_sigterm_ends_the_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "not everything was delivered" in bridge.log
 
 
+@pytest.mark.slow
 @needs("tensorboard")
 def test_a_plain_sdk_reaches_tensorboard(tmp_path: Path) -> None:
     """OpenTelemetry's own logging API, without a line of ours in the trainer."""
@@ -346,6 +348,7 @@ def test_a_plain_sdk_reaches_tensorboard(tmp_path: Path) -> None:
     assert [event.step for event in accumulator.Scalars("loss")] == list(range(1000))
 
 
+@pytest.mark.slow
 @needs("tensorboard")
 @needs("wandb")
 def test_json_out_of_order_reaches_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.dashboards import proof
 from tests.dashboards.trainers import PLAYS
 from tests.real_parts import needs_program
 
-pytestmark = [needs_program("prometheus"), needs_program("gcc"), pytest.mark.timeout(280)]
+pytestmark = [needs_program("prometheus"), needs_program("gcc"), pytest.mark.timeout(280), pytest.mark.slow]
 FULL = ("trl", "verl", "roll")
 """Runs that log everything that a framework has."""
 ONLY = {

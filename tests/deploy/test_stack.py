@@ -20,7 +20,12 @@ from tests.real_parts import needs_program
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [needs_program("prometheus"), needs_program("prometheus-alertmanager"), pytest.mark.timeout(120)]
+pytestmark = [
+    needs_program("prometheus"),
+    needs_program("prometheus-alertmanager"),
+    pytest.mark.timeout(120),
+    pytest.mark.slow,
+]
 
 
 def told(*arguments: str) -> tuple[int, str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Item
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [pytest.mark.timeout(280), pytest.mark.slow]
 STEPS, TRAJECTORIES, TURNS, BUDGET = 4, 1000, 10, 2000
 
 

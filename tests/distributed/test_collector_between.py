@@ -15,7 +15,7 @@ from tests.real_parts import needs
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [needs("rotel"), pytest.mark.timeout(280)]
+pytestmark = [needs("rotel"), pytest.mark.timeout(280), pytest.mark.slow]
 CUT_S = 60
 
 

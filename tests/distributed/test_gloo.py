@@ -19,7 +19,7 @@ from tests.real_parts import needs
 if TYPE_CHECKING:
     import subprocess
 
-pytestmark = [needs("torch"), pytest.mark.timeout(300)]
+pytestmark = [needs("torch"), pytest.mark.timeout(300), pytest.mark.slow]
 WORLD, STEPS, SLOW = 4, 30, 2
 _TRAINER = """
 import json, os, time, torch, otel_rl

@@ -25,7 +25,7 @@ from tests.real_parts import needs_program
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 
 def test_rows_of_all_machines(tmp_path: Path) -> None:

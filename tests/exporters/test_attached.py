@@ -16,7 +16,7 @@ from tests.real_parts import needs
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.slow]
 _WANDB = """
 import os, time, wandb
 wandb.init(project="p", mode="offline", dir=os.getcwd())

@@ -20,6 +20,7 @@ pytestmark = [
     *(needs(name) for name in ("mlflow", "swanlab", "trackio", "tensorboard", "wandb")),
     needs_program("gcc"),
     pytest.mark.timeout(300),
+    pytest.mark.slow,
 ]
 STEPS = 12
 GPU = "ray/node.0.gpu.0.util"

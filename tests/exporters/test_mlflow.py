@@ -69,6 +69,7 @@ def written(server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any,
     return *read(server, run), run
 
 
+@pytest.mark.slow
 def test_the_same_run_reads_back_from_a_server(written: tuple[Any, Any, RunInfo]) -> None:
     """Every value of 500 names at its step, in order; infinities are the largest floats there, and -0.0 is 0.0."""
     client, found, run = written
@@ -134,6 +135,7 @@ def test_the_local_database(run: RunInfo) -> None:
     assert list(Path(run.directory, "mlflow-artifacts").rglob("step_000003.json")) != []
 
 
+@pytest.mark.slow
 def test_a_restarted_run_goes_on(run: RunInfo) -> None:
     """It is the same MLflow run; points that come again are there once; a changed parameter is a tag."""
     for lr, steps in ((0.5, (0, 1)), (0.25, (1, 2))):

@@ -107,6 +107,7 @@ def test_it_can_be_named_with_options(tmp_path: Path) -> None:
     assert run.prometheus == f"http://127.0.0.1:{port}/metrics"
 
 
+@pytest.mark.slow
 @needs_program("prometheus")
 def test_it_finds_a_run_and_its_engines(tmp_path: Path) -> None:
     """By the file that the agent writes, and takes away: its own page, and those of inference servers, with its id."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Exporter
 
+pytestmark = pytest.mark.slow
+
 NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
 
 

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STEPS = 20
-pytestmark = [needs("mlflow"), needs("swanlab"), needs("trackio"), needs("tensorboard"), needs("wandb")]
+pytestmark = [
+    needs("mlflow"),
+    needs("swanlab"),
+    needs("trackio"),
+    needs("tensorboard"),
+    needs("wandb"),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,7 @@ def test_its_tables_read_back(written: Path) -> None:
     assert {step: exact(rows) for step, rows in found.items()} == {step: exact(rows) for step, rows in expected.items()}
 
 
+@pytest.mark.slow
 def test_a_restarted_run_goes_on(tmp_path: Path) -> None:
     """It has the same name, and its rows follow; parameters that come late are a table."""
     write(tmp_path, [Row(0, 0, {"loss": 1.5}), Params(0, {"lr": 0.5}), Row(1, 1, {"loss": 2.5})])
@@ -108,6 +109,7 @@ def test_a_restarted_run_goes_on(tmp_path: Path) -> None:
     assert '"_value":[{"name":"lr","value":"0.5"}]' in str(stored(tmp_path, "SELECT metrics FROM metrics"))
 
 
+@pytest.mark.slow
 def test_parameters_of_an_earlier_attempt_stay(tmp_path: Path) -> None:
     """Trackio would replace the config; and it takes no name that begins with an underscore."""
     write(tmp_path, [Params(0, {"lr": 0.5, "_beta": 0.1}), Row(0, 0, {"loss": 1.5})])

@@ -159,6 +159,7 @@ def test_table_that_wandb_refuses(run):
         exporter.export([Table("t", 0, 0, ("a", "b"), ((1,),))])
 
 
+@pytest.mark.slow
 def test_table_stays_in_the_run_directory(run):
     """What an offline run keeps of a table until it is synchronised lies in the run directory, not at home."""
     program = f"""

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from tests.processes import start
 
@@ -37,6 +38,7 @@ run.finish(0)
 """
 
 
+@pytest.mark.slow
 def test_a_row_leaves_at_the_deadline_though_another_rank_is_busy(tmp_path: Path) -> None:
     """The agent always finds records of rank 0, and yet the row that waits for rank 1 leaves."""
     hung = start([sys.executable, "-c", TRAINER, "1"], tmp_path)

@@ -94,6 +94,7 @@ def copy(run_dir: Path, name: object) -> Path:
     return shutil.copytree(run_dir, run_dir.parent / str(name))
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_the_outbox_loses_no_row(waiting: Path) -> None:
     """25 runs with one bit flipped while the agent is down: every row arrives everywhere, and once."""
     for seed in range(25):
@@ -108,6 +109,7 @@ def test_a_flipped_bit_in_the_outbox_loses_no_row(waiting: Path) -> None:
         assert complete is not bool(lost(run_dir)), seed
 
 
+@pytest.mark.slow
 def test_ten_flipped_bits_lose_no_row(waiting: Path) -> None:
     """6 runs: batches side by side, and the last ones."""
     for seed in range(6):
@@ -284,6 +286,7 @@ def ranks() -> dict[str, list[Record]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_every", [1, 7])
 def test_everything_is_made_again(log_every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of windows and of several ranks, spans, tables and events: the same as without damage, in 8 runs."""
@@ -314,6 +317,7 @@ def test_everything_is_made_again(log_every: int, tmp_path: Path, monkeypatch: p
         assert complete or lost(run_dir) == {"outbox_damaged": 1}, seed  # of spans that had been held back
 
 
+@pytest.mark.slow
 def test_a_reader_in_the_trainer_gets_what_is_made_again(tmp_path: Path) -> None:
     """An exporter that only the trainer can build meets a damaged batch; the agent makes it again."""
     opened, seen = threading.Event(), []

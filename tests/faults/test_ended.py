@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-pytestmark = [needs(name) for name in ("mlflow", "swanlab", "trackio", "tensorboard", "wandb")]
+pytestmark = [pytest.mark.slow, *map(needs, ("mlflow", "swanlab", "trackio", "tensorboard", "wandb"))]
 PARAMS = Params(10**18 - 1, {"lr": 1.0})
 ROW, AGAIN = Row(1, 10**18, {"loss": 1.0}), Row(1, 2 * 10**18, {"loss": 2.0}, attempt=1)
 FAILED = Ended(10**18 + 1, 0, "failed", "rank0: ValueError: boom", 1)

@@ -348,6 +348,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     return int(start_python(program, Path(run_dir), WANDB_MODE="offline").communicate()[0])
 
 
+@pytest.mark.slow
 @needs("wandb")
 @pytest.mark.parametrize("moment", [0.0, 0.2, 0.6])
 def test_wandb_logs_what_its_service_lost(place: Path, moment: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,6 +433,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     return int(output.split()[-1])  # SwanLab prints, too
 
 
+@pytest.mark.slow
 @needs("swanlab")
 @pytest.mark.parametrize("moments", [[0.0, 0.1], [0.7]])
 def test_swanlab_logs_what_was_in_memory(
@@ -517,6 +519,7 @@ def swanlab_exporter(place: Path, id_: str = "i") -> Any:
     return SwanlabExporter(RunInfo(id_, "p", "n", str(place)))
 
 
+@pytest.mark.slow
 @needs("trackio")
 def test_trackio_takes_nothing_twice(place: Path) -> None:
     """Killed, and given everything again: each row is in the database once, with its time."""

@@ -12,6 +12,7 @@ RUNS = 2000
 RATE = 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_healthy_memory_is_rarely_said_to_grow(kind: str) -> None:
     """In 5 % of the runs at most: noise of 4 GB, autocorrelated noise, random walks, caches that fill and empty."""

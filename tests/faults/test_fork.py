@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.processes import rows_of, run_python
 from tests.real_parts import needs
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @needs("torch")
 def test_dataloader_workers_export_nothing_and_do_not_hang(tmp_path: Path) -> None:
     """Workers that are forked in the middle of a step, and that log, add nothing to the run."""

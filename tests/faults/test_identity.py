@@ -55,6 +55,7 @@ print("failed:", sum(os.waitpid(child, 0)[1] != 0 for child in children))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pids", ["apart", "together"])
 def test_starts_at_the_same_moment(tmp_path: Path, pids: str) -> None:
     """24 ranks and roles that start at once all record, each into its own journal; also where all are process 1."""

@@ -57,6 +57,7 @@ assert run.finish(30)
     assert "rl.process.lost" not in _events(run_dir)
 
 
+@pytest.mark.slow
 def test_descriptors_that_somebody_closed(tmp_path: Path) -> None:
     """A trainer whose descriptors in the run directory somebody closed takes its journal again."""
     script = """

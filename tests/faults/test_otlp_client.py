@@ -329,6 +329,7 @@ def test_finish_says_what_a_collector_rejected(protocol: str, tmp_path: Path, mo
     assert re.search(r'rl_telemetry_failures_total{.*error_type="partial_success".*} 1.0', page)
 
 
+@pytest.mark.slow
 def test_metrics_that_are_refused_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector without metrics answers 404: the agent's status and log say so, with the way out."""
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")

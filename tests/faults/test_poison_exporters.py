@@ -141,6 +141,7 @@ def trackio(place: Path) -> list[float]:
     return [row["good"] for row in rows if "good" in row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [jsonl, tensorboard, wandb, mlflow, swanlab, trackio])
 @pytest.mark.timeout(300)
 def test_good_rows_arrive_between_hostile_items(

@@ -106,6 +106,7 @@ def test_the_writer_of_a_journal_does_not_mind(tmp_path: Path) -> None:
     assert 1 <= len(segment_numbers(tmp_path)) <= 6
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_around_a_release(tmp_path: Path) -> None:
     """An agent that releases all the time is killed four times: every row is there once, and nothing is lost."""
     script = """
@@ -169,6 +170,7 @@ def test_what_is_needed_is_never_removed(seed: int, tmp_path: Path) -> None:
     outbox.close()
 
 
+@pytest.mark.slow
 def test_an_agent_of_an_ended_run_ends_though_it_could_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hardware is measured, the collector is away: it ends in time, says what is left, and measures no more."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")

@@ -6,6 +6,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from otel_rl.agent.process import run_agent
 from otel_rl.export import Ended
 from otel_rl.history import read
@@ -40,6 +42,7 @@ def killed_and_resumed(directory: Path, every: int) -> Path:
     return directory / "p" / "run"
 
 
+@pytest.mark.slow
 def test_the_killed_step_is_partial_and_the_history_has_each_step_once(tmp_path: Path) -> None:
     """The rows say which attempt they are of; the steps that were repeated are those of the second one."""
     run_dir = killed_and_resumed(tmp_path, 1)
@@ -54,6 +57,7 @@ def test_the_killed_step_is_partial_and_the_history_has_each_step_once(tmp_path:
     assert not any(row.partial for row in history)
 
 
+@pytest.mark.slow
 def test_each_attempt_ends_once(tmp_path: Path) -> None:
     """The first was lost, the second finished; the end comes behind the rows."""
     items = items_of(killed_and_resumed(tmp_path, 1))
@@ -62,6 +66,7 @@ def test_each_attempt_ends_once(tmp_path: Path) -> None:
     assert [(end.attempt, end.outcome, end.exit_code) for end in ends] == [(0, "lost", 255), (1, "finished", 0)]
 
 
+@pytest.mark.slow
 def test_windows_of_both_attempts_leave(tmp_path: Path) -> None:
     """With `log_every=5`, what was left of the first attempt leaves with its death, of the second one at its end."""
     run_dir = killed_and_resumed(tmp_path, 5)

@@ -170,6 +170,7 @@ def test_a_removed_journal(tmp_path: Path) -> None:
     assert Reader(claim.path, AnyRecord).read() == [*numbered(5), Finished(1)]
 
 
+@pytest.mark.slow
 def test_a_trainer_whose_journal_is_cut_and_removed(tmp_path: Path) -> None:
     """The trainer ends as it should, and every row is there that was not in what was cut before it was read."""
     script = """

@@ -14,6 +14,7 @@ RATE = 0.05
 S = 1_000_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("world", "runs"), [(4, 12), (8, 8), (64, 1)])
 def test_healthy_ranks_are_rarely_reported(world: int, runs: int) -> None:
     """In 5 % of the runs at most, over noises from 3 % to one without a variance; 105 runs here, 2,000 in all."""

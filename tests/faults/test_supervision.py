@@ -25,6 +25,8 @@ from tests.processes import journal_of, rows_of, start, start_python
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 _HANGS = """
 import sys, time, otel_rl
 run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, hardware=False)

@@ -8,6 +8,8 @@ import sys
 import urllib.request
 from typing import TYPE_CHECKING
 
+import pytest
+
 import otel_rl
 from otel_rl import launch
 from otel_rl.agent.process import run_agent
@@ -44,6 +46,7 @@ def record_poison(run_dir: Path) -> None:
     fresh.rename(journals / "rollout.attempt0")
 
 
+@pytest.mark.slow
 def test_the_exit_code_says_that_something_is_lost(tmp_path: Path) -> None:
     """1 with the reason, at each start; 0 where nothing is lost."""
     good = hostile.recorded(tmp_path / "good", {"rank0.attempt1": [started(), *steps(0, 1), Finished(T0)]}, ["jsonl"])
