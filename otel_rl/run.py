@@ -338,9 +338,10 @@ class Run(JournalRecorder):
         """End the run and wait for the destinations; return whether everything was delivered in time.
 
         It is false too if something was refused, here (`refused` says what) or by an exporter, or was lost: then not
-        everything is there. One warning says why it is false. What was not delivered is in the journal: the agent goes
-        on, and the next one delivers the rest. Called inside `except` or `finally`, it records that the run failed. A
-        second call, from whatever thread or signal handler, waits for the same result.
+        everything is there. One warning says why it is false. It is about this process: rows of other ranks, and of
+        their earlier attempts that were killed, may still be on their way. What was not delivered is in the journal:
+        the agent goes on, and the next one delivers the rest. Called inside `except` or `finally`, it records that the
+        run failed. A second call, from whatever thread or signal handler, waits for the same result.
         """
         if _extra or _unknown:
             self._refuse_extra("finish", _extra, _unknown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -13,8 +14,8 @@ import msgspec
 from otel_rl import exit_status
 from otel_rl.agent.state import is_remote
 from otel_rl.export import Recorded
-from otel_rl.journal import START, Position, Reader
-from otel_rl.locks import is_held
+from otel_rl.journal import START, Position, Reader, segment_path
+from otel_rl.locks import Lock, is_held
 from otel_rl.record_events import Lost, Revived
 from otel_rl.records import AnyRecord, Finished, Record
 
@@ -211,6 +212,12 @@ class Follower:
         self._queue = deque(name for name in self._queue if name in self._living)
         return found + self._read_the_dead(limit, now)
 
+    def give_back(self) -> None:
+        """Give the disk back that dead processes had reserved."""
+        for journal in self._dead.values():
+            if not journal.remote:
+                _give_back(journal.path, journal.reader.position)
+
     def losses(self) -> dict[str, int]:
         """Return what could not be read, by reason, over all journals."""
         return dict(self._losses)
@@ -282,6 +289,22 @@ class Follower:
             first = [] if isinstance(records[0], Revived) else [Revived(now)]
             found += [Found(name, record) for record in (*first, *records)]
         return found
+
+
+def _give_back(journal: Path, end: Position) -> None:
+    """Give what a dead process reserved behind its last record back to the disk; nothing if there is half a record.
+
+    Whoever holds the lock of the journal knows that nobody has it mapped.
+    """
+    with contextlib.suppress(OSError):
+        lock = Lock(journal, patience=0)
+        try:
+            with segment_path(journal, end.segment).open("r+b") as file:
+                file.seek(end.offset)
+                if not file.read().strip(b"\0"):
+                    file.truncate(end.offset)
+        finally:
+            lock.release()
 
 
 def forwarded(found: Iterable[Found], counts: dict[str, int]) -> list[Recorded]:

@@ -325,6 +325,7 @@ class Agent:
         self._targets.unlink(missing_ok=True)
         self._release_what_is_delivered()
         self._outbox.close()
+        self._follower.give_back()
         self._note_losses()
         self._say("ended")
         if self._said.waiting:

@@ -186,3 +186,24 @@ def test_an_agent_of_an_ended_run_ends_though_it_could_measure(tmp_path: Path, m
     assert status.waiting["otlp_logs"] >= 5
     wait_for(lambda: f"otel-rl agent {run.dir} --once" in directory.agent_log.read_text(), "it does not say how")
     assert len(rows_of(run.dir)) == 5
+
+
+def test_what_dead_processes_had_reserved(tmp_path: Path) -> None:
+    """The agent gives it back at its end, but for a journal with half a record; what is there can be read again."""
+    records = [started(), *steps(*range(3))]
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": [], "rank0.attempt2": []}, ["jsonl"])
+    whole, torn = (run.dir / "local" / "journals" / f"rank0.attempt{n}" / "00000001.seg" for n in (1, 2))
+    for segment in (whole, torn):
+        writer = Writer(segment.parent)
+        for record in records:
+            writer.append(record)
+        segment.with_name("00000002.seg").rename(segment)
+    end = len(torn.read_bytes().rstrip(b"\0"))
+    with torn.open("r+b") as file:
+        file.truncate(end - 1)
+        file.truncate(4 << 20)
+    run_agent(run.dir, once=True)
+
+    assert whole.stat().st_size == end
+    assert torn.stat().st_size == 4 << 20
+    assert [Reader(path.parent, AnyRecord).read() for path in (whole, torn)] == [records, records[:-1]]
