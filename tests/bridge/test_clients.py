@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.bridge.bridges import Bridge
+from tests.clients import collector, programs, rows
+from tests.clients.lossy import Lossy
 from tests.clients.matrix import CASES, measure
 from tests.clients.programs import CLIENTS
+from tests.collector import wait_for
+from tests.processes import rows_of
 from tests.real_parts import needs_program
 
 if TYPE_CHECKING:
@@ -44,3 +49,29 @@ def test_a_client(client: Client, case: Case, built: Callable[[Client], Program]
         assert (found.doubled, found.is_exact) == (0, True), (way, found)
         assert found.is_in_order or not client.keeps_order, (way, found)
         assert found.sent - found.received <= (found.given_up if case.away or case.lost else 0), (way, found)
+
+
+@needs_program("go")
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_a_collector_that_loses_answers_under_load(protocol: str, tmp_path: Path) -> None:
+    """5,000 rows in 100 requests, a third of the answers lost: each row once; in order if the Collector keeps it."""
+    program = programs.collector(tmp_path)
+    bridge = Bridge(tmp_path / "bridged")
+    link = Lossy(bridge.grpc if protocol == "grpc" else bridge.http, every=3)
+    options = {
+        "sending_queue": {"num_consumers": 1},
+        "retry_on_failure": {"initial_interval": "50ms", "max_interval": "50ms"},
+    }
+    try:
+        with collector.running(program, f"http://127.0.0.1:{link.port}", protocol, "gzip", **options) as near:
+            delivered = rows.send(rows.exporter(near, "grpc", "none"), "r", 5000, 50, pause=False)
+            file = bridge.directory / "p" / "r" / "rows.jsonl"
+            wait_for(lambda: file.exists() and file.read_bytes().count(b"\n") >= 5000, "rows are missing", 120)
+        bridge.stop()
+    finally:
+        bridge.kill()
+        link.close()
+
+    assert delivered == 5000
+    assert link.lost >= 30
+    assert [row["step"] for row in rows_of(file.parent)] == list(range(5000))

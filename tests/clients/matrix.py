@@ -151,7 +151,7 @@ def measure(client: Client, case: Case, directory: Path, program: Program) -> di
     """
     directory.mkdir(parents=True, exist_ok=True)
     bridge = Bridge(directory / "bridged")
-    ways = [(protocol, compression) for protocol in client.protocols for compression in ("none", "gzip")]
+    ways = client.ways
     senders: list[_Sender] = []
     try:
         for way in ways:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +36,7 @@ class Client(NamedTuple):
 
     Attributes:
         name: Its language, or what it is.
-        version: The package whose exporters it uses, and the version.
+        version: The package whose exporters it uses, and the version; empty for the installed one.
         needs: The programs that build and run it.
         build: Builds it; takes an empty directory.
         protocols: Those that OpenTelemetry has for it.
@@ -48,6 +49,11 @@ class Client(NamedTuple):
     build: Callable[[Path], Program]
     protocols: tuple[str, ...] = _ALL
     keeps_order: bool = True
+
+    @property
+    def ways(self) -> list[tuple[str, str]]:
+        """Protocols and compressions."""
+        return [(protocol, compression) for protocol in self.protocols for compression in ("none", "gzip")]
 
 
 def run(command: list[str], place: Path, **environment: str) -> None:
@@ -87,9 +93,49 @@ def _javascript(place: Path) -> Program:
     return Program(["node", "rows.mjs"], place)
 
 
+def jars(place: Path) -> Path:
+    """Return a directory below `place` with the jars of `java/pom.xml`, whose checksums are right."""
+    found = place / "jars"
+    command = ["mvn", "--batch-mode", "--quiet", "dependency:copy-dependencies", f"-DoutputDirectory={found}"]
+    run([*command, "--file", str(HERE / "java" / "pom.xml")], place)
+    sums = "".join(f"{sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in sorted(found.glob("*.jar")))
+    assert sums == (HERE / "java" / "jars.sha256").read_text(), sums
+    return found
+
+
+def java(place: Path, name: str) -> Program:
+    """Compile a class of `java/`."""
+    libraries = f"{jars(place)}/*"
+    run(["javac", "-classpath", libraries, "-d", str(place), str(HERE / "java" / f"{name}.java")], place)
+    return Program(["java", "-XX:TieredStopAtLevel=1", "-classpath", f"{libraries}:{place}", name], place)
+
+
+def _java(place: Path) -> Program:
+    return java(place, "Rows")
+
+
+def _rust(place: Path) -> Program:
+    target = os.environ.get("CARGO_TARGET_DIR", str(place))
+    run(["cargo", "build", "--quiet", "--locked"], HERE / "rust", CARGO_TARGET_DIR=target)
+    return Program([f"{target}/debug/rows"], place)
+
+
+def collector(place: Path) -> str:
+    """Build the Collector; return its program."""
+    go(place, "collector")
+    return str(place / "collector")
+
+
+def _collector(place: Path) -> Program:
+    return Program([sys.executable, "-m", "tests.clients.collector", collector(place)], _ROOT)
+
+
 CLIENTS = (
-    Client("Python", "opentelemetry-exporter-otlp", (), _python, _NO_JSON),
+    Client("Python", "", (), _python, _NO_JSON),
     Client("JavaScript", "@opentelemetry/exporter-logs-otlp-* 0.223.1", ("node", "npm"), _javascript),
+    Client("Java", "opentelemetry-exporter-otlp 1.64.0", ("java", "javac", "mvn"), _java, _NO_JSON),
+    Client("Rust", "opentelemetry-otlp 0.33.1", ("cargo",), _rust),
     Client("Go", "otlploghttp and otlploggrpc 0.20.0", ("go",), _go, _NO_JSON),
+    Client("Collector", "otlpexporter and otlphttpexporter 0.155.0", ("go",), _collector, keeps_order=False),
 )
 """All of them."""

@@ -7,6 +7,7 @@ import http.client
 import subprocess
 import threading
 import time
+import urllib.request
 from typing import TYPE_CHECKING
 
 import grpc
@@ -21,6 +22,7 @@ from otel_rl.record_events import INDEX, JOURNAL, to_event
 from otel_rl.records import Logged
 from tests.bridge.bridges import any_value, pairs, step_metrics
 from tests.bridge.test_http import Taken
+from tests.clients import programs
 from tests.clients.node import node
 from tests.collector import wait_for
 from tests.distributed.machines import head
@@ -28,7 +30,7 @@ from tests.processes import items_of, rows_of, start_python
 from tests.real_parts import needs_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 __all__ = ["node"]
@@ -124,10 +126,13 @@ def test_finish_does_not_wait_for_others(signal: str, tmp_path: Path) -> None:
     assert output.strip() == "True", errors + (run_dir / "agent.log").read_text()
 
 
-@needs_program("node")
-@needs_program("npm")
-def test_a_span_of_a_javascript_server(tmp_path: Path, node: Path) -> None:
-    """It joins the trace of its step, under its own service."""
+def services(tmp_path: Path, call: Callable[[str, str], None]) -> tuple[str, dict[tuple[str, str], str]]:
+    """Run a trainer that calls a server within a step; return its `traceparent`, and services by trace and parent.
+
+    Args:
+        tmp_path: Where it runs.
+        call: Calls a server that sends its spans to the head; it takes the address of the head, and the `traceparent`.
+    """
     collector = Taken()
     server = HttpServer(("127.0.0.1", 0), collector)
     address = head()
@@ -136,13 +141,14 @@ def test_a_span_of_a_javascript_server(tmp_path: Path, node: Path) -> None:
     trainer = start_python(script, tmp_path, HEAD=address, **endpoint)
     assert trainer.stdout is not None
     trainer.stdout.readline()
-    _, trace_id, span_id, _ = trainer.stdout.readline().strip().split("-")
-    subprocess.run(["node", "span.mjs", f"http://{address}", trace_id, span_id], cwd=node, check=True, timeout=60)
+    parent = trainer.stdout.readline().strip()
+    call(address, parent)
     (tmp_path / "go").touch()
     output, errors = trainer.communicate(timeout=60)
     server.close()
-    found = {
-        (span.name, span.trace_id.hex(), span.parent_span_id.hex()): pair.value.string_value
+    assert output.strip() == "True", errors
+    return parent, {
+        (span.trace_id.hex(), span.parent_span_id.hex()): pair.value.string_value
         for request in collector.requests
         for one in request.resource_spans
         for scope in one.scope_spans
@@ -151,9 +157,68 @@ def test_a_span_of_a_javascript_server(tmp_path: Path, node: Path) -> None:
         if pair.key == "service.name"
     }
 
-    assert output.strip() == "True", errors
-    assert found["POST /generate", trace_id, span_id] == "js-server"
-    assert found["rl.loop", trace_id, ""] == "p"
+
+def call_server(command: list[str], parent: str) -> None:
+    """Start a server that prints its port and ends with its input; send it a request."""
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    url = f"http://127.0.0.1:{server.stdout.readline().strip()}/generate"
+    with urllib.request.urlopen(urllib.request.Request(url, b"{}", {"traceparent": parent}), timeout=30) as answer:
+        assert answer.read() == b"{}"
+    server.communicate(timeout=60)
+    assert server.returncode == 0
+
+
+@needs_program("node")
+@needs_program("npm")
+def test_a_span_of_a_javascript_server(tmp_path: Path, node: Path) -> None:
+    """It joins the trace of its step, under its own service."""
+
+    def call(address: str, parent: str) -> None:
+        _, trace_id, span_id, _ = parent.split("-")
+        subprocess.run(["node", "span.mjs", f"http://{address}", trace_id, span_id], cwd=node, check=True, timeout=60)
+
+    parent, found = services(tmp_path, call)
+    _, trace_id, span_id, _ = parent.split("-")
+
+    assert found[trace_id, span_id] == "js-server"
+    assert found[trace_id, ""] == "p"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@needs_program("go")
+def test_a_span_of_a_go_server(tmp_path: Path) -> None:
+    """`otelhttp`: the same."""
+    programs.go(tmp_path, "server")
+    parent, found = services(
+        tmp_path, lambda address, parent: call_server([str(tmp_path / "server"), f"http://{address}"], parent)
+    )
+    _, trace_id, span_id, _ = parent.split("-")
+
+    assert found[trace_id, span_id] == "go-server"
+    assert found[trace_id, ""] == "p"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@needs_program("javac")
+@needs_program("mvn")
+def test_a_span_of_a_java_server(tmp_path: Path) -> None:
+    """OpenTelemetry's Java agent: the same; its metrics and logs, which it sends to the head too, delay nothing."""
+    program = programs.java(tmp_path, "Server")
+    agent = next((tmp_path / "jars").glob("opentelemetry-javaagent-*.jar"))
+
+    def call(address: str, parent: str) -> None:
+        options = [f"-javaagent:{agent}", "-Dotel.service.name=java-server"]
+        options += [f"-Dotel.exporter.otlp.endpoint=http://{address}", "-Dotel.exporter.otlp.protocol=http/protobuf"]
+        call_server([program.command[0], *options, *program.command[1:]], parent)
+
+    parent, found = services(tmp_path, call)
+    _, trace_id, span_id, _ = parent.split("-")
+
+    assert found[trace_id, span_id] == "java-server"
+    assert found[trace_id, ""] == "p"
 
 
 def test_spans_keep_their_resource_and_scope(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "collector", Version: "1"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
+			DefaultScheme:     "yaml",
 			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory(), yamlprovider.NewFactory()},
 		}},
 	})
