@@ -20,7 +20,7 @@ from otel_rl.agent.release import Release
 from otel_rl.delivery import Destination
 from otel_rl.directory import RunDirectory
 from otel_rl.export import Ended, Gone, Machine, Row, RunInfo
-from otel_rl.journal import Writer
+from otel_rl.journal import START, Writer
 from otel_rl.outbox import Outbox, released_items
 from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
@@ -30,7 +30,7 @@ from tests.processes import rows_of
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from otel_rl.export import Item
 
@@ -333,6 +333,30 @@ def test_a_log_of_swanlab_is_written_again(deliver: Any, place: Path) -> None:
     assert delivery.destination.causes == {"gone": 1}
 
 
-def test_gone_is_public() -> None:
-    """Whoever writes an exporter can say so too."""
-    assert issubclass(Gone, Exception)
+class Nowhere:
+    """An exporter of somebody else's, whose destination is gone whatever it does."""
+
+    def __init__(self, _: RunInfo) -> None:
+        self.is_closed = False
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Say so."""
+        raise Gone("it is nowhere")
+
+    def shutdown(self) -> None:
+        """Say so again."""
+        raise Gone("it is still nowhere")
+
+
+def test_a_destination_that_is_always_gone(deliver: Any, place: Path) -> None:
+    """It is tried again with pauses, is counted each time, and nothing of it counts as delivered."""
+    delivery = deliver(Nowhere)
+    delivery.outbox.append([row(1)], b"\xc0")
+    wait_for(lambda: delivery.destination.failures >= 3, "it is not tried again")
+    delivery.destination.stop()
+    delivery.destination.join(10)
+
+    assert not delivery.destination.is_alive()
+    assert set(delivery.destination.causes) == {"gone"}
+    assert delivery.destination.delivered == START
+    assert delivery.destination.taken == 0
