@@ -310,6 +310,7 @@ class Session:
 
     def _python(self, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "SWANLAB_MODE": "offline"}
+        environment["TRACKIO_DIR"] = str(self.directory.path / "trackio")  # read at the import, which the starter does
         return subprocess.Popen(
             [sys.executable, *arguments],
             cwd=self._place,
