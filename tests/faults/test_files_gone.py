@@ -296,12 +296,12 @@ def test_a_database_of_mlflow_is_made_again(deliver: Any, place: Path) -> None:
 @needs("trackio")
 def test_a_database_of_trackio_is_made_again(deliver: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trackio would go on in a new file without what it had."""
+    monkeypatch.setenv("TRACKIO_DIR", str(place / "trackio"))
     import trackio.sqlite_storage
 
     from otel_rl_exporters.trackio import TrackioExporter
 
     directory = Path(trackio.sqlite_storage.TRACKIO_DIR)  # trackio reads its variable once in a process
-    monkeypatch.setenv("TRACKIO_DIR", str(directory))
     project = f"gone{time.time_ns()}"
     delivery = deliver(partial(TrackioExporter, project=project))
     delivery.put(*(row(n) for n in range(3)))
