@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TOLERATED_NS = 1_000_000_000
+TOLERATED_NS = 1_000_000_000
+"""How far the wall clock may be away before it is followed: 1 s, more than NTP corrects at once."""
 
 
 class Clock:
@@ -23,13 +24,14 @@ class Clock:
 
     Attributes:
         anchor: The wall clock's time at zero of the monotonic clock.
+        wall: As given.
         monotonic: As given.
     """
 
     def __init__(
         self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        self._wall = wall
+        self.wall = wall
         self.monotonic = monotonic
         self.anchor = wall() - monotonic()
 
@@ -42,8 +44,8 @@ class Clock:
 
         Call it where nothing is being measured: timestamps of one step are to be comparable.
         """
-        anchor = self._wall() - self.monotonic()
-        if abs(anchor - self.anchor) <= _TOLERATED_NS:
+        anchor = self.wall() - self.monotonic()
+        if -TOLERATED_NS <= anchor - self.anchor <= TOLERATED_NS:
             return False
         self.anchor = anchor
         return True

@@ -14,6 +14,8 @@ from collections import deque
 from typing import NamedTuple
 
 _POOL = 256
+_NO_TRACE, _FIRST_TRACE = bytes(16), bytes(15) + b"\1"
+_sha256, _from_bytes = hashlib.sha256, int.from_bytes
 # Version ff is invalid, and version 00 ends with its flags.
 _TRACEPARENT = re.compile(r"^(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$")
 
@@ -26,12 +28,19 @@ class SpanIds(NamedTuple):
 
 
 def step_ids(run_id: str, attempt: int, step: int) -> SpanIds:
-    """Return the ids of the root span of a step: a hash, so that all ranks agree without talking.
+    """Return the ids of the root span of a step, as numbers."""
+    trace_id, span_id = packed_step_ids(run_id, attempt, step)
+    return SpanIds(int.from_bytes(trace_id, "big"), span_id)
+
+
+def packed_step_ids(run_id: str, attempt: int, step: int) -> tuple[bytes, int]:
+    """Return the ids of the root span of a step as records hold them: a hash, so that all ranks agree without talking.
 
     The attempt is in the hash, or a resumed run would write into the traces of the one before.
     """
-    digest = hashlib.sha256(f"{run_id}/{attempt}/{step}".encode()).digest()
-    return SpanIds(int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:24], "big") or 1)
+    digest = _sha256(f"{run_id}/{attempt}/{step}".encode()).digest()
+    trace_id = digest[:16]
+    return trace_id if trace_id != _NO_TRACE else _FIRST_TRACE, _from_bytes(digest[16:24], "big") or 1
 
 
 class RandomIds:

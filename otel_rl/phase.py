@@ -66,7 +66,7 @@ class Phase(JournaledSpan):
         self._begin(_current_span() if parent is None else parent, start_time)
         return self
 
-    def _begin(self, parent: trace.Span, start_time: int | None = None) -> None:
+    def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:
         recorder = self._recorder
         clock = recorder.clock
         self._anchor = clock.anchor
@@ -91,13 +91,14 @@ class Phase(JournaledSpan):
         devices.arrived()
         self._device_start = devices.start_clock()
 
-    def _place(self, parent: trace.Span, step: StepSpan | None) -> tuple[int, bytes]:
+    def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
         """Return the id of the span that this one is under, 0 for none, and the trace."""
         recorder = self._recorder
-        if isinstance(parent, JournaledSpan):
-            return parent.span_id, parent.trace_id
-        if (found := parent.get_span_context()).is_valid:
-            return found.span_id, found.trace_id.to_bytes(16, "big")
+        if parent is not None:
+            if isinstance(parent, JournaledSpan):
+                return parent.span_id, parent.trace_id
+            if (found := parent.get_span_context()).is_valid:
+                return found.span_id, found.trace_id.to_bytes(16, "big")
         if step is not None:
             return step.span_id, step.trace_id
         if (remote := recorder.remote) is not None:
@@ -134,7 +135,7 @@ class Phase(JournaledSpan):
             elif self._recorder.open_step is None:  # what is left behind inside a step, the end of the step removes
                 here = surroundings(self._recorder)
                 self._block = entered_in(sys._getframe(self._depth))
-                self._begin(_current_span(here))
+                self._begin(_current_span(here) if here else None)
             else:
                 here = _current_context()
                 self._begin(_current_span(here))

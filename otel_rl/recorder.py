@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from otel_rl import exhaustion, refused_steps
 from otel_rl.attributes import clean_attributes
-from otel_rl.clock import Clock
+from otel_rl.clock import TOLERATED_NS, Clock
 from otel_rl.devices import Devices
 from otel_rl.ids import RandomIds, parse_traceparent
 from otel_rl.interrupts import let_pass
@@ -139,7 +139,7 @@ class JournalRecorder:
 
     def begin_step(self, step: StepSpan) -> bool:
         """Take note that the step begins; tell whether it may."""
-        if step.number <= self._last_begun or self._is_inside_step():
+        if step.number <= self._last_begun or (self.open_step is not None and self._is_inside_step()):
             self.refuse("step", f"step {step.number} is entered again, or inside another")
             return False
         if self.refused_steps:
@@ -202,7 +202,9 @@ class JournalRecorder:
             return None
         if self.open_step is None:
             self._last_step = number
-            settle(self)
+            clock = self.clock
+            if not -TOLERATED_NS <= clock.wall() - clock.monotonic() - clock.anchor <= TOLERATED_NS:
+                settle(self)
         return number
 
     def _whole(self, call: str, name: str, value: object) -> int | None:

@@ -25,7 +25,7 @@ from otel_rl import params
 from otel_rl.attributes import clean_attributes
 from otel_rl.carriers import carrier
 from otel_rl.ending import Ending, Interpreter, ending_by
-from otel_rl.ids import step_ids
+from otel_rl.ids import packed_step_ids
 from otel_rl.interrupts import let_pass
 from otel_rl.phase import Phase
 from otel_rl.recorder import STEPS, JournalRecorder
@@ -105,16 +105,17 @@ class Run(JournalRecorder):
         try:
             if _extra:
                 self._refuse_extra("step", _extra)
-            number = int.__index__(operator.index(number))  # type: ignore[arg-type] # None too is refused
+            if type(number) is not int:
+                number = int.__index__(operator.index(number))  # type: ignore[arg-type] # None is refused too
         except Exception:
             self.refuse("step", f"step {shown(number)} is no integer")
             return RefusedStep(self)
         if not self._last_begun < number < STEPS:
             self.refuse("step", f"step {shown(number)} after step {self._last_begun}; steps count up from 0")
-        elif self._is_inside_step():
-            self.refuse("step", f"step {number} inside step {self.open_step.number}")  # type: ignore[union-attr]
+        elif self.open_step is not None and self._is_inside_step():
+            self.refuse("step", f"step {number} inside step {self.open_step.number}")
         else:
-            return StepSpan(self, number, step_ids(self.id, self.attempt, number), attributes)
+            return StepSpan(self, number, packed_step_ids(self.id, self.attempt, number), attributes)
         return RefusedStep(self)
 
     def phase(self, name: str = "", /, *_extra: Never, **attributes: object) -> Phase | NoSpan:

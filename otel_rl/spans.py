@@ -19,6 +19,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_rl import refused_steps
 from otel_rl.attributes import clean_attributes
+from otel_rl.clock import TOLERATED_NS
 from otel_rl.records import StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
 from otel_rl.texts import text_of, type_of
@@ -270,20 +271,24 @@ class JournaledSpan(trace.Span):
 
 def surroundings(recorder: Recorder) -> Context:
     """Return the current context, without spans whose `with` is over though nobody has ended them."""
-    span = _current_span()
+    here = _current_context()
+    span = _current_span(here) if here else None
     while isinstance(span, JournaledSpan) and span.is_abandoned:
         span.abandon()
-        after = _current_span()
+        here = _current_context()
+        after = _current_span(here)
         if after is span:
             break
         span = after
-    if not isinstance(span, JournaledSpan):
-        settle(recorder)
-    return _current_context()
+    if span is None or not isinstance(span, JournaledSpan):
+        clock = recorder.clock
+        if not -TOLERATED_NS <= clock.wall() - clock.monotonic() - clock.anchor <= TOLERATED_NS:
+            settle(recorder)
+    return here
 
 
 def settle(recorder: Recorder) -> None:
-    """Follow the wall clock where somebody has set it; nothing is being measured now."""
+    """Follow the wall clock, which somebody has set; nothing is being measured now."""
     if recorder.clock.settle():
         recorder.devices.silent_until = 0  # it is in the old time
 
@@ -291,10 +296,15 @@ def settle(recorder: Recorder) -> None:
 class StepSpan(JournaledSpan):
     """One iteration of the RL loop: the root of its trace, with the same ids on every rank."""
 
-    def __init__(self, recorder: Recorder, number: int, ids: SpanIds, attributes: Mapping[str, object]) -> None:
-        super().__init__(recorder, SPAN_LOOP, attributes)
+    _name = SPAN_LOOP
+
+    def __init__(  # what the others do is done here: a call costs more
+        self, recorder: Recorder, number: int, ids: tuple[bytes, int], attributes: Mapping[str, object]
+    ) -> None:
+        self._recorder = recorder
+        self._attributes = attributes
         self.number = number
-        self.trace_id, self.span_id = ids.trace_id.to_bytes(16, "big"), ids.span_id
+        self.trace_id, self.span_id = ids
 
     def end(self, end_time: int | None = None) -> None:
         """End the step; a second call does nothing."""
@@ -302,7 +312,9 @@ class StepSpan(JournaledSpan):
             refused_steps.leave(self._recorder.refused_steps, self)
             return
         recorder = self._recorder
-        now = max(self._moment(end_time), self._began)
+        now = self._anchor + recorder.clock.monotonic() if end_time is None else self._moment(end_time)
+        if now < self._began:  # noqa: PLR1730 - a call costs more
+            now = self._began
         memory = recorder.memory.snapshot(now)
         on_devices = recorder.devices.memory(now)
         told = (memory, *self._told(), on_devices, self._is_ok, self._link_attributes)

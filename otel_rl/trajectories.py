@@ -71,7 +71,7 @@ class Rollout(Phase):
         self.policy_version = UNKNOWN if policy_version is None else policy_version
         self._recorded = recorded
 
-    def _place(self, parent: trace.Span, step: StepSpan | None) -> tuple[int, bytes]:
+    def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
         """Under nothing: another step may train on it than the one that is open."""
         return 0, self._recorder.ids.trace_id().to_bytes(16, "big")
 

@@ -10,7 +10,9 @@ import inspect
 import sys
 from opcode import opmap
 from threading import get_ident
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +25,7 @@ _INSTRUCTION = 2  # bytes
 _LONGEST_ENTRY = 12  # bytes of the instruction that enters, with its caches
 
 
-class Block(NamedTuple):
+class Block(msgspec.Struct, frozen=True, gc=False):
     """Where something was entered; it holds no frame, whose variables would live on with it.
 
     Attributes:
@@ -35,7 +37,7 @@ class Block(NamedTuple):
 
     thread: int
     frame: int
-    code: CodeType
+    code: Any  # a `CodeType`
     entered_at: int
 
 

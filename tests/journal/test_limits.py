@@ -87,7 +87,7 @@ def test_large_record(tmp_path: Path) -> None:
 def test_too_large_record(tmp_path: Path) -> None:
     """A record of more than 64 MiB is refused, and the writer goes on."""
     writer = Writer(tmp_path)
-    with pytest.raises(ValueError, match="larger than 67108864"):
+    with pytest.raises(ValueError, match="at most 67108864 are allowed"):
         writer.append(StepStarted(1, 2, bytes(64 << 20)))
     writer.append(Finished(1))
 
