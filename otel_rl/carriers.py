@@ -9,7 +9,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from otel_rl.ids import SpanIds, format_traceparent, parse_traceparent
-from otel_rl.interrupts import let_pass
+from otel_rl.interrupts import detach, let_pass
 from otel_rl.texts import text_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def attach(carrier: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         if token is not None:
-            context.detach(token)
+            detach(token)
         elif context.get_current() is not before:  # an interrupt came before the token did
             context.attach(before)
 

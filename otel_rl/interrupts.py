@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
+
+from opentelemetry import context
+
+if TYPE_CHECKING:
+    from contextvars import Token
+
+    from opentelemetry.context import Context
 
 
 def let_pass(error: BaseException | None) -> None:
@@ -23,3 +31,14 @@ def let_pass(error: BaseException | None) -> None:
         if trace.tb_frame.f_code in codes:
             raise error
         trace = trace.tb_next
+
+
+def detach(token: Token[Context]) -> None:
+    """Restore the context of before, as OpenTelemetry's `detach`, which swallows what a signal handler raises in it."""
+    try:
+        token.var.reset(token)
+    except RuntimeError as error:  # it was restored, and an interrupt came before that was noted
+        let_pass(error)
+    except (AttributeError, ValueError) as error:  # another runtime of contexts; another task than entered
+        let_pass(error)
+        context.detach(token)

@@ -20,6 +20,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from otel_rl import refused_steps
 from otel_rl.attributes import clean_attributes
 from otel_rl.clock import TOLERATED_NS
+from otel_rl.interrupts import detach
 from otel_rl.records import StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
 from otel_rl.texts import text_of, type_of
@@ -52,7 +53,7 @@ Method = TypeVar("Method", bound="Callable[..., Any]")
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _LONGEST_STACK = 8192
 _LARGEST_TIME = 1 << 62  # so that differences and sums of two have 63 bits
-_attach, _detach, _with_span = context.attach, context.detach, trace.set_span_in_context
+_attach, _with_span = context.attach, trace.set_span_in_context
 _current_context, _current_span = context.get_current, trace.get_current_span
 
 
@@ -212,7 +213,7 @@ class JournaledSpan(trace.Span):
             if error is not None:
                 self._recorder.failed(self, error)
             if self._token is not None:
-                _detach(self._token)
+                detach(self._token)
                 self._token = None
         except BaseException as interruption:
             self.abandon(interruption)
