@@ -38,7 +38,8 @@ class Say(NamedTuple):
         as_date: If true, `Retry-After` is a date.
         rejected: How many records it says that it did not take.
         slow: Seconds until it answers.
-        cut: If true, it takes the request and closes the connection.
+        cut: If true, it reads the request and closes the connection.
+        keeps: If true, what it reads before it closes the connection counts as taken.
         location: Where it redirects to.
         json: If true, the answer is in JSON.
         page: If true, the answer is a web page.
@@ -51,6 +52,7 @@ class Say(NamedTuple):
     rejected: int = 0
     slow: float = 0
     cut: bool = False
+    keeps: bool = False
     location: str = ""
     json: bool = False
     page: bool = False
@@ -114,7 +116,7 @@ class Misbehaving:
             say = self.answers.pop(0) if self.answers else Say()
             if len(records) > self._most:
                 say = Say(413, "received message larger than max")
-            if say.status == 200 and not say.cut:
+            if say.status == 200 and (say.keeps or not say.cut):
                 self.taken += numbers[say.rejected :]
         time.sleep(say.slow)
         return say

@@ -36,7 +36,9 @@ and makes `finish()` return `False`. What is not delivered yet stays on disk, an
 ## Collectors that misbehave
 
 Each row is a run of 9 steps, and `finish(8)`. The table is written by `python -m tests.faults.otlp_matrix`;
-`tests/faults/test_otlp_client.py` holds each case.
+`tests/faults/test_otlp_client.py` holds each case. A collector that takes rows and loses the answer gets them twice, as
+from every OTLP client. Each event names its run, attempt, step and part, by which a receiver recognizes it; bridge and
+head do.
 
 | the collector | protocol | requests | rows taken | doubled | `finish` | `agent.log` |
 |---|---|---|---|---|---|---|
@@ -78,7 +80,8 @@ CASES = (
     Case("says 503 once, with a pause of 2 s", (Say(503, "the queue is full", wait=2),)),
     Case("says 503 once, with a date in 3 s", (Say(503, "the queue is full", wait=3, as_date=True),)),
     Case("rejects one record of the first request", (Say(message="too old", rejected=1),)),
-    Case("takes the first request and cuts the connection", (Say(cut=True),)),
+    Case("reads the first request and cuts the connection", (Say(cut=True),)),
+    Case("takes the first request and cuts the connection", (Say(cut=True, keeps=True),)),
     Case("has a certificate of an unknown authority", tls=True),
     Case("has a certificate of the authority that is set", tls=True, files=_TRUST),
     Case("asks for a certificate, and gets none", tls=True, mutual=True, files=_TRUST),

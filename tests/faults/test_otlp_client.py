@@ -198,7 +198,7 @@ def test_advice_of_a_collector_is_logged(send: Send, protocol: str, caplog: pyte
 
 @both
 def test_a_connection_that_is_cut_is_made_again(send: Send, protocol: str) -> None:
-    """It takes the request and closes: the same rows are sent once more."""
+    """It reads the request and closes: the same rows are sent once more."""
     with collector(protocol, Say(cut=True)) as behavior:
         destination = send(behavior, protocol)
         wait_until_settled(destination)
@@ -206,6 +206,15 @@ def test_a_connection_that_is_cut_is_made_again(send: Send, protocol: str) -> No
     assert behavior.taken == list(range(ROWS))
     assert len(behavior.requests) == 2
     assert "closed" in destination.last_error
+
+
+@both
+def test_rows_whose_answer_is_lost_come_again(send: Send, protocol: str) -> None:
+    """It takes the request and closes: the same rows in the same order, with the identity by which they are known."""
+    with collector(protocol, Say(cut=True, keeps=True)) as behavior:
+        wait_until_settled(send(behavior, protocol))
+
+    assert behavior.taken == [*range(ROWS), *range(ROWS)]
 
 
 @both
