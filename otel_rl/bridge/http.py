@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tornado.httpserver import HTTPServer
+from tornado.log import gen_log
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler, stream_request_body
 
@@ -174,8 +175,11 @@ class HttpServer:
             max_body_size=1 << 62,  # the handler has limits of its own, so that it can answer with what is wrong
         )
         server.most = _room()
+        malformed = _Malformed(self.sink.refusals)
+        gen_log.addFilter(malformed)
         server.add_sockets(self._sockets)
         await self._closing.wait()
+        gen_log.removeFilter(malformed)
         server.stop()
         for _ in range(50):
             if not self.waiting:
@@ -195,6 +199,24 @@ def _room() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, soft // 2)
+
+
+class _Malformed(logging.Filter):
+    """Counts the connections that do not speak HTTP/1.1; Tornado would log each, and some clients try for ever."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        super().__init__()
+        self._refusals = refusals
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take over a record of Tornado's about such a connection."""
+        if not str(record.msg).startswith("Malformed HTTP message"):
+            return True
+        text = record.getMessage()
+        if "HTTP/2" in text:
+            text += ": this port does not speak gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+        self._refusals.note("malformed HTTP", text)
+        return False
 
 
 class _Connections(HTTPServer):

@@ -469,3 +469,17 @@ def _is_served(server: HttpServer) -> bool:
         return ask(server)[0].status == 200
     except OSError:
         return False
+
+
+def test_a_client_that_speaks_grpc_is_told_once(sink: Taken, caplog: pytest.LogCaptureFixture) -> None:
+    """It tries again and again: the log has the first and the tenth attempt, with the fix."""
+    server = HttpServer(("127.0.0.1", 0), sink)
+    with caplog.at_level(logging.INFO):
+        for _ in range(12):
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                while client.recv(1 << 16):
+                    pass
+    server.close()
+
+    assert [message.count("http/protobuf") for message in caplog.messages] == [1, 1]
