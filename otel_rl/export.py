@@ -359,7 +359,7 @@ class Exporter(Protocol):
     * `shows_end`: if true, one that is built anew is given the last `Ended` again, before anything else and uncounted
       by the agent, as long as no later attempt has begun.
     * `holds(item)`: if true, the destination has the item already, from an exporter that was killed before its cursor
-      moved; it is skipped.
+      moved; it is skipped. Without it, items come again if somebody deleted the outbox or the cursors.
     * `check(**options)`: called on the class when the run begins, in the trainer's process; raises `ValueError` for
       what can be known to be wrong then, such as a file that does not exist. The message names the fix.
     """
