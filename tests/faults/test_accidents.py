@@ -1,0 +1,57 @@
+"""Two accidents at random moments of one run: files are removed, emptied or moved, or the agent is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import otel_rl
+from otel_rl import launch
+from otel_rl.directory import RunDirectory
+from tests.processes import rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEPS = 200
+REMOVED = ["local", "local/journals", "local/cursors", "local/outbox", "attempts"]
+
+
+def happen(what: str, run_dir: Path) -> None:
+    """Let an accident happen to a run that is being recorded."""
+    with contextlib.suppress(OSError):
+        if what == "empty":
+            for segment in (run_dir / "local" / "outbox").glob("*.seg"):
+                os.truncate(segment, 0)
+        elif what == "move":
+            run_dir.rename(f"{run_dir}-moved")
+        elif what == "kill":
+            if pid := launch.read_status(RunDirectory(run_dir)).pid:
+                os.kill(pid, signal.SIGKILL)
+        else:
+            shutil.rmtree(run_dir / what, ignore_errors=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_two_accidents(tmp_path: Path, seed: int) -> None:
+    """Every row is in JSONL, once, and `finish` says so."""
+    dice = random.Random(seed)
+    accidents = {dice.randrange(30, 170): dice.choice([*REMOVED, "empty", "move", "kill"]) for _ in range(2)}
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
+    for n in range(STEPS):
+        with run.step(n):
+            run.log({"loss": float(n)})
+        time.sleep(0.03)
+        if n in accidents:
+            happen(accidents[n], run.dir)
+
+    assert run.finish(60), accidents
+    assert [row["step"] for row in rows_of(run.dir)] == [*range(STEPS)], accidents
