@@ -56,6 +56,7 @@ class _Journal:
         remote: If true, its process is on another machine and has no lock here; its own agent tells when it is over.
         reader: Its reader.
         finished: If true, its process ended its recording in order.
+        is_ending: If true, its process is at its exit, and its end was returned as far as it knows it.
         is_over: If true, its process will write no more, as far as is known.
         alive_at: When its process was last seen alive, in Unix nanoseconds; 0 if never.
         trusted_until: Until then its process is taken to be alive, whatever its lock says.
@@ -66,7 +67,7 @@ class _Journal:
         self.remote = is_remote(path.name)
         kinds = AnyRecord | Lost | Revived if self.remote else AnyRecord
         self.reader: Reader[Record] = Reader(path, kinds, position)  # type: ignore[arg-type] # a union of types
-        self.finished = self.is_over = self._is_unreadable = False
+        self.finished = self.is_ending = self.is_over = self._is_unreadable = False
         self.alive_at = self.trusted_until = 0
 
     def read(self, limit: int, *, final: bool) -> list[Record]:
@@ -111,13 +112,16 @@ class Follower:
     Args:
         journals: The directory that holds them.
         positions: Where to go on, by journal; the others are read from their beginning.
+        final: If true, each process has one end, which waits for its exit status. Else the end that it expects at its
+            exit comes at once, so that its last row does not wait, and the true one follows.
 
     Attributes:
         missing: Journals that an earlier agent had not read to their end, and that are not there any more.
     """
 
-    def __init__(self, journals: Path, positions: Mapping[str, Position]) -> None:
+    def __init__(self, journals: Path, positions: Mapping[str, Position], *, final: bool = False) -> None:
         self._path = journals
+        self._final = final
         self._positions = dict(positions)
         self._living: dict[str, _Journal] = {}
         self._dead: OrderedDict[str, _Journal] = OrderedDict()
@@ -155,7 +159,9 @@ class Follower:
         return any(not journal.remote for journal in self._living.values())
 
     def ignore(self, journal: str) -> None:
-        """Take a journal as read to its end: an earlier agent had done so."""
+        """Take a journal as read to its end: an earlier agent had done so, unless the exit status may still follow."""
+        if exit_status.read(self._path / journal) is not None:
+            return
         self._over.add(journal)
         if journal in self._positions:
             self._dead[journal] = _Journal(self._path / journal, self._positions[journal])
@@ -246,7 +252,7 @@ class Follower:
             return []
         if not journal.is_over:
             if not journal.is_dead(now):
-                return []
+                return self._read_exit(journal)
             if records := self._read(journal, RECORDS_AT_ONCE, final=True):
                 return records
         end = None if journal.is_over else exit_status.read(journal.path)
@@ -256,6 +262,18 @@ class Follower:
             return []
         journal.is_over = True
         return [end or Lost(journal.alive_at)]
+
+    def _read_exit(self, journal: _Journal) -> list[Record]:
+        """Return the end that a living process expects, once and behind everything else, if it is at its exit."""
+        if self._final or journal.remote or journal.is_ending:
+            return []
+        end = exit_status.read(journal.path)
+        if end is None:
+            return []
+        if records := self._read(journal, RECORDS_AT_ONCE):
+            return records
+        journal.is_ending = True
+        return [end]
 
     def _bury(self, journal: _Journal) -> None:
         name = journal.path.name

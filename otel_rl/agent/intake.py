@@ -255,6 +255,11 @@ class Intake:
             step.add_part(timed.phase, "gap", name, timed.seconds - record.seconds)
 
     def _finish(self, name: str, journal: Journal, record: Finished) -> None:
+        is_corrected = journal.over and not journal.lost  # what it expected at its exit, by its exit status
+        if is_corrected and (record.outcome, record.exit_code) == (journal.outcome, journal.exit_code):
+            return
+        if is_corrected:
+            self._state.ended, journal.error = None, ""
         journal.over, journal.lost = True, False
         journal.outcome, journal.exit_code = record.outcome, record.exit_code
         journal.ended_at = max(record.time, journal.last_time)
@@ -265,6 +270,8 @@ class Intake:
             self._down.append((journal, assemble.failed(journal, error)))
             if journal.failed_in >= 0 and not self._is_closed(journal, journal.failed_in):
                 self._step(journal, journal.failed_in).abandoned.append(name)
+        if is_corrected:
+            return
         self._abandon(name, journal, record.time, error)
         self.goodput.end(name, journal.started, record.time)
         self.forensics.ledger.forget(name)

@@ -100,11 +100,13 @@ class Agent:
         with self._quarantine.guard("reading of the checkpoint", str(directory.outbox), saved):
             checkpoint = msgspec.msgpack.decode(saved, type=Checkpoint) if saved else None
         self._losses = Losses({} if checkpoint is None else checkpoint.lost)
-        self._follower = Follower(directory.journals, {} if checkpoint is None else checkpoint.positions)
+        self._sends = any(name == "head" for name, _ in manifest.exporters)
+        self._follower = Follower(
+            directory.journals, {} if checkpoint is None else checkpoint.positions, final=self._sends
+        )
         self._cut_off = cut_off(directory.journals, {} if checkpoint is None else checkpoint.positions)
         self._pipeline = Pipeline(manifest, None if checkpoint is None else checkpoint.state, self._quarantine)
         self._reducer, self._traces = self._pipeline.reducer, self._pipeline.traces
-        self._sends = any(name == "head" for name, _ in manifest.exporters)
         self._receiver: Receiver | None = None
         if manifest.receives:
             self._receiver = self._open_receiver(manifest.receives)

@@ -7,11 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from otel_rl.agent.follow import Follower
 from otel_rl.journal import Reader
 from otel_rl.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
+from tests.collector import wait_for
 from tests.processes import journal_of, start_python
 
 if TYPE_CHECKING:
@@ -94,6 +96,30 @@ def test_how_it_ended(tmp_path: Path, script: str, expected: object) -> None:
         script = "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + script  # a shell may have it ignored
 
     assert ended(tmp_path, script) == expected
+
+
+def test_the_last_row_does_not_wait_for_the_exit_status(tmp_path: Path) -> None:
+    """While the process is still at its exit, every row is there; its exit status follows, and has the last word."""
+    script = """
+import atexit, sys, time, otel_rl
+from pathlib import Path
+rows = Path("p/i/rows.jsonl")
+def wait():
+    deadline = time.monotonic() + 20
+    while (not rows.exists() or not rows.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    print(rows.read_text().count('"step"'), flush=True)
+atexit.register(wait)  # it runs behind the recorder's
+run = otel_rl.init(dir=".", id="i", project="p", quiet=True, hardware=False, row_deadline=300)
+run.log({"loss": 1.0}, step=0)
+sys.exit(3)
+"""
+    output, _ = start_python(script, tmp_path).communicate(timeout=200)
+    end = tmp_path / "p" / "i" / "run.end.json"
+    wait_for(lambda: end.exists() and b'"failed"' in end.read_bytes(), "the exit status did not follow")
+
+    assert output == "1\n"
+    assert msgspec.json.decode(end.read_bytes())["exit_code"] == 3
 
 
 def test_a_failed_child_of_multiprocessing(tmp_path: Path) -> None:
