@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.bridge.bridges import Bridge
-from tests.clients import collector, programs, rows
+from tests.clients import collector, rows
 from tests.clients.lossy import Lossy
 from tests.clients.matrix import CASES, measure
-from tests.clients.programs import CLIENTS
+from tests.clients.programs import CLIENTS, COLLECTOR
 from tests.collector import wait_for
 from tests.processes import rows_of
 from tests.real_parts import needs_program
@@ -53,9 +53,11 @@ def test_a_client(client: Client, case: Case, built: Callable[[Client], Program]
 
 @needs_program("go")
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_a_collector_that_loses_answers_under_load(protocol: str, tmp_path: Path) -> None:
+def test_a_collector_that_loses_answers_under_load(
+    protocol: str, built: Callable[[Client], Program], tmp_path: Path
+) -> None:
     """5,000 rows in 100 requests, a third of the answers lost: each row once; in order if the Collector keeps it."""
-    program = programs.collector(tmp_path)
+    program = built(COLLECTOR).command[-1]
     bridge = Bridge(tmp_path / "bridged")
     link = Lossy(bridge.grpc if protocol == "grpc" else bridge.http, every=3)
     options = {

@@ -120,22 +120,19 @@ def _rust(place: Path) -> Program:
     return Program([f"{target}/debug/rows"], place)
 
 
-def collector(place: Path) -> str:
-    """Build the Collector; return its program."""
-    go(place, "collector")
-    return str(place / "collector")
-
-
 def _collector(place: Path) -> Program:
-    return Program([sys.executable, "-m", "tests.clients.collector", collector(place)], _ROOT)
+    go(place, "collector")
+    return Program([sys.executable, "-m", "tests.clients.collector", str(place / "collector")], _ROOT)
 
 
+COLLECTOR = Client("Collector", "otlpexporter and otlphttpexporter 0.155.0", ("go",), _collector, keeps_order=False)
+"""The Collector; the last part of its command is the program itself."""
 CLIENTS = (
     Client("Python", "", (), _python, _NO_JSON),
     Client("JavaScript", "@opentelemetry/exporter-logs-otlp-* 0.223.1", ("node", "npm"), _javascript),
     Client("Java", "opentelemetry-exporter-otlp 1.64.0", ("java", "javac", "mvn"), _java, _NO_JSON),
     Client("Rust", "opentelemetry-otlp 0.33.1", ("cargo",), _rust),
     Client("Go", "otlploghttp and otlploggrpc 0.20.0", ("go",), _go, _NO_JSON),
-    Client("Collector", "otlpexporter and otlphttpexporter 0.155.0", ("go",), _collector, keeps_order=False),
+    COLLECTOR,
 )
 """All of them."""
