@@ -154,6 +154,8 @@ class Session:
 
     def _look_after_agent(self, now: float) -> None:
         if launch.is_looked_after(self.directory) or not self.directory.path.exists():
+            if now >= self._restart_at + self._restart_pause:
+                self._restart_pause = _CHECK_S  # it has lived long enough to be worth a quick restart
             return
         self._restart_at = now + self._restart_pause
         if launch.restart_agent(self.directory, show_output=self._shows_output):

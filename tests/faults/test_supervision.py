@@ -88,6 +88,27 @@ def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
     assert [row["step"] for row in rows_of(run.dir)] == list(range(number))
 
 
+def test_the_pause_is_short_again_after_a_while(tmp_path: Path) -> None:
+    """An agent that dies once an hour is not taken for one that cannot live."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
+    directory, session = RunDirectory(run.dir), run._session
+    now = time.monotonic()
+    for _ in range(2):
+        killed = _agents(directory)
+        for process in killed:
+            process.send_signal(signal.SIGSTOP)
+        for process in killed:
+            process.kill()
+        wait_for(lambda: not launch.is_looked_after(directory), "they do not die")
+        now += 3600
+        session._look_after_agent(now)
+        wait_for(lambda: len(_agents(directory)) == 2, "the agent is not back", 60)
+    pause_after_two = session._restart_pause
+    session._look_after_agent(now + 3600)
+
+    assert (pause_after_two, session._restart_pause) == (4.0, 1.0)
+
+
 def test_the_trainer_waits_for_nobody(tmp_path: Path) -> None:
     """While another rank starts an agent, or a supervisor is there, a trainer starts none."""
     run = otel_rl.init(dir=tmp_path, quiet=True, agent="off")
