@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import otel_rl
 from otel_rl.flops import count_flops
 from tests.processes import rows_of
@@ -32,4 +34,4 @@ def test_what_was_counted_gives_the_utilisation(tmp_path: Path) -> None:
     assert run.finish()
     values = rows_of(run.dir)[0]["values"]
 
-    assert values["perf/mfu"] * values["time/step"] * 1e12 == 5_000_000  # type: ignore[index]
+    assert values["perf/mfu"] * values["time/step"] * 1e12 == pytest.approx(5_000_000)  # type: ignore[index]

@@ -37,7 +37,7 @@ def test_the_distribution_is_exact() -> None:
     """Tokens by staleness and outcome: each token once."""
     consumption = Consumption()
     consumption.take(told(ticket(10, 60), ticket([8, 10], [10, 30]), ticket(None, 7)))  # type: ignore[arg-type]
-    consumption.take(told(ticket(1, 500), ticket(-90, 5), outcome="stale"))  # type: ignore[arg-type]
+    consumption.take(told(ticket(11, 500), ticket(0, 5), version=20, outcome="stale"))  # type: ignore[arg-type]
     points = {(point.metric, *(value for _, value in point.attributes)): point.value for point in consumption.points()}
 
     assert points == {

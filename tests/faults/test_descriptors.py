@@ -14,7 +14,7 @@ from otel_rl.directory import RunDirectory, disk_usage
 from otel_rl.journal import Reader, segment_numbers
 from otel_rl.locks import Lock
 from otel_rl.records import AnyRecord, Finished, Logged, Started
-from tests.processes import rows_of, run, run_python
+from tests.processes import rows_of, run_python, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +57,9 @@ def test_an_agent_with_few_descriptors(tmp_path: Path) -> None:
         "import os; os.execvp(sys.executable, [sys.executable, '-m', 'otel_rl.cli', 'agent', sys.argv[1], '--once'])"
     )
     with _processes(directory.journals, ended=1000, living=300):
-        run([sys.executable, "-c", script, str(recording.dir)], tmp_path)
+        _, errors = start([sys.executable, "-c", script, str(recording.dir)], tmp_path).communicate(timeout=200)
 
+    assert "still being recorded" in errors  # by those that live
     (row,) = rows_of(recording.dir)
     assert row["step"] == 0
     assert row["values"] == {"loss": 149.5}

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Item
 
+pytestmark = pytest.mark.slow
+
 
 def remove(path: Path) -> None:
     """Remove a file, or a directory with all that is in it."""

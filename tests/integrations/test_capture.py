@@ -75,6 +75,7 @@ def captured(directory: Path, tracker: str, **environment: str) -> dict[int, Any
     return {int(str(row["step"])): row["values"] for row in rows_of(run_dir)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", [pytest.param(name, marks=needs(name)) for name in _TRAINERS])
 def test_captured(tracker: str, tmp_path: Path) -> None:
     """At the steps that the tracker has, under its names, bit for bit."""
@@ -88,6 +89,7 @@ def test_captured(tracker: str, tmp_path: Path) -> None:
     assert tracker != "wandb" or rows[100] == {"kl": 0.125}
 
 
+@pytest.mark.slow
 @needs("wandb")
 def test_the_tracker_gets_what_it_was_given(tmp_path: Path) -> None:
     """W&B's own file holds the same rows, by its own rules of steps, with and without us."""

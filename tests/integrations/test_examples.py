@@ -39,6 +39,7 @@ def test_nemo_rl(tmp_path: Path) -> None:
     assert all("timing/train/generation" in row.values for row in rows)
 
 
+@pytest.mark.slow
 @needs("ray")
 def test_ray(tmp_path: Path) -> None:
     """Calls of actors are in the trace of their step."""

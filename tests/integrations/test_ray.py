@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Item
 
-pytestmark = [needs("ray"), pytest.mark.timeout(240)]
+pytestmark = [needs("ray"), pytest.mark.timeout(240), pytest.mark.slow]
 _DRIVER = """
 import otel_rl, ray
 from otel_rl.integrations.ray import traced_actor

@@ -206,6 +206,7 @@ def test_runs_of_one_name_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(set(ids)) == 2
 
 
+@pytest.mark.slow
 @needs("jax")
 def test_a_backend_of_tunixs_own_logger(tmp_path: Path) -> None:
     """It listens to JAX's monitoring, as metrax's backends do; a leading slash goes, a missing step is 0."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), st.integers(100, 1000), st.integers(1000, 5000))
 def test_retention(count: int, segment_bytes: int, limit_bytes: int) -> None:
     """The journal stays within its limit, and keeps the newest records."""

@@ -214,6 +214,7 @@ def test_a_process_that_died_is_not_waited_for() -> None:
     assert rows(items)[0].values["loss"] == 1.0
 
 
+@pytest.mark.slow
 @needs("torch")
 def test_a_phase_in_a_compiled_function(tmp_path: Path) -> None:
     """It breaks no graph, and what is computed is what should be; the same phase outside of it is recorded."""
