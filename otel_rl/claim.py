@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.locks import Lock, is_held, locked
-from otel_rl.settings import SettingsError
+from otel_rl.settings import UnavailableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ _ABANDONED_S = 60.0
 _ID_BYTES = 8
 
 
-class HeldError(SettingsError):
+class HeldError(UnavailableError):
     """Another process that lives has the name."""
 
 
@@ -114,6 +114,14 @@ def claim_role(journals: Path, role: str) -> tuple[Claim, int]:
         with suppress(HeldError):
             return claim_journal(journals, label(role, number)), number
     raise AssertionError("there is always another number")
+
+
+def has_attempts(directory: Path, who: str) -> bool:
+    """Tell whether a directory, of journals or of what is noted of attempts, has something of a process."""
+    try:
+        return bool(_attempts(directory, who))
+    except FileNotFoundError:
+        return False
 
 
 def label(role: str, rank: int) -> str:

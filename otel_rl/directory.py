@@ -7,13 +7,14 @@ import errno
 import hashlib
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from otel_rl.export import RunInfo
-from otel_rl.settings import AgentSettings, SettingsError
+from otel_rl.settings import AgentSettings, UnwritableError
 
 if TYPE_CHECKING:
     from otel_rl.settings import Settings
@@ -26,6 +27,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk that has no room, or of which a user has had his share."""
 _NEEDED_MIB = 16
 """Disk of a rank that has just begun: a segment of its journal, one of the outbox, and some room."""
+_MOST_NAMES = 100
+"""Names for temporary data that are tried; other users would have to make as many directories."""
 
 
 class RunDirectory(NamedTuple):
@@ -109,10 +112,9 @@ def create(settings: Settings) -> RunDirectory:
     """Make the run directory, the same on every rank, or find it.
 
     Raises:
-        SettingsError: It cannot be made or written.
+        UnwritableError: It cannot be made or written.
     """
-    label = settings.id if settings.name == settings.id else f"{_file_name(settings.name)}-{settings.id}"
-    directory = RunDirectory(Path(settings.dir).absolute() / _file_name(settings.project) / label)
+    directory = place_of(settings)
     try:
         make(directory)
     except OSError as error:
@@ -120,11 +122,43 @@ def create(settings: Settings) -> RunDirectory:
     return directory
 
 
-def unwritable(chosen: str | Path, place: Path, error: OSError) -> SettingsError:
+def place_of(settings: Settings) -> RunDirectory:
+    """Return where the run directory is, without making it."""
+    label = settings.id if settings.name == settings.id else f"{_file_name(settings.name)}-{settings.id}"
+    return RunDirectory(Path(settings.dir).absolute() / _file_name(settings.project) / label)
+
+
+def private_directory() -> Path:
+    """Return a directory in the temporary directory that only this user can write; make it if it is missing.
+
+    Another user may have made the first name, or may be able to write it; then the next name is used.
+
+    Raises:
+        OSError: There is no temporary directory that can be written.
+    """
+    import tempfile
+
+    usual = Path(tempfile.gettempdir()) / f"otel-rl-{os.getuid()}"
+    for number in range(_MOST_NAMES):
+        place = usual.with_name(f"{usual.name}.{number}") if number else usual
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        if _is_private(place):
+            return place
+    return Path(tempfile.mkdtemp(prefix=f"{usual.name}."))
+
+
+def _is_private(place: Path) -> bool:
+    """Tell whether this is a directory, no link to one, that belongs to this user and that no other can write."""
+    found = place.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def unwritable(chosen: str | Path, place: Path, error: OSError) -> UnwritableError:
     """Return the error of a run that finds a place that it cannot write, with the way out."""
     fix = f"free {_NEEDED_MIB} MiB for each rank, or " if error.errno in FULL else ""
     why = error.strerror or type(error).__name__
-    return SettingsError(
+    return UnwritableError(
         f"dir={str(chosen)!r}: {place} cannot be written ({why}); {fix}give init(dir=…) or OTEL_RL_DIR a directory "
         "that can"
     )
@@ -136,10 +170,18 @@ def make(directory: RunDirectory) -> None:
     Raises:
         OSError: It cannot be made or written.
     """
-    directory.path.mkdir(parents=True, exist_ok=True)
+    _make(directory.path)
     _make_local(directory.path / "local")
     for place in (directory.attempts, directory.journals, directory.outbox, directory.cursors):
-        place.mkdir(exist_ok=True)
+        _make(place)
+
+
+def _make(place: Path) -> None:
+    """Make a directory; where the place is a link to one that is gone, make that again."""
+    try:
+        place.resolve().mkdir(parents=True, exist_ok=True)
+    except RuntimeError as error:  # Python before 3.13 does not raise OSError for links in a circle
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(place)) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -173,19 +215,34 @@ def disk_usage(path: Path) -> int:
 
 
 def _make_local(place: Path) -> None:
-    if place.is_dir():
-        return
-    if _file_system(place.parent) not in _NETWORK_FILE_SYSTEMS:
-        place.mkdir(exist_ok=True)
-        return
+    if not place.is_symlink():
+        if place.is_dir():
+            return
+        if _file_system(place.parent) not in _NETWORK_FILE_SYSTEMS:
+            place.mkdir(exist_ok=True)
+            return
+        name = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
+        with contextlib.suppress(FileExistsError):  # another rank was quicker; the link is the same on every machine
+            place.symlink_to(private_directory() / name)
+    _make_private(place)
+    _make(place)
+
+
+def _make_private(link: Path) -> None:
+    """Make what the link leads to, if that is in the temporary directory, so that only this user can write it.
+
+    Raises:
+        PermissionError: Another user made it, or can write it.
+    """
     import tempfile
 
-    name = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
-    target = Path(tempfile.gettempdir()) / f"otel-rl-{os.getuid()}" / name
-    target.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not place.is_symlink():
-        with contextlib.suppress(FileExistsError):  # another rank was quicker; the link is the same on every machine
-            place.symlink_to(target)
+    temporary, target = Path(tempfile.gettempdir()), link.readlink()
+    below = [part for part in (*reversed(target.parents), target) if temporary in part.parents]
+    for part in below:
+        with contextlib.suppress(FileExistsError):
+            part.mkdir(mode=0o700)
+        if not _is_private(part):
+            raise PermissionError(errno.EACCES, f"other users can write {part}", str(part))
 
 
 def _file_system(path: Path) -> str:

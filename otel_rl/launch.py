@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -14,16 +15,20 @@ import msgspec
 
 from otel_rl.journal import Position
 from otel_rl.locks import Lock, is_held, locked
-from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, SettingsError
+from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, SettingsError, UnavailableError, UnwritableError
 
 if TYPE_CHECKING:
     from otel_rl.directory import RunDirectory
 
+logger = logging.getLogger("otel_rl")
 _POLL_S = 0.01
 # The agent imports what the trainer can, such as an exporter beside its script, and nothing else.
 _SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
 _SUPERVISOR = Path(__file__).parent / "agent" / "__main__.py"
 _children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent is no resource warning
+
+MACHINE, DIRECTORY = "machine", "directory"
+_ERRORS = {MACHINE: UnavailableError, DIRECTORY: UnwritableError}
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
@@ -34,6 +39,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
         state: "starting", "ready", "failed" (see `error`) or "ended".
         prometheus: Where it can be scraped.
         error: Why it could not start.
+        cause: "machine" or "directory" if that does not allow it to start; empty if the settings are wrong.
+        warnings: What it does in another way than the settings ask for, because the machine does not allow it.
         finished: For each journal that was read to its end: where in the outbox its last item is.
         given_up: For each journal whose process is held for dead: how far it was read.
         delivered: For each destination: how far in the outbox it has got.
@@ -47,6 +54,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     state: str = "starting"
     prometheus: str | None = None
     error: str = ""
+    cause: str = ""
+    warnings: list[str] = []
     finished: dict[str, Position] = {}
     given_up: dict[str, Position] = {}
     delivered: dict[str, Position] = {}
@@ -87,14 +96,17 @@ def _environment() -> dict[str, str]:
 def _spawn(directory: RunDirectory, *, show_output: bool) -> subprocess.Popen[bytes]:
     """Start a supervisor, which starts the agent."""
     with directory.agent_log.open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), str(directory.path)],
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=None if show_output else log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must not take it along
-        )
+        try:
+            process = subprocess.Popen(
+                [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), str(directory.path)],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=None if show_output else log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must not take it along
+            )
+        except OSError as error:
+            raise UnavailableError(f"the agent cannot be started: {error}") from error
     _children[:] = [*(child for child in _children if child.poll() is None), process]
     return process
 
@@ -127,7 +139,8 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
     """Start the agent of this machine unless it runs; return what it says when it is ready.
 
     Raises:
-        SettingsError: It could not start; the message is its own.
+        UnavailableError: The machine does not allow it to start; the message is the agent's own.
+        SettingsError: It could not start for another reason.
     """
     with locked(directory.start_lock):
         if agent_is_alive(directory):
@@ -138,12 +151,14 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
         while (status := read_status(directory)).state == "starting":
             ended = process.poll() is not None and not agent_is_alive(directory)  # another supervisor's may be at work
             if ended and read_status(directory).state == "starting":
-                raise SettingsError(f"the agent ended with code {process.returncode}; see {directory.agent_log}")
+                raise UnavailableError(f"the agent ended with code {process.returncode}; see {directory.agent_log}")
             if time.monotonic() > deadline:
-                raise SettingsError(f"the agent was not ready after {timeout:.0f} s; see {directory.agent_log}")
+                raise UnavailableError(f"the agent was not ready after {timeout:.0f} s; see {directory.agent_log}")
             time.sleep(_POLL_S)
     if status.state == "failed":
-        raise SettingsError(status.error)
+        raise _ERRORS.get(status.cause, SettingsError)(status.error)
+    for warning in status.warnings:
+        logger.warning("%s", warning)
     return status
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Never, Self
 
+    from otel_rl.opening import Unrecorded
     from otel_rl.session import Session
 
 logger = logging.getLogger("otel_rl")
@@ -62,7 +63,7 @@ class Run(JournalRecorder):
     """
 
     def __init__(
-        self, session: Session, *, spans: bool, provider_is_global: bool, asked_for: dict[str, object]
+        self, session: Session | Unrecorded, *, spans: bool, provider_is_global: bool, asked_for: dict[str, object]
     ) -> None:
         self.asked_for = asked_for
         self.id = session.settings.id

@@ -26,7 +26,7 @@ from otel_rl.memory import PAGE_SIZE
 from otel_rl.occasional import Occasional
 from otel_rl.records import Started
 from otel_rl.semconv.frameworks import FRAMEWORKS, imported
-from otel_rl.settings import AgentSettings, SettingsError
+from otel_rl.settings import AgentSettings, SettingsError, UnavailableError, UnwritableError
 from otel_rl.texts import shown
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from otel_rl.settings import Settings
 
 
-_warnings = Occasional(logging.getLogger("otel_rl"))
+logger = logging.getLogger("otel_rl")
+_warnings = Occasional(logger)
 _CHECK_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 """Seconds between two starts of agents that die at once; a start takes a millisecond."""
@@ -92,7 +93,7 @@ class Session:
         self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
         self._end = START
         self.journal.append(self._started())
-        self.prometheus = self._ensure_agent()
+        self.prometheus = self._begin_agent()
         self._relay = self._open_relay(own)
 
     def _started(self) -> Started:
@@ -216,6 +217,16 @@ class Session:
         from otel_rl.relay import Relay  # what few runs need
 
         return Relay(self._info, self.directory, own, self._ensure_agent)
+
+    def _begin_agent(self) -> str | None:
+        """Start the agent; where the machine does not allow it, `check` tries again while the run is recorded."""
+        try:
+            return self._ensure_agent()
+        except UnavailableError as error:
+            if self.settings.strict or isinstance(error, UnwritableError):
+                raise
+            logger.warning("%s; the run is recorded into %s, and the agent is tried again", error, self._claim.path)
+            return None
 
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":

@@ -41,6 +41,14 @@ class SettingsError(ValueError):
     """A setting is wrong; the message names it and says what to do."""
 
 
+class UnavailableError(SettingsError):
+    """The machine does not allow what the settings ask for; only `strict` makes `init` raise it."""
+
+
+class UnwritableError(UnavailableError):
+    """A directory cannot be written."""
+
+
 class ExporterSpec(msgspec.Struct, frozen=True):
     """One destination as it was asked for.
 
@@ -84,6 +92,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         gpu_io: Whether PCIe throughput is measured too, for which the driver takes 20 ms each time.
         engines: URLs of the Prometheus pages of inference servers, such as `http://node1:8000/metrics`: a Prometheus
             that finds this run finds them too.
+        strict: If true, `init` raises `SettingsError` where it would otherwise warn and record in another way: a
+            directory that cannot be written, a port in use, a run that another process records.
     """
 
     reduce: dict[str, str | tuple[str, ...]] = {}
@@ -105,6 +115,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_interval: float = 10.0
     gpu_io: bool = False
     engines: tuple[str, ...] = ()
+    strict: bool = False
 
 
 class Settings(AgentSettings, frozen=True, kw_only=True):

@@ -29,8 +29,20 @@ class _Silence:
         """Take the record and forget it."""
 
 
+class UnrecordedError(RuntimeError):
+    """Nothing can be recorded on this machine."""
+
+
+class _Nowhere:
+    def append(self, record: msgspec.Struct) -> None:
+        raise UnrecordedError("nothing is recorded: no directory can be written; see the warning at the start")
+
+
 CLOSED: Sink = _Closed()
 """After `finish`: refuses."""
 
 SILENCE: Sink = _Silence()
 """In a forked child: says nothing."""
+
+NOWHERE: Sink = _Nowhere()
+"""Where no directory can be written: refuses, so that everything is counted."""

@@ -69,6 +69,7 @@ def init(
     flush_interval: float | None = None,
     gpu_io: bool | None = None,
     engines: Sequence[str] | None = None,
+    strict: bool | None = None,
     device_clock: bool | None = None,
     memory_peaks: str | None = None,
     memory_history: int | None = None,
@@ -85,8 +86,9 @@ def init(
     asks for the same or for nothing.
 
     Raises:
-        SettingsError: A setting is wrong, a package missing, a directory not writable, another run is
-            being recorded; the message names the fix. Nothing raises after `init`.
+        SettingsError: A setting is wrong, a package missing, another run is being recorded; the message names
+            the fix. With `strict`, also if the machine does not allow what is asked for, such as a directory that
+            cannot be written; without it, one warning says what is done instead. Nothing raises after `init`.
     """
     given = {key: value for key, value in locals().items() if value is not None}
     present = current()
@@ -96,18 +98,16 @@ def init(
         raise settings.SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
     chosen = settings.load({key: value for key, value in given.items() if key != "config"})
     spans = not sdk_is_disabled(os.environ)
-    from otel_rl.session import Session  # what only the start of a run needs
+    from otel_rl.opening import Unrecorded, open_session  # what only the start of a run needs
 
     session = None
     try:
-        session = Session(chosen)
+        session = open_session(chosen)
         run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
         make_current(run)
-    except BaseException as error:
+    except BaseException:
         if session is not None and current() is None:
             session.give_up()
-        if isinstance(error, OSError):
-            raise settings.SettingsError(f"dir={chosen.dir!r}: nothing can be recorded there: {error}") from error
         raise
     atexit.register(run._finish_at_exit)
     processes = sys.modules.get("multiprocessing.process")
@@ -117,7 +117,7 @@ def init(
         util.Finalize(None, run._finish_child, exitpriority=100)
     if config is not None:
         run.params(config)
-    if chosen.rank == 0 and not chosen.quiet:
+    if chosen.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):
         shown = f"; metrics at {run.prometheus}" if run.prometheus else ""
         print(f"otel-rl: recording into {run.dir}{shown}", file=sys.stderr)  # noqa: T201
     return run

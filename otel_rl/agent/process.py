@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import resource
@@ -11,7 +12,8 @@ import socket
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -34,7 +36,7 @@ from otel_rl.directory import FULL, Manifest, RunDirectory, unwritable, write_at
 from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
-from otel_rl.launch import AgentStatus, incomplete
+from otel_rl.launch import DIRECTORY, MACHINE, AgentStatus, incomplete
 from otel_rl.locks import Lock, locked
 from otel_rl.otel_environment import log_level
 from otel_rl.outbox import Outbox
@@ -42,15 +44,17 @@ from otel_rl.outbox_reader import count_before
 from otel_rl.quarantine import Quarantine
 from otel_rl.record_events import Revived
 from otel_rl.records import encodable_value
+from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from otel_rl.agent.follow import Found
     from otel_rl.agent.receiver import Receiver
     from otel_rl.export import Item, RunInfo
 
+Made = TypeVar("Made")
 logger = logging.getLogger(__name__)
 _POLL_S = 0.05
 _READ_AT_ONCE = 500
@@ -58,6 +62,7 @@ _MOST_DESCRIPTORS = 65_536
 _CLOSE_WITHIN_S = 30.0
 _MOST_FAILURES = 20
 _RELEASE_EVERY_S = 5.0
+_UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
 _HELD_PAUSES = 10
 """A checkpoint goes with what is saved: for spans that are held back alone it takes a tenth of the time at most."""
 
@@ -83,12 +88,13 @@ class Agent:
         self._directory = directory
         self._manifest = manifest
         self._once = once
+        self._warnings: list[str] = []
         run = manifest.run(directory)
         self._readers = self._open_readers(run)
         how = manifest.agent
         self._targets = directory.targets(socket.gethostname())
         if not once:
-            targets.write(self._targets, manifest.id, self._address, how.engines)
+            self._allowed(lambda: targets.write(self._targets, manifest.id, self._address, how.engines))
         self._encode = msgspec.msgpack.Encoder().encode
         self._outbox = Outbox(directory.outbox, manifest.journal_limit, rebuilds=True)
         self._rebuilder = Rebuilder(directory, manifest, self._outbox)
@@ -109,7 +115,7 @@ class Agent:
         self._reducer, self._traces = self._pipeline.reducer, self._pipeline.traces
         self._receiver: Receiver | None = None
         if manifest.receives:
-            self._receiver = self._open_receiver(manifest.receives)
+            self._receiver = self._allowed(lambda: self._open_receiver(manifest.receives))
         if checkpoint is not None and checkpoint.held_since is not None:
             for place, batch in self._outbox.since(checkpoint.held_since):
                 self._traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
@@ -356,8 +362,36 @@ class Agent:
         for name, options in self._manifest.readers:
             if self._once and name == "prometheus":
                 continue
-            readers[name] = plugins.find(READER_ENTRY_POINT_GROUP, name)(run, **options)
+            make = partial(plugins.find(READER_ENTRY_POINT_GROUP, name), run)
+            reader = self._allowed(partial(make, **options))
+            if reader is None and name == "prometheus":
+                for other in (options | {"port": 0}, {"port": 0}):
+                    with contextlib.suppress(OSError):
+                        reader = make(**other)
+                        self._warnings[-1] += f"; metrics are at {reader.address} instead"
+                        break
+            if reader is not None:
+                readers[name] = reader
         return readers
+
+    def _allowed(self, make: Callable[[], Made]) -> Made | None:
+        """Return what needs a port or a file of the machine; where that is not to be had, warn and go on without.
+
+        Raises:
+            OSError: The run is strict.
+            SettingsError: An option is wrong.
+        """
+        try:
+            return make()
+        except OSError as error:
+            if self._manifest.agent.strict:
+                raise
+            if (warning := str(error)) not in self._warnings:
+                logger.warning("%s", warning)
+                self._warnings.append(warning)
+            return None
+        except (ValueError, TypeError) as error:
+            raise SettingsError(str(error)) from error
 
     @property
     def _delivering(self) -> dict[str, Any]:
@@ -387,6 +421,7 @@ class Agent:
             pid=os.getpid(),
             state=state,
             prometheus=self._address,
+            warnings=self._warnings,
             finished=dict(self._finished) if tell_finished else self._said.finished,
             given_up=self._follower.given_up,
             delivered=delivered,
@@ -399,6 +434,13 @@ class Agent:
             with contextlib.suppress(OSError):  # a full disk: said again when it says something else
                 write_atomically(self._directory.status, msgspec.json.encode(status))
                 self._said = status
+
+
+def _cause(error: Exception) -> str:
+    """Return what keeps the agent from starting: the directory, the machine, or the settings."""
+    if isinstance(error, OSError):
+        return DIRECTORY if error.errno in _UNWRITABLE else MACHINE
+    return "" if isinstance(error, (SettingsError, ImportError)) else MACHINE
 
 
 def _what_became_of(outbox: Path, place: Path | None) -> str:
@@ -476,7 +518,7 @@ def run_agent(path: Path, *, once: bool = False, patience: float = 1.0) -> bool:
             why = str(error)
             if isinstance(error, OSError) and error.errno in FULL:
                 why = str(unwritable(directory.path.parents[1], directory.path / "local", error))
-            failed = AgentStatus(pid=os.getpid(), state="failed", error=why)
+            failed = AgentStatus(pid=os.getpid(), state="failed", error=why, cause=_cause(error))
             with contextlib.suppress(OSError):  # on a full disk
                 write_atomically(directory.status, msgspec.json.encode(failed))
             raise StartError(why) from error

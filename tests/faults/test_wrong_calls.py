@@ -91,7 +91,7 @@ def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 {broken} = full
 try:
-    otel_rl.init(dir="runs", exporters=[], quiet=True, agent="off", project="p", id="i")
+    otel_rl.init(dir="runs", exporters=[], quiet=True, agent="off", project="p", id="i", strict=True)
 except otel_rl.SettingsError as error:
     print(error)
 """
@@ -99,7 +99,7 @@ except otel_rl.SettingsError as error:
 
 @pytest.mark.parametrize("broken", ["os.posix_fallocate", "Path.write_bytes", "os.mkdir"])
 def test_a_full_disk(tmp_path: Path, broken: str) -> None:
-    """Wherever it is noticed: the error names the path and what to do, and nothing is left of the journal."""
+    """Wherever a strict run notices it: the error names the path and what to do, and nothing is left of the journal."""
     told = run_python(_FULL.format(broken=broken), tmp_path)
 
     assert told.startswith("dir='runs': /")

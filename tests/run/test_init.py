@@ -96,12 +96,13 @@ os.kill(os.getpid(), 9)
 
 
 def test_two_processes_with_one_rank(tmp_path: Path) -> None:
-    """A second process that claims the same rank fails with a word on what to do."""
+    """A second process that claims the same rank, and is strict, fails with a word on what to do."""
     begin(tmp_path, id="run-7")
     script = f"""
 import otel_rl
 try:
-    otel_rl.init(agent="off", exporters=[], quiet=True, project="test", dir={str(tmp_path)!r}, id="run-7")
+    otel_rl.init(agent="off", exporters=[], quiet=True, project="test", dir={str(tmp_path)!r}, id="run-7",
+                 strict=True)
 except otel_rl.SettingsError as error:
     print(error)
 """
@@ -169,7 +170,7 @@ def test_a_prometheus_port_that_is_no_number(tmp_path: Path, monkeypatch: pytest
 
 
 def test_unwritable_directory(tmp_path: Path) -> None:
-    """A directory that cannot be made fails `init`, which names it."""
+    """A directory that cannot be made fails a strict `init`, which names it."""
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match=r"file/runs.*Not a directory"):
-        begin(tmp_path / "file" / "runs")
+        begin(tmp_path / "file" / "runs", strict=True)

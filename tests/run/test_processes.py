@@ -189,10 +189,10 @@ def test_recording_child(tmp_path: Path) -> None:
 
 
 def test_child_with_its_parents_rank(tmp_path: Path) -> None:
-    """A forked child cannot claim its parent's rank while that lives."""
+    """A forked child that is strict cannot claim its parent's rank while that lives."""
     output = forked(
         tmp_path,
-        "try: otel_rl.init(agent='off', exporters=[], quiet=True, project='test', id='run-7')",
+        "try: otel_rl.init(agent='off', exporters=[], quiet=True, project='test', id='run-7', strict=True)",
         "except otel_rl.SettingsError as error: print('by another process' in str(error), flush=True)",
     )
 

@@ -1,0 +1,235 @@
+"""What the machine does not allow at the start: the training goes on, and says what it does instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+import otel_rl
+from otel_rl import directory
+from otel_rl.claim import claim_journal
+from tests.processes import rows_of, run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("temporary")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    return place
+
+
+def begin(runs: Path, **given: object) -> otel_rl.Run:
+    defaults: dict[str, object] = {"project": "p", "id": "run-7", "exporters": [], "quiet": True, "agent": "off"}
+    return otel_rl.init(**{**defaults, "dir": runs, **given})  # type: ignore[arg-type]
+
+
+def spoil_parent(runs: Path) -> None:
+    runs.touch()
+
+
+def spoil_project(runs: Path) -> None:
+    runs.mkdir()
+    (runs / "p").write_text("a file")
+
+
+def spoil_local(runs: Path) -> None:
+    (runs / "p" / "run-7").mkdir(parents=True)
+    (runs / "p" / "run-7" / "local").symlink_to("/proc/none/of/this")
+
+
+def spoil_attempts(runs: Path) -> None:
+    (runs / "p" / "run-7").mkdir(parents=True)
+    (runs / "p" / "run-7" / "attempts").symlink_to("attempts")
+
+
+def spoil_manifest(runs: Path) -> None:
+    (runs / "p" / "run-7" / "run.json").mkdir(parents=True)
+
+
+def test_a_working_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A relative `dir` is nowhere then: the run is recorded into the temporary directory."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    run = otel_rl.init(exporters=[], quiet=True, agent="off")
+    monkeypatch.chdir(tmp_path)
+
+    assert run.dir.is_dir()
+    assert len(caplog.messages) == 1
+
+
+def test_a_wrong_option_raises(tmp_path: Path) -> None:
+    """A wrong argument is an error without `strict` too, also where the agent finds it."""
+    with pytest.raises(otel_rl.SettingsError, match="port"):
+        begin(tmp_path, agent="auto", hardware=False, exporters=[{"prometheus": {"port": 70_000}}])
+
+
+@pytest.mark.parametrize("spoil", [spoil_parent, spoil_project, spoil_local, spoil_attempts, spoil_manifest])
+def test_a_directory_that_cannot_be_written(
+    tmp_path: Path, temporary: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run is recorded into the user's temporary directory; one warning names the fault and the place."""
+    spoil(tmp_path / "runs")
+    run = begin(tmp_path / "runs")
+    run.log({"loss": 1.0}, step=0)
+
+    assert temporary in run.dir.parents
+    assert run.refused == {}
+    (warning,) = caplog.messages
+    assert f"dir='{tmp_path}/runs': " in warning
+    assert f"recorded into {run.dir} instead" in warning
+
+
+def test_a_strict_run(tmp_path: Path) -> None:
+    """With `strict` the same is an error."""
+    spoil_parent(tmp_path / "runs")
+    with pytest.raises(otel_rl.SettingsError, match="cannot be written"):
+        begin(tmp_path / "runs", strict=True)
+
+
+def test_ranks_meet_in_the_temporary_directory(tmp_path: Path) -> None:
+    """All ranks of a machine that cannot write the directory record into the same other one."""
+    spoil_parent(tmp_path / "runs")
+    places = set()
+    for rank in range(2):
+        run = begin(tmp_path / "runs", rank=rank, world_size=2)
+        places.add(run.dir)
+        run.finish(0)
+
+    assert len(places) == 1
+
+
+def test_a_link_to_a_directory_that_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The directory is made again."""
+    (tmp_path / "runs" / "p" / "run-7").mkdir(parents=True)
+    (tmp_path / "runs" / "p" / "run-7" / "local").symlink_to(tmp_path / "cleaned" / "local")
+    run = begin(tmp_path / "runs")
+
+    assert run.dir == tmp_path / "runs" / "p" / "run-7"
+    assert (tmp_path / "cleaned" / "local" / "journals").is_dir()
+    assert caplog.messages == []
+
+
+def test_a_run_that_another_process_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The second process records a run with another id, also in its next attempt."""
+    first = directory.RunDirectory(tmp_path / "p" / "run-7")
+    directory.make(first)
+    claim = claim_journal(first.journals, "rank0", first.attempts)
+    for expected in ("run-7-2", "run-7-3"):
+        run = begin(tmp_path)
+        run.finish(0)
+        assert (run.id, run.attempt, run.dir.name) == (expected, 0, expected)
+    claim.release()
+
+    assert "is being recorded by another process; give each process its own rank=" in caplog.messages[0]
+    assert "run run-7-2 is recorded" in caplog.messages[0]
+
+
+_NOWHERE = """
+import os, otel_rl
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
+os.mkdir = full
+run = otel_rl.init(dir="runs", exporters=[], quiet=True, agent="off", project="p", id="i", config={"a": 1})
+for step in range(20):
+    with run.step(step), run.phase("rollout"):
+        run.log({"loss": 1.0})
+assert run is otel_rl.current() and run.environment() and run.prometheus is None
+print(run.finish(), run.refused["record"] >= 40, otel_rl.current())
+"""
+
+
+def test_no_directory_can_be_written(tmp_path: Path) -> None:
+    """The run works, counts everything, and `finish` is false."""
+    assert run_python(_NOWHERE, tmp_path) == "False True None\n"
+
+
+def test_a_port_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """An address that cannot be listened on: metrics are at another one, and the warning names both."""
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "192.0.2.1")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "prometheus")
+    run = begin(tmp_path, agent="auto", hardware=False)
+    run.log({"loss": 1.0}, step=0)
+
+    assert run.prometheus
+    assert json.loads((run.dir / "local" / "agent.json").read_text())["warnings"] == caplog.messages
+    assert "192.0.2.1" in caplog.messages[0]
+    assert caplog.messages[0].endswith(f"metrics are at {run.prometheus} instead")
+    assert run.finish(30)
+
+
+def test_a_head_that_cannot_listen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two jobs on one head node: the second one records its own machine, and says so."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        head = f"127.0.0.1:{taken.getsockname()[1]}"
+        run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"])
+        run.log({"loss": 1.0}, step=0)
+        assert run.finish(30)
+
+    assert f"head='{head}': cannot be listened on" in caplog.messages[0]
+    assert len(caplog.messages) == 1
+
+
+def test_an_agent_that_cannot_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run is recorded in its directory, and delivered when an agent can start."""
+    with monkeypatch.context() as broken:
+        broken.setattr("sys.executable", "/no/such/python")
+        run = begin(tmp_path, agent="auto", hardware=False, exporters=["jsonl"])
+        run.log({"loss": 1.0}, step=0)
+
+    assert "the agent cannot be started" in caplog.messages[0]
+    assert run.finish(30)
+    assert run.dir == tmp_path / "p" / "run-7"
+    assert [row["step"] for row in rows_of(run.dir)] == [0]
+
+
+def test_a_temporary_directory_of_another_user(temporary: Path) -> None:
+    """A directory that is 0777, a link or a file is not used; all processes use the next name."""
+    usual = temporary / f"otel-rl-{os.getuid()}"
+    usual.mkdir()
+    usual.chmod(0o777)
+    usual.with_name(usual.name + ".1").symlink_to(temporary)
+    usual.with_name(usual.name + ".2").touch()
+    place = directory.private_directory()
+
+    assert place == directory.private_directory() == usual.with_name(usual.name + ".3")
+    assert place.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes directories of other users")
+def test_a_directory_that_another_user_made(temporary: Path) -> None:
+    """It is not used, whatever its mode."""
+    usual = temporary / f"otel-rl-{os.getuid()}"
+    usual.mkdir(mode=0o700)
+    os.chown(usual, 12345, 12345)
+
+    assert directory.private_directory() != usual
+
+
+def test_a_link_into_a_directory_that_others_can_write(tmp_path: Path, temporary: Path) -> None:
+    """Journals behind it would be everybody's: the run is recorded elsewhere."""
+    foreign = temporary / f"otel-rl-{os.getuid()}"
+    (foreign / "abc").mkdir(parents=True)
+    foreign.chmod(0o777)
+    (tmp_path / "runs" / "p" / "run-7").mkdir(parents=True)
+    (tmp_path / "runs" / "p" / "run-7" / "local").symlink_to(foreign / "abc")
+    run = begin(tmp_path / "runs")
+
+    assert temporary / f"otel-rl-{os.getuid()}.1" in run.dir.parents
+    assert [*(foreign / "abc").iterdir()] == []
