@@ -20,7 +20,7 @@ from otel_rl.claim import claim_journal, claim_role, label
 from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.interrupts import let_pass
 from otel_rl.journal import START, Writer
-from otel_rl.launcher import NODE_VARIABLES, is_of_this_machine
+from otel_rl.launcher import is_head
 from otel_rl.log_scalar import adapted
 from otel_rl.memory import PAGE_SIZE
 from otel_rl.occasional import Occasional
@@ -85,7 +85,8 @@ class Session:
     def _open(self, manifest: Manifest, own: Mapping[str, Callable[..., Exporter]]) -> None:
         settings = self.settings
         self._manifest = msgspec.json.format(msgspec.json.encode(manifest))
-        self._manifest_place = self.directory.own_manifest if _sends(settings) else self.directory.manifest
+        sends = settings.head and not manifest.receives
+        self._manifest_place = self.directory.own_manifest if sends else self.directory.manifest
         self.label = label(settings.role, settings.rank)
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
@@ -241,7 +242,8 @@ class Session:
 
 def _manifest(settings: Settings) -> Manifest:
     exporters, readers = _destinations(settings)
-    if _sends(settings):
+    sends = bool(settings.head) and not is_head(head.parse(settings.head).host, os.environ)
+    if sends:
         exporters = [("head", {"address": settings.head})]
     if settings.dialect not in ("auto", *FRAMEWORKS):
         raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(FRAMEWORKS)}")
@@ -262,19 +264,11 @@ def _manifest(settings: Settings) -> Manifest:
         readers=readers,
         resource=defaults | otel_environment.resource(os.environ) | identity,
         dialect=settings.dialect if settings.dialect != "auto" else imported(sys.modules) or "auto",
-        receives="" if _sends(settings) else settings.head,
+        receives="" if sends else settings.head,
         agent=msgspec.convert(settings, AgentSettings, from_attributes=True),
         idle_timeout=settings.idle_timeout,
         journal_limit=settings.journal_limit,
     )
-
-
-def _sends(settings: Settings) -> bool:
-    """Tell whether this is another machine than that of rank 0, where the head is."""
-    if not settings.head:
-        return False
-    node = next((os.environ[name] for name in NODE_VARIABLES if name in os.environ), None)
-    return not is_of_this_machine(head.parse(settings.head).host) if node is None else node != "0"
 
 
 def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:

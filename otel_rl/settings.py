@@ -83,7 +83,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
             or a checkpoint, always do.
         trace_budget: How many spans leave with a step at most, when it trained on trajectories with traces: its own,
             then those of the slowest, failed and extreme ones, then of others at random.
-        head: `host:port` of the agent that makes the rows of all machines, the one on the machine of rank 0; empty
+        head: `host:port` of the agent that makes the rows of all machines, on the machine that owns the address; empty
             where there is one machine. Agents send it what their ranks record; `OTEL_RL_TOKEN` and `https://` before
             it protect that. Spans of inference servers are taken there too.
         hardware: Whether GPUs, host, processes and cgroup are measured.
@@ -184,7 +184,8 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
     environ = os.environ if environ is None else environ
     place = find_place(environ)
     layers: dict[str, Mapping[str, object]] = {  # a later one wins
-        "launcher": msgspec.structs.asdict(place) | _sampler(environ),
+        "launcher": {name: value for name, value in msgspec.structs.asdict(place).items() if name != "node"}
+        | _sampler(environ),
         "file": _from_file(environ),
         "environment": _from_environment(environ),
         "keyword": keywords,

@@ -1,13 +1,17 @@
-"""Launchers: where each says what this process's rank is."""
+"""Launchers: where each says what this process's rank is, and which machine is the head.
+
+Environments of Slurm 22.05, Open MPI 4.1 and MPICH 4.0 are those that their processes had on two machines.
+"""
 
 from __future__ import annotations
 
 import re
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.launcher import Place, find_place
+from otel_rl.launcher import Place, find_place, is_head, node_number
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -27,6 +31,38 @@ OPENMPI = {
     "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
     "PMIX_NAMESPACE": "prterun-node1-99@1",
 }
+BATCH = {"SLURM_JOB_ID": "5", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "4"}
+"""What a batch script's own shell has, and Open MPI's ranks on the machine of that shell."""
+ORTED = BATCH | {
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "1",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+    "SLURM_TASKS_PER_NODE": "1",
+}
+"""What Open MPI's daemon on the second machine has from `srun`, and passes on to its ranks."""
+HYDRA = BATCH | {
+    "SLURM_STEP_ID": "2",
+    "SLURM_NODEID": "1",
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "PMI_SIZE": "4",
+    "MPI_LOCALNRANKS": "2",
+}
+"""What MPICH's ranks on the second machine have: the step is that of its proxies."""
+
+
+def in_openmpi(rank: int) -> dict[str, str]:
+    """Return what Open MPI sets for a rank of four on two machines."""
+    sizes = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    return sizes | {"OMPI_COMM_WORLD_RANK": str(rank), "PMIX_NAMESPACE": "1245446145"}
+
+
+def in_step(rank: int, node: int, tasks: str) -> dict[str, str]:
+    """Return what Slurm sets for a rank of four."""
+    own = {"SLURM_PROCID": str(rank), "SLURM_NODEID": str(node), "SLURM_STEP_NUM_TASKS": "4"}
+    return {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": tasks} | own
 
 
 @pytest.mark.parametrize(
@@ -46,6 +82,20 @@ OPENMPI = {
         ({"PMI_RANK": "2", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"}, Place(2, 8, 4)),
         (SLURM | TORCHRUN, Place(5, 16, 4, "torchrun-")),  # torchrun started by srun: the inner launcher counts
         ({"RANK": "", "WORLD_SIZE": "x"}, Place()),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, Place()),  # no such rank
+        ({"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "4", "MV2_COMM_WORLD_LOCAL_SIZE": "2"}, Place(1, 4, 2)),
+        ({"PALS_RANKID": "5", "PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_SIZE": "4"}, Place(5, 8, 4)),
+        ({"PALS_RANKID": "5", "PMI_SIZE": "8", "PALS_LOCAL_SIZE": "4", "PALS_APID": "a1"}, Place(5, 8, 4, "mpi-")),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_SIZE": "4", "CROSS_RANK": "1"}, Place(5, 8, 4)),  # DeepSpeed
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_SIZE": "2", "CROSS_RANK": "0"}, Place(1, 2, 2, "torchrun-")),
+        (BATCH, Place()),
+        (BATCH | in_openmpi(1), Place(1, 4, 2, "mpi-")),
+        (ORTED | in_openmpi(3), Place(3, 4, 2, "mpi-")),
+        (HYDRA | {"PMI_RANK": "2"}, Place(2, 4, 2, "slurm-5.2")),
+        (in_step(3, 1, "3,1") | {"PMI_RANK": "3", "PMI_SIZE": "4"}, Place(3, 4, 1, "slurm-1.0")),  # srun --mpi=pmi2
+        (in_step(3, 1, "3,1") | {"RANK": "3", "WORLD_SIZE": "4"}, Place(3, 4, 1, "slurm-1.0")),  # set by hand
+        (in_step(1, 0, "4") | {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, Place(0, 2, 2)),  # one of 4
+        ({"JOB_COMPLETION_INDEX": "1"}, Place()),  # a pod of an Indexed Job
     ],
 )
 def test_place(environ: dict[str, str], expected: Place) -> None:
@@ -89,3 +139,91 @@ def test_torchrun_without_an_id(tmp_path: Path) -> None:
     assert first.startswith("torchrun-")
     assert first == second
     assert f"{find_place(environ).id}\n" != first
+
+
+@pytest.mark.parametrize(
+    ("tasks", "node", "expected"),
+    [
+        ("3,1", 0, 3),
+        ("3,1", 1, 1),
+        ("2(x3),1", 2, 2),
+        ("2(x3),1", 3, 1),
+        ("2(x3)", 1, 2),
+        ("2(x3),1", 4, None),
+        ("", 0, None),
+        ("1(x999999999),2", 1, 1),
+    ],
+)
+def test_tasks_of_the_own_node(tasks: str, node: int, expected: int | None) -> None:
+    """Slurm lists the tasks of all nodes in their order; those of the own node count."""
+    assert find_place(in_step(0, node, tasks)).local_world_size == expected
+
+
+def test_open_mpi_in_slurm_is_one_job() -> None:
+    """Ranks that Open MPI starts on two machines of a Slurm job have four ranks and one identity."""
+    places = [find_place((BATCH if rank < 2 else ORTED) | in_openmpi(rank)) for rank in range(4)]
+
+    assert [place.rank for place in places] == [0, 1, 2, 3]
+    assert len({place.id for place in places}) == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "node"),
+    [
+        (TORCHRUN | {"GROUP_RANK": "1", "SLURM_NODEID": "0"}, "1"),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "NODE_RANK": "1"}, "1"),  # Ray Train
+        (BATCH | in_openmpi(0), "0"),
+        (ORTED | in_openmpi(3), "1"),
+        (HYDRA | {"PMI_RANK": "2"}, "1"),
+        (in_step(1, 1, "3,1"), "1"),
+        (BATCH, "0"),
+        ({"GROUP_RANK": "3"}, "3"),
+        ({}, "0"),
+    ],
+)
+def test_the_number_of_the_machine(environ: dict[str, str], node: str) -> None:
+    """The innermost launcher numbers the machines; what daemons of MPI inherit from Slurm does not count."""
+    assert node_number(environ) == node
+
+
+def test_torchrun_without_an_id_on_two_machines() -> None:
+    """If Slurm starts a torchrun on each machine, all ranks have the identity of Slurm's step."""
+    launched = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_TASKS_PER_NODE": "1(x4)"}
+    machines = [
+        TORCHRUN | launched | {"TORCHELASTIC_RUN_ID": "none", "RANK": str(4 * node), "SLURM_PROCID": str(node)}
+        for node in range(4)
+    ]
+
+    assert {find_place(machine).id for machine in machines} == {"slurm-7.0"}
+
+
+def own_address() -> str:
+    """Return an address of this machine that other machines do not have; skip the test if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no network")
+        return str(probe.getsockname()[0])
+
+
+@pytest.mark.parametrize("node", [{}, {"GROUP_RANK": "0"}, {"GROUP_RANK": "1"}])
+def test_the_head_owns_the_address(node: dict[str, str]) -> None:
+    """The machine with the address is the head, whatever number the launcher gives it; no other machine is."""
+    assert is_head(own_address(), TORCHRUN | node)
+    assert not is_head("192.0.2.1", TORCHRUN | node)  # RFC 5737: nobody's
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "0.0.0.0", "head.invalid"])
+def test_the_number_decides_where_the_address_cannot(host: str) -> None:
+    """Every machine has loopback, and none has a name that is unknown: the first machine is the head then."""
+    assert is_head(host, TORCHRUN | {"GROUP_RANK": "0"})
+    assert not is_head(host, TORCHRUN | {"GROUP_RANK": "1"})
+
+
+def test_the_own_name_is_owned() -> None:
+    """A machine is the head by its own name, also if that is loopback or cannot be resolved."""
+    own = socket.gethostname()
+
+    assert is_head(own, TORCHRUN | {"GROUP_RANK": "1"})
+    assert is_head(f"{own}.invalid", TORCHRUN | {"GROUP_RANK": "1"})

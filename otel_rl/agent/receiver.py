@@ -121,7 +121,7 @@ class Receiver:
         except OSError as error:
             raise OSError(
                 f"head={address!r}: cannot be listened on ({error.strerror or error}); "
-                "give the address of the machine of rank 0 and a free port"
+                "give an address of one machine of the run and a free port"
             ) from error
 
     def take_request(self, signal: str, request: Any) -> Any:
