@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from otel_rl import plugins
+from otel_rl import plugins, stop_signals
 from otel_rl.agent import mend, targets
 from otel_rl.agent.display import Display
 from otel_rl.agent.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
@@ -523,7 +523,7 @@ def run_agent(path: Path, *, once: bool = False, patience: float = 1.0) -> bool:
                 write_atomically(directory.status, msgspec.json.encode(failed))
             raise StartError(why) from error
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda *_: agent.stopped.set())
+            stop_signals.set_at((signal.SIGTERM,), agent.stopped)
         return agent.run(lock)
     finally:
         lock.release()

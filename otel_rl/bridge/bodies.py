@@ -127,7 +127,7 @@ def request(signal: str, body: bytes, kind: str = PROTOBUF, encoded_as: str = ""
         if kind == PROTOBUF:
             found.ParseFromString(content)
         else:
-            json_format.ParseDict(_with_base64(json.loads(content)), found, ignore_unknown_fields=True)
+            json_format.ParseDict(_with_base64(_object(json.loads(content))), found, ignore_unknown_fields=True)
     except Exception as error:  # parsing has no effects, so whatever it raises is the fault of the bytes
         text = f"the body is not a valid {type(found).__name__} ({kind}): {type(error).__name__}: {error}"
         raise Refusal(MALFORMED, text) from error
@@ -146,6 +146,13 @@ def _decompressed(body: bytes, name: str) -> bytes:
             TOO_LARGE, f"the body has more than {LARGEST_DECOMPRESSED} bytes when decompressed: send less at once"
         )
     return content
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return a value if it is a JSON object; protobuf takes an empty list, text or number for an empty message."""
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {type(value).__name__}")
+    return value
 
 
 def _with_base64(value: Any) -> Any:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import click
 
+from otel_rl import stop_signals
 from otel_rl.agent.process import log_to_stderr
 
-_END_WITHIN_S = 45.0
+_END_WITHIN_S = 45
+"""Seconds after SIGTERM at which the kernel ends what hangs, such as a disk."""
 
 
 @click.command()
@@ -35,8 +37,8 @@ def bridge(
 ) -> None:
     """Bring OTLP from any SDK to trackers: the log event rl.step.metrics is a row, exactly once per step."""
     stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):  # at once: process 1 of a container has no default for them
-        signal.signal(number, lambda *_: stopped.set())
+    # at once: process 1 of a container has no default for them
+    stop_signals.set_at((signal.SIGTERM, signal.SIGINT), stopped, kill_after_s=_END_WITHIN_S)
     from otel_rl import export, head, plugins
     from otel_rl.bridge import rpc
     from otel_rl.bridge.http import HttpServer
@@ -63,10 +65,7 @@ def bridge(
         raise click.ClickException(str(error)) from error
     shown = f"http {place.host}:{server.port}" + (f", grpc port {other[1]}" if other else "")
     click.echo(f"otel-rl bridge: {shown}; {', '.join(exporters)} into {directory}", err=True)
-    stopped.wait()
-    last = threading.Timer(_END_WITHIN_S, os._exit, [1])  # a disk that hangs must not keep the process
-    last.daemon = True
-    last.start()
+    stop_signals.wait(stopped)
     ended = other[0].stop(1) if other else None
     server.close()
     if ended:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from otel_rl import launch
+from otel_rl import launch, stop_signals
 from otel_rl.agent.process import log_to_stderr
 from otel_rl.directory import RunDirectory
 from otel_rl.settings import SettingsError
@@ -48,8 +48,7 @@ def watch(runs: Path, every: float) -> None:
     """
     log_to_stderr()
     stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    stop_signals.set_at((signal.SIGTERM, signal.SIGINT), stopped)
     failed: dict[Path, _Failure] = {}
     while not stopped.is_set():
         for directory in waiting(runs):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import json
 import math
+import signal
 import ssl
 import subprocess
 import threading
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -33,7 +36,6 @@ from tests.real_parts import needs, needs_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -212,6 +214,8 @@ def test_the_name_of_an_event_as_an_attribute(bridge: Bridge) -> None:
     [
         (b"x", "/v1/logs", {}, 400),
         (b"{", "/v1/logs", {"Content_Type": "application/json"}, 400),
+        (b"[]", "/v1/logs", {"Content_Type": "application/json"}, 400),
+        (b'"text"', "/v1/logs", {"Content_Type": "application/json"}, 400),
         (b"", "/v1/profiles", {}, 404),
         (b"", "/", {}, 404),
         (b"", "/v1/logs", {"Content_Type": "text/plain"}, 415),
@@ -321,6 +325,17 @@ def test_sigterm_ends_the_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     assert bridge.process.returncode == 0
     assert "not everything was delivered" in bridge.log
+
+
+def test_any_thread_may_get_the_signal(tmp_path: Path) -> None:
+    """The kernel chooses which thread it interrupts; the bridge ends whichever it is."""
+    bridge = Bridge(tmp_path / "bridged", "--exporter", "jsonl")
+    bridge.send(step_metrics("run", {0: {"loss": 1.0}}))
+    pid = bridge.process.pid
+    other = max(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if int(task.name) != pid)
+    ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM)
+
+    assert bridge.process.wait(30) == 0
 
 
 @pytest.mark.slow
