@@ -63,6 +63,9 @@ class Session:
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
         manifest = _manifest(settings)
         own = _own_destinations(settings)
+        self._unserved = _unserved(settings, own) if settings.head and not manifest.receives else ""
+        if self._unserved:
+            own = {}
         self.directory: RunDirectory = directories.create(settings)
         self._info = manifest.run(self.directory)
         try:
@@ -201,7 +204,7 @@ class Session:
             end = launch.wait_until_delivered(self.directory, journal, self._end, deadline - time.monotonic())
         if self._relay is not None and not self._relay.finish(end, max(0.0, deadline - time.monotonic())):
             return False
-        return end is not None and not launch.read_status(self.directory).lost
+        return end is not None and not self._unserved and not launch.read_status(self.directory).lost
 
     def missing(self) -> str:
         """Return what the agent says of what was lost or not delivered; nothing where the trainer starts none."""
@@ -210,6 +213,7 @@ class Session:
         status = launch.read_status(self.directory)
         said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
         said += [f"{name}: {error}" for name, error in status.last_error.items()]
+        said += [self._unserved] if self._unserved else []
         return "; ".join(said) or "not everything was delivered in time, and the agent goes on"
 
     def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
@@ -302,6 +306,20 @@ def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:
     for name, factory in built.items():
         plugins.check_options(name, factory, {})
     return built
+
+
+def _unserved(settings: Settings, own: Mapping[str, Callable[..., Exporter]]) -> str:
+    """Warn of destinations of this process that get no rows, since another machine makes them; return the warning."""
+    if not own:
+        return ""
+    said = (
+        f"head={settings.head!r} is another machine than that of rank 0, whose process alone can use the exporters "
+        f"{', '.join(own)}; they get no rows: give head= an address of the machine of rank 0"
+    )
+    if settings.strict:
+        raise UnavailableError(said)
+    _warnings.warn(said)
+    return said
 
 
 def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:

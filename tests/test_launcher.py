@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import otel_rl
 from otel_rl.launcher import Place, find_place, is_head, node_number
 from tests.processes import run_python
 
@@ -227,3 +228,17 @@ def test_the_own_name_is_owned() -> None:
 
     assert is_head(own, TORCHRUN | {"GROUP_RANK": "1"})
     assert is_head(f"{own}.invalid", TORCHRUN | {"GROUP_RANK": "1"})
+
+
+def test_own_exporters_of_another_machine_than_the_head(tmp_path: Path) -> None:
+    """If the head is on another machine than rank 0, exporters that only rank 0 can use get no rows, and it says so."""
+    with pytest.raises(otel_rl.SettingsError, match="get no rows: give head= an address of the machine of rank 0"):
+        otel_rl.init(
+            dir=str(tmp_path),
+            id="r",
+            rank=0,
+            world_size=2,
+            head="192.0.2.1:4320",
+            exporters=[lambda run: run],  # type: ignore[arg-type,return-value]
+            strict=True,
+        )
