@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
@@ -229,18 +230,23 @@ def _make_local(place: Path) -> None:
 
 
 def _make_private(link: Path) -> None:
-    """Make what the link leads to, if that is in the temporary directory, so that only this user can write it.
+    """Make what the link leads to, if that is in a temporary directory, so that only this user can write it.
+
+    A link of an earlier job may lead into the temporary directory of that job.
 
     Raises:
         PermissionError: Another user made it, or can write it.
     """
     import tempfile
 
-    temporary, target = Path(tempfile.gettempdir()), link.readlink()
-    below = [part for part in (*reversed(target.parents), target) if temporary in part.parents]
-    for part in below:
+    temporary, target = Path(tempfile.gettempdir()), link.parent.resolve() / link.readlink()
+    own = re.compile(rf"otel-rl-{os.getuid()}(\..+)?")
+    parts = [*reversed(target.parents), target]
+    for number, part in enumerate(parts):
+        if temporary not in part.parents and not any(own.fullmatch(one.name) for one in parts[: number + 1]):
+            continue
         with contextlib.suppress(FileExistsError):
-            part.mkdir(mode=0o700)
+            part.mkdir(mode=0o700, parents=True)
         if not _is_private(part):
             raise PermissionError(errno.EACCES, f"other users can write {part}", str(part))
 

@@ -222,14 +222,16 @@ def test_a_directory_that_another_user_made(temporary: Path) -> None:
     assert directory.private_directory() != usual
 
 
-def test_a_link_into_a_directory_that_others_can_write(tmp_path: Path, temporary: Path) -> None:
-    """Journals behind it would be everybody's: the run is recorded elsewhere."""
-    foreign = temporary / f"otel-rl-{os.getuid()}"
+@pytest.mark.parametrize("job", ["tmp", "earlier"])
+def test_a_link_into_a_directory_that_others_can_write(tmp_path: Path, temporary: Path, job: str) -> None:
+    """Journals behind it would be everybody's, also in an earlier job's temporary directory: recorded elsewhere."""
+    foreign = tmp_path / job / f"otel-rl-{os.getuid()}"
     (foreign / "abc").mkdir(parents=True)
     foreign.chmod(0o777)
     (tmp_path / "runs" / "p" / "run-7").mkdir(parents=True)
     (tmp_path / "runs" / "p" / "run-7" / "local").symlink_to(foreign / "abc")
     run = begin(tmp_path / "runs")
 
-    assert temporary / f"otel-rl-{os.getuid()}.1" in run.dir.parents
+    assert temporary in run.dir.parents
+    assert foreign not in run.dir.parents
     assert [*(foreign / "abc").iterdir()] == []
