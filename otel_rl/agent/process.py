@@ -463,7 +463,6 @@ def log_to_stderr() -> None:
     """Log to standard error; the SDK's exporters are kept quiet, since a destination says itself what fails."""
     logging.basicConfig(level=log_level(os.environ), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
-    logging.getLogger("tornado.general").setLevel(logging.ERROR)  # a line for each handshake that fails
 
 
 def read_manifest(directory: RunDirectory) -> Manifest:

@@ -112,4 +112,9 @@ class Refusals:
             self._requests[what] += 1
             count = self._requests[what]
         if str(count).strip("0") == "1":
-            logger.log(level, "%s: %s (%d request(s) so far)", what, reason, count)
+            logger.log(level, "%s: %s (%d request(s) so far)", what, _on_one_line(reason), count)
+
+
+def _on_one_line(text: str) -> str:
+    """Return a text with escapes for line ends and terminal codes: clients must not write lines of the log."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

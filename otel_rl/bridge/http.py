@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import resource
 import socket
 import threading
@@ -55,6 +56,7 @@ _MOST_DRAINED = 64 << 20
 _THREADS = 32
 _MOST_WAITING = 256
 """Requests that may wait for a thread."""
+_ORIGIN = re.compile(r"^https?://[^/]*", re.IGNORECASE)
 _SIGNALS = {f"/v1/{signal}": signal for signal in bodies.REQUESTS}
 
 
@@ -176,6 +178,7 @@ class HttpServer:
         )
         server.most = _room()
         malformed = _Malformed(self.sink.refusals)
+        gen_log.setLevel(logging.INFO)  # the level of connections that do not speak HTTP; the filter sees all others
         gen_log.addFilter(malformed)
         server.add_sockets(self._sockets)
         await self._closing.wait()
@@ -209,9 +212,9 @@ class _Malformed(logging.Filter):
         self._refusals = refusals
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take over a record of Tornado's about such a connection."""
+        """Take over a record of Tornado's about such a connection; of others pass errors, not each failed handshake."""
         if not str(record.msg).startswith("Malformed HTTP message"):
-            return True
+            return record.levelno >= logging.ERROR
         text = record.getMessage()
         if "HTTP/2" in text:
             text += ": this port does not speak gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
@@ -268,6 +271,7 @@ class _Handler(RequestHandler):
         headers = self.request.headers
         check_token(headers.get("Authorization", ""), self.server.token)
         path = self.request.path
+        path = _ORIGIN.sub("", path)  # clients of a proxy send the whole URL
         self._signal = _SIGNALS.get(path.rstrip("/"), "")
         if not self._signal:
             raise Refusal(NOT_FOUND, f"unknown path {path[:100]!r}: use one of {', '.join(_SIGNALS)}")

@@ -228,7 +228,7 @@ class Runs:
 
     def _open(self, run: RunInfo) -> None:
         self._runs[run.directory] = BridgedRun(run, self._exporters, self._limit_bytes)
-        logger.info("run %s: %s", run.id, run.directory)
+        logger.info("run %r: %s", run.id, run.directory)
 
     def _make_room(self) -> None:
         now = time.monotonic()
@@ -250,7 +250,7 @@ class Runs:
         try:
             complete = run.close(time.monotonic() + timeout)
         except Exception:
-            logger.exception("run %s could not be closed", run.info.id)
+            logger.exception("run %r could not be closed", run.info.id)
         with self._lock:
             del self._closing[run.info.directory]
             if not complete:
@@ -276,7 +276,7 @@ class Runs:
                 try:
                     self._open(run)
                 except OSError as error:
-                    logger.warning("run %s cannot be opened: %s", run.id, error)
+                    logger.warning("run %r cannot be opened: %s", run.id, error)
                     self._undelivered.append(run)
 
 

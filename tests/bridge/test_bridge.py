@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -336,6 +337,28 @@ def test_any_thread_may_get_the_signal(tmp_path: Path) -> None:
     ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM)
 
     assert bridge.process.wait(30) == 0
+
+
+def test_the_log_says_what_speaks_no_http(bridge: Bridge) -> None:
+    """Tornado says so at a level that the log of a bridge leaves out; gRPC at this port is a common mistake."""
+    with socket.create_connection(("127.0.0.1", bridge.http)) as client:
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        while client.recv(1 << 16):
+            pass
+
+    wait_for(lambda: "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in bridge.log, "the log does not say so")
+
+
+def test_clients_write_no_lines_of_the_log(bridge: Bridge) -> None:
+    """A run id and an event with line ends and terminal codes are escaped."""
+    forged = "\n2026-01-01 INFO forged\x1b[2J"
+    request = step_metrics(forged, {0: {"loss": 1.0}, 1: {"loss": 1.0}})
+    request.resource_logs[0].scope_logs[0].log_records[1].attributes[0].value.string_value = forged
+    bridge.send(request)
+
+    assert "\\n2026-01-01 INFO forged\\x1b" in bridge.log
+    assert "\n2026-01-01 INFO forged" not in bridge.log
+    assert "\x1b" not in bridge.log
 
 
 @pytest.mark.slow

@@ -149,9 +149,9 @@ def test_a_refused_body_is_not_asked_for(server: HttpServer) -> None:
     assert b"Connection: close" in answer
 
 
-@pytest.mark.parametrize("path", ["/v1/logs/", "/v1/logs?key=value", "/v1/logs/?a=b#c"])
+@pytest.mark.parametrize("path", ["/v1/logs/", "/v1/logs?key=value", "/v1/logs/?a=b#c", "http://head/v1/logs?a=b"])
 def test_slashes_and_queries(path: str, server: HttpServer) -> None:
-    """A path with a slash at its end, or with a query as gateways add them, is the same path."""
+    """A path with a slash at its end, or with a query as gateways add them, or the whole URL, is the same path."""
     assert ask(server, path=path)[0].status == 200
 
 
