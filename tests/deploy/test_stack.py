@@ -76,8 +76,10 @@ def test_status(running: str) -> None:
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, running: str) -> None:
     """Is told, and nothing is started."""
-    (Path("runs") / ".stack" / "prometheus.pid").unlink()
+    known = Path("runs") / ".stack" / "prometheus.pid"
+    known.rename("aside")
     code, output = told("up", "--local")
+    Path("aside").rename(known)  # else nobody stops it
 
     assert code == 1
     assert "prometheus: something else has port" in output
