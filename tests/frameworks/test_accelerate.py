@@ -10,7 +10,7 @@ import pytest
 from otel_rl.export import Params
 from tests.processes import items_of, rows_of, run
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(500)
 _SCRIPT = Path(__file__).with_name("examples") / "accelerate_loop.py"
 
 

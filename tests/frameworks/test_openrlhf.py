@@ -10,7 +10,7 @@ import pytest
 from otel_rl.export import Params
 from tests.processes import items_of, rows_of, run
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(500)
 _SCRIPT = str(Path(__file__).with_name("examples") / "openrlhf_loggers.py")
 
 

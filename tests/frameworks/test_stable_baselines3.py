@@ -11,7 +11,7 @@ import pytest
 from otel_rl.export import Params, Span
 from tests.processes import items_of, rows_of, run
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(500)
 _SCRIPT = str(Path(__file__).with_name("examples") / "stable_baselines3_ppo.py")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.processes import rows_of, run
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(500)
 _SCRIPT = str(Path(__file__).with_name("examples") / "trinity_monitors.py")
 
 

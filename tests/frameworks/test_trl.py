@@ -13,7 +13,7 @@ from otel_rl.export import Params, Span
 from tests.processes import items_of, rows_of, run, run_python
 from tests.real_parts import needs
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(500)
 STEPS = 6
 _SCRIPT = str(Path(__file__).with_name("examples") / "trl_grpo.py")
 _OWN = ("step_time", "_runtime", "_per_second")
