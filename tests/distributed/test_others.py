@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["node"]
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 _TRAINER = """
 import otel_rl, os, time
 run = otel_rl.init(dir=".", project="p", id="run-7", head=os.environ["HEAD"], quiet=True, hardware=False)
