@@ -81,6 +81,7 @@ def test_a_run_that_goes_on_at_another_machine(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(directories, "_file_system", lambda _: "nfs4")
     attempts = []
     for machine in ("a", "b", "a"):
+        (tmp_path / machine).mkdir(exist_ok=True)
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / machine))
         run = otel_rl.init(dir=tmp_path / "runs", project="p", id="r", quiet=True, agent="off", exporters=[])
         attempts.append(run.attempt)
