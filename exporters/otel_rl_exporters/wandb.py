@@ -121,9 +121,17 @@ class WandbExporter:
             reinit="create_new",  # in a process that has a W&B run of its own, that one stays `wandb.run`
             settings=wandb.Settings(**{**known, **(settings or {})}),
         )
-        self._run.define_metric(axis)
+        try:
+            self._begin()
+        except BaseException:
+            self._run.finish()  # else W&B refuses the id of the run to the next exporter of this process
+            raise
+
+    def _begin(self) -> None:
+        """Define the axis; find out what earlier logs of the run hold."""
+        self._run.define_metric(self._axis)
         # Every row has its axis; W&B is not to add the last step to measurements, which have another one.
-        self._run.define_metric("*", step_metric=axis, step_sync=False)
+        self._run.define_metric("*", step_metric=self._axis, step_sync=False)
         self._measured: set[str] = set()
         self._exit_code = self._attempt = 0
         log = Path(self._run.settings.sync_file)
@@ -133,7 +141,7 @@ class WandbExporter:
         earlier = [path for path in log.parent.parent.glob(f"*run-*/{log.name}") if path != log]
         if not wandb_log.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
             logger.warning("wandb: another process still writes one of %s; its rows may be repeated", earlier)
-        self._held = Identities(row.key for path in earlier for row in wandb_log.history(path, axis))
+        self._held = Identities(row.key for path in earlier for row in wandb_log.history(path, self._axis))
         if not self._run.offline:
             self._log_again([path for path in earlier if not path.parent.name.startswith("offline-")])
 

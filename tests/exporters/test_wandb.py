@@ -229,6 +229,21 @@ def test_beside_another_run(run, rows, tmp_path_factory):
         mine.log({"mine": 1})
 
 
+def test_begun_again_after_a_failure(run, rows, monkeypatch):
+    """An exporter that fails while it is built leaves the run to the next one of the same process."""
+
+    def fail(*_):
+        raise OSError("a log cannot be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("otel_rl_exporters.wandb.wandb_log.wait_for_writers", fail)
+        with pytest.raises(OSError, match="cannot be read"):
+            WandbExporter(run)
+    export(run, rows[:1])
+
+    assert any(wandb_file.history(file) for file in wandb_file.files(run.directory))
+
+
 def test_silent(run, rows, capfd):
     """Nothing is printed."""
     export(run, rows[:2])
