@@ -206,9 +206,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 def disk_usage(path: Path) -> int:
     """Return the bytes of disk that the files in a directory and below it take; what goes meanwhile takes none."""
     found = 0
-    for directory, directories, files in os.walk(
-        path
-    ):  # unlike `rglob`, it passes over a directory that goes meanwhile
+    # Unlike `rglob`, `walk` passes over a directory that goes meanwhile.
+    for directory, directories, files in os.walk(path):
         for name in [*directories, *files]:
             with contextlib.suppress(OSError):
                 found += Path(directory, name).stat().st_blocks * 512

@@ -49,13 +49,8 @@ def leave(journal: Path, end: Finished) -> bool:
         if on_exit(ctypes.cast(fputc, ctypes.c_void_p), file) == 0:
             return True
         path.unlink()
-    except (
-        ImportError,
-        OSError,
-        AttributeError,
-        TypeError,
-    ):  # a full disk; a C library without `on_exit`, or that is no file
-        pass
+    except (ImportError, OSError, AttributeError, TypeError):
+        pass  # a full disk; a C library without `on_exit`, or that cannot be opened
     return False
 
 

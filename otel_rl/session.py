@@ -177,7 +177,8 @@ class Session:
     def close(self, *, at_exit: bool = False) -> None:
         """Close the journal; the agent then knows that this process has ended as it should.
 
-        With `at_exit`, it knows that only when the process is gone. A second call is harmless.
+        With `at_exit`, the journal stays locked until the process is gone, when its exit status is there. A second call
+        is harmless.
         """
         self.check_at = math.inf
         if self._end == START:

@@ -158,9 +158,16 @@ class Follower:
         """Like `alive`, for local processes only: a machine that is powered off never reports its exit."""
         return any(not journal.remote for journal in self._living.values())
 
-    def ignore(self, journal: str) -> None:
-        """Take a journal as read to its end: an earlier agent had done so, unless the exit status may still follow."""
-        if exit_status.read(self._path / journal) is not None:
+    def ignore(self, journal: str, outcome: str = "", exit_code: int = 0) -> None:
+        """Take a journal as read to its end, as an earlier agent did, unless its exit status says something else.
+
+        Args:
+            journal: Its name.
+            outcome: How its process ended, as far as the earlier agent knew.
+            exit_code: With which exit code.
+        """
+        end = exit_status.read(self._path / journal)
+        if end is not None and ((end.outcome, end.exit_code) != (outcome, exit_code) or is_held(self._path / journal)):
             return
         self._over.add(journal)
         if journal in self._positions:

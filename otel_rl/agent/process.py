@@ -135,7 +135,7 @@ class Agent:
         self._finished: dict[str, Position] = {}
         for name, journal in self._reducer.state.journals.items():
             if journal.over:
-                self._follower.ignore(name)
+                self._follower.ignore(name, journal.outcome, journal.exit_code)
                 if not self._reducer.has_open(name):
                     self._finished[name] = self._outbox.end
         self._destinations = [
