@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.locks import Lock, is_held, locked
+from otel_rl.locks import LONG_S, Lock, is_held
 from otel_rl.settings import UnavailableError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None) -> Cla
     lock = Lock(fresh)
     try:
         (fresh / _OWNER).write_bytes(_owner())
-        with locked(journals):  # one claim at a time on this machine
+        with Lock(journals, patience=LONG_S):  # one claim at a time on this machine
             attempt = _next_attempt(journals, who, attempts)
             while attempts is not None and not _is_first(attempts / _name(who, attempt)):
                 attempt += 1  # another machine was quicker

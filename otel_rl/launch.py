@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.journal import Position
-from otel_rl.locks import Lock, is_held, locked
+from otel_rl.locks import LONG_S, Lock, is_held
 from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, SettingsError, UnavailableError, UnwritableError
 
 if TYPE_CHECKING:
@@ -126,12 +126,10 @@ def restart_agent(directory: RunDirectory, *, show_output: bool) -> bool:
         lock = Lock(directory.start_lock, patience=0)
     except BlockingIOError:
         return False  # another rank does it
-    try:
+    with lock:
         if is_looked_after(directory):
             return False
         _spawn(directory, show_output=show_output)
-    finally:
-        lock.release()
     return True
 
 
@@ -142,7 +140,7 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
         UnavailableError: The machine does not allow it to start; the message is the agent's own.
         SettingsError: It could not start for another reason.
     """
-    with locked(directory.start_lock):
+    with _start_lock(directory):
         if agent_is_alive(directory):
             return read_status(directory)
         directory.status.unlink(missing_ok=True)
@@ -160,6 +158,13 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
     for warning in status.warnings:
         logger.warning("%s", warning)
     return status
+
+
+def _start_lock(directory: RunDirectory) -> Lock:
+    try:
+        return Lock(directory.start_lock, patience=LONG_S)
+    except BlockingIOError as error:
+        raise UnavailableError(f"the agent could not be started: {error.filename}: {error.strerror}") from error
 
 
 def end_agents(timeout: float) -> None:

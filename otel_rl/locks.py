@@ -16,20 +16,25 @@ There is one family: `flock` of the directory that is protected.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
-import math
 import os
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection
 
 _PATIENCE_S = 1.0
 """A probe holds the lock for microseconds, a cleaner for as long as it looks through the directory."""
+LONG_S = 120.0
+"""Seconds to wait for whoever claims a journal or starts an agent: longer than an agent may take to be ready."""
 _POLL_S = 0.01
-_held: set[Lock] = set()
+_NONE = -1
+_held: WeakSet[Lock] = WeakSet()
 
 
 class _File(NamedTuple):
@@ -38,27 +43,43 @@ class _File(NamedTuple):
 
 
 class Lock:
-    """An exclusive lock of a directory, held until `release` or the end of the process.
+    """An exclusive lock of a directory, held until `release`, the end of a `with` block or the end of the process.
+
+    An interrupt may keep its holder from releasing it. It is released when nobody refers to it any more.
 
     Args:
         path: The directory; it must exist.
-        patience: Seconds to wait for another holder; without a limit if infinite.
+        patience: Seconds to wait for another holder.
 
     Raises:
         BlockingIOError: Another process holds it.
         OSError: The directory cannot be opened.
     """
 
+    _fd = _NONE
+
     def __init__(self, path: Path, *, patience: float = _PATIENCE_S) -> None:
         self.path = path
-        self._fd = _open(path)
+        self._file: _File | None = None
+        self._thread = threading.get_ident()
+        self._releaser: list[int] = []
         try:
-            _lock(self._fd, patience)
+            self._fd = _open(path)
             self._file = _file(os.fstat(self._fd))
+            _held.add(self)
+            _lock(self._fd, path, patience)
         except BaseException:
-            os.close(self._fd)
+            self.release()
             raise
-        _held.add(self)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self._close()
 
     @property
     def is_in_place(self) -> bool:
@@ -81,13 +102,23 @@ class Lock:
         self.path = path
 
     def release(self) -> None:
-        """Release the lock; a second call does nothing, and a descriptor that is no longer ours is left alone."""
-        try:
-            _held.remove(self)
-        except KeyError:
-            return
-        if self._is_ours():
+        """Release the lock; a call after the first one completes it if that was interrupted in this thread.
+
+        A descriptor that is no longer ours is left alone.
+        """
+        self._releaser.append(threading.get_ident())  # of two threads at once, the first one closes the descriptor
+        if self._releaser[0] == threading.get_ident():
+            self._close()
+
+    def _close(self) -> None:
+        if self._fd != _NONE and self._is_ours():
             os.close(self._fd)
+        self._fd = _NONE
+        _held.discard(self)
+
+    def is_of(self, thread: int) -> bool:
+        """Tell whether a thread made the lock."""
+        return self._thread == thread
 
     def _is_ours(self) -> bool:
         with contextlib.suppress(OSError):
@@ -95,14 +126,16 @@ class Lock:
         return False
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a directory, waiting for it."""
-    lock = Lock(path, patience=math.inf)
-    try:
-        yield
-    finally:
-        lock.release()
+def held() -> frozenset[Lock]:
+    """Return the locks that this process holds."""
+    return frozenset(_held)
+
+
+def release_since(before: Collection[Lock]) -> None:
+    """Release what this thread has locked since; an interrupt may have lost whoever would."""
+    for lock in held():
+        if lock not in before and lock.is_of(threading.get_ident()):
+            lock.release()
 
 
 def is_held(path: Path) -> bool:
@@ -124,14 +157,15 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _lock(fd: int, patience: float) -> None:
+def _lock(fd: int, path: Path, patience: float) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX if patience == math.inf else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise
+                said = f"another process has held its lock for {patience:g} s" if patience else "it is locked"
+                raise BlockingIOError(errno.EAGAIN, said, str(path)) from None
             time.sleep(_POLL_S)
         else:
             return
@@ -142,8 +176,8 @@ def _file(found: os.stat_result) -> _File:
 
 
 def _leave_to_the_parent() -> None:
-    for lock in list(_held):
-        lock.release()  # closes the child's copy; the lock itself stays with the parent
+    for lock in held():
+        lock._close()  # the child's copy; the lock itself stays with the parent, whose threads are not here
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)

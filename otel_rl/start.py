@@ -9,7 +9,7 @@ import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from otel_rl import settings
+from otel_rl import locks, settings
 from otel_rl.otel_environment import sdk_is_disabled
 from otel_rl.run import Run, current, make_current
 from otel_rl.texts import shown
@@ -100,14 +100,16 @@ def init(
     spans = not sdk_is_disabled(os.environ)
     from otel_rl.opening import Unrecorded, open_session  # what only the start of a run needs
 
-    session = None
+    session, held = None, locks.held()
     try:
         session = open_session(chosen)
         run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
         make_current(run)
     except BaseException:
-        if session is not None and current() is None:
-            session.give_up()
+        if current() is None:
+            if session is not None:
+                session.give_up()
+            locks.release_since(held)
         raise
     atexit.register(run._finish_at_exit)
     processes = sys.modules.get("multiprocessing.process")

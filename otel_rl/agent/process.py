@@ -37,7 +37,7 @@ from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
 from otel_rl.launch import DIRECTORY, MACHINE, AgentStatus, incomplete
-from otel_rl.locks import Lock, locked
+from otel_rl.locks import Lock
 from otel_rl.otel_environment import log_level
 from otel_rl.outbox import Outbox
 from otel_rl.outbox_reader import count_before
@@ -167,10 +167,8 @@ class Agent:
             if not lock.is_in_place:
                 self._targets.unlink(missing_ok=True)
                 raise GoneError(_what_became_of(self._directory.outbox, lock.moved_to()))
-            if not worked and self._may_end():
-                with locked(self._directory.start_lock):  # nobody attaches between this look and the end
-                    if self.stopped.is_set() or self._once or not self._follower.look():
-                        return self._end()
+            if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
+                return delivered
             if not worked:
                 self.stopped.wait(_POLL_S)
 
@@ -313,6 +311,17 @@ class Agent:
         if progress != self._progress or (self._follower.alive_here and not self._once):
             self._progress, self._last_progress = progress, now
         return now - self._last_progress > self._manifest.idle_timeout
+
+    def _end_unless_needed(self) -> bool | None:
+        """End, unless a process attaches to this agent meanwhile; return what `_end` returns, or `None`."""
+        try:
+            starting = Lock(self._directory.start_lock)
+        except BlockingIOError:
+            return None
+        with starting:
+            if self.stopped.is_set() or self._once or not self._follower.look():
+                return self._end()
+        return None
 
     def _end(self) -> bool:
         if self._receiver is not None:

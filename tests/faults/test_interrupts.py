@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import context, trace
 
 import otel_rl
+from otel_rl import locks
 from otel_rl.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
@@ -141,6 +143,7 @@ def test_an_exit_passes(recording: Run, name: str) -> None:
 def test_a_finished_run_stays_finished(tmp_path: Path, records_of: RecordsOf) -> None:
     """An interrupt at any line of `finish` leaves what a second call completes: one end, all values, nothing open."""
     runs: list[Run] = []
+    before = locks.held()
 
     def new() -> None:
         runs.append(begin(tmp_path / str(len(runs)), id="i"))
@@ -153,7 +156,7 @@ def test_a_finished_run_stays_finished(tmp_path: Path, records_of: RecordsOf) ->
         records = records_of(runs[-1])
         told = list(dict.fromkeys(type(record).__name__ for record in records))  # an end may come again
         assert told == ["Started", "StepStarted", "Logged", "StepEnded", "Finished"], place
-        assert (otel_rl.current(), context.get_current()) == (None, {}), place
+        assert (otel_rl.current(), context.get_current(), locks.held() - before) == (None, {}, frozenset()), place
         new()
     runs[-1].finish(0)
 
@@ -172,13 +175,30 @@ def test_the_finish_of_another_thread(tmp_path: Path, records_of: RecordsOf) -> 
     runs[-1].finish(0)
 
 
-def test_an_interrupted_init(tmp_path: Path) -> None:
-    """An interrupt at a line of `init`, one in 60, leaves a process that can begin the same run."""
-    for place in each_line(lambda: begin(tmp_path, id="i"), every=60):
-        run = otel_rl.current() or begin(tmp_path, id="i")
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 31])
+def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
+    """After an interrupt at a line of `init`, whose traceback is still looked at, the process can begin the run."""
+    errors: list[KeyboardInterrupt] = []  # keeps their tracebacks, and so the frames that were interrupted
+    before = locks.held()
+    places = iter(tmp_path / str(n) for n in count())
+    tried: list[Path] = []
+
+    def error() -> KeyboardInterrupt:
+        errors.append(KeyboardInterrupt())
+        return errors[-1]
+
+    def init() -> None:
+        tried.append(next(places))
+        begin(tried[-1], id="i")
+
+    for place in each_line(init, error, every=every):
+        run = otel_rl.current() or begin(tried[-1], id="i")
         run.log({"loss": 1.0}, step=0)
+        assert (place, run.id, run._refusals, context.get_current()) == (place, "i", {}, {})
         run.finish(0)
-        assert (place, run._refusals, context.get_current()) == (place, {}, {})
+        assert (place, locks.held() - before) == (place, frozenset())
+    assert otel_rl.current() is not None
+    otel_rl.current().finish(0)
 
 
 _TIMERS = """
