@@ -173,6 +173,21 @@ def test_an_agent_that_starts_after_a_false_verdict(tmp_path: Path) -> None:
     assert [type(record) for record in _read(following)] == [Revived, Logged]
 
 
+@pytest.mark.parametrize(("known", "again"), [("finished", []), ("failed", ["finished"])])
+def test_an_agent_that_starts_after_the_exit(tmp_path: Path, known: str, again: list[str]) -> None:
+    """The next agent takes the exit status of a process only if the one before knew of another one."""
+    script = "import otel_rl; otel_rl.init(agent='off', quiet=True, project='p', id='r', dir='.').log({'loss': 1.0})"
+    run_python(script, tmp_path)
+    journal = journal_of(tmp_path / "p" / "r")
+    follower = Follower(journal.parent, {})
+    read = [type(record) for record in _read(follower)]
+    following = Follower(journal.parent, follower.positions)
+    following.ignore(journal.name, known, 0)
+
+    assert read[-1] is Finished
+    assert [record.outcome for record in _read(following) if isinstance(record, Finished)] == again
+
+
 def test_a_record_behind_the_last_one(tmp_path: Path) -> None:
     """What another thread writes beside `finish` is read, and the process is not lost."""
     follower, write = _followed(tmp_path)
