@@ -1,0 +1,1 @@
+"""Jobs of ordinary users on a real Slurm of three machines."""

@@ -1,0 +1,67 @@
+"""One cluster for all jobs of the session; it is taken down with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.jobs import Cluster
+from tests.cluster.machines import RefusedError
+from tests.cluster.slurm import Slurm, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.jobs import Case, Submitted
+
+
+@contextmanager
+def started(*nodes: str) -> Iterator[Cluster]:
+    """Start a cluster; end it with all that it made."""
+    if absent := missing():
+        words = f"needs {', '.join(absent)}"
+        pytest.fail(words) if os.environ.get("REQUIRE_REAL_PARTS") == "1" else pytest.skip(words)
+    root = Path(tempfile.mkdtemp(prefix="otel-rl-cluster-"))
+    slurm = Slurm(root, nodes)
+    try:
+        try:
+            slurm.start()
+        except RefusedError as error:
+            pytest.skip(f"no machines: {error}")  # in CI too: its kernel is not ours to choose
+        yield Cluster(slurm)
+    finally:
+        slurm.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes whose names have the order of their numbers."""
+    with started("node1", "node2") as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def renamed() -> Iterator[Cluster]:
+    """Two nodes whose names are in another order as strings."""
+    with started("node9", "node10") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def jobs(request: pytest.FixtureRequest, cluster: Cluster) -> dict[str, Submitted]:
+    """Submit the jobs that the tests of a module are about, all at once: Slurm runs as many as its nodes hold."""
+    cases: dict[str, Case] = request.module.CASES
+    wanted = {name for item in request.session.items for name in cases if _is_about(item, request, name)}
+    return {name: cluster.submit(name, cases[name]) for name in cases if name in wanted}
+
+
+def _is_about(item: pytest.Item, request: pytest.FixtureRequest, name: str) -> bool:
+    about = item.get_closest_marker("about")
+    return getattr(item, "module", None) is request.module and about is not None and name in about.args

@@ -1,0 +1,108 @@
+"""Jobs as users submit them, each in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.cluster.left_behind import LeftBehind
+from tests.cluster.slurm import DAVE, Job, Slurm, User
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping
+
+_HERE = Path(__file__).parent
+TEMPLATES = _HERE.parents[1] / "deploy" / "slurm"
+
+
+class Case(NamedTuple):
+    """A job to submit.
+
+    Attributes:
+        script: What the batch script does, or the name of a template such as `train.sbatch`, which is used as it is.
+        options: Of sbatch.
+        variables: The environment of sbatch.
+        user: Who submits it.
+    """
+
+    script: str
+    options: str = ""
+    variables: Mapping[str, str] = {}
+    user: User = DAVE
+
+
+class Submitted(NamedTuple):
+    """A job that was submitted.
+
+    Attributes:
+        slurm: Where.
+        id: Its number.
+        case: What it is.
+        inside: The directory it works in, as machines see it.
+    """
+
+    slurm: Slurm
+    id: int
+    case: Case
+    inside: str
+
+    @property
+    def left(self) -> LeftBehind:
+        """What it has left behind by now."""
+        return LeftBehind(self.slurm.home(self.case.user) / Path(self.inside).name)
+
+    def wait(self, timeout: float = 240) -> Job:
+        """Wait until it is over; return what Slurm says of it."""
+        return self.slurm.wait(self.id, timeout)
+
+    def run(self, command: str, machine: str = "ctl", timeout: float = 120) -> tuple[int, str]:
+        """Run a command in the job's directory, outside of the job; return its exit status and all it printed."""
+        code, output, errors = self.slurm.attempt(
+            self.case.user, f"cd {self.inside} && {command}", machine, timeout, **self.case.variables
+        )
+        return code, output + errors
+
+    def deliver(self, machine: str) -> tuple[int, str]:
+        """Do what the documentation says of runs whose rows are not all there, on a machine."""
+        (run,) = self.left.runs
+        return self.run(f"otel-rl agent runs/test/{run.path.name} --once", machine)
+
+
+class Cluster:
+    """A Slurm, and the directories of jobs on it.
+
+    Args:
+        slurm: The Slurm.
+    """
+
+    def __init__(self, slurm: Slurm) -> None:
+        self.slurm = slurm
+
+    def directory(self, name: str, user: User = DAVE) -> str:
+        """Make a directory of a user with the training in it; return where machines see it."""
+        outside = self.slurm.home(user) / name
+        outside.mkdir()
+        shutil.copy(_HERE / "train.py", outside)
+        for path in (outside, *outside.iterdir()):
+            os.chown(path, user.uid, user.uid)
+        return f"{user.home}/{name}"
+
+    def submit(self, name: str, case: Case) -> Submitted:
+        """Submit a job."""
+        inside = self.directory(name, case.user)
+        outside = self.slurm.home(case.user) / name
+        if case.script.endswith(".sbatch"):
+            shutil.copy(TEMPLATES / case.script, outside)
+            script, output = case.script, ""
+        else:
+            script, output = "job.sh", "--output=job.log"
+            (outside / script).write_text(f"#!/bin/bash\n{case.script}\n")
+        options = f"-D {inside} {output} {case.options} {inside}/{script}"
+        return Submitted(self.slurm, self.slurm.sbatch(case.user, options, **case.variables), case, inside)
+
+    def popen(self, user: User, command: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a command on the machine where users log in."""
+        return self.slurm.popen(user, command, **variables)

@@ -1,0 +1,113 @@
+"""What a job left behind: its output, its runs, their rows and logs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from otel_rl import history
+from tests.processes import rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEPS = 40
+"""Steps of a training that is not told otherwise."""
+
+
+class LeftBehind(NamedTuple):
+    """The directory that a job worked in.
+
+    Attributes:
+        path: Where this host sees it.
+    """
+
+    path: Path
+
+    @property
+    def output(self) -> str:
+        """What the job printed."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self.path.glob("*.log")))
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that it recorded, by their names."""
+        return [Run(path) for path in sorted(self.path.glob("runs/*/*")) if path.is_dir()]
+
+    @property
+    def run(self) -> Run:
+        """The run that it recorded; there is one."""
+        (one,) = self.runs
+        return one
+
+    @property
+    def finished(self) -> dict[int, list[str]]:
+        """What `finish` said to the ranks."""
+        found: dict[int, list[str]] = {}
+        for said, rank in re.findall(r"finish (\w+) rank (\d+)", self.output):
+            found.setdefault(int(rank), []).append(said)
+        return found
+
+    @property
+    def targets(self) -> list[str]:
+        """The files by which a Prometheus finds its agents."""
+        return sorted(path.name for path in self.path.glob("runs/.targets/*.json"))
+
+
+class Run(NamedTuple):
+    """A run directory.
+
+    Attributes:
+        path: Where this host sees it.
+    """
+
+    path: Path
+
+    @property
+    def rows(self) -> list[Any]:
+        """All rows, in the order of the file."""
+        return rows_of(self.path)
+
+    @property
+    def log(self) -> str:
+        """What the agents of all machines said."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self.path.glob("agent*.log")))
+
+    @property
+    def outcome(self) -> str:
+        """How the last attempt that has ended did so."""
+        return str(msgspec.json.decode((self.path / "run.end.json").read_bytes())["outcome"])
+
+    @property
+    def attempts(self) -> list[int]:
+        """The attempts that rows are of."""
+        return sorted({row["attempt"] for row in self.rows})
+
+    def check(self, world: int, steps: int = STEPS, *, first: int = 0, attempt: int = 0) -> None:
+        """Check that an attempt has each step once, with what all ranks logged, to the last digit."""
+        rows = [row for row in self.rows if row["attempt"] == attempt]
+        assert [row["step"] for row in rows] == list(range(first, steps)), (self.path, self.log)
+        for row in rows:
+            check_values(row, world)
+
+    def check_once(self) -> None:
+        """Check that no step of an attempt is there twice."""
+        named = [(row["attempt"], row["step"]) for row in self.rows if not row.get("late")]
+        assert len(named) == len(set(named)), self.path
+
+    def check_history(self, world: int, steps: int) -> None:
+        """Check that the valid history has each step once, with what all ranks logged."""
+        rows = list(history.read(self.path))
+        assert [row.step for row in rows] == list(range(steps)), self.path
+        for row in rows:
+            check_values({"step": row.step, "values": row.values}, world)
+
+
+def check_values(row: Any, world: int) -> None:
+    """Check that a row has what all ranks logged."""
+    values = row["values"]
+    assert values["ranks"] == 2.0**world - 1, row
+    assert values["value"] == row["step"] + (world - 1) / 8, row
+    assert "missing_ranks" not in row
