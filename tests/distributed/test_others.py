@@ -126,11 +126,12 @@ def test_finish_does_not_wait_for_others(signal: str, tmp_path: Path) -> None:
     assert output.strip() == "True", errors + (run_dir / "agent.log").read_text()
 
 
-def services(tmp_path: Path, call: Callable[[str, str], None]) -> tuple[str, dict[tuple[str, str], str]]:
-    """Run a trainer that calls a server within a step; return its `traceparent`, and services by trace and parent.
+def check_trace(tmp_path: Path, service: str, call: Callable[[str, str], None]) -> None:
+    """Run a trainer that calls a server within a step; the server's span must be in the trace of the step.
 
     Args:
         tmp_path: Where it runs.
+        service: What the server calls itself.
         call: Calls a server that sends its spans to the head; it takes the address of the head, and the `traceparent`.
     """
     collector = Taken()
@@ -147,7 +148,7 @@ def services(tmp_path: Path, call: Callable[[str, str], None]) -> tuple[str, dic
     output, errors = trainer.communicate(timeout=60)
     server.close()
     assert output.strip() == "True", errors
-    return parent, {
+    found = {
         (span.trace_id.hex(), span.parent_span_id.hex()): pair.value.string_value
         for request in collector.requests
         for one in request.resource_spans
@@ -156,6 +157,9 @@ def services(tmp_path: Path, call: Callable[[str, str], None]) -> tuple[str, dic
         for pair in one.resource.attributes
         if pair.key == "service.name"
     }
+    _, trace_id, span_id, _ = parent.split("-")
+    assert found[trace_id, span_id] == service
+    assert found[trace_id, ""] == "p"
 
 
 def call_server(command: list[str], parent: str) -> None:
@@ -178,30 +182,17 @@ def test_a_span_of_a_javascript_server(tmp_path: Path, node: Path) -> None:
         _, trace_id, span_id, _ = parent.split("-")
         subprocess.run(["node", "span.mjs", f"http://{address}", trace_id, span_id], cwd=node, check=True, timeout=60)
 
-    parent, found = services(tmp_path, call)
-    _, trace_id, span_id, _ = parent.split("-")
-
-    assert found[trace_id, span_id] == "js-server"
-    assert found[trace_id, ""] == "p"
+    check_trace(tmp_path, "js-server", call)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 @needs_program("go")
 def test_a_span_of_a_go_server(tmp_path: Path) -> None:
     """`otelhttp`: the same."""
     programs.go(tmp_path, "server")
-    parent, found = services(
-        tmp_path, lambda address, parent: call_server([str(tmp_path / "server"), f"http://{address}"], parent)
-    )
-    _, trace_id, span_id, _ = parent.split("-")
-
-    assert found[trace_id, span_id] == "go-server"
-    assert found[trace_id, ""] == "p"
+    program = str(tmp_path / "server")
+    check_trace(tmp_path, "go-server", lambda head, parent: call_server([program, f"http://{head}"], parent))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 @needs_program("javac")
 @needs_program("mvn")
 def test_a_span_of_a_java_server(tmp_path: Path) -> None:
@@ -214,11 +205,7 @@ def test_a_span_of_a_java_server(tmp_path: Path) -> None:
         options += [f"-Dotel.exporter.otlp.endpoint=http://{address}", "-Dotel.exporter.otlp.protocol=http/protobuf"]
         call_server([program.command[0], *options, *program.command[1:]], parent)
 
-    parent, found = services(tmp_path, call)
-    _, trace_id, span_id, _ = parent.split("-")
-
-    assert found[trace_id, span_id] == "java-server"
-    assert found[trace_id, ""] == "p"
+    check_trace(tmp_path, "java-server", call)
 
 
 def test_spans_keep_their_resource_and_scope(tmp_path: Path) -> None:
