@@ -25,8 +25,8 @@ import psutil
 import otel_rl
 from benchmarks.shown_rows import Attempt, Verdict, verdict
 from benchmarks.tables import Table
+from otel_rl import directory as directories
 from otel_rl.delivery import Cursor
-from otel_rl.directory import RunDirectory
 from otel_rl.outbox_reader import Head, located
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Session:
         self._first = 0
         self.attempts: list[Attempt] = []
         self.moments: Counter[tuple[str, str]] = Counter()
-        self.directory = RunDirectory(place / "runs" / "kills" / "killed")
+        self.directory = directories.at(place / "runs" / "kills" / "killed")
 
     def __enter__(self) -> Session:
         (self._place / "progress").write_bytes(_NOTHING)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from otel_rl.directory import write_atomically
 from otel_rl.export import Ended, Gone, NotNow
+from otel_rl.files import write_atomically
 from otel_rl.handover import Entry, Handover, describe, error_type
 from otel_rl.journal import START, Position
 from otel_rl.occasional import Occasional

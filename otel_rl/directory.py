@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import hashlib
-import os
-import re
-import secrets
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from otel_rl import parts
 from otel_rl.export import RunInfo
+from otel_rl.files import make_directory
 from otel_rl.settings import AgentSettings, UnwritableError
 
 if TYPE_CHECKING:
+    from otel_rl.parts import Part
     from otel_rl.settings import Settings
 
-_NETWORK_FILE_SYSTEMS = (
-    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "wekafs"),
-    *("fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "panfs", "pvfs2"),
-)
+_ATTEMPTS = "attempts"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk that has no room, or of which a user has had his share."""
 _NEEDED_MIB = 16
 """Disk of a rank that has just begun: a segment of its journal, one of the outbox, and some room."""
-_MOST_NAMES = 100
-"""Names for temporary data that are tried; other users would have to make as many directories."""
 
 
 class RunDirectory(NamedTuple):
     """The places in a run directory.
 
-    `local/` holds the journals and the agent's state. Where the run directory is on a network file
-    system it is a link into the temporary directory: a network that hangs must not hang a trainer.
+    Attributes:
+        path: The run directory; other machines may share it.
+        local: The part of this machine: its journals, and the state of its agent.
+        host: What the part is called in the run directory.
     """
 
     path: Path
+    local: Path
+    host: str
 
     @property
     def manifest(self) -> Path:
@@ -49,7 +45,7 @@ class RunDirectory(NamedTuple):
     @property
     def own_manifest(self) -> Path:
         """The same for a machine that sends to a head: the run directory may be shared with it."""
-        return self.path / "local" / "run.json"
+        return self.local / "run.json"
 
     def targets(self, host: str) -> Path:
         """By which a Prometheus finds the agent of a machine and the inference servers of the run.
@@ -61,22 +57,22 @@ class RunDirectory(NamedTuple):
     @property
     def attempts(self) -> Path:
         """Which attempts of which ranks there were: known to all machines, and after `local/` was removed."""
-        return self.path / "attempts"
+        return self.path / _ATTEMPTS
 
     @property
     def journals(self) -> Path:
         """One journal for each process and attempt."""
-        return self.path / "local" / "journals"
+        return self.local / parts.JOURNALS
 
     @property
     def outbox(self) -> Path:
         """The journal of what the destinations are to get."""
-        return self.path / "local" / "outbox"
+        return self.local / parts.OUTBOX
 
     @property
     def cursors(self) -> Path:
         """How far each destination has got in the outbox."""
-        return self.path / "local" / "cursors"
+        return self.local / parts.CURSORS
 
     @property
     def agent_lock(self) -> Path:
@@ -91,22 +87,39 @@ class RunDirectory(NamedTuple):
     @property
     def start_lock(self) -> Path:
         """Locked while an agent is being started, or decides to end."""
-        return self.path / "local"
+        return self.local
 
     @property
     def status(self) -> Path:
         """What the agent says of itself."""
-        return self.path / "local" / "agent.json"
+        return self.local / "agent.json"
 
     @property
     def quarantine(self) -> Path:
         """Records and items that could not be processed."""
-        return self.path / "local" / "quarantine.jsonl"
+        return self.local / "quarantine.jsonl"
 
     @property
     def agent_log(self) -> Path:
-        """What the agent logs."""
-        return self.path / "agent.log"
+        """What the agent logs; an agent that sends to a head has a log of its own, beside that of the head."""
+        return self.path / (f"agent.{self.host}.log" if self.own_manifest.exists() else "agent.log")
+
+
+def at(path: Path) -> RunDirectory:
+    """Return the run directory at a path, with the part of this machine; nothing is made."""
+    return with_part(path.absolute(), parts.find(path.absolute(), parts.this_machine()))
+
+
+def with_part(path: Path, part: Part) -> RunDirectory:
+    """Return the run directory with the part of a machine."""
+    return RunDirectory(path, part.place, part.name)
+
+
+def here(path: Path) -> list[RunDirectory]:
+    """Return the run directory with each part of it that is on this machine, whatever the machine was called then."""
+    machine = parts.this_machine()
+    found = [part for part in parts.everyone(path) if part.machine is None or part.machine.is_same(machine)]
+    return [with_part(path, part) for part in found if part.place.is_dir()]
 
 
 def create(settings: Settings) -> RunDirectory:
@@ -115,44 +128,17 @@ def create(settings: Settings) -> RunDirectory:
     Raises:
         UnwritableError: It cannot be made or written.
     """
-    directory = place_of(settings)
+    path = place_of(settings)
     try:
-        make(directory)
+        return make(path, settings.local_dir)
     except OSError as error:
-        raise unwritable(settings.dir, directory.path, error) from error
-    return directory
+        raise unwritable(settings.dir, path, error) from error
 
 
-def place_of(settings: Settings) -> RunDirectory:
+def place_of(settings: Settings) -> Path:
     """Return where the run directory is, without making it."""
     label = settings.id if settings.name == settings.id else f"{_file_name(settings.name)}-{settings.id}"
-    return RunDirectory(Path(settings.dir).absolute() / _file_name(settings.project) / label)
-
-
-def private_directory() -> Path:
-    """Return a directory in the temporary directory that only this user can write; make it if it is missing.
-
-    Another user may have made the first name, or may be able to write it; then the next name is used.
-
-    Raises:
-        OSError: There is no temporary directory that can be written.
-    """
-    import tempfile
-
-    usual = Path(tempfile.gettempdir()) / f"otel-rl-{os.getuid()}"
-    for number in range(_MOST_NAMES):
-        place = usual.with_name(f"{usual.name}.{number}") if number else usual
-        with contextlib.suppress(FileExistsError):
-            place.mkdir(mode=0o700)
-        if _is_private(place):
-            return place
-    return Path(tempfile.mkdtemp(prefix=f"{usual.name}."))
-
-
-def _is_private(place: Path) -> bool:
-    """Tell whether this is a directory, no link to one, that belongs to this user and that no other can write."""
-    found = place.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return Path(settings.dir).absolute() / _file_name(settings.project) / label
 
 
 def unwritable(chosen: str | Path, place: Path, error: OSError) -> UnwritableError:
@@ -165,105 +151,35 @@ def unwritable(chosen: str | Path, place: Path, error: OSError) -> UnwritableErr
     )
 
 
-def make(directory: RunDirectory) -> None:
-    """Make what is missing of a run directory.
+def make(path: Path, local_dir: str = "") -> RunDirectory:
+    """Make what is missing of a run directory and of the part of this machine.
+
+    Args:
+        path: The run directory.
+        local_dir: Where the part goes if the run directory is shared; empty for a directory that outlives the job.
 
     Raises:
         OSError: It cannot be made or written.
     """
-    _make(directory.path)
-    _make_local(directory.path / "local")
-    for place in (directory.attempts, directory.journals, directory.outbox, directory.cursors):
-        _make(place)
+    make_directory(path)
+    make_directory(path / _ATTEMPTS)
+    return with_part(path, parts.make(path, parts.this_machine(), local_dir))
 
 
-def _make(place: Path) -> None:
-    """Make a directory; where the place is a link to one that is gone, make that again."""
-    try:
-        place.resolve().mkdir(parents=True, exist_ok=True)
-    except RuntimeError as error:  # Python before 3.13 does not raise OSError for links in a circle
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(place)) from error
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file in one step; a reader sees the old content or the new.
+def remake(directory: RunDirectory) -> None:
+    """Make again what somebody removed.
 
     Raises:
-        OSError: It cannot be written; the error names the file, always in the same words.
+        OSError: It cannot be made or written.
     """
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # a pid is not unique: containers count from 1
-    try:
-        fresh.write_bytes(content)
-        fresh.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None
-        raise
+    make_directory(directory.attempts)
+    parts.remake(directory.local)
 
 
-def disk_usage(path: Path) -> int:
-    """Return the bytes of disk that the files in a directory and below it take; what goes meanwhile takes none."""
-    found = 0
-    # Unlike `rglob`, `walk` passes over a directory that goes meanwhile.
-    for directory, directories, files in os.walk(path):
-        for name in [*directories, *files]:
-            with contextlib.suppress(OSError):
-                found += Path(directory, name).stat().st_blocks * 512
-    return found
-
-
-def _make_local(place: Path) -> None:
-    if not place.is_symlink():
-        if place.is_dir():
-            return
-        if _file_system(place.parent) not in _NETWORK_FILE_SYSTEMS:
-            place.mkdir(exist_ok=True)
-            return
-        name = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
-        with contextlib.suppress(FileExistsError):  # another rank was quicker; the link is the same on every machine
-            place.symlink_to(private_directory() / name)
-    _make_private(place)
-    _make(place)
-
-
-def _make_private(link: Path) -> None:
-    """Make what the link leads to, if that is in a temporary directory, so that only this user can write it.
-
-    A link of an earlier job may lead into the temporary directory of that job.
-
-    Raises:
-        PermissionError: Another user made it, or can write it.
-    """
-    import tempfile
-
-    temporary, target = Path(tempfile.gettempdir()), link.parent.resolve() / link.readlink()
-    own = re.compile(rf"otel-rl-{os.getuid()}(\..+)?")
-    parts = [*reversed(target.parents), target]
-    for number, part in enumerate(parts):
-        if temporary not in part.parents and not any(own.fullmatch(one.name) for one in parts[: number + 1]):
-            continue
-        with contextlib.suppress(FileExistsError):
-            part.mkdir(mode=0o700, parents=True)
-        if not _is_private(part):
-            raise PermissionError(errno.EACCES, f"other users can write {part}", str(part))
-
-
-def _file_system(path: Path) -> str:
-    """Return the type of the file system that holds `path`; empty where there is no /proc."""
-    best, kind = "", ""
-    try:
-        mounts = Path("/proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return ""
-    real = str(path.resolve())
-    for line in mounts:
-        _, mount, type_, *_ = line.split(" ")
-        mount = mount.replace("\\040", " ")
-        if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
-            best, kind = mount, type_
-    return kind
+def above(journal: Path) -> RunDirectory:
+    """Return the run directory that a journal lies in; one outside of any has a path that does not exist."""
+    local = journal.parents[1]
+    return RunDirectory(local.parents[1], local, local.name)
 
 
 def _file_name(text: str) -> str:

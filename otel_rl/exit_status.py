@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.directory import write_atomically
 from otel_rl.ending import ending_by_status
+from otel_rl.files import write_atomically
 from otel_rl.records import Finished
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_rl import directory as directories
+from otel_rl import parts
 from otel_rl.claim import HeldError, has_attempts, label
 from otel_rl.directory import RunDirectory
 from otel_rl.interrupts import let_pass
@@ -61,7 +62,7 @@ def _another_id(settings: Settings, chosen: Settings) -> Settings:
     for number in count(2):
         new = f"{settings.id}-{number}"
         another = replace(chosen, id=new, name=new if settings.name == settings.id else settings.name)
-        place = directories.place_of(another)
+        place = directories.at(directories.place_of(another))
         if not has_attempts(place.attempts, who) and not has_attempts(place.journals, who):
             return another
     raise AssertionError("there is always another number")
@@ -72,7 +73,7 @@ def _elsewhere(settings: Settings, chosen: Settings) -> Settings | None:
     if chosen.dir != settings.dir:
         return None
     try:
-        return replace(chosen, dir=str(directories.private_directory() / "runs"))
+        return replace(chosen, dir=str(parts.private_directory() / "runs"))
     except OSError:
         return None
 
@@ -96,7 +97,7 @@ class Unrecorded:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.directory = RunDirectory(Path(settings.dir))
+        self.directory = RunDirectory(Path(settings.dir), Path(settings.dir), "")
         self.label = label(settings.role, settings.rank)
         self.attempt = 0
         self.prometheus: str | None = None

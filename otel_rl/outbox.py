@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.directory import write_atomically
 from otel_rl.export import Item, Span
+from otel_rl.files import write_atomically
 from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
 
 if TYPE_CHECKING:

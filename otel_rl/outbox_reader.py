@@ -16,8 +16,8 @@ from zlib import crc32
 
 import msgspec
 
-from otel_rl.directory import write_atomically
 from otel_rl.export import Item
+from otel_rl.files import write_atomically
 from otel_rl.journal import START, Position, Reader, payloads, segment_numbers
 from otel_rl.outbox import Batch, Place, released_items
 

@@ -18,6 +18,7 @@ from otel_rl import directory as directories
 from otel_rl import exit_status, export, head, launch, otel_environment, plugins, semconv
 from otel_rl.claim import claim_journal, claim_role, label
 from otel_rl.directory import Manifest, RunDirectory
+from otel_rl.files import write_atomically
 from otel_rl.interrupts import let_pass
 from otel_rl.journal import START, Writer
 from otel_rl.launcher import is_head
@@ -93,7 +94,7 @@ class Session:
         self.label = label(settings.role, settings.rank)
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not launch.agent_is_alive(self.directory):
-            directories.write_atomically(self._manifest_place, self._manifest)
+            write_atomically(self._manifest_place, self._manifest)
         self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
         self._end = START
         self.journal.append(self._started())
@@ -141,9 +142,9 @@ class Session:
             if not self.directory.path.exists() and self._claim.follow():
                 self._follow()
             else:
-                directories.make(self.directory)
+                directories.remake(self.directory)
                 if not self._manifest_place.exists():
-                    directories.write_atomically(self._manifest_place, self._manifest)
+                    write_atomically(self._manifest_place, self._manifest)
                 self._claim.keep()
                 _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are made again")
         self.journal.check()
@@ -151,7 +152,7 @@ class Session:
     def _follow(self) -> None:
         """Go on where the journal is now; its run directory is above it, unless it is on another file system."""
         self.journal.moved(self._claim.path)
-        before, moved = self.directory, RunDirectory(self._claim.path.parents[2])
+        before, moved = self.directory, directories.above(self._claim.path)
         if (moved.path / self._manifest_place.relative_to(before.path)).exists():
             self.directory = moved
             self._manifest_place = moved.path / self._manifest_place.relative_to(before.path)

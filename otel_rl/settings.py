@@ -126,6 +126,8 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
         name: What people call the run.
         id: Identity of the run; starting again with the same one is another attempt of it.
         dir: Where run directories are made.
+        local_dir: Where journals go if `dir` is shared by machines: a directory of each machine that outlives the
+            job. If it is empty, they go to `/var/tmp`, or to the temporary directory where that cannot be used.
         rank: This process among the trainer processes of the run, from 0.
         world_size: How many trainer processes the run has.
         local_world_size: How many of them are on this machine; 0 if unknown.
@@ -149,6 +151,7 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
     name: str = ""
     id: str = ""
     dir: str = "runs"
+    local_dir: str = ""
     rank: int = 0
     world_size: int = 1
     local_world_size: int = 0

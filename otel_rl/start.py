@@ -45,6 +45,7 @@ def init(
     config: object = None,
     exporters: Sequence[object] | None = None,
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - likewise
+    local_dir: str | os.PathLike[str] | None = None,
     rank: int | None = None,
     world_size: int | None = None,
     local_world_size: int | None = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl import directory as directories
 from otel_rl.journal import Reader
 from otel_rl.outbox import Batch
 
@@ -55,15 +56,20 @@ def rows_of(run_dir: Path) -> list[dict[str, object]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
+def local_of(run_dir: Path) -> Path:
+    """Return the part of a run directory that belongs to this machine."""
+    return directories.at(run_dir).local
+
+
 def journal_of(run_dir: Path, who: str = "rank0", attempt: int = 0) -> Path:
     """Return the journal of a process; there is one."""
-    (found,) = (run_dir / "local" / "journals").glob(f"{who}.attempt{attempt}.*")
+    (found,) = (local_of(run_dir) / "journals").glob(f"{who}.attempt{attempt}.*")
     return found
 
 
 def items_of(run_dir: Path) -> list[Item]:
     """Return everything that the agent made, from its outbox."""
-    reader = Reader(run_dir / "local" / "outbox", Batch)
+    reader = Reader(local_of(run_dir) / "outbox", Batch)
     items: list[Item] = []
     while batches := reader.read():
         for batch in batches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import threading
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl import directory
-from otel_rl.directory import disk_usage
+from otel_rl import directory, file_systems, parts
+from otel_rl.files import disk_usage, write_atomically
 from otel_rl.journal import Reader
+from otel_rl.locks import Lock
+from otel_rl.parts import Machine
 from otel_rl.records import AnyRecord, Logged
 from otel_rl.settings import Settings, SettingsError
 
@@ -25,7 +28,8 @@ def on_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make every directory look like one on NFS, and return the temporary directory of this machine."""
     local = tmp_path / "machine"
     local.mkdir()
-    monkeypatch.setattr(directory, "_file_system", lambda path: "nfs")
+    monkeypatch.setattr(file_systems, "type_of", lambda path: "ext4" if local in (path, *path.parents) else "nfs")
+    monkeypatch.setattr(parts, "_LASTING", local)
     monkeypatch.setattr(tempfile, "tempdir", str(local))
     return local
 
@@ -73,7 +77,7 @@ def test_places(tmp_path: Path) -> None:
     """Journals, outbox and cursors are in `local`, and made."""
     place = directory.create(settings(tmp_path))
 
-    assert [place.path / "local" / name for name in ("journals", "outbox", "cursors")] == [
+    assert [place.local / name for name in ("journals", "outbox", "cursors")] == [
         path for path in (place.journals, place.outbox, place.cursors) if path.is_dir()
     ]
 
@@ -86,26 +90,34 @@ def test_unwritable(tmp_path: Path) -> None:
 
 
 def test_local_disk(tmp_path: Path) -> None:
-    """On a local disk the journals lie in the run directory itself."""
+    """On a local disk the part of the machine lies in the run directory itself, under the machine's name."""
     place = directory.create(settings(tmp_path))
 
-    assert not (place.path / "local").is_symlink()
+    assert place.local == place.path / "local" / socket.gethostname()
 
 
 def test_network(tmp_path: Path, on_network: Path) -> None:
-    """On a network file system `local` is a link into the machine's temporary directory."""
+    """On a network file system a file says where on this machine its part is."""
     place = directory.create(settings(tmp_path))
 
-    assert (place.path / "local").is_symlink()
-    assert on_network in (place.path / "local").resolve().parents
+    assert (place.path / "local" / socket.gethostname()).is_file()
+    assert on_network in place.local.parents
     assert place.journals.is_dir()
+    assert directory.at(place.path) == place
+
+
+def test_a_chosen_place(tmp_path: Path, on_network: Path) -> None:
+    """`local_dir` is used before all others."""
+    place = directory.create(settings(tmp_path, local_dir=str(on_network / "scratch")))
+
+    assert on_network / "scratch" in place.local.parents
 
 
 def test_network_privacy(tmp_path: Path, on_network: Path) -> None:
     """What lies in the shared temporary directory is for the user alone."""
     place = directory.create(settings(tmp_path))
 
-    assert (place.path / "local").resolve().stat().st_mode & 0o077 == 0
+    assert place.local.stat().st_mode & 0o077 == 0
 
 
 def test_network_on_all_ranks(tmp_path: Path, on_network: Path) -> None:
@@ -115,16 +127,74 @@ def test_network_on_all_ranks(tmp_path: Path, on_network: Path) -> None:
     assert places[0].journals.resolve() == places[1].journals.resolve()
 
 
-def test_network_on_another_machine(tmp_path: Path, on_network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that finds the link of another one has a directory of its own behind it."""
-    first = directory.create(settings(tmp_path))
-    (first.journals / "rank0.attempt0").mkdir()
-    on_network.rename(tmp_path / "another machine")
-    on_network.mkdir()
-    second = directory.create(settings(tmp_path))
+def machine(host: str, boot: str = "1", id_: str = "") -> Machine:
+    return Machine(host=host, boot=boot, id=id_)
 
-    assert first == second
-    assert list(second.journals.iterdir()) == []
+
+def test_two_machines(tmp_path: Path, on_network: Path) -> None:
+    """Machines that share the run directory have a part each, whatever the file system."""
+    first, second = (parts.make(tmp_path, machine(host)) for host in ("node1", "node2"))
+
+    assert (first.name, second.name) == ("node1", "node2")
+    assert first.place != second.place
+
+
+def test_two_machines_of_one_name(tmp_path: Path, on_network: Path) -> None:
+    """The second one has a part under another name; each finds its own again."""
+    machines = machine("node", "1"), machine("node", "2")
+    made = [parts.make(tmp_path, one) for one in (*machines, *machines)]
+
+    assert [part.name for part in made] == ["node", "node.2"] * 2
+
+
+def test_a_reboot(tmp_path: Path, on_network: Path) -> None:
+    """The same machine finds its part again."""
+    before = parts.make(tmp_path, machine("node", "1", "abc"))
+
+    assert parts.make(tmp_path, machine("node", "2", "abc")).place == before.place
+
+
+def test_a_disk_in_another_machine(tmp_path: Path) -> None:
+    """A local disk that is mounted by another machine of the same name has its part; one that is in use has not."""
+    before = parts.make(tmp_path, machine("node", "1"))
+    held = Lock(before.place / "outbox")
+    names = [parts.make(tmp_path, machine("node", "2")).name]
+    held.release()
+    names.append(parts.make(tmp_path, machine("node", "3")).name)
+
+    assert names == ["node.2", "node"]
+
+
+@pytest.mark.parametrize("host", ["../x", "a/b", ".", "node 1", "n" * 300, "узел"])
+def test_names_of_hosts(tmp_path: Path, host: str) -> None:
+    """Any host name becomes one file name."""
+    part = parts.make(tmp_path, machine(host))
+
+    assert part.place.parent == tmp_path / "local"
+    assert part.place.is_dir()
+
+
+def test_a_damaged_pointer(tmp_path: Path, on_network: Path) -> None:
+    """It is written again; the part is the same, so nothing is lost."""
+    before = parts.make(tmp_path, machine("node"))
+    (tmp_path / "local" / "node").write_bytes(b"{")
+
+    assert parts.make(tmp_path, machine("node")) == before
+
+
+def test_no_place_for_locks(tmp_path: Path, on_network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no directory of the machine is good for journals, its part is in the run directory, under its name."""
+    monkeypatch.setattr(parts, "what_fails", lambda path: "locks of directories")
+    part = parts.make(tmp_path, machine("node"))
+
+    assert part.place == tmp_path / "local" / "node"
+    assert (part.place / "journals").is_dir()
+
+
+def test_what_holds_here(tmp_path: Path) -> None:
+    """On an ordinary disk nothing fails, and nothing is left of the trial."""
+    assert file_systems.what_fails(tmp_path) == ""
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_network_recording(tmp_path: Path, on_network: Path) -> None:
@@ -146,7 +216,7 @@ def test_network_and_two_projects(tmp_path: Path, on_network: Path) -> None:
 def test_write_atomically(tmp_path: Path) -> None:
     """A file is replaced as a whole, and nothing else is left."""
     (tmp_path / "file").write_bytes(b"before")
-    directory.write_atomically(tmp_path / "file", b"after")
+    write_atomically(tmp_path / "file", b"after")
 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"after"}
 

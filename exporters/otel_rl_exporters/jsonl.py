@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl.directory import write_atomically
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Row, identity
+from otel_rl.files import write_atomically
 from otel_rl.strict_json import spelled
 from otel_rl_exporters.in_place import Appended, append
 

@@ -1,4 +1,4 @@
-"""`__main__.py RUN_DIR`: how a trainer starts its agent: a supervisor, and the agent in a child of it.
+"""`__main__.py RUN_DIR PART NAME`: how a trainer starts its agent: a supervisor, and the agent in a child of it.
 
 The supervisor starts an agent again that died, also while the trainer hangs in C code. It imports nothing of the
 package, so it takes 9 MiB; the trainer starts it by the path of this file.
@@ -25,10 +25,12 @@ class Supervisor:
 
     Args:
         run_dir: The run directory.
+        part: The part of it that belongs to this machine.
+        name: What the part is called.
     """
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run_dir: Path, part: Path, name: str) -> None:
+        self._run_dir, self._part, self._name = run_dir, part, name
         self._child = self._deaths = 0
         self._is_stopped = False
 
@@ -36,14 +38,14 @@ class Supervisor:
         """Supervise until the agent ends as it should; return its exit code."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
-        lock_fd = _hold(self._run_dir / "local" / "cursors")
+        lock_fd = _hold(self._part / "cursors")
         while True:
             began = time.monotonic()
             self._child = os.fork()
             if self._child == 0:
                 if lock_fd >= 0:
                     os.close(lock_fd)
-                _work(self._run_dir)
+                _work(self._run_dir, self._part, self._name)
             if self._is_stopped:
                 os.kill(self._child, signal.SIGTERM)
             code = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
@@ -58,7 +60,7 @@ class Supervisor:
 
     def _may_go_on(self, how: str) -> bool:
         """Wait before the agent is started again; tell whether it is to be."""
-        manifests = (self._run_dir / "run.json", self._run_dir / "local" / "run.json")
+        manifests = (self._run_dir / "run.json", self._part / "run.json")
         if self._is_stopped or not any(path.exists() for path in manifests):  # removed, or moved away
             return False
         if self._deaths == _MOST_DEATHS:
@@ -90,15 +92,16 @@ def _say(text: str) -> None:
     print(time.strftime("%Y-%m-%d %H:%M:%S"), "WARNING otel_rl.agent:", text, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _work(run_dir: Path) -> None:
+def _work(run_dir: Path, part: Path, name: str) -> None:
     """Be the agent; this does not return."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     code = CRASHED
     try:
         from otel_rl.agent.worker import work
+        from otel_rl.directory import RunDirectory
 
-        code = work(run_dir)
+        code = work(RunDirectory(run_dir, part, name))
     except BaseException as error:
         _say(f"the agent cannot be imported: {type(error).__name__}: {error}")
     finally:
@@ -108,4 +111,4 @@ def _work(run_dir: Path) -> None:
 if __name__ == "__main__":
     here = str(Path(__file__).parent)
     sys.path[:] = [path for path in sys.path if path != here]  # its modules are no modules of their own
-    sys.exit(Supervisor(Path(sys.argv[1])).run())
+    sys.exit(Supervisor(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).run())

@@ -10,7 +10,7 @@ from otel_rl import semconv
 from otel_rl.agent import presence
 from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.state import is_remote
-from otel_rl.directory import disk_usage
+from otel_rl.files import disk_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

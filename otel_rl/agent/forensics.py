@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from otel_rl import semconv
 from otel_rl.agent.hardware.points import Point
 from otel_rl.agent.ledger import Account, Ledger
-from otel_rl.directory import write_atomically
 from otel_rl.export import Event
+from otel_rl.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

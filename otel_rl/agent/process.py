@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from otel_rl import plugins, stop_signals
+from otel_rl import directory as directories
+from otel_rl import parts, plugins, stop_signals
 from otel_rl.agent import mend, targets
 from otel_rl.agent.display import Display
 from otel_rl.agent.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
@@ -32,8 +33,9 @@ from otel_rl.agent.release import Release, cut_off
 from otel_rl.agent.state import Checkpoint
 from otel_rl.claim import remove_abandoned
 from otel_rl.delivery import Destination
-from otel_rl.directory import FULL, Manifest, RunDirectory, unwritable, write_atomically
+from otel_rl.directory import FULL, Manifest, RunDirectory, unwritable
 from otel_rl.export import READER_ENTRY_POINT_GROUP
+from otel_rl.files import write_atomically
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
 from otel_rl.launch import DIRECTORY, MACHINE, AgentStatus, incomplete
@@ -166,7 +168,7 @@ class Agent:
             self._say("ready")
             if not lock.is_in_place:
                 self._targets.unlink(missing_ok=True)
-                raise GoneError(_what_became_of(self._directory.outbox, lock.moved_to()))
+                raise GoneError(_what_became_of(self._directory, lock.moved_to()))
             if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
                 return delivered
             if not worked:
@@ -452,12 +454,13 @@ def _cause(error: Exception) -> str:
     return "" if isinstance(error, (SettingsError, ImportError)) else MACHINE
 
 
-def _what_became_of(outbox: Path, place: Path | None) -> str:
-    if place is None or outbox.exists():
+def _what_became_of(directory: RunDirectory, place: Path | None) -> str:
+    outbox = directory.outbox
+    where = outbox if place is None else directories.above(place / outbox.name).path
+    if place is None or outbox.exists() or not where.exists():
         return f"{outbox} was removed or replaced; the next agent makes it again"
-    where = place.parents[1]
     return (
-        f"{outbox.parents[1]} was moved to {where}; a trainer that lives starts an agent there, "
+        f"{directory.path} was moved to {where}; a trainer that lives starts an agent there, "
         f"otherwise run: otel-rl agent {where} --once"
     )
 
@@ -497,11 +500,11 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def run_agent(path: Path, *, once: bool = False, patience: float = 1.0) -> bool:
+def run_agent(run: Path | RunDirectory, *, once: bool = False, patience: float = 1.0) -> bool:
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
 
     Args:
-        path: The run directory.
+        run: The run directory; with the part of this machine if it says no other.
         once: Deliver what is there and end, rather than wait for more.
         patience: Seconds to wait for the end of another agent.
 
@@ -511,11 +514,9 @@ def run_agent(path: Path, *, once: bool = False, patience: float = 1.0) -> bool:
         StartError: An exporter or a listener could not be made.
         ValueError: The manifest is damaged.
     """
-    directory = RunDirectory(path.absolute())
+    directory = run if isinstance(run, RunDirectory) else directories.at(run)
     manifest = read_manifest(directory)
-    (directory.path / "local").resolve().mkdir(parents=True, exist_ok=True)  # a cleaner of temporary files was there
-    for place in (directory.journals, directory.outbox, directory.cursors):
-        place.mkdir(exist_ok=True)
+    parts.remake(directory.local)  # a cleaner of temporary files was there
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
     remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
@@ -525,7 +526,7 @@ def run_agent(path: Path, *, once: bool = False, patience: float = 1.0) -> bool:
         except Exception as error:
             why = str(error)
             if isinstance(error, OSError) and error.errno in FULL:
-                why = str(unwritable(directory.path.parents[1], directory.path / "local", error))
+                why = str(unwritable(directory.path.parents[1], directory.local, error))
             failed = AgentStatus(pid=os.getpid(), state="failed", error=why, cause=_cause(error))
             with contextlib.suppress(OSError):  # on a full disk
                 write_atomically(directory.status, msgspec.json.encode(failed))

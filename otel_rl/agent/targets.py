@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from otel_rl import semconv
-from otel_rl.directory import write_atomically
+from otel_rl.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,18 +10,18 @@ from otel_rl.agent.__main__ import CANNOT_START, CRASHED, DONE, INCOMPLETE, NOT_
 from otel_rl.agent.process import GoneError, StartError, log_to_stderr, run_agent
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from otel_rl.directory import RunDirectory
 
 logger = logging.getLogger("otel_rl.agent")
 
 
-def work(run_dir: Path) -> int:
+def work(directory: RunDirectory) -> int:
     """Run the agent of a run directory; return the exit code."""
     log_to_stderr()
     try:
-        code = DONE if run_agent(run_dir) else INCOMPLETE
+        code = DONE if run_agent(directory) else INCOMPLETE
     except BlockingIOError:
-        logger.info("another agent is at work in %s", run_dir)
+        logger.info("another agent is at work in %s", directory.path)
         code = NOT_NEEDED
     except (StartError, FileNotFoundError, ValueError) as error:
         logger.error("the agent cannot start: %s", error)

@@ -14,10 +14,12 @@ import msgspec
 from otel_rl import plugins
 from otel_rl.bridge.seen import Seen
 from otel_rl.delivery import Destination
-from otel_rl.directory import RunDirectory, write_atomically
+from otel_rl.directory import RunDirectory
 from otel_rl.export import RunInfo
+from otel_rl.files import write_atomically
 from otel_rl.locks import Lock
 from otel_rl.outbox import Outbox
+from otel_rl.parts import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,10 +34,16 @@ _BATCH_BYTES = 4 << 20
 _MOST_CLOSING = 16
 _INFO = "bridge.json"  # in the directory of a run that is not delivered yet
 _INDEX = "seen.sqlite"
+_BRIDGE = "bridge"
 _encode = msgspec.msgpack.Encoder().encode
 _NOTHING = _encode(None)
 
 Exporters = list[tuple[str, dict[str, object]]]
+
+
+def directory_of(path: Path) -> RunDirectory:
+    """Return the directory of a bridged run: its part is the bridge's, whatever its container is called this time."""
+    return RunDirectory(path, path / LOCAL / _BRIDGE, _BRIDGE)
 
 
 class BridgedRun:
@@ -56,7 +64,7 @@ class BridgedRun:
     """
 
     def __init__(self, run: RunInfo, exporters: Exporters, limit_bytes: int) -> None:
-        directory = RunDirectory(Path(run.directory))
+        directory = directory_of(Path(run.directory))
         for place in (directory.outbox, directory.cursors):
             place.mkdir(parents=True, exist_ok=True)
         self.info = run

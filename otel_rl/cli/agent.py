@@ -6,13 +6,17 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent.process import GoneError, StartError, log_to_stderr, read_manifest, run_agent
-from otel_rl.directory import RunDirectory
 from otel_rl.locks import is_held
+
+if TYPE_CHECKING:
+    from otel_rl.directory import RunDirectory
 
 _SPARE_S = 30.0
 """Seconds beyond `idle_timeout` in which an agent that has nothing to do closes its exporters and ends."""
@@ -29,9 +33,9 @@ def agent(run_dir: Path, *, once: bool) -> None:
     With --once, an agent that is still at work after the training is waited for.
     """
     log_to_stderr()
-    directory = RunDirectory(run_dir.absolute())
+    directory = directories.at(run_dir)
     try:
-        complete = _deliver_once(directory) if once else run_agent(directory.path)
+        complete = _deliver_once(directory) if once else run_agent(directory)
     except BlockingIOError:
         raise click.ClickException(f"another agent{_pid(directory)} is at work in {run_dir}") from None
     except (StartError, GoneError) as error:
@@ -53,7 +57,7 @@ def agent(run_dir: Path, *, once: bool) -> None:
 def _deliver_once(directory: RunDirectory) -> bool:
     """Deliver what is there, when the agent that is at work has ended; return whether that was all."""
     if not launch.agent_is_alive(directory):
-        return run_agent(directory.path, once=True)
+        return run_agent(directory, once=True)
     other = f"another agent{_pid(directory)} is at work in {directory.path}"
     if recording := _recording(directory):
         raise click.ClickException(
@@ -62,7 +66,7 @@ def _deliver_once(directory: RunDirectory) -> bool:
     patience = read_manifest(directory).idle_timeout + _SPARE_S
     click.echo(f"{other}; waiting for its end, at most {patience:.0f} s", err=True)
     try:
-        return run_agent(directory.path, once=True, patience=patience)
+        return run_agent(directory, once=True, patience=patience)
     except BlockingIOError:
         raise click.ClickException(
             f"{other} and has not ended within {patience:.0f} s; wait for it, or end it by SIGTERM and run this again"

@@ -7,13 +7,17 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from otel_rl import directory as directories
 from otel_rl import launch, stop_signals
 from otel_rl.agent.process import log_to_stderr
-from otel_rl.directory import RunDirectory
 from otel_rl.settings import SettingsError
+
+if TYPE_CHECKING:
+    from otel_rl.directory import RunDirectory
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 
@@ -71,7 +75,8 @@ def watch(runs: Path, every: float) -> None:
 
 def waiting(runs: Path) -> list[RunDirectory]:
     """Return the runs below a directory that have a journal which no agent has read to its end, and no agent."""
-    found = [RunDirectory(path.parent.absolute()) for path in runs.glob("*/*/local")]
+    runs_here = [path.parent.absolute() for path in runs.glob("*/*/local")]
+    found = [directory for run in runs_here for directory in directories.here(run)]
     return [directory for directory in found if _is_waiting(directory)]
 
 

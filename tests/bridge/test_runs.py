@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from otel_rl.bridge import runs as bridged
 from otel_rl.bridge.receive import IntoRuns
-from otel_rl.bridge.runs import BridgedRun, Runs
-from otel_rl.directory import RunDirectory
+from otel_rl.bridge.runs import BridgedRun, Runs, directory_of
 from otel_rl.export import Event, Row
 from otel_rl.journal import Reader
 from otel_rl.outbox import Batch, Outbox
@@ -44,7 +43,7 @@ def rows(*steps: int, loss: float = 1.0) -> list[Item]:
 
 def kept(directory: Path, id_: str = "run") -> list[Item]:
     """Return what the outbox of a run has."""
-    place = RunDirectory(directory / "p" / id_).outbox
+    place = directory_of(directory / "p" / id_).outbox
     return [item for batch in Reader(place, Batch).read(100_000) for item in batch.items]
 
 
@@ -121,7 +120,7 @@ def _told(item: Any) -> tuple[int, int, bool]:
 
 def test_killed_between_outbox_and_index(tmp_path: Path) -> None:
     """What the index lacks then is read from the outbox."""
-    place = tmp_path / "p" / "run" / "local"
+    place = tmp_path / "p" / "run" / "local" / "bridge"
     run = BridgedRun(info(tmp_path), [], 1 << 30)
     run.take(rows(1, 2))
     run.close(0)
@@ -143,7 +142,7 @@ def test_a_damaged_index(content: bytes, tmp_path: Path) -> None:
     run = BridgedRun(info(tmp_path), [], 1 << 30)
     run.take(rows(*range(50)))
     run.close(0)
-    (tmp_path / "p" / "run" / "local" / "seen.sqlite").write_bytes(content)
+    (tmp_path / "p" / "run" / "local" / "bridge" / "seen.sqlite").write_bytes(content)
     for _ in range(2):
         try:
             run = BridgedRun(info(tmp_path), [], 1 << 30)

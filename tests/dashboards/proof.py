@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from dashboards import boards, rules, variables
-from otel_rl.directory import RunDirectory
+from otel_rl import directory as directories
 from tests.agent.hardware import standin
 from tests.collector import wait_for
 from tests.dashboards.trainers import CALM, PLAYS
@@ -196,5 +196,5 @@ def _start(name: str, directory: Path, engine_url: str) -> Iterator[subprocess.P
 
 def _signal_agent(runs: Path, name: str, number: signal.Signals) -> None:
     (run,) = runs.glob(f"*{name}")
-    status = msgspec.json.decode(RunDirectory(run).status.read_bytes())
+    status = msgspec.json.decode(directories.at(run).status.read_bytes())
     os.kill(status["pid"], number)

@@ -8,8 +8,8 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otel_rl import directory as directories
 from otel_rl import launch
-from otel_rl.directory import RunDirectory
 from tests.collector import free_port, wait_for
 from tests.processes import rows_of, start_python
 
@@ -98,7 +98,7 @@ class Cluster:
 
     def kill_agent(self, node: int) -> None:
         """Kill the agent of a machine; its supervisor starts another one."""
-        directory = RunDirectory(self.dirs[node * self._local])
+        directory = directories.at(self.dirs[node * self._local])
         killed = launch.read_status(directory).pid
         os.kill(killed, signal.SIGKILL)
         wait_for(lambda: launch.read_status(directory).pid != killed, "the agent is not replaced")
@@ -107,7 +107,7 @@ class Cluster:
         """Wait until all ranks have ended."""
         for rank, process in enumerate(self.ranks):
             output, errors = process.communicate(timeout=200)
-            log = (self.dirs[rank] / "agent.log").read_text()
+            log = directories.at(self.dirs[rank]).agent_log.read_text()
             assert output.split()[-1:] == ["True"], (rank, errors, log)
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 import otel_rl
 from tests import prometheus
 from tests.collector import free_port, wait_for
+from tests.processes import local_of
 from tests.real_parts import needs_program
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def test_a_taken_port_makes_it_take_the_next(tmp_path: Path, monkeypatch: pytest
         assert run.prometheus is not None
         actual = int(run.prometheus.removesuffix("/metrics").rpartition(":")[2])
         assert port < actual <= port + 100
-        assert json.loads((run.dir / "local" / "agent.json").read_text())["prometheus"] == run.prometheus
+        assert json.loads((local_of(run.dir) / "agent.json").read_text())["prometheus"] == run.prometheus
         assert urlopen(run.prometheus).status == 200
 
 

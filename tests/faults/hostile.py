@@ -13,6 +13,7 @@ import otel_rl
 from otel_rl import records
 from otel_rl.journal import Writer
 from otel_rl.records import AnyRecord, Record
+from tests.processes import local_of
 
 if TYPE_CHECKING:
     import random
@@ -91,7 +92,7 @@ def recorded(
 def write(run_dir: Path, journals: Mapping[str, Sequence[Record | bytes]]) -> None:
     """Write journals of these records, and frames of these payloads, into a run."""
     for name, found in journals.items():
-        place = run_dir / "local" / "journals" / name
+        place = local_of(run_dir) / "journals" / name
         place.mkdir()
         writer = Writer(place)
         for record in found:

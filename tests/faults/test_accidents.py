@@ -13,30 +13,31 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl import launch
-from otel_rl.directory import RunDirectory
-from tests.processes import rows_of
+from tests.processes import local_of, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 STEPS = 200
-REMOVED = ["local", "local/journals", "local/cursors", "local/outbox", "attempts"]
+REMOVED = ["local", "journals", "cursors", "outbox", "attempts"]
 
 
 def happen(what: str, run_dir: Path) -> None:
     """Let an accident happen to a run that is being recorded."""
     with contextlib.suppress(OSError):
         if what == "empty":
-            for segment in (run_dir / "local" / "outbox").glob("*.seg"):
+            for segment in (local_of(run_dir) / "outbox").glob("*.seg"):
                 os.truncate(segment, 0)
         elif what == "move":
             run_dir.rename(f"{run_dir}-moved")
         elif what == "kill":
-            if pid := launch.read_status(RunDirectory(run_dir)).pid:
+            if pid := launch.read_status(directories.at(run_dir)).pid:
                 os.kill(pid, signal.SIGKILL)
         else:
-            shutil.rmtree(run_dir / what, ignore_errors=True)
+            place = run_dir if what in ("local", "attempts") else local_of(run_dir)
+            shutil.rmtree(place / what, ignore_errors=True)
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent import process
 from otel_rl.agent.process import run_agent
-from otel_rl.directory import RunDirectory
 from otel_rl.ids import step_ids
 from otel_rl.records import (
     Finished,
@@ -32,7 +32,7 @@ from otel_rl.records import (
 from tests.collector import wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
-from tests.processes import rows_of
+from tests.processes import local_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def gated(run_dir: Path) -> list[int]:
 
 
 def lost(run_dir: Path) -> dict[str, int]:
-    return launch.read_status(RunDirectory(run_dir)).lost
+    return launch.read_status(directories.at(run_dir)).lost
 
 
 def flip(file: Path, dice: random.Random) -> None:
@@ -100,7 +100,7 @@ def test_a_flipped_bit_in_the_outbox_loses_no_row(waiting: Path) -> None:
     for seed in range(25):
         dice = random.Random(seed)
         run_dir = copy(waiting, seed)
-        flip(dice.choice(sorted((run_dir / "local" / "outbox").glob("*.seg"))), dice)
+        flip(dice.choice(sorted((local_of(run_dir) / "outbox").glob("*.seg"))), dice)
         (run_dir / "open").touch()
         complete = run_agent(run_dir, once=True)
 
@@ -116,7 +116,7 @@ def test_ten_flipped_bits_lose_no_row(waiting: Path) -> None:
         dice = random.Random(seed)
         run_dir = copy(waiting, seed)
         for _ in range(10):
-            flip(max((run_dir / "local" / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
+            flip(max((local_of(run_dir) / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
         (run_dir / "open").touch()
         run_agent(run_dir, once=True)
 
@@ -129,14 +129,14 @@ def test_a_flipped_bit_while_the_agent_runs(waiting: Path) -> None:
     for seed in range(5):
         dice = random.Random(seed)
         run_dir = copy(waiting, seed)
-        directory = RunDirectory(run_dir)
+        directory = directories.at(run_dir)
         manifest = msgspec.structs.replace(process.read_manifest(directory), idle_timeout=30)
         directory.manifest.write_bytes(msgspec.json.encode(manifest))
         directory.status.unlink()
         running = threading.Thread(target=run_agent, args=(run_dir,), kwargs={"once": True})
         running.start()
         wait_for(lambda directory=directory: launch.read_status(directory).state == "ready", "no agent")  # type: ignore[misc]
-        flip(max((run_dir / "local" / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
+        flip(max((local_of(run_dir) / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
         (run_dir / "open").touch()
         running.join(30)
 
@@ -149,8 +149,8 @@ def test_without_the_journals_the_loss_is_counted(waiting: Path) -> None:
     for seed in range(10):
         dice = random.Random(seed)
         run_dir = copy(waiting, seed)
-        shutil.rmtree(run_dir / "local" / "journals" / "rank0.attempt1")
-        flip(max((run_dir / "local" / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
+        shutil.rmtree(local_of(run_dir) / "journals" / "rank0.attempt1")
+        flip(max((local_of(run_dir) / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
         (run_dir / "open").touch()
         complete = run_agent(run_dir, once=True)
 
@@ -165,7 +165,7 @@ def test_a_flipped_bit_in_a_journal_is_counted(tmp_path: Path) -> None:
     run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, ["jsonl"])
     for seed in range(25):
         run_dir = copy(run.dir, seed)
-        flip(run_dir / "local" / "journals" / "rank0.attempt1" / "00000001.seg", random.Random(seed))
+        flip(local_of(run_dir) / "journals" / "rank0.attempt1" / "00000001.seg", random.Random(seed))
         complete = run_agent(run_dir, once=True)
 
         assert not complete, seed
@@ -222,7 +222,7 @@ def test_an_outbox_that_is_emptied_while_it_is_read(tmp_path: Path, monkeypatch:
     running = threading.Thread(target=run_agent, args=(run.dir,), kwargs={"once": True})
     running.start()
     wait_for(lambda: (run.dir / "half").exists() and len(losses(run.dir)) == STEPS, "no rows")
-    for segment in (run.dir / "local" / "outbox").glob("*.seg"):
+    for segment in (local_of(run.dir) / "outbox").glob("*.seg"):
         os.truncate(segment, 0)
     (run.dir / "open").touch()
     running.join(30)
@@ -297,8 +297,8 @@ def test_everything_is_made_again(log_every: int, tmp_path: Path, monkeypatch: p
 
     journals = ranks()
     run = hostile.recorded(tmp_path, {}, [collect.Collect], log_every=log_every, idle_timeout=0.5)
-    shutil.rmtree(run.dir / "local" / "journals")
-    (run.dir / "local" / "journals").mkdir()
+    shutil.rmtree(local_of(run.dir) / "journals")
+    (local_of(run.dir) / "journals").mkdir()
     hostile.write(run.dir, journals)
     run_agent(run.dir, once=True)
     intact = copy(run.dir, "intact")
@@ -309,7 +309,7 @@ def test_everything_is_made_again(log_every: int, tmp_path: Path, monkeypatch: p
     for seed in range(8):
         dice = random.Random(seed)
         run_dir = copy(run.dir, seed)
-        flip(max((run_dir / "local" / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
+        flip(max((local_of(run_dir) / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
         (run_dir / "open").touch()
         complete = run_agent(run_dir, once=True)
 
@@ -333,7 +333,7 @@ def test_a_reader_in_the_trainer_gets_what_is_made_again(tmp_path: Path) -> None
     for n in range(30):
         run.log({"loss": float(n)}, step=n)
         wait_for(lambda n=n: len(rows_of(run.dir)) >= n, "no row")  # type: ignore[misc] # a batch for each
-    segment = run.dir / "local" / "outbox" / "00000001.seg"
+    segment = local_of(run.dir) / "outbox" / "00000001.seg"
     used = len(segment.read_bytes().rstrip(b"\0"))
     for part in (3, 2):
         with segment.open("r+b") as file:

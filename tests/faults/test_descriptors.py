@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl.agent.follow import Follower
 from otel_rl.agent.remote import Appender, RemoteJournal
-from otel_rl.directory import RunDirectory, disk_usage
+from otel_rl.files import disk_usage
 from otel_rl.journal import Reader, segment_numbers
 from otel_rl.locks import Lock
 from otel_rl.records import AnyRecord, Finished, Logged, Started
@@ -51,7 +52,7 @@ def test_an_agent_with_few_descriptors(tmp_path: Path) -> None:
     """An agent under a hard limit of 256 delivers the rows of 300 living ranks beside 1,000 processes that ended."""
     recording = otel_rl.init(dir=tmp_path, agent="off", exporters=["jsonl"], quiet=True, id="r", role="first")
     recording.finish(0)
-    directory = RunDirectory(recording.dir)
+    directory = directories.at(recording.dir)
     script = (
         f"import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({_LIMIT}, {_LIMIT}));"
         "import os; os.execvp(sys.executable, [sys.executable, '-m', 'otel_rl.cli', 'agent', sys.argv[1], '--once'])"

@@ -14,7 +14,7 @@ from otel_rl.agent.follow import Follower
 from otel_rl.journal import Reader
 from otel_rl.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
 from tests.collector import wait_for
-from tests.processes import journal_of, start_python
+from tests.processes import journal_of, local_of, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ def ended(place: Path, script: str) -> tuple[str, tuple[str, str] | None, int]:
 
 def end_of(place: Path) -> tuple[str, tuple[str, str] | None, int]:
     """Return how an agent sees that the process ended that recorded here."""
-    follower = Follower(place / "p" / "i" / "local" / "journals", {})
+    follower = Follower(local_of(place / "p" / "i") / "journals", {})
     follower.look()
     records: list[Record] = []
     while more := follower.read(1000, time.time_ns()):

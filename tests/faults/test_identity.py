@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
 from otel_rl.claim import claim_journal, claim_role, remove_abandoned
-from otel_rl.directory import write_atomically
+from otel_rl.files import write_atomically
 from otel_rl.journal import segment_numbers
 from otel_rl.locks import is_held
 
@@ -66,7 +65,7 @@ def test_starts_at_the_same_moment(tmp_path: Path, pids: str) -> None:
     found = subprocess.run(
         [sys.executable, script, "24", pids], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
     )
-    journals = list((tmp_path / "runs" / "p" / "r" / "local" / "journals").iterdir())
+    journals = list((tmp_path / "runs" / "p" / "r" / "local").glob("*/journals/*"))
 
     assert found.stdout == "failed: 0\n", found.stderr
     assert {path.name.rpartition(".")[0] for path in journals if path.name.startswith("rank")} == {
@@ -78,18 +77,15 @@ def test_starts_at_the_same_moment(tmp_path: Path, pids: str) -> None:
 
 def test_a_run_that_goes_on_at_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the run directory is shared and the journals are not, no attempt has the number of an earlier one."""
-    monkeypatch.setattr(directories, "_file_system", lambda _: "nfs4")
     attempts = []
     for machine in ("a", "b", "a"):
-        (tmp_path / machine).mkdir(exist_ok=True)
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / machine))
+        monkeypatch.setattr("socket.gethostname", lambda machine=machine: machine)
         run = otel_rl.init(dir=tmp_path / "runs", project="p", id="r", quiet=True, agent="off", exporters=[])
         attempts.append(run.attempt)
         run.finish(0)
-        monkeypatch.undo()
-        monkeypatch.setattr(directories, "_file_system", lambda _: "nfs4")
 
     assert attempts == [0, 1, 2]
+    assert {path.name for path in (run.dir / "local").iterdir()} == {"a", "b"}
 
 
 def test_two_machines_that_start_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +121,7 @@ def test_a_file_that_is_replaced_by_two(tmp_path: Path) -> None:
     script = """
 import os
 from pathlib import Path
-from otel_rl.directory import write_atomically
+from otel_rl.files import write_atomically
 os.getpid = lambda: 1
 for n in range(300):
     write_atomically(Path("file"), b"x" * 5000)

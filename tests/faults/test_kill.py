@@ -11,8 +11,8 @@ import pytest
 
 import otel_rl
 from benchmarks import kills
+from otel_rl import directory as directories
 from otel_rl import launch
-from otel_rl.directory import RunDirectory
 from otel_rl.export import Span
 from tests.collector import wait_for
 from tests.processes import items_of, rows_of, start_python
@@ -72,7 +72,7 @@ with run.step(3), run.phase("generate"):
 """
     start_python(script, tmp_path).wait()
     run_dir = _only_run(tmp_path)
-    wait_for(lambda: launch.read_status(RunDirectory(run_dir)).state == "ended", "the agent does not end")
+    wait_for(lambda: launch.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
 
     errors = {item.name: item.error for item in items_of(run_dir) if isinstance(item, Span)}
     assert errors == {"rl.sample": "rl.process.lost", "rl.loop": "rl.process.lost"}
@@ -91,7 +91,7 @@ os.killpg(0, signal.SIGKILL)
 """
     trainer = start_python(script, tmp_path)
     trainer.wait()
-    directory = RunDirectory(_only_run(tmp_path))
+    directory = directories.at(_only_run(tmp_path))
     time.sleep(0.3)
 
     assert launch.agent_is_alive(directory)
@@ -103,7 +103,7 @@ os.killpg(0, signal.SIGKILL)
 def test_an_agent_that_was_killed_is_replaced_without_loss_or_repetition(tmp_path: Path) -> None:
     """`finish` starts another agent, which goes on where the first one was killed."""
     run = otel_rl.init(dir=tmp_path, quiet=True)
-    directory = RunDirectory(run.dir)
+    directory = directories.at(run.dir)
     for n in range(300):
         with run.step(n):
             run.log({"loss": float(n)})

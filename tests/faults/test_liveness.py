@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent.follow import Follower, Found
 from otel_rl.claim import HeldError, claim_journal
-from otel_rl.directory import RunDirectory
 from otel_rl.export import Event
 from otel_rl.journal import Writer
 from otel_rl.locks import Lock, is_held
@@ -102,7 +102,7 @@ def test_once_waits_for_an_agent_that_lingers(tmp_path: Path) -> None:
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, agent="off")
     run.log({"loss": 1.0}, step=0)
     run.finish()
-    other = Lock(RunDirectory(run.dir).agent_lock)
+    other = Lock(directories.at(run.dir).agent_lock)
     once = start([sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir), "--once"], tmp_path)
     said = once.stderr.readline()  # type: ignore[union-attr]
     other.release()
@@ -115,7 +115,7 @@ def test_once_waits_for_an_agent_that_lingers(tmp_path: Path) -> None:
 def test_once_while_a_trainer_records(tmp_path: Path) -> None:
     """There is nothing to wait for: the agent that is at work delivers it; the message says which journal it is."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    pid = launch.read_status(RunDirectory(run.dir)).pid
+    pid = launch.read_status(directories.at(run.dir)).pid
     once = start([sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir), "--once"], tmp_path)
     said = once.communicate(timeout=60)[1]
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent.process import GoneError, run_agent
 from otel_rl.claim import claim_journal
-from otel_rl.directory import RunDirectory
 from otel_rl.journal import Reader, Writer
 from otel_rl.locks import is_held
 from otel_rl.records import AnyRecord, Logged
 from tests.collector import wait_for
 from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
-from tests.processes import journal_of, rows_of, start
+from tests.processes import journal_of, local_of, rows_of, start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,9 +104,9 @@ def test_the_agent_of_a_run_directory_that_is_moved(waiting: Path) -> None:  # n
         ended.append(error.value)
 
     running = threading.Thread(target=work)
-    (waiting / "local" / "agent.json").unlink()
+    (local_of(waiting) / "agent.json").unlink()
     running.start()
-    wait_for(lambda: launch.read_status(RunDirectory(waiting)).failures, "no exporter that waits")
+    wait_for(lambda: launch.read_status(directories.at(waiting)).failures, "no exporter that waits")
     moved = waiting.rename(waiting.parent / "moved")
     running.join(30)
     (moved / "open").touch()

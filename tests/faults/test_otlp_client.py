@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl.delivery import Destination
-from otel_rl.directory import RunDirectory
 from otel_rl.export import Event, Refused, Row, RunInfo
 from otel_rl.launch import read_status
 from otel_rl.outbox import Outbox
@@ -327,11 +327,11 @@ def test_finish_says_what_a_collector_rejected(protocol: str, tmp_path: Path, mo
         run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True, hardware=False)
         for n in range(ROWS):
             run.log({"loss": float(n)}, step=n)
-        wait_for(lambda: read_status(RunDirectory(run.dir)).lost, "the loss is not told")
+        wait_for(lambda: read_status(directories.at(run.dir)).lost, "the loss is not told")
         page = urllib.request.urlopen(str(run.prometheus)).read().decode()
 
         assert run.finish(20) is False
-    status = read_status(RunDirectory(run.dir))
+    status = read_status(directories.at(run.dir))
     assert status.lost == {"refused_by_exporter": 2}
     assert "rejected 2: too old" in status.last_error["otlp_logs"]
     assert "rejected 2: too old" in (run.dir / "agent.log").read_text()
@@ -346,8 +346,8 @@ def test_metrics_that_are_refused_are_told(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", behavior.endpoint + "/v1/nowhere")
         run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True, hardware=False)
         run.log({"loss": 1.0}, step=0)
-        wait_for(lambda: "otlp_metrics" in read_status(RunDirectory(run.dir)).last_error, "nothing is told")
-        status = read_status(RunDirectory(run.dir))
+        wait_for(lambda: "otlp_metrics" in read_status(directories.at(run.dir)).last_error, "nothing is told")
+        status = read_status(directories.at(run.dir))
         run.finish(20)
 
     assert "404" in status.last_error["otlp_metrics"]

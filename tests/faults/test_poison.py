@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent.process import Agent, run_agent
-from otel_rl.directory import RunDirectory
 from otel_rl.quarantine import Quarantine
 from otel_rl.records import Consumed, Finished, Logged, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
 from tests.collector import running, wait_for
 from tests.faults import hostile
-from tests.processes import rows_of
+from tests.processes import local_of, rows_of
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def losses(run_dir: Path) -> list[float]:
 
 
 def quarantined(run_dir: Path) -> list[dict[str, object]]:
-    path = run_dir / "local" / "quarantine.jsonl"
+    path = local_of(run_dir) / "quarantine.jsonl"
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
@@ -61,7 +61,7 @@ def test_an_inconsistent_record_loses_itself_alone(tmp_path: Path) -> None:
     assert run_agent(run.dir, once=True) is False
     assert losses(run.dir) == [0, 1, 2]
     assert [entry["kind"] for entry in quarantined(run.dir)] == ["Consumed"]
-    assert launch.read_status(RunDirectory(run.dir)).lost == {"quarantined": 1}
+    assert launch.read_status(directories.at(run.dir)).lost == {"quarantined": 1}
 
 
 def test_the_next_agent_is_not_poisoned_and_remembers(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_next_agent_is_not_poisoned_and_remembers(tmp_path: Path) -> None:
     assert [run_agent(run.dir, once=True) for _ in range(3)] == [False] * 3
     assert losses(run.dir) == [0, 1]
     assert len(quarantined(run.dir)) == 1
-    assert launch.read_status(RunDirectory(run.dir)).lost == {"quarantined": 1}
+    assert launch.read_status(directories.at(run.dir)).lost == {"quarantined": 1}
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS, ids=lambda kind: kind.__name__)
@@ -89,7 +89,7 @@ def test_no_kind_of_record_stops_the_agent(kind: type[Record], tmp_path: Path) -
 
     assert {0, 1, 2**40, 2**40 + 1} <= {row["step"] for row in rows_of(run.dir)}
     assert losses(run.dir) == arrived
-    assert launch.read_status(RunDirectory(run.dir)).delivered["jsonl"] > (0, 0)
+    assert launch.read_status(directories.at(run.dir)).delivered["jsonl"] > (0, 0)
 
 
 @needs("rotel")
@@ -125,7 +125,7 @@ def test_frames_that_are_no_records(tmp_path: Path) -> None:
 
     assert run_agent(run.dir, once=True) is False
     assert losses(run.dir) == [0, 1]
-    assert launch.read_status(RunDirectory(run.dir)).lost == {"undecodable": 4}
+    assert launch.read_status(directories.at(run.dir)).lost == {"undecodable": 4}
 
 
 def test_a_journal_without_its_beginning_is_read(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent import process
 from otel_rl.agent.process import run_agent
 from otel_rl.agent.release import Release
 from otel_rl.delivery import Cursor
-from otel_rl.directory import RunDirectory
 from otel_rl.export import Row
 from otel_rl.journal import START, Position, Reader, Released, Writer, segment_numbers, set_released
 from otel_rl.outbox import Outbox
@@ -23,7 +23,7 @@ from otel_rl.records import AnyRecord, Finished, Logged
 from tests.collector import free_port, wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
-from tests.processes import rows_of, run_python, start_python
+from tests.processes import local_of, rows_of, run_python, start_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,14 +44,14 @@ def test_what_is_delivered_is_removed(small: None, tmp_path: Path) -> None:
     """Of 2,000 steps few segments are left; all rows are there, and the next agent has nothing to do."""
     journal = {"rank0.attempt1": [started(), *steps(*range(2000))]}
     run = hostile.recorded(tmp_path, journal, ["jsonl"])
-    written = len(segment_numbers(run.dir / "local" / "journals" / "rank0.attempt1"))
+    written = len(segment_numbers(local_of(run.dir) / "journals" / "rank0.attempt1"))
     complete = run_agent(run.dir, once=True)
 
     assert complete
     assert losses(run.dir) == [*range(2000)]
     assert written > 5
-    assert len(segment_numbers(run.dir / "local" / "journals" / "rank0.attempt1")) <= 2
-    assert len(segment_numbers(run.dir / "local" / "outbox")) <= 3
+    assert len(segment_numbers(local_of(run.dir) / "journals" / "rank0.attempt1")) <= 2
+    assert len(segment_numbers(local_of(run.dir) / "outbox")) <= 3
     assert run_agent(run.dir, once=True)
     assert len(losses(run.dir)) == 2000
 
@@ -61,10 +61,10 @@ def test_what_an_exporter_needs_is_kept(small: None, tmp_path: Path, monkeypatch
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(*range(500))]}, ["jsonl"], idle_timeout=0.5)
     assert run_agent(run.dir, once=True) is False
-    status = launch.read_status(RunDirectory(run.dir))
+    status = launch.read_status(directories.at(run.dir))
 
     assert losses(run.dir) == [*range(500)]
-    assert segment_numbers(run.dir / "local" / "outbox")[0] == 1
+    assert segment_numbers(local_of(run.dir) / "outbox")[0] == 1
     assert status.waiting["otlp_logs"] >= 500
     assert status.lost == {}
 
@@ -72,10 +72,10 @@ def test_what_an_exporter_needs_is_kept(small: None, tmp_path: Path, monkeypatch
 def test_a_relay_that_has_not_read_yet_keeps_what_it_needs(small: None, tmp_path: Path) -> None:
     """The cursor of a reader in another process is there from the moment on that it waits."""
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(*range(500))]}, ["jsonl"])
-    (run.dir / "local" / "cursors" / "lambda.json").write_text('{"position": [0, 0]}')
+    (local_of(run.dir) / "cursors" / "lambda.json").write_text('{"position": [0, 0]}')
     run_agent(run.dir, once=True)
 
-    assert segment_numbers(run.dir / "local" / "outbox")[0] == 1
+    assert segment_numbers(local_of(run.dir) / "outbox")[0] == 1
 
 
 def test_removed_segments_are_not_lost(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ os._exit(0 if done else 1)
     run_python(script, tmp_path, RUN=str(run.dir))
 
     assert losses(run.dir) == [*range(3000)]
-    assert launch.read_status(RunDirectory(run.dir)).lost == {}
-    assert len(segment_numbers(run.dir / "local" / "journals" / "rank0.attempt1")) <= 2
+    assert launch.read_status(directories.at(run.dir)).lost == {}
+    assert len(segment_numbers(local_of(run.dir) / "journals" / "rank0.attempt1")) <= 2
 
 
 def _began(run_dir: Path, pid: int) -> bool:
-    return launch.read_status(RunDirectory(run_dir)).pid == pid
+    return launch.read_status(directories.at(run_dir)).pid == pid
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -179,7 +179,7 @@ def test_an_agent_of_an_ended_run_ends_though_it_could_measure(tmp_path: Path, m
         run.log({"loss": float(n)}, step=n)
         time.sleep(0.1)
     run.finish(0)
-    directory = RunDirectory(run.dir)
+    directory = directories.at(run.dir)
     wait_for(lambda: launch.read_status(directory).state == "ended", "the agent does not end", 40)
     status = launch.read_status(directory)
 
@@ -192,7 +192,7 @@ def test_what_dead_processes_had_reserved(tmp_path: Path) -> None:
     """The agent gives it back at its end, but for a journal with half a record; what is there can be read again."""
     records = [started(), *steps(*range(3))]
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [], "rank0.attempt2": []}, ["jsonl"])
-    whole, torn = (run.dir / "local" / "journals" / f"rank0.attempt{n}" / "00000001.seg" for n in (1, 2))
+    whole, torn = (local_of(run.dir) / "journals" / f"rank0.attempt{n}" / "00000001.seg" for n in (1, 2))
     for segment in (whole, torn):
         writer = Writer(segment.parent)
         for record in records:

@@ -10,17 +10,17 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent.follow import Follower
 from otel_rl.agent.process import run_agent
 from otel_rl.claim import claim_journal
-from otel_rl.directory import RunDirectory
 from otel_rl.journal import Writer
 from otel_rl.record_events import Lost, Revived
 from otel_rl.records import Logged
 from tests.collector import wait_for
 from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
-from tests.processes import rows_of
+from tests.processes import local_of, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,12 +52,12 @@ def tensorboard(run_dir: Path) -> list[int]:
     return [event.step for event in events if any(value.tag == "loss" for value in event.summary.value)]
 
 
-@pytest.mark.parametrize("removed", ["local/journals", "local/outbox", "local/cursors", "local", "attempts"])
+@pytest.mark.parametrize("removed", ["journals", "outbox", "cursors", "local", "attempts"])
 def test_what_is_removed_between_two_starts(tmp_path: Path, removed: str) -> None:
     """The second start is another attempt, all of its rows arrive, and none of the first one's comes again."""
     run_dir = tmp_path / "p" / "r"
     first = train(tmp_path, 0, 4)
-    shutil.rmtree(run_dir / removed)
+    shutil.rmtree((run_dir if removed in ("local", "attempts") else local_of(run_dir)) / removed)
     second = train(tmp_path, 2, 6)
 
     assert (first, second) == (True, True)
@@ -69,7 +69,7 @@ def test_journals_and_attempts_that_are_removed(tmp_path: Path) -> None:
     """The number of attempts is forgotten, but the new journal is not taken for the old one: its rows are there."""
     run_dir = tmp_path / "p" / "r"
     train(tmp_path, 0, 4)
-    shutil.rmtree(run_dir / "local" / "journals")
+    shutil.rmtree(local_of(run_dir) / "journals")
     shutil.rmtree(run_dir / "attempts")
 
     assert train(tmp_path, 2, 6)
@@ -136,10 +136,10 @@ def test_cursors_that_are_removed_while_exporters_wait(waiting: Path) -> None:  
     """They are written again: everything is delivered, and the next agent knows that."""
     delivered: list[bool] = []
     running = threading.Thread(target=lambda: delivered.append(run_agent(waiting, once=True)))
-    (waiting / "local" / "agent.json").unlink()
+    (local_of(waiting) / "agent.json").unlink()
     running.start()
-    wait_for(lambda: launch.read_status(RunDirectory(waiting)).failures, "no exporter that waits")
-    shutil.rmtree(waiting / "local" / "cursors")
+    wait_for(lambda: launch.read_status(directories.at(waiting)).failures, "no exporter that waits")
+    shutil.rmtree(local_of(waiting) / "cursors")
     (waiting / "open").touch()
     running.join(30)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import otel_rl
-from otel_rl.directory import Manifest, RunDirectory
+from otel_rl import directory as directories
+from otel_rl.directory import Manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,7 @@ def test_the_environment_names_the_service_but_not_the_run(tmp_path: Path, monke
     monkeypatch.setenv("OTEL_SERVICE_NAME", "trainer")
     run = otel_rl.init(agent="off", exporters=[], dir=tmp_path, quiet=True, project="gsm8k", name="baseline")
     run.finish()
-    resource = msgspec.json.decode(RunDirectory(run.dir).manifest.read_bytes(), type=Manifest).resource
+    resource = msgspec.json.decode(directories.at(run.dir).manifest.read_bytes(), type=Manifest).resource
 
     assert {
         name: resource[name] for name in ("service.name", "service.instance.id", "deployment.environment.name")

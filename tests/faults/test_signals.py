@@ -30,7 +30,7 @@ while fired < 2000:
     logged += 1
 signal.setitimer(signal.ITIMER_REAL, 0)
 run.finish()
-reader = Reader(next((run.dir / "local" / "journals").glob("rank0.attempt0.*")), AnyRecord)
+reader = Reader(next(run.dir.glob("local/*/journals/rank0.attempt0.*")), AnyRecord)
 names = []
 while records := reader.read():
     names += [name for r in records if isinstance(r, Logged) for name in r.values]

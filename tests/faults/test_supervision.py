@@ -15,15 +15,17 @@ import psutil
 import pytest
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent import __main__ as supervisor
-from otel_rl.directory import RunDirectory
 from otel_rl.locks import Lock, is_held
 from tests.collector import wait_for
 from tests.processes import journal_of, rows_of, start, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from otel_rl.directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +46,7 @@ def hanging(tmp_path: Path) -> Iterator[RunDirectory]:
     )
     assert trainer.stdout is not None
     assert trainer.stdout.readline()
-    directory = RunDirectory(tmp_path / "runs" / "p" / "r")
+    directory = directories.at(tmp_path / "runs" / "p" / "r")
     yield directory
     trainer.kill()
     trainer.communicate()
@@ -68,7 +70,7 @@ def test_an_agent_that_dies_while_the_trainer_hangs(hanging: RunDirectory) -> No
 def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
     """The trainer's next steps start both again, and every row is delivered once."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    directory = RunDirectory(run.dir)
+    directory = directories.at(run.dir)
     killed = _agents(directory)
     for process in killed:
         process.send_signal(signal.SIGSTOP)  # so that neither sees the other die
@@ -91,7 +93,7 @@ def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
 def test_the_pause_is_short_again_after_a_while(tmp_path: Path) -> None:
     """An agent that dies once an hour is not taken for one that cannot live."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    directory, session = RunDirectory(run.dir), run._session
+    directory, session = directories.at(run.dir), run._session
     now = time.monotonic()
     for _ in range(2):
         killed = _agents(directory)
@@ -112,7 +114,7 @@ def test_the_pause_is_short_again_after_a_while(tmp_path: Path) -> None:
 def test_the_trainer_waits_for_nobody(tmp_path: Path) -> None:
     """While another rank starts an agent, or a supervisor is there, a trainer starts none."""
     run = otel_rl.init(dir=tmp_path, quiet=True, agent="off")
-    directory = RunDirectory(run.dir)
+    directory = directories.at(run.dir)
     starting = Lock(directory.start_lock)
     assert not launch.restart_agent(directory, show_output=False)
     starting.release()
@@ -199,7 +201,7 @@ def test_a_run_directory_that_is_removed(hanging: RunDirectory) -> None:
 def test_an_outbox_that_is_removed(tmp_path: Path) -> None:
     """The agent does not go on in what is gone: the next one makes the outbox again, and no row is lost."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    directory = RunDirectory(run.dir)
+    directory = directories.at(run.dir)
     for n in range(10):
         with run.step(n):
             run.log({"loss": float(n)})

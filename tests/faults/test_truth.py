@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from otel_rl import directory as directories
 from otel_rl import launch
 from otel_rl.agent.process import run_agent
-from otel_rl.directory import RunDirectory
 from otel_rl.journal import Writer
 from otel_rl.records import Consumed, Finished
 from tests.collector import wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
-from tests.processes import rows_of
+from tests.processes import local_of, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def once(run_dir: Path) -> tuple[int, str]:
 
 def record_poison(run_dir: Path) -> None:
     """Write a journal with a bad record; it has its name only when it is whole, or it would look abandoned."""
-    journals = run_dir / "local" / "journals"
+    journals = local_of(run_dir) / "journals"
     fresh = journals / ".rollout"
     fresh.mkdir()
     writer = Writer(fresh)
@@ -72,7 +72,7 @@ def test_finish_is_false_if_something_is_lost(tmp_path: Path) -> None:
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
     run.log({"loss": 1.0}, step=0)
     record_poison(run.dir)
-    wait_for(lambda: launch.read_status(RunDirectory(run.dir)).lost, "nothing is lost")
+    wait_for(lambda: launch.read_status(directories.at(run.dir)).lost, "nothing is lost")
 
     assert run.finish(20) is False
     assert [row["values"]["loss"] for row in rows_of(run.dir)] == [1.0]  # type: ignore[index]
@@ -82,10 +82,10 @@ def test_the_metrics_endpoint_says_so(tmp_path: Path) -> None:
     """`rl_telemetry_dropped_total`, by reason, while the run goes on."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
     record_poison(run.dir)
-    wait_for(lambda: launch.read_status(RunDirectory(run.dir)).lost, "nothing is lost")
+    wait_for(lambda: launch.read_status(directories.at(run.dir)).lost, "nothing is lost")
 
     def dropped() -> float:
-        page = urllib.request.urlopen(str(launch.read_status(RunDirectory(run.dir)).prometheus)).read().decode()
+        page = urllib.request.urlopen(str(launch.read_status(directories.at(run.dir)).prometheus)).read().decode()
         found = re.search(r'rl_telemetry_dropped_\w*{[^}]*error_type="quarantined"[^}]*} (\S+)', page)
         return 0.0 if found is None else float(found[1])
 
@@ -98,7 +98,7 @@ def test_a_record_in_whose_middle_a_process_was_killed_is_not_lost(tmp_path: Pat
     journal = [started(), *steps(0, 1)]
     for missing in (1, 5, 20):
         run = hostile.recorded(tmp_path / str(missing), {"rank0.attempt1": journal}, ["jsonl"])
-        segment = run.dir / "local" / "journals" / "rank0.attempt1" / "00000001.seg"
+        segment = local_of(run.dir) / "journals" / "rank0.attempt1" / "00000001.seg"
         content = segment.read_bytes()
         segment.write_bytes(content[:-missing] + bytes(4096))
 
@@ -109,10 +109,10 @@ def test_a_record_in_whose_middle_a_process_was_killed_is_not_lost(tmp_path: Pat
 def test_a_last_record_with_a_flipped_bit_is_lost(tmp_path: Path) -> None:
     """Though its process was killed too: it had been written to its end."""
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(0, 1)]}, ["jsonl"])
-    segment = run.dir / "local" / "journals" / "rank0.attempt1" / "00000001.seg"
+    segment = local_of(run.dir) / "journals" / "rank0.attempt1" / "00000001.seg"
     content = bytearray(segment.read_bytes() + bytes(4096))
     content[-4096 - 8] ^= 4
     segment.write_bytes(content)
 
     assert run_agent(run.dir, once=True) is False
-    assert launch.read_status(RunDirectory(run.dir)).lost.keys() == {"torn_bytes"}
+    assert launch.read_status(directories.at(run.dir)).lost.keys() == {"torn_bytes"}

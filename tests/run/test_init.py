@@ -12,7 +12,7 @@ from otel_rl.records import (
     Started,
 )
 from otel_rl.settings import SettingsError
-from tests.processes import journal_of, run_python, start_python
+from tests.processes import journal_of, local_of, run_python, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ except otel_rl.SettingsError as error:
 
     assert "rank0.attempt0" in text
     assert "being recorded by another process; give each process its own rank=" in text
-    assert [*(tmp_path / "test" / "run-7" / "local" / "journals").iterdir()] == [
+    assert [*(local_of(tmp_path / "test" / "run-7") / "journals").iterdir()] == [
         journal_of(tmp_path / "test" / "run-7")
     ]
 
@@ -127,7 +127,7 @@ print(run.dir)
         run_python(script, tmp_path, OTEL_RL_RANK="1", OTEL_RL_WORLD_SIZE="2"),
         run_python(script, tmp_path, OTEL_RL_ROLE="reward"),
     ]
-    journals = {path.name.rpartition(".")[0] for path in (run.dir / "local" / "journals").iterdir()}
+    journals = {path.name.rpartition(".")[0] for path in (local_of(run.dir) / "journals").iterdir()}
 
     assert [f"{run.dir}\n"] * 2 == others
     assert journals == {"rank0.attempt0", "rank1.attempt0", "reward.attempt0"}

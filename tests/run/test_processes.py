@@ -136,7 +136,7 @@ import os, otel_rl
 from otel_rl.journal import Reader
 from otel_rl.records import AnyRecord
 def journal(run, who):
-    reader = Reader(next((run.dir / "local" / "journals").glob(f"{who}.attempt0.*")), AnyRecord)
+    reader = Reader(next(run.dir.glob(f"local/*/journals/{who}.attempt0.*")), AnyRecord)
     return [type(record).__name__ for record in reader.read()]
 run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", id="run-7")
 with run.step(0):
@@ -220,7 +220,7 @@ if __name__ == "__main__":
         process.start()
     for process in processes:
         process.join()
-    for path in sorted(pathlib.Path("runs/test/run-7/local/journals").iterdir()):
+    for path in sorted(pathlib.Path("runs/test/run-7/local").glob("*/journals/*")):
         print(path.name.rpartition(".")[0], [type(record).__name__ for record in Reader(path, AnyRecord).read()])
 """
     expected = [f"rank{rank}.attempt0 {['Started', 'Logged', 'Finished']}\n" for rank in range(2)]

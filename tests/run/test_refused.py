@@ -280,7 +280,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
 steps(2000, 2010)
 run.log({}, step=-1)
 run.finish()
-reader = Reader(next((run.dir / "local" / "journals").glob("rank0.attempt0.*")), AnyRecord)
+reader = Reader(next(run.dir.glob("local/*/journals/rank0.attempt0.*")), AnyRecord)
 records = []
 while more := reader.read():
     records += more

@@ -1,0 +1,104 @@
+"""What a file system is good for: whether it is this machine's alone, and whether locks and mappings hold on it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+from pathlib import Path
+
+_LOCAL = frozenset(
+    (
+        *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs", "reiserfs", "nilfs2", "udf"),
+        *("tmpfs", "ramfs", "devtmpfs", "overlay", "overlayfs", "aufs", "fuse.fuse-overlayfs", "fuse.unionfs"),
+        *("vfat", "exfat", "ntfs", "ntfs3", "fuseblk", "hfs", "hfsplus", "apfs"),
+    )
+)
+"""Types that one machine alone mounts. All others are taken to be shared: a new network file system does no harm."""
+_PROBE = b"otel-rl"
+
+
+def is_shared(path: Path) -> bool:
+    """Tell whether other machines may see the directory; where the system does not say, it is not shared."""
+    kind = type_of(path)
+    return bool(kind) and kind not in _LOCAL
+
+
+def type_of(path: Path) -> str:
+    """Return the type of the file system that holds `path`; empty where there is no /proc."""
+    mount = mount_of(path)
+    return mount.partition(" - ")[2].partition(" ")[0]
+
+
+def mount_of(path: Path) -> str:
+    """Return the line of /proc/self/mountinfo about the file system that holds `path`; empty if there is none."""
+    best, found = "", ""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    real = str(path.resolve())
+    for line in lines:
+        place = _unescaped(line.split(" ")[4])
+        if (real == place or real.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
+            best, found = place, line
+    return found
+
+
+def _unescaped(text: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text
+
+
+def what_fails(directory: Path) -> str:
+    """Return what journals need and the file system of a directory does not do; empty if it does all.
+
+    Tried are a lock of a directory against another open file, a mapping that a reader sees, and a rename over a file.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    import tempfile  # what only the start of a run needs
+
+    with tempfile.TemporaryDirectory(prefix=".probe.", dir=directory, ignore_cleanup_errors=True) as made:
+        place = Path(made)
+        first, second = place / "1", place / "2"
+        first.write_bytes(bytes(mmap.PAGESIZE))
+        second.write_bytes(b"")
+        if not _locks_hold(place):
+            return "locks of directories"
+        if not _mappings_hold(first):
+            return "shared mappings"
+        with contextlib.suppress(OSError):
+            first.replace(second)
+            if second.stat().st_size == mmap.PAGESIZE:
+                return ""
+        return "a rename over a file"
+
+
+def _locks_hold(place: Path) -> bool:
+    """Tell whether a lock keeps out another open file; nobody else waits for the lock of a directory of its own."""
+    descriptors: list[int] = []
+    try:
+        for _ in range(2):
+            descriptors.append(os.open(place, os.O_RDONLY | os.O_DIRECTORY))
+            fcntl.flock(descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return len(descriptors) == 2
+    except OSError:
+        return False
+    finally:
+        for fd in descriptors:
+            os.close(fd)
+    return False
+
+
+def _mappings_hold(file: Path) -> bool:
+    try:
+        with file.open("r+b") as opened, mmap.mmap(opened.fileno(), mmap.PAGESIZE) as mapping:
+            mapping.write(_PROBE)
+            return os.pread(opened.fileno(), len(_PROBE), 0) == _PROBE
+    except (OSError, ValueError):
+        return False
