@@ -50,7 +50,7 @@ def outputs() -> dict[Path, str]:
     """Return the content of each file that follows from the registry, by its path in the checkout."""
     return {
         Path("otel_rl/semconv/__init__.py"): _CONSTANTS_HEAD + _constants(),
-        Path("dashboards/METRICS.md"): _TABLE_HEAD + "".join(map(_line, registry.metrics().values())),
+        Path("docs/reference/metrics.md"): _TABLE_HEAD + "".join(map(_line, registry.metrics().values())),
     }
 
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry's own exporters of each language as clients of the bridge; `docs/otlp-clients.md` has the numbers."""
+"""OpenTelemetry's own exporters as clients of the bridge; `docs/reference/otlp-clients.md` has the numbers."""
 
 from __future__ import annotations
 

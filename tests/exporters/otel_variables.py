@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE = Path(__file__).parents[2] / "docs" / "otel-variables.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "otel-variables.md"
 OPTIONS = {
     "ENDPOINT": "A URL, to which `/v1/<signal>` is added unless it is the signal's own; over gRPC also `host:port`.",
     "PROTOCOL": "`http/protobuf` (default), `http/json` or `grpc`.",

@@ -76,7 +76,7 @@ def option_of(name: str) -> tuple[Signal, str, str]:
 
 
 def test_the_page_is_the_table() -> None:
-    """`docs/otel-variables.md` is what `python -m tests.exporters.otel_variables` writes."""
+    """`docs/reference/otel-variables.md` is what `python -m tests.exporters.otel_variables` writes."""
     assert otel_variables.PAGE.read_text() == otel_variables.page()
 
 

@@ -12,7 +12,7 @@ import otel_rl
 from otel_rl.launch import end_agents
 from tests.faults.misbehaving import Say, certificates, collector
 
-PAGE = Path(__file__).parents[2] / "docs" / "otlp-client.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "otlp-client.md"
 ROWS = 9
 _TIMEOUT_S = 8
 _HEAD = """# The agent as an OTLP client

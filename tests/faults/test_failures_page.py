@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 FAULTS = Path(__file__).parent
-PAGE = FAULTS.parents[1] / "docs" / "failures.md"
+PAGE = FAULTS.parents[1] / "docs" / "explanation" / "failures.md"
 
 
 def test_every_named_test_exists() -> None:
