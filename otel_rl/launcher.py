@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_INTERACTIVE_STEP = "4294967290"
+"""The step of the shell that `salloc` opens: `SLURM_INTERACTIVE_STEP` of slurm.h."""
+_MOST_ANCESTORS = 8
+"""How far up the launcher is looked for: shells and wrappers stand between it and its ranks."""
 _MOST_NODES = 1 << 16
 """The most nodes of one job that Slurm has; a larger number is no count of nodes."""
 
@@ -26,7 +33,7 @@ class Launcher(NamedTuple):
         world_size: Number of all processes.
         local_world_size: Number of those on this machine.
         node: Number of this machine.
-        job: Identity of the job, the same in all its processes.
+        jobs: Which variables identify the job, together; the first ones that are all set count.
     """
 
     name: str
@@ -34,7 +41,7 @@ class Launcher(NamedTuple):
     world_size: str
     local_world_size: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
-    job: tuple[str, ...] = ()
+    jobs: tuple[tuple[str, ...], ...] = ()
 
 
 LAUNCHERS = (
@@ -44,17 +51,34 @@ LAUNCHERS = (
         "WORLD_SIZE",
         ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"),
         ("GROUP_RANK", "NODE_RANK", "CROSS_RANK"),
-        ("TORCHELASTIC_RUN_ID",),
+        (("TORCHELASTIC_RUN_ID",),),
     ),
     Launcher(
         "mpi",
         "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE",
         ("OMPI_COMM_WORLD_LOCAL_SIZE",),
-        job=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+        jobs=(
+            ("PMIX_NAMESPACE", "OMPI_MCA_orte_precondition_transports"),
+            ("PMIX_NAMESPACE",),
+            ("OMPI_MCA_ess_base_jobid",),
+        ),
     ),
-    Launcher("mpi", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", ("MV2_COMM_WORLD_LOCAL_SIZE",)),
-    Launcher("mpi", "PALS_RANKID", "PMI_SIZE", ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), ("PALS_NODEID",), ("PALS_APID",)),
+    Launcher(
+        "mpi",
+        "MV2_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_SIZE",
+        ("MV2_COMM_WORLD_LOCAL_SIZE",),
+        jobs=(("MPISPAWN_MPIRUN_HOST", "MPISPAWN_MPIRUN_ID", "MPISPAWN_MPIRUN_PORT"),),
+    ),
+    Launcher(
+        "mpi",
+        "PALS_RANKID",
+        "PMI_SIZE",
+        ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
+        ("PALS_NODEID",),
+        (("PALS_APID",),),
+    ),
     Launcher("mpi", "PMI_RANK", "PMI_SIZE", ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE")),
     Launcher(
         "slurm",
@@ -71,9 +95,14 @@ LAUNCHERS = (
   (deepspeed/launcher/launch.py). Kubeflow's PyTorchJob sets `RANK` and `WORLD_SIZE` alone, which count pods
   (training-operator, pkg/controller.v1/pytorch/envvar.go).
 * Open MPI: docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html; the identity is PMIx's.
-* MVAPICH2, MPICH and Intel MPI: mpirun_rsh and Hydra; MPICH 4.0 sets `PMI_RANK`, `PMI_SIZE` and `MPI_LOCALNRANKS`.
+  Version 4 numbers jobs by its host and pid, which containers repeat, and draws the key of the transports.
+* MVAPICH2, MPICH and Intel MPI: mpirun_rsh (its mpispawn.c) and Hydra; MPICH 4.0 sets `PMI_RANK`, `PMI_SIZE` and
+  `MPI_LOCALNRANKS`. Hydra's proxies, the parents of the ranks, have the address of their `mpiexec` as an argument.
 * PALS of HPE Cray: the list in Slurm's src/plugins/mpi/cray_shasta, which sets the same variables.
-* Slurm: "OUTPUT ENVIRONMENT VARIABLES" of slurm.schedmd.com/srun.html.
+* Slurm: "OUTPUT ENVIRONMENT VARIABLES" of slurm.schedmd.com/srun.html and sbatch.html.
+
+Ranks that have `RANK` and no identity meet at `MASTER_ADDR` and `MASTER_PORT`, which `torch.distributed` needs: Ray
+Train takes a free port, PyTorchJob has the name of the job in the address (pkg/controller.v1/pytorch/master.go).
 
 An Indexed Job and a JobSet of Kubernetes number pods (`JOB_COMPLETION_INDEX`) and say nothing of ranks.
 """
@@ -97,6 +126,37 @@ class Place(msgspec.Struct, frozen=True):
     node: int | None = None
 
 
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells a start of the trainer from other starts in the same job.
+
+    Attributes:
+        restarts: How often the job as a whole was started again; the same in all its processes.
+        supervisor: The process of this machine that starts failed ranks again; empty if there is none.
+        supervised: How often it has done so; another machine's may have another number.
+        port: Where the ranks of a training meet; empty if unknown.
+        resumes: If true, a training that failed and is started again goes on; false in a shell that somebody types in.
+    """
+
+    restarts: int = 0
+    supervisor: str = ""
+    supervised: int = 0
+    port: str = ""
+    resumes: bool = True
+
+
+def find_launch(environ: Mapping[str, str]) -> Launch:
+    """Return what the launchers say of this start."""
+    by_torchrun = bool(environ.get("TORCHELASTIC_RUN_ID"))
+    is_shell = "SLURM_PTY_PORT" in environ or environ.get("SLURM_STEP_ID") == _INTERACTIVE_STEP
+    return Launch(
+        restarts=_number(environ, "SLURM_RESTART_COUNT") or 0,
+        supervisor=_supervisor(environ) if by_torchrun else "",
+        supervised=(_number(environ, "TORCHELASTIC_RESTART_COUNT") or 0) if by_torchrun else 0,
+        port=environ.get("MASTER_PORT", ""),
+        resumes=not is_shell and (_has_job(environ) or "KUBERNETES_SERVICE_HOST" in environ),
+    )
+
+
 def find_place(environ: Mapping[str, str]) -> Place:
     """Return what the innermost launcher says; an empty place if there is none.
 
@@ -112,8 +172,8 @@ def find_place(environ: Mapping[str, str]) -> Place:
         return Place(
             node=next((node for launcher in LAUNCHERS if (node := _node(launcher, environ)) is not None), None)
         )
-    if found.id is None and environ.get("TORCHELASTIC_RUN_ID") == "none":
-        return msgspec.structs.replace(found, id=_parent_job())
+    if found.id is None:
+        return msgspec.structs.replace(found, id=_unnamed_job(found, environ))
     return found
 
 
@@ -150,8 +210,6 @@ def is_of_this_machine(host: str) -> bool:
 def _owners(host: str) -> list[bool | None]:
     """Tell of each address of a host whether it is this machine's: `None` if every machine has it, such as loopback."""
     import ipaddress
-    import socket
-
     try:
         found = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -172,8 +230,6 @@ def _owners(host: str) -> list[bool | None]:
 
 def _is_source(family: int, address: str | int, *more: str | int | bytes) -> bool:
     """Tell whether packets to an address come from it; `net.ipv4.ip_nonlocal_bind` allows binding to any address."""
-    import socket
-
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9, *more[1:]))  # of UDP: nothing is sent
@@ -184,8 +240,6 @@ def _is_source(family: int, address: str | int, *more: str | int | bytes) -> boo
 
 
 def _is_own_name(host: str) -> bool:
-    import socket
-
     return host.partition(".")[0].lower() == socket.gethostname().partition(".")[0].lower()
 
 
@@ -201,12 +255,62 @@ def _told(launcher: Launcher, environ: Mapping[str, str]) -> Place | None:
         here = next((environ[name] for name in launcher.local_world_size if name in environ), "")
         return Place(rank, world_size, _tasks_on_node(here, node), _slurm_job(environ), node)
     local_world_size = next((_number(environ, name) for name in launcher.local_world_size if name in environ), None)
-    job = next((environ[name] for name in launcher.job if environ.get(name)), None)
-    if launcher.name == "torchrun" and (job == "none" or (job is None and "CROSS_RANK" in environ)):
-        identity = _parent_job() if local_world_size == world_size else None
-    else:
-        identity = f"{launcher.name}-{_digest(job)}" if job else None
-    return Place(rank, world_size, local_world_size, identity, node)
+    return Place(rank, world_size, local_world_size, _job(launcher, environ), node)
+
+
+def _job(launcher: Launcher, environ: Mapping[str, str]) -> str | None:
+    """Return the identity that a launcher gives a job; torchrun's default for `--rdzv-id` is none."""
+    for names in launcher.jobs:
+        if all(environ.get(name) for name in names) and environ[names[0]] != "none":
+            return f"{launcher.name}-{_digest('/'.join(environ[name] for name in names))}"
+    return None
+
+
+def _has_job(environ: Mapping[str, str]) -> bool:
+    """Tell whether a launcher names the job, so that no other job has its name."""
+    named = any(_job(launcher, environ) for launcher in LAUNCHERS)
+    return named or "SLURM_STEP_ID" in environ or ("PMI_RANK" in environ and _proxy() is not None)
+
+
+def _unnamed_job(place: Place, environ: Mapping[str, str]) -> str | None:
+    """Return an identity of a job that its launcher does not name; `None` if nothing is the same in all its ranks."""
+    if proxy := _proxy() if "PMI_RANK" in environ else None:
+        return f"mpi-{_digest(proxy)}"
+    if place.local_world_size == place.world_size:
+        return parent_job("torchrun" if "RANK" in environ else "mpi", environ)
+    if "RANK" not in environ:
+        return None
+    if experiment := _ray_experiment():
+        return f"ray-{_digest(experiment)}"
+    address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
+    if address and port:
+        everywhere = address.lower() == "localhost" or address.startswith("127.") or address == "::1"
+        here = socket.gethostname() if everywhere else ""
+        return f"torchrun-{_digest(f'{here}/{address}:{port}')}"
+    return None
+
+
+def _proxy() -> str | None:
+    """Return the address of the `mpiexec` that Hydra's proxy above this process has."""
+    parent = os.getppid()
+    for _ in range(_MOST_ANCESTORS):
+        try:
+            arguments = Path(f"/proc/{parent}/cmdline").read_text(errors="surrogateescape").split("\0")
+            if Path(arguments[0]).name == "hydra_pmi_proxy" and "--control-port" in arguments:
+                return arguments[arguments.index("--control-port") + 1]
+            parent = int(_status(parent)[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return None
+
+
+def _ray_experiment() -> str | None:
+    """Return the name of Ray Train's experiment, in one of its workers: what fails and is started again keeps it."""
+    train = sys.modules.get("ray.train")
+    try:
+        return str(train.get_context().get_experiment_name() or "") if train is not None else None
+    except Exception:  # no worker, or a version without names
+        return None
 
 
 def _completed(inner: Place, outer: Place) -> Place:
@@ -254,22 +358,27 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
-def _parent_job() -> str:
-    """Return the identity of the launcher of this machine: torchrun without `--rdzv-id`, or DeepSpeed's."""
-    import socket
+def parent_job(name: str, environ: Mapping[str, str]) -> str:
+    """Return an identity of the launcher's process on this machine, which its ranks here have in common."""
+    return f"{name}-{_digest(f'{socket.gethostname()}/{_supervisor(environ)}')}"
 
+
+def _supervisor(environ: Mapping[str, str]) -> str:
+    """Return the process that started the ranks of this machine; torchrun's by its directory, since shells may be between."""
+    directory, found, _ = environ.get("TORCHELASTIC_ERROR_FILE", "").partition("/attempt_")
+    if found:
+        return directory
     parent = os.getppid()
-    return f"torchrun-{_digest(f'{socket.gethostname()}/{parent}/{_started(parent)}')}"
-
-
-def _started(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"{parent}/{_status(parent)[19]}"
     except (OSError, IndexError):
-        return ""
+        return f"{parent}/"
+
+
+def _status(pid: int) -> list[str]:
+    """Return what the kernel says of a process, behind its name: state, parent, …, start time."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def _digest(text: str) -> str:
-    import hashlib
-
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import msgspec
 
 from otel_rl import head
-from otel_rl.launcher import Place, find_place
+from otel_rl.launcher import find_place, parent_job
 from otel_rl.occasional import Occasional
 from otel_rl.stats import statistics
 from otel_rl.texts import shown, text_of
@@ -169,6 +169,10 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
     memory_history: int = 0
 
 
+class JobSettings(Settings, frozen=True, kw_only=True):
+    """Settings whose `id` is the launcher's identity of a job, in which there may be several runs."""
+
+
 _VARIABLES = {field: f"OTEL_RL_{field.upper()}" for field in Settings.__struct_fields__} | {"id": "OTEL_RL_RUN_ID"}
 _ALSO = {
     "monitor_gpus": "hardware",
@@ -194,11 +198,31 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
         "keyword": keywords,
     }
     chosen: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     for source, values in layers.items():
         for name, value in values.items():
             if value is not None and not (name == "id" and type(value) is str and not value):
                 chosen[name] = _convert(name, value, source)
-    return _complete(Settings(**chosen), place)
+                sources[name] = source
+    if "id" not in chosen and sources.get("world_size") == "launcher" and chosen["world_size"] > 1:
+        chosen["id"] = _id_of_this_machine(chosen, environ)
+        sources["id"] = "launcher"
+    return _complete((JobSettings if sources.get("id") == "launcher" else Settings)(**chosen))
+
+
+def _id_of_this_machine(chosen: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """Return an identity that the ranks of this machine share, where the launcher gives none to all of them.
+
+    Raises:
+        UnavailableError: The run is strict.
+    """
+    size = chosen["world_size"]
+    problem = f"the launcher gives its {size} ranks no identity in common"
+    fix = "set OTEL_RL_RUN_ID to the same text in all of them"
+    if chosen.get("strict"):
+        raise UnavailableError(f"{problem}: {fix}")
+    _warnings.warn(f"{problem}; each machine, or each process, records a run of its own: {fix}")
+    return parent_job("local", environ)
 
 
 def _sampler(environ: Mapping[str, str]) -> dict[str, object]:
@@ -402,7 +426,7 @@ def _check_addresses(settings: Settings) -> None:
             raise SettingsError(f"engines: {url!r} is no URL such as http://node1:8000/metrics")
 
 
-def _complete(settings: Settings, place: Place) -> Settings:
+def _complete(settings: Settings) -> Settings:
     if not 0 <= settings.rank < settings.world_size:
         raise SettingsError(
             f"rank={settings.rank} is not below world_size={settings.world_size}; "
@@ -410,7 +434,7 @@ def _complete(settings: Settings, place: Place) -> Settings:
         )
     _check_numbers(settings)
     _check_addresses(settings)
-    if not settings.id and settings.world_size > 1 and not place.id:
+    if not settings.id and settings.world_size > 1:
         raise SettingsError(
             f"world_size={settings.world_size}: {settings.world_size} ranks need one identity: "
             "set OTEL_RL_RUN_ID (or id=) to the same text in all of them"

@@ -95,7 +95,7 @@ def in_step(rank: int, node: int, tasks: str) -> dict[str, str]:
         (HYDRA | {"PMI_RANK": "2"}, Place(2, 4, 2, "slurm-5.2")),
         (in_step(3, 1, "3,1") | {"PMI_RANK": "3", "PMI_SIZE": "4"}, Place(3, 4, 1, "slurm-1.0")),  # srun --mpi=pmi2
         (in_step(3, 1, "3,1") | {"RANK": "3", "WORLD_SIZE": "4"}, Place(3, 4, 1, "slurm-1.0")),  # set by hand
-        (in_step(1, 0, "4") | {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, Place(0, 2, 2)),  # one of 4
+        (in_step(1, 0, "4") | {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, Place(0, 2, 2, "mpi-")),  # one of 4
         ({"JOB_COMPLETION_INDEX": "1"}, Place()),  # a pod of an Indexed Job
     ],
 )
@@ -133,7 +133,7 @@ def test_one_job_one_id(environ: dict[str, str], rank: str, job: str) -> None:
 
 def test_torchrun_without_an_id(tmp_path: Path) -> None:
     """Processes that torchrun started without an id have the same one, since they have the same parent."""
-    environ = TORCHRUN | {"TORCHELASTIC_RUN_ID": "none"}
+    environ = TORCHRUN | {"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "16"}
     script = f"from otel_rl.launcher import find_place; print(find_place({environ!r}).id)"
     first, second = (run_python(script, tmp_path) for _ in range(2))
 
