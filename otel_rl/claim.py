@@ -72,7 +72,7 @@ class Claim:
         self._lock.release()
 
 
-def claim_journal(journals: Path, who: str, attempts: Path | None = None) -> Claim:
+def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, least: int = 0) -> Claim:
     """Make the next journal of `who` and lock it for as long as this process lives.
 
     It is locked before it has its name, so that it never looks abandoned. The name ends with an id that no other
@@ -83,6 +83,7 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None) -> Cla
         who: What the process is called.
         attempts: Where the attempts are noted, so that their number outlives the journals; shared by the machines
             that share the run directory.
+        least: The first number that the attempt may have.
 
     Raises:
         HeldError: Another process that lives is `who`.
@@ -94,7 +95,7 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None) -> Cla
     try:
         (fresh / _OWNER).write_bytes(_owner())
         with Lock(journals, patience=LONG_S):  # one claim at a time on this machine
-            attempt = _next_attempt(journals, who, attempts)
+            attempt = max(least, _next_attempt(journals, who, attempts))
             while attempts is not None and not _is_first(attempts / _name(who, attempt)):
                 attempt += 1  # another machine was quicker
             path = journals / f"{_name(who, attempt)}.{own}"

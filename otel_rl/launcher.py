@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _INTERACTIVE_STEP = "4294967290"
 """The step of the shell that `salloc` opens: `SLURM_INTERACTIVE_STEP` of slurm.h."""
-_MOST_ANCESTORS = 8
+_MOST_ANCESTORS = 16
 """How far up the launcher is looked for: shells and wrappers stand between it and its ranks."""
 _MOST_NODES = 1 << 16
 """The most nodes of one job that Slurm has; a larger number is no count of nodes."""
@@ -210,6 +210,7 @@ def is_of_this_machine(host: str) -> bool:
 def _owners(host: str) -> list[bool | None]:
     """Tell of each address of a host whether it is this machine's: `None` if every machine has it, such as loopback."""
     import ipaddress
+
     try:
         found = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -292,15 +293,14 @@ def _unnamed_job(place: Place, environ: Mapping[str, str]) -> str | None:
 
 def _proxy() -> str | None:
     """Return the address of the `mpiexec` that Hydra's proxy above this process has."""
-    parent = os.getppid()
-    for _ in range(_MOST_ANCESTORS):
+    for parent in ancestors():
         try:
-            arguments = Path(f"/proc/{parent}/cmdline").read_text(errors="surrogateescape").split("\0")
-            if Path(arguments[0]).name == "hydra_pmi_proxy" and "--control-port" in arguments:
-                return arguments[arguments.index("--control-port") + 1]
-            parent = int(_status(parent)[1])
-        except (OSError, ValueError, IndexError):
+            command = Path(f"/proc/{parent.partition('/')[0]}/cmdline").read_text(errors="surrogateescape")
+        except OSError:
             break
+        arguments = command.split("\0")
+        if Path(arguments[0]).name == "hydra_pmi_proxy" and "--control-port" in arguments[:-1]:
+            return arguments[arguments.index("--control-port") + 1]
     return None
 
 
@@ -363,16 +363,31 @@ def parent_job(name: str, environ: Mapping[str, str]) -> str:
     return f"{name}-{_digest(f'{socket.gethostname()}/{_supervisor(environ)}')}"
 
 
-def _supervisor(environ: Mapping[str, str]) -> str:
-    """Return the process that started the ranks of this machine; torchrun's by its directory, since shells may be between."""
-    directory, found, _ = environ.get("TORCHELASTIC_ERROR_FILE", "").partition("/attempt_")
-    if found:
-        return directory
-    parent = os.getppid()
+def process(pid: int) -> str:
+    """Return an identity of a process on this machine: its pid and when it began."""
     try:
-        return f"{parent}/{_status(parent)[19]}"
+        return f"{pid}/{_status(pid)[19]}"
     except (OSError, IndexError):
-        return f"{parent}/"
+        return f"{pid}/"
+
+
+def ancestors() -> list[str]:
+    """Return the identities of the parent of this process, of its parent, and so on."""
+    found: list[str] = []
+    parent = os.getppid()
+    while parent and len(found) < _MOST_ANCESTORS:
+        found.append(process(parent))
+        try:
+            parent = int(_status(parent)[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return found
+
+
+def _supervisor(environ: Mapping[str, str]) -> str:
+    """Return the process that started the ranks of this machine; torchrun's by its directory: shells may be between."""
+    directory, found, _ = environ.get("TORCHELASTIC_ERROR_FILE", "").partition("/attempt_")
+    return directory if found else process(os.getppid())
 
 
 def _status(pid: int) -> list[str]:

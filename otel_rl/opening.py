@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from otel_rl import directory as directories
 from otel_rl import parts
@@ -16,13 +16,13 @@ from otel_rl.claim import HeldError, has_attempts, label
 from otel_rl.directory import RunDirectory
 from otel_rl.interrupts import let_pass
 from otel_rl.session import Session
-from otel_rl.settings import SettingsError, UnavailableError
+from otel_rl.settings import Settings, SettingsError, UnavailableError
 from otel_rl.sink import NOWHERE
 from otel_rl.texts import text_of
+from otel_rl.trainings import find_start, renamed
 
 if TYPE_CHECKING:
     from otel_rl.records import Finished
-    from otel_rl.settings import Settings
 
 logger = logging.getLogger("otel_rl")
 
@@ -33,22 +33,27 @@ def open_session(settings: Settings) -> Session | Unrecorded:
     Raises:
         SettingsError: A setting is wrong; or the machine does not allow what is asked for, and the run is strict.
     """
-    chosen, problems = settings, list[str]()
+    asked, problems = settings, list[str]()
     while True:
+        start = find_start(asked)
+        chosen = start.settings
         try:
-            session = Session(chosen)
-        except Exception as error:
+            session = Session(chosen, start.attempt)
+        except BaseException as error:
+            start.withdraw()
+            if not isinstance(error, Exception):
+                raise
             let_pass(error)
             if isinstance(error, SettingsError) and not isinstance(error, UnavailableError):
                 raise
             if settings.strict:
                 raise error if isinstance(error, SettingsError) else _unavailable(settings, error) from error
             problems.append(text_of(error))
-            another = _another_id(settings, chosen) if isinstance(error, HeldError) else _elsewhere(settings, chosen)
+            another = _another_id(chosen) if isinstance(error, HeldError) else _elsewhere(settings, asked)
             if another is None:
-                logger.warning("run %s is not recorded: %s", settings.id, "; ".join(problems))
-                return Unrecorded(settings)
-            chosen = another
+                logger.warning("run %s is not recorded: %s", chosen.id, "; ".join(problems))
+                return Unrecorded(chosen)
+            asked = another
         else:
             if problems:
                 where = f"run {chosen.id} is recorded into {session.directory.path} instead"
@@ -56,24 +61,23 @@ def open_session(settings: Settings) -> Session | Unrecorded:
             return session
 
 
-def _another_id(settings: Settings, chosen: Settings) -> Settings:
+def _another_id(held: Settings) -> Settings:
     """Return the settings with the next id of which this rank has made no attempt, so that all ranks agree on it."""
-    who = label(settings.role, settings.rank)
+    who, plain = label(held.role, held.rank), Settings(**asdict(held))
     for number in count(2):
-        new = f"{settings.id}-{number}"
-        another = replace(chosen, id=new, name=new if settings.name == settings.id else settings.name)
+        another = renamed(plain, f"{held.id}-{number}")
         place = directories.at(directories.place_of(another))
         if not has_attempts(place.attempts, who) and not has_attempts(place.journals, who):
             return another
     raise AssertionError("there is always another number")
 
 
-def _elsewhere(settings: Settings, chosen: Settings) -> Settings | None:
+def _elsewhere(settings: Settings, asked: Settings) -> Settings | None:
     """Return the settings with a directory in the temporary directory; `None` if that was tried, or cannot be had."""
-    if chosen.dir != settings.dir:
+    if asked.dir != settings.dir:
         return None
     try:
-        return replace(chosen, dir=str(parts.private_directory() / "runs"))
+        return replace(asked, dir=str(parts.private_directory() / "runs"))
     except OSError:
         return None
 

@@ -52,12 +52,16 @@ _ATTACH = "attach"
 class Session:
     """What `init` opens and `finish` closes.
 
+    Args:
+        settings: What `init` was asked for.
+        attempt: The least number of the attempt.
+
     Attributes:
         label: What files of this process are called.
         check_at: When `check` is to be called next, in nanoseconds of the monotonic clock.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, attempt: int = 0) -> None:
         self.settings = settings
         self.check_at: float = 0
         self._pid = os.getpid()
@@ -75,7 +79,7 @@ class Session:
                 self.settings = settings = msgspec.structs.replace(settings, rank=rank)
             else:
                 who = label(settings.role, settings.rank)
-                self._claim = claim_journal(self.directory.journals, who, self.directory.attempts)
+                self._claim = claim_journal(self.directory.journals, who, self.directory.attempts, least=attempt)
         except OSError as error:
             raise directories.unwritable(settings.dir, self.directory.journals, error) from error
         try:

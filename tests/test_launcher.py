@@ -95,7 +95,10 @@ def in_step(rank: int, node: int, tasks: str) -> dict[str, str]:
         (HYDRA | {"PMI_RANK": "2"}, Place(2, 4, 2, "slurm-5.2")),
         (in_step(3, 1, "3,1") | {"PMI_RANK": "3", "PMI_SIZE": "4"}, Place(3, 4, 1, "slurm-1.0")),  # srun --mpi=pmi2
         (in_step(3, 1, "3,1") | {"RANK": "3", "WORLD_SIZE": "4"}, Place(3, 4, 1, "slurm-1.0")),  # set by hand
-        (in_step(1, 0, "4") | {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, Place(0, 2, 2, "mpi-")),  # one of 4
+        (
+            in_step(1, 0, "4") | {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"},
+            Place(0, 2, 2, "mpi-"),
+        ),  # one of 4
         ({"JOB_COMPLETION_INDEX": "1"}, Place()),  # a pod of an Indexed Job
     ],
 )
