@@ -145,6 +145,57 @@ def test_torchrun_without_an_id(tmp_path: Path) -> None:
     assert f"{find_place(environ).id}\n" != first
 
 
+def at(address: str, **more: str) -> str | None:
+    """Return the identity of a rank whose launcher says no more than where the ranks meet."""
+    return find_place({"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": address, "MASTER_PORT": "29500"} | more).id
+
+
+def test_where_ranks_meet() -> None:
+    """PyTorchJob, Ray Train and torchrun without `--rdzv-id`: ranks that meet at one address are one job."""
+    assert at("job-master-0") == at("job-master-0", RANK="3") == at("job-master-0", TORCHELASTIC_RUN_ID="none")
+    assert len({at("job-master-0"), at("other-master-0"), at("job-master-0", MASTER_PORT="1"), at("127.0.0.1")}) == 4
+
+
+def test_loopback_is_an_address_of_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that meet at `localhost` are on one machine."""
+    here = at("localhost")
+    monkeypatch.setattr("socket.gethostname", lambda: "other")
+
+    assert here != at("localhost")
+
+
+def test_open_mpi_that_repeats_its_numbers() -> None:
+    """In containers of one host name, `mpirun` has the same pid each time: its key tells the jobs apart."""
+    keys = [{"OMPI_MCA_orte_precondition_transports": key} for key in ("ef98-0d5a", "ef98-0d5a", "77aa-0d5a")]
+    first, peer, other = (find_place(OPENMPI | key).id for key in keys)
+
+    assert first == peer
+    assert first != other
+
+
+def test_mvapich2() -> None:
+    """The host, pid and port of its `mpirun_rsh` name the job."""
+    said = {"MPISPAWN_MPIRUN_HOST": "node1", "MPISPAWN_MPIRUN_ID": "77", "MPISPAWN_MPIRUN_PORT": "40123"}
+    ranks = [{"MV2_COMM_WORLD_RANK": str(rank), "MV2_COMM_WORLD_SIZE": "4"} | said for rank in range(4)]
+
+    assert len({find_place(rank).id for rank in ranks}) == 1
+    assert (find_place(ranks[0]).id or "").startswith("mpi-")
+
+
+def test_ranks_that_have_nothing_in_common(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The training goes on: each machine records its ranks, and one warning has the fix; a strict run raises."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(otel_rl.SettingsError, match="no identity in common: set OTEL_RL_RUN_ID"):
+        otel_rl.init(dir=tmp_path, agent="off", exporters=[], strict=True)
+    run = otel_rl.init(dir=tmp_path, agent="off", exporters=[])
+
+    assert run.id.startswith("local-")
+    assert "set OTEL_RL_RUN_ID to the same text in all of them" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("tasks", "node", "expected"),
     [

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import otel_rl
 from otel_rl import settings
+from otel_rl.directory import place_of
 from otel_rl.spans import never_raises
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 Place = tuple[str, str, str]
 _trainings: dict[Place, int] = {}
 """Trainings of each run in this process, by directory, project and id."""
+_last_id: dict[Path, str] = {}
+"""The last run of a logger's own in this process, by the directory of its project."""
 
 
 class Recording:
@@ -50,6 +53,7 @@ class Recording:
         self._own = found is None
         if found is None:
             self.run: Run = otel_rl.init(**_of_training(options, continues=continues))
+            _last_id[self.run.dir.parent] = self.run.id
         else:
             logger.info("recording into run %s; the logger's own settings of destinations have no effect", found.id)
             self.run = _borrowed(found, continues=continues)
@@ -152,6 +156,9 @@ class LaterTraining:
 def _of_training(options: dict[str, Any], *, continues: bool) -> dict[str, Any]:
     """Return the options of the run of a training: those that were given, or with an id and a name of its own."""
     chosen = settings.load({name: value for name, value in options.items() if name != "config"})
+    if isinstance(chosen, settings.JobSettings):  # `init` numbers the trainings of a job
+        last = _last_id.get(place_of(chosen).parent) if continues else None
+        return options if last is None else options | {"id": last}
     place = str(Path(chosen.dir).absolute()), chosen.project, chosen.id
     number = _next(place, continues=continues)
     if number == 1:

@@ -66,6 +66,23 @@ def shell(place: Path, script: str, environ: Mapping[str, str] = STEP) -> list[s
     return lines.splitlines()
 
 
+_LOGGERS = """
+from otel_rl.integrations.recording import Recording
+for continues in (False, True, False):
+    one = Recording(dir="runs", project="p", quiet=True, agent="off", exporters=[], continues=continues)
+    print(one.run.id, one.run.attempt, flush=True)
+    one.run.finish(0)
+"""
+
+
+def test_loggers_of_frameworks(place: Path) -> None:
+    """Each training that a framework begins is a run of the job; one that goes on is an attempt of its run."""
+    (place / "loggers.py").write_text(_LOGGERS)
+
+    ids = [line.removeprefix("slurm-7.0") for line in shell(place, "t loggers; t loggers")]
+    assert ids == [" 0", " 1", "-2 0", "-3 0", "-3 1", "-4 0"]
+
+
 @pytest.mark.parametrize("training", ["ok", "finishes", "twice"])
 def test_one_after_the_other(place: Path, training: str) -> None:
     """What has finished is over: the next training in the same job step is another run, whoever starts it."""
