@@ -15,7 +15,7 @@ def outputs() -> dict[Path, str]:
     made = {_HERE / "grafana" / f"{name}.json": boards.grafana_json(board) for name, board in boards.boards().items()}
     made[_HERE / "rules" / "otel-rl.yml"] = rules.prometheus_rules(all_rules)
     made[_HERE.parent / "deploy" / "kubernetes" / "rules.yaml"] = rules.kubernetes_rules(all_rules)
-    made[_HERE / "RUNBOOK.md"] = rules.runbook(all_rules)
+    made[_HERE.parent / "docs" / "how-to" / "runbook.md"] = rules.runbook(all_rules)
     return made
 
 

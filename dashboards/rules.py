@@ -11,7 +11,7 @@ import yaml
 
 from dashboards.expressions import promql
 
-RUNBOOK = "https://github.com/otel-rl/otel-rl/blob/main/dashboards/RUNBOOK.md"
+RUNBOOK = "https://github.com/otel-rl/otel-rl/blob/main/docs/how-to/runbook.md"
 _RUNBOOK = """# Runbook
 
 Made by `python -m dashboards` from `alerts.yaml`: what each alert means, what to look at, what to do.

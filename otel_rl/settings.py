@@ -64,34 +64,34 @@ class ExporterSpec(msgspec.Struct, frozen=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the agent makes rows of what the ranks log, and how it measures the machine.
+    """Settings of the agent: how it reduces and filters rows, and how it measures the machine.
 
     Attributes:
-        reduce: How ranks and samples are reduced, by name pattern: one or several of mean, max, min, sum, last,
-            std, count, geomean, and quantiles such as p95.
-        quantiles: Which quantiles of samples are told besides their mean, max, min, std, sum and count.
-        metrics: Which metrics trackers get: "full", "slim", or name patterns, excluding those with a `!`.
-        log_every: A row leaves for trackers every so many steps; 0 for never.
-        log_first: Whether step 0 leaves a row.
+        reduce: Reducers by name pattern: one or several of mean, max, min, sum, last, std, count, geomean, and
+            quantiles such as p95.
+        quantiles: Quantiles of observations that rows have in addition to mean, max, min, std, sum and count.
+        metrics: Metrics that trackers receive: "full", "slim", or name patterns; `!` excludes a pattern.
+        log_every: Trackers receive one row every so many steps; 0 for never.
+        log_first: If true, step 0 leaves a row.
         log_window: "mean" reduces a row over the steps since the last one; "last" sends the values of its own step.
-        name_limit: How many different metrics trackers get; more are counted.
-        row_deadline: Seconds after which a step is closed though not all ranks reported it.
+        name_limit: Maximum number of metric names that trackers receive; more are counted.
+        row_deadline: Seconds after which a step is closed even if ranks are missing.
         model_parameters: Trainable parameters of the model, for FLOP/s.
-        flops_per_token: FLOPs for training on one token, where that is not 6 for each parameter.
-        peak_flops: FLOP/s that one device can do, for the model FLOPs utilisation.
-        trace_ratio: Which share of the steps leaves as traces; slow and failed steps, and those with an evaluation
-            or a checkpoint, always do.
-        trace_budget: How many spans leave with a step at most, when it trained on trajectories with traces: its own,
-            then those of the slowest, failed and extreme ones, then of others at random.
+        flops_per_token: FLOPs for training on one token; 0 for 6 per parameter.
+        peak_flops: Peak FLOP/s of one device, for the model FLOPs utilization.
+        trace_ratio: Share of the steps whose traces are exported. Slow and failed steps, and steps with an evaluation
+            or a checkpoint, are always exported.
+        trace_budget: Maximum number of spans of a step that trained on trajectories with traces: its own spans, then
+            the slowest, failed and extreme trajectories, then others at random.
         head: `host:port` of the agent that makes the rows of all machines, on the machine that owns the address; empty
-            where there is one machine. Agents send it what their ranks record; `OTEL_RL_TOKEN` and `https://` before
-            it protect that. Spans of inference servers are taken there too.
-        hardware: Whether GPUs, host, processes and cgroup are measured.
-        collection_interval: Seconds between two measurements; of GPUs at least one.
-        flush_interval: Seconds after which trackers get what was measured.
-        gpu_io: Whether PCIe throughput is measured too, for which the driver takes 20 ms each time.
-        engines: URLs of the Prometheus pages of inference servers, such as `http://node1:8000/metrics`: a Prometheus
-            that finds this run finds them too.
+            for one machine. `OTEL_RL_TOKEN` and the prefix `https://` protect it. The head also receives spans of
+            inference servers.
+        hardware: If true, GPUs, host, processes and cgroup are measured.
+        collection_interval: Seconds between two measurements; at least 1 for GPUs.
+        flush_interval: Seconds between two exports of measurements to trackers.
+        gpu_io: If true, PCIe throughput is measured too, which takes the driver 20 ms each time.
+        engines: URLs of the metrics endpoints of inference servers, such as `http://node1:8000/metrics`. A Prometheus
+            that finds this run also finds them.
         strict: If true, `init` raises `SettingsError` where it would otherwise warn and record in another way: a
             directory that cannot be written, a port in use, a run that another process records.
     """
@@ -119,32 +119,32 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(AgentSettings, frozen=True, kw_only=True):
-    """What `init` was asked for, complete and checked.
+    """All settings of a process, complete and checked.
 
     Attributes:
-        project: What trackers group runs by.
-        name: What people call the run.
-        id: Identity of the run; starting again with the same one is another attempt of it.
-        dir: Where run directories are made.
-        local_dir: Where journals go if `dir` is shared by machines: a directory of each machine that outlives the
-            job. If it is empty, they go to `/var/tmp`, or to the temporary directory where that cannot be used.
-        rank: This process among the trainer processes of the run, from 0.
-        world_size: How many trainer processes the run has.
-        local_world_size: How many of them are on this machine; 0 if unknown.
-        role: What this process does, if it is no ordinary rank: driver, reward, …
-        exporters: Where rows go.
-        dialect: Which framework's metric names to expect; "auto" recognises it.
-        content: Whether texts, such as prompts and completions, may leave the process.
-        agent: "auto" starts the agent of this machine; "off" records only.
-        set_global: Whether OpenTelemetry's global tracer provider becomes this run's.
-        quiet: Whether nothing is printed.
-        idle_timeout: Seconds without life or progress after which the agent ends.
-        journal_limit: Bytes of journal that each process keeps.
-        device_clock: Whether phases are timed on the device too.
-        memory_peaks: "shared" leaves the allocator's peaks to whoever reads them; "reset" resets them where a
-            phase begins, so that its peak is exact.
-        memory_history: How many events of the allocator are kept for a report of running out of memory; each
-            takes some kilobytes of the host.
+        project: Name by which trackers group runs; by default the script's.
+        name: Display name of the run; by default its id.
+        id: Identity of the run. A second start with the same id is another attempt of the run.
+        dir: Directory of the run directories.
+        local_dir: Directory for journals if `dir` is shared by machines. Each machine needs its own, and it must
+            outlive the job. If empty, `/var/tmp`, or the temporary directory if `/var/tmp` cannot be used.
+        rank: Number of this process among the trainer processes of the run, from 0.
+        world_size: Number of trainer processes of the run.
+        local_world_size: Number of trainer processes on this machine; 0 if unknown.
+        role: Role of this process, if it is not a trainer rank: driver, rollout, reward.
+        exporters: Exporters by name, with options in a mapping, or classes and functions that build one.
+        dialect: Framework whose metric names are expected; "auto" detects it.
+        content: If true, texts such as prompts and completions may leave the process.
+        agent: "auto" starts the agent of this machine; "off" only records.
+        set_global: If true, this run's tracer provider becomes OpenTelemetry's global one.
+        quiet: If true, `init` prints nothing.
+        idle_timeout: Seconds without a living trainer or progress after which the agent ends.
+        journal_limit: Maximum size in bytes of the undelivered journal of each process, and of the outbox.
+        device_clock: If true, phases are also timed by the device's clock.
+        memory_peaks: "shared" leaves the allocator's peaks alone; "reset" resets them at the start of each phase, so
+            that its peak is exact.
+        memory_history: Number of allocator events kept for a report of running out of memory; each takes some
+            kilobytes of host memory.
     """
 
     project: str = ""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DASHBOARDS = Path(__file__).parents[2] / "dashboards"
+_IMAGES = _DASHBOARDS.parent / "docs" / "images"
 _PAGE = _DASHBOARDS / "render" / "dist"
 _LASTING = 100.0
 _LINE, _TOP, _WIDTH = 38, 64, 1600
@@ -61,13 +62,13 @@ def draw(prometheus: str, to: int, ids: Mapping[str, str]) -> None:
         url = urlencode({"run": ids.get(run, run), "name": run, **shown})
         panels = json.loads((_DASHBOARDS / "grafana" / f"{board}.json").read_text())["panels"]
         height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) * _LINE + _TOP
-        how = [f"--window-size={_WIDTH},{height}", f"--screenshot={_DASHBOARDS / 'images' / f'{board}.png'}"]
+        how = [f"--window-size={_WIDTH},{height}", f"--screenshot={_IMAGES / f'{board}.png'}"]
         how += ["--virtual-time-budget=40000", f"http://127.0.0.1:{server.server_port}/index.html?{url}"]
         subprocess.run(_CHROMIUM + how, check=True, capture_output=True, timeout=120)
 
 
 if __name__ == "__main__":
-    (_DASHBOARDS / "images").mkdir(exist_ok=True)
+    _IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         demo = start(_DEMO, place)

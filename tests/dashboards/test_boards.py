@@ -109,7 +109,7 @@ def test_runs_are_chosen_by_their_names() -> None:
 
 def test_alerts_that_panels_link_to_are_in_the_runbook() -> None:
     """By the heading that the link goes to."""
-    runbook = next(text for path, text in _MADE.items() if path.name == "RUNBOOK.md")
+    runbook = next(text for path, text in _MADE.items() if path.name == "runbook.md")
     headings = {line.removeprefix("## ") for line in runbook.splitlines() if line.startswith("## ")}
     linked = {panel.alert for board in boards().values() for row in board.rows for panel in row.panels if panel.alert}
 

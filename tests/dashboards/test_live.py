@@ -39,7 +39,7 @@ FIRED_BY = {
     "gpu": ["RLOutOfMemory", "RLAllocatorRetries", "RLNearOOM", "RLGPUErrors", "RLGPUThrottled"],
 }
 """Which run is made to fire which alerts; of an agent that is down only the job is known."""
-_TABLE = Path(proof.__file__).parents[2] / "dashboards" / "QUERIES.md"
+_TABLE = Path(proof.__file__).parents[2] / "docs" / "reference" / "queries.md"
 _HEAD = """# Which queries have data for which runs
 
 Written by `WRITE_TABLES=1 pytest tests/dashboards/test_live.py`: a real Prometheus watches these runs, and is asked
