@@ -95,13 +95,22 @@ class Cluster:
         inside = self.directory(name, case.user)
         outside = self.slurm.home(case.user) / name
         if case.script.endswith(".sbatch"):
-            shutil.copy(TEMPLATES / case.script, outside)
+            self.template(case.script, name, case.user)
             script, output = case.script, ""
         else:
             script, output = "job.sh", "--output=job.log"
             (outside / script).write_text(f"#!/bin/bash\n{case.script}\n")
-        options = f"-D {inside} {output} {case.options} {inside}/{script}"
-        return Submitted(self.slurm, self.slurm.sbatch(case.user, options, **case.variables), case, inside)
+        options = f"{output} {case.options} {script}"
+        return Submitted(self.slurm, self.slurm.sbatch(case.user, inside, options, **case.variables), case, inside)
+
+    def template(self, script: str, name: str, user: User) -> str:
+        """Copy a script of `deploy/slurm` into a directory of a user, as it is; return where machines see it."""
+        shutil.copy(TEMPLATES / script, self.slurm.home(user) / name)
+        return f"{user.home}/{name}/{script}"
+
+    def left(self, inside: str, user: User) -> LeftBehind:
+        """Return what is left in a directory of a user."""
+        return LeftBehind(self.slurm.home(user) / Path(inside).name)
 
     def popen(self, user: User, command: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command on the machine where users log in."""

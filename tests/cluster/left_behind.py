@@ -50,6 +50,24 @@ class LeftBehind(NamedTuple):
             found.setdefault(int(rank), []).append(said)
         return found
 
+    def logged(self, start: int = 0) -> list[set[int]]:
+        """Return the steps of each rank that `log` returned from, in one start of the job."""
+        found: dict[int, set[int]] = {}
+        for step, rank in re.findall(rf"logged (\d+) rank (\d+) start {start}\n", self.output):
+            found.setdefault(int(rank), set()).add(int(step))
+        return [steps for _, steps in sorted(found.items())]
+
+    def check_logged(self, world: int, start: int = 0) -> None:
+        """Check that a start of the job is an attempt with each step, once, that `log` returned from on all ranks."""
+        logged = self.logged(start)
+        assert len(logged) == world, self.output
+        by_all = set.intersection(*logged)
+        rows = {row["step"]: row for row in self.run.rows if row["attempt"] == start}
+        assert by_all <= set(rows) <= set.union(*logged) | {max(by_all) + 1}, (self.run.path, self.run.log)
+        for step in by_all:
+            check_values(rows[step], world)
+        self.run.check_once()
+
     @property
     def targets(self) -> list[str]:
         """The files by which a Prometheus finds its agents."""

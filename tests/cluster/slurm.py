@@ -122,8 +122,8 @@ class Slurm:
         self._root(_CONTROLLER, f"slurmctld -c -f {ROOT}/etc/slurm.conf")
         for name in self.nodes:
             self._root(name, f"slurmd -N {name} -f {ROOT}/etc/slurm.conf")
-        self._until(lambda: len(self.idle()) == len(self.nodes), "the nodes are not idle")
-        self._until(lambda: not self._mount(), "the homes on the network are not there")
+        self.until(lambda: len(self.idle()) == len(self.nodes), "the nodes are not idle")
+        self.until(lambda: not self._mount(), "the homes on the network are not there")
 
     def close(self) -> None:
         """End it."""
@@ -154,9 +154,10 @@ class Slurm:
             machine, user, command, {"PATH": path, "SLURM_CONF": f"{ROOT}/etc/slurm.conf", **more}
         )
 
-    def sbatch(self, user: User, options: str, **more: str) -> int:
-        """Submit a job; return its number."""
-        return int(self.run(user, f"sbatch --parsable {options}", **more).strip().partition(";")[0])
+    def sbatch(self, user: User, directory: str, options: str, **more: str) -> int:
+        """Submit a job from a directory; return its number."""
+        told = self.run(user, f"cd {directory} && sbatch --parsable {options}", **more)
+        return int(told.strip().partition(";")[0])
 
     def job(self, number: int | str) -> Job:
         """Return what Slurm says of a job, or of a task of an array such as `12_1`."""
@@ -167,12 +168,12 @@ class Slurm:
     def wait(self, number: int | str, timeout: float = 240) -> Job:
         """Wait until a job is over and its nodes have done with it; return what Slurm says of it."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED")
-        self._until(lambda: self.job(number).state in over, f"job {number} is not over", timeout)
+        self.until(lambda: self.job(number).state in over, f"job {number} is not over", timeout)
         return self.job(number)
 
     def wait_for(self, number: int | str, *states: str, timeout: float = 120) -> Job:
         """Wait until a job is in one of some states."""
-        self._until(lambda: self.job(number).state in states, f"job {number} is not {states}", timeout)
+        self.until(lambda: self.job(number).state in states, f"job {number} is not {states}", timeout)
         return self.job(number)
 
     def idle(self) -> list[str]:
@@ -191,6 +192,13 @@ class Slurm:
     def log(self, name: str) -> str:
         """Return what a daemon logged."""
         return (self.root / "log" / name).read_text(errors="replace")
+
+    def until(self, condition: object, otherwise: str, timeout: float = _READY_S) -> None:
+        """Wait until a condition holds; fail with what the daemons logged last."""
+        until = time.monotonic() + timeout
+        while not condition():  # type: ignore[operator]
+            assert time.monotonic() < until, f"{otherwise}: {self._tail()}"
+            time.sleep(0.3)
 
     def _root(self, machine: str, command: str) -> None:
         code, output, errors = self.attempt(SUPERUSER, command, machine)
@@ -245,12 +253,6 @@ class Slurm:
         for number in range(8):  # Slurm wants a file for each, and no more of it
             (root / "etc" / f"gpu{number}").touch()
         (root / "etc" / "gres.conf").write_text(f"Name=gpu File={ROOT}/etc/gpu[0-7]\n")
-
-    def _until(self, condition: object, otherwise: str, timeout: float = _READY_S) -> None:
-        until = time.monotonic() + timeout
-        while not condition():  # type: ignore[operator]
-            assert time.monotonic() < until, f"{otherwise}: {self._tail()}"
-            time.sleep(0.3)
 
     def _tail(self) -> str:
         return "\n".join(

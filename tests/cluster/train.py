@@ -25,6 +25,7 @@ names = (
 )  # of the innermost launcher; otel-rl has its own way
 rank = int(next((os.environ[name] for name in names if name in os.environ), "0"))
 steps, pause = int(os.environ.get("STEPS", "40")), float(os.environ.get("PAUSE", "0.05"))
+start = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 saved = Path("step")
 first = int(saved.read_text()) if saved.exists() else 0
 
@@ -34,6 +35,7 @@ for n in range(first, steps):
     with run.step(n), run.phase("generate"):
         time.sleep(pause)
     run.log({"value": n + rank / 4, "ranks@sum": 2.0**rank}, step=n)
+    print(f"logged {n} rank {rank} start {start}", flush=True)
     if asked:
         if rank == 0:
             saved.write_text(str(n + 1))

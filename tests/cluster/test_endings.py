@@ -1,0 +1,170 @@
+"""All ways to end a job: nothing that was logged is lost, and nothing comes twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.jobs import Case
+from tests.cluster.slurm import DAVE
+
+if TYPE_CHECKING:
+    from tests.cluster.jobs import Submitted
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_HEAD = 'export OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((10000 + SLURM_JOB_ID))"'
+_LONG = {"STEPS": "3000"}
+_SAVE = "--nodes=2 --time=3 --signal=B:USR1@100"  # Slurm sends signals up to a minute early
+CASES = {
+    "time-limit": Case("srun python train.py", "--nodelist=node1 --ntasks=2 --time=1", _LONG),
+    "saves": Case("train.sbatch", f"{_SAVE} --gpus-per-node=1", {"STEPS": "160", "PAUSE": "0.25"}),
+    "cancelled": Case("srun python train.py", "--nodelist=node1 --ntasks=2", _LONG),
+    "cancelled-on-two": Case(f"{_HEAD}\nsrun python train.py", "--nodes=2 --ntasks=2", _LONG),
+    "requeued": Case("srun python train.py", "--nodelist=node1 --open-mode=append", {"STEPS": "160"}),
+    "moved": Case("srun python train.py", "--exclude=node2 --open-mode=append", {"STEPS": "160"}),
+    "mpirun-saves": Case("mpirun.sbatch", "--nodes=2 --ntasks-per-node=1 --gpus-per-node=1", {"STEPS": "160"}),
+    "array-saves": Case("array.sbatch", "--array=3", {"STEPS": "160"}),
+    "fails": Case("srun python train.py", "--nodelist=node1 --ntasks=2", {"EXIT": "7", "FINISH": ""}),
+}
+
+
+def begun(job: Submitted) -> Submitted:
+    """Wait until a job has delivered a few rows."""
+    job.slurm.until(lambda: any(len(run.rows) > 5 for run in job.left.runs), "no rows", 120)
+    return job
+
+
+def requeue(job: Submitted) -> None:
+    """Put a job back into the queue while it trains."""
+    begun(job).slurm.run(DAVE, f"scontrol requeue {job.id}")
+
+
+@pytest.fixture(scope="module")
+def disturbed(jobs: dict[str, Submitted]) -> dict[str, Submitted]:
+    """Do to the jobs what their tests are about."""
+    for name, job in jobs.items():
+        if name.startswith("cancelled"):
+            begun(job).slurm.run(DAVE, f"scancel {job.id}")
+        elif name in ("requeued", "moved"):
+            requeue(job)
+            if name == "moved":
+                job.slurm.run(DAVE, f"scontrol update JobId={job.id} ExcNodeList=node1")
+        elif name in ("mpirun-saves", "array-saves"):
+            begun(job).slurm.run(DAVE, f"scancel --signal=USR1 --batch {job.id}")
+    return jobs
+
+
+@pytest.mark.about("fails")
+def test_exit_status_of_a_training(jobs: dict[str, Submitted]) -> None:
+    """It is the job's, and the run has failed."""
+    job = jobs["fails"]
+
+    assert (job.wait().state, job.wait().exit_code) == ("FAILED", "7:0")
+    code, said = job.deliver("node1")
+    assert code == 0, said
+    job.left.run.check(2)
+    assert job.left.run.outcome == "failed"
+
+
+@pytest.mark.about("cancelled")
+def test_scancel(disturbed: dict[str, Submitted]) -> None:
+    """The documented command on the node brings the rest."""
+    job = disturbed["cancelled"]
+    assert job.wait().state == "CANCELLED"
+    code, said = job.deliver("node1")
+
+    assert code == 0, said
+    job.left.check_logged(2)
+    assert job.left.run.attempts == [0]
+    assert job.left.run.outcome in ("failed", "crashed", "lost")
+
+
+@pytest.mark.about("cancelled-on-two")
+def test_scancel_on_two_nodes(disturbed: dict[str, Submitted]) -> None:
+    """The documented command on each node brings the rest."""
+    job = disturbed["cancelled-on-two"]
+    assert job.wait().state == "CANCELLED"
+    said = [job.deliver(node) for node in ("node2", "node1")]
+
+    assert said[-1][0] == 0, said
+    job.left.check_logged(2)
+
+
+@pytest.mark.about("time-limit")
+def test_time_limit(disturbed: dict[str, Submitted]) -> None:
+    """The documented command on the node brings the rest."""
+    job = disturbed["time-limit"]
+    assert job.wait().state == "TIMEOUT"
+    code, said = job.deliver("node1")
+
+    assert code == 0, said
+    job.left.check_logged(2)
+
+
+@pytest.mark.about("requeued")
+def test_requeue_on_the_same_node(disturbed: dict[str, Submitted]) -> None:
+    """It is the next attempt of the same run; what the first one logged comes without a command."""
+    job = disturbed["requeued"]
+    done = job.wait()
+
+    assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
+    assert job.left.run.attempts == [0, 1]
+    for start in range(2):
+        job.left.check_logged(1, start)
+    job.left.run.check_history(1, 160)
+    assert job.left.run.outcome == "finished"
+
+
+@pytest.mark.about("moved")
+def test_requeue_on_another_node(disturbed: dict[str, Submitted]) -> None:
+    """It is the next attempt of the same run; the documented command brings what waits on the first node."""
+    job = disturbed["moved"]
+    done = job.wait()
+
+    assert (done.state, done.nodes) == ("COMPLETED", "node2"), job.left.output
+    job.left.run.check_history(1, 160)
+    code, said = job.deliver("node1")
+    assert code == 0, said
+    assert job.left.run.attempts == [0, 1]
+    for start in range(2):
+        job.left.check_logged(1, start)
+
+
+@pytest.mark.about("saves")
+def test_the_batch_script_at_its_time_limit(disturbed: dict[str, Submitted]) -> None:
+    """`train.sbatch` as it is saves, requeues itself, and goes on from the checkpoint."""
+    job = disturbed["saves"]
+    done = job.wait(400)
+
+    assert done.state == "COMPLETED", job.left.output
+    assert done.restarts >= 1
+    assert "saved" in job.left.output
+    assert job.left.run.attempts == list(range(done.restarts + 1))
+    job.left.run.check_once()
+    job.left.run.check_history(2, 160)
+
+
+@pytest.mark.about("mpirun-saves")
+def test_the_batch_script_of_mpi_at_its_time_limit(disturbed: dict[str, Submitted]) -> None:
+    """The same of `mpirun.sbatch`, given the signal that Slurm gives it."""
+    job = disturbed["mpirun-saves"]
+    done = job.wait()
+
+    assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
+    assert job.left.run.attempts == [0, 1]
+    job.left.run.check_once()
+    job.left.run.check_history(2, 160)
+
+
+@pytest.mark.about("array-saves")
+def test_the_batch_script_of_arrays_at_its_time_limit(disturbed: dict[str, Submitted]) -> None:
+    """The same of `array.sbatch`."""
+    job = disturbed["array-saves"]
+    done = job.wait()
+
+    assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
+    assert job.left.run.attempts == [0, 1]
+    job.left.run.check_once()
+    job.left.run.check_history(1, 160)
