@@ -106,7 +106,8 @@ class Run(NamedTuple):
     def check(self, world: int, steps: int = STEPS, *, first: int = 0, attempt: int = 0) -> None:
         """Check that an attempt has each step once, with what all ranks logged, to the last digit."""
         rows = [row for row in self.rows if row["attempt"] == attempt]
-        assert [row["step"] for row in rows] == list(range(first, steps)), (self.path, self.log)
+        found = [row["step"] for row in rows]
+        assert found == list(range(first, steps)), f"steps {found} of {steps}; {self.log}"
         for row in rows:
             check_values(row, world)
 

@@ -29,7 +29,7 @@ start = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 saved = Path("step")
 first = int(saved.read_text()) if saved.exists() else 0
 
-run = otel_rl.init(project="test", dir=os.environ.get("OTEL_RL_DIR", "runs"), hardware=False)
+run = otel_rl.init(project="test", dir=os.environ.get("OTEL_RL_DIR", "runs"), hardware=False, row_deadline=60)
 print(f"run {run.dir} rank {rank}", flush=True)
 for n in range(first, steps):
     with run.step(n), run.phase("generate"):

@@ -133,14 +133,15 @@ def test_kustomize() -> None:
     assert all(one["metadata"]["labels"]["grafana_dashboard"] == "1" for one in maps)
 
 
-def test_slurm() -> None:
-    """Bash can read it, and Slurm's options come before anything else."""
-    script = _DEPLOY / "slurm" / "train.sbatch"
+@pytest.mark.parametrize("script", sorted((_DEPLOY / "slurm").iterdir()), ids=lambda path: path.name)
+def test_slurm(script: Path) -> None:
+    """Bash can read it, and Slurm's options come before anything else; tests/cluster runs it."""
     run("bash", "-n", str(script))
     lines = script.read_text().splitlines()
     options = [n for n, line in enumerate(lines) if line.startswith("#SBATCH ")]
 
     assert options == list(range(1, len(options) + 1))
+    assert bool(options) == (script.suffix == ".sbatch")
     assert all(line[8:].startswith("--") for line in lines if line.startswith("#SBATCH "))
 
 
