@@ -18,6 +18,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _MOST_DEATHS = 20
 _STABLE_S = 60.0
 _POLL_S = 0.1
+_OF_TRAINERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+"""Signals that are for trainers: a batch system may send them to all processes of a job before its time limit."""
 
 
 class Supervisor:
@@ -36,6 +38,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Supervise until the agent ends as it should; return its exit code."""
+        for number in _OF_TRAINERS:
+            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
         lock_fd = _hold(self._part / "cursors")

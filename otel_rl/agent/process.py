@@ -19,7 +19,7 @@ import msgspec
 
 from otel_rl import directory as directories
 from otel_rl import parts, plugins, stop_signals
-from otel_rl.agent import mend, targets
+from otel_rl.agent import mend
 from otel_rl.agent.display import Display
 from otel_rl.agent.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
 from otel_rl.agent.forensics import write_reports
@@ -31,6 +31,7 @@ from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.rebuild import Rebuilder
 from otel_rl.agent.release import Release, cut_off
 from otel_rl.agent.state import Checkpoint
+from otel_rl.agent.targets import Target, sweep
 from otel_rl.claim import remove_abandoned
 from otel_rl.delivery import Destination
 from otel_rl.directory import FULL, Manifest, RunDirectory, unwritable
@@ -94,9 +95,8 @@ class Agent:
         run = manifest.run(directory)
         self._readers = self._open_readers(run)
         how = manifest.agent
-        self._targets = directory.targets(socket.gethostname())
-        if not once:
-            self._allowed(lambda: targets.write(self._targets, manifest.id, self._address, how.engines))
+        self._sends = any(name == "head" for name, _ in manifest.exporters)
+        self._target = self._announced()
         self._encode = msgspec.msgpack.Encoder().encode
         self._outbox = Outbox(directory.outbox, manifest.journal_limit, rebuilds=True)
         self._rebuilder = Rebuilder(directory, manifest, self._outbox)
@@ -108,7 +108,6 @@ class Agent:
         with self._quarantine.guard("reading of the checkpoint", str(directory.outbox), saved):
             checkpoint = msgspec.msgpack.decode(saved, type=Checkpoint) if saved else None
         self._losses = Losses({} if checkpoint is None else checkpoint.lost)
-        self._sends = any(name == "head" for name, _ in manifest.exporters)
         self._follower = Follower(
             directory.journals, {} if checkpoint is None else checkpoint.positions, final=self._sends
         )
@@ -167,7 +166,7 @@ class Agent:
             worked = self._try_to_work()
             self._say("ready")
             if not lock.is_in_place:
-                self._targets.unlink(missing_ok=True)
+                self._target.close()
                 raise GoneError(_what_became_of(self._directory, lock.moved_to()))
             if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
                 return delivered
@@ -341,7 +340,7 @@ class Agent:
         self._instruments.shutdown(timeout_s=5)
         for reader in self._readers.values():
             reader.shutdown()
-        self._targets.unlink(missing_ok=True)
+        self._target.close()
         self._release_what_is_delivered()
         self._outbox.close()
         self._follower.give_back()
@@ -384,6 +383,19 @@ class Agent:
             if reader is not None:
                 readers[name] = reader
         return readers
+
+    def _announced(self) -> Target:
+        """Return the file by which Prometheus finds this agent; with `once`, remove that of one that was killed."""
+        path = self._directory.targets(socket.gethostname())
+        run_id, engines = self._manifest.id, self._manifest.agent.engines
+        target = Target(path, run_id, self._address, engines, sweeps=not self._sends)
+        if self._once:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            sweep(path.parent, now=time.time())
+        else:
+            target.start()
+        return target
 
     def _allowed(self, make: Callable[[], Made]) -> Made | None:
         """Return what needs a port or a file of the machine; where that is not to be had, warn and go on without.

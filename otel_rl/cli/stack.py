@@ -15,6 +15,8 @@ from typing import NamedTuple
 import click
 import msgspec
 
+from otel_rl.agent.targets import sweep
+
 _HERE = Path(__file__).parents[1]
 _READY_WITHIN_S = 20.0
 
@@ -86,6 +88,7 @@ _runs = click.option(
 def up(runs: Path, *, local: bool) -> None:
     """Start it."""
     (runs / ".targets").mkdir(parents=True, exist_ok=True)
+    sweep(runs / ".targets", now=time.time())
     if not local and (compose := _compose(runs)):
         raise SystemExit(subprocess.run([*compose, "up", "-d"], env=_environment(runs), check=False).returncode)
     state = prepare(runs)

@@ -14,6 +14,7 @@ import click
 from otel_rl import directory as directories
 from otel_rl import launch, stop_signals
 from otel_rl.agent.process import log_to_stderr
+from otel_rl.agent.targets import REFRESH_S, sweep
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class _Failure:
 def watch(runs: Path, every: float) -> None:
     """Start an agent for each run below RUNS that has none and needs one, until told to end.
 
+    It also removes the scrape targets of agents that were killed.
     For a sidecar or a service of the machine, beside trainers that record with OTEL_RL_AGENT=off. Both have to see the
     same files, and the same kernel: a journal's lock says whether its trainer is alive.
     """
@@ -54,7 +56,11 @@ def watch(runs: Path, every: float) -> None:
     stopped = threading.Event()
     stop_signals.set_at((signal.SIGTERM, signal.SIGINT), stopped)
     failed: dict[Path, _Failure] = {}
+    sweep_at = 0.0
     while not stopped.is_set():
+        if time.monotonic() >= sweep_at:
+            sweep_at = time.monotonic() + REFRESH_S
+            sweep(runs / ".targets", now=time.time())
         for directory in waiting(runs):
             failure = failed.get(directory.path, _Failure())
             if time.monotonic() < failure.again_at:

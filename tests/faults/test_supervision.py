@@ -226,3 +226,17 @@ def _agents(directory: RunDirectory) -> list[psutil.Process]:
         if str(Path(supervisor.__file__)) in command and str(directory.path) in command:
             found.append(process)
     return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP], ids=lambda number: number.name)
+def test_signals_that_are_for_the_trainer(hanging: RunDirectory, number: signal.Signals) -> None:
+    """A batch system may send them to all processes of a job: supervisor and agent go on."""
+    agent = psutil.Process(launch.read_status(hanging).pid)
+    parent = agent.parent()
+    assert parent is not None
+    for process in (parent, agent):
+        process.send_signal(number)
+    agent.terminate()  # it is at work still, and ends in order
+    wait_for(lambda: not is_held(hanging.agent_lock), "the agent does not end")
+
+    assert launch.read_status(hanging).state == "ended"
