@@ -1,0 +1,74 @@
+"""The code blocks of README and the docs.
+
+A comment before a block says how it is tested; readers do not see it:
+
+- `<!-- snippet: check -->`: mypy checks it, since it needs a framework or a server.
+- `<!-- snippet: file -->`: it runs as a program of its own; all other Python blocks of a page run one after the other.
+- `<!-- snippet: torchrun -->`: the same, with two ranks.
+- `<!-- snippet: slow -->`: it runs as a program of its own, but in the slow tests only.
+- `<!-- setup … -->` holds code that runs before the next block.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+_SETUP = re.compile(r"<!-- setup\n(.*?)-->", re.DOTALL)
+_HOW = re.compile(r"<!-- snippet: (\w+) -->")
+_BLOCK = re.compile(
+    r"(?P<before>(?:<!-- (?:setup\n.*?|snippet: \w+ )-->\s*)*)"
+    r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+class Block(NamedTuple):
+    """A code block.
+
+    Attributes:
+        page: Path of the page in the repository.
+        line: Line of the page on which the code begins.
+        language: Language after the fence, such as `python`.
+        code: The code.
+        setup: Code that has to run before it.
+        how: How it is tested, if its page says so.
+    """
+
+    page: str
+    line: int
+    language: str
+    code: str
+    setup: str
+    how: str
+
+    @property
+    def id(self) -> str:
+        """Name of the block in pytest."""
+        return f"{self.page}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """Return README, the docs, and the other texts for users and contributors."""
+    places = ("*.md", "docs/**/*.md", "deploy/*.md", "benchmarks/README.md", "dashboards/*.md", "otel_rl/**/*.md")
+    return sorted({path for place in places for path in ROOT.glob(place)})
+
+
+def blocks() -> list[Block]:
+    """Return all code blocks of all pages."""
+    return [block for page in pages() for block in _of(page)]
+
+
+def _of(page: Path) -> list[Block]:
+    text, found = page.read_text(), []
+    for match in _BLOCK.finditer(text):
+        before, indent = match["before"], match["indent"]
+        code = re.sub(f"^{indent}", "", match["code"], flags=re.MULTILINE)
+        how = _HOW.search(before)
+        line = text.count("\n", 0, match.start("code")) + 1
+        setup = "".join(_SETUP.findall(before))
+        name = str(page.relative_to(ROOT))
+        found.append(Block(name, line, match["language"].split(" ")[0], code, setup, how[1] if how else ""))
+    return found
