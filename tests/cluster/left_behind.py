@@ -34,7 +34,7 @@ class LeftBehind(NamedTuple):
     @property
     def runs(self) -> list[Run]:
         """The runs that it recorded, by their names."""
-        return [Run(path) for path in sorted(self.path.glob("runs/*/*")) if path.is_dir()]
+        return [Run(path.parent) for path in sorted(self.path.glob("runs/*/*/run.json"))]
 
     @property
     def run(self) -> Run:

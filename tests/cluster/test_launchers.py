@@ -140,7 +140,6 @@ def test_mpirun_without_slurm(cluster: Cluster) -> None:
     assert left.finished == {rank: ["True"] for rank in range(4)}
 
 
-@pytest.mark.xfail(strict=True, reason="the second training in a shell becomes an attempt of the first one")
 def test_two_trainings_in_a_shell_one_after_the_other(cluster: Cluster) -> None:
     """`interactive.sh` as it is: each training is a run of its own."""
     left = shell(cluster, "shell-after", "python train.py", "python train.py")
