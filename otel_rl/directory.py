@@ -107,7 +107,11 @@ class RunDirectory(NamedTuple):
 
 def at(path: Path) -> RunDirectory:
     """Return the run directory at a path, with the part of this machine; nothing is made."""
-    return with_part(path.absolute(), parts.find(path.absolute(), parts.this_machine()))
+    run, machine = path.absolute(), parts.this_machine()
+    part = parts.find(run, machine)
+    if not part.place.is_dir() and (other := parts.find(run, machine, parts.SENDER)).place.is_dir():
+        return with_part(run, other)
+    return with_part(run, part)
 
 
 def with_part(path: Path, part: Part) -> RunDirectory:
@@ -122,15 +126,19 @@ def here(path: Path) -> list[RunDirectory]:
     return [with_part(path, part) for part in found if part.place.is_dir()]
 
 
-def create(settings: Settings) -> RunDirectory:
+def create(settings: Settings, *, sends: bool = False) -> RunDirectory:
     """Make the run directory, the same on every rank, or find it.
+
+    Args:
+        settings: Of the run.
+        sends: If true, this machine sends to a head.
 
     Raises:
         UnwritableError: It cannot be made or written.
     """
     path = place_of(settings)
     try:
-        return make(path, settings.local_dir)
+        return make(path, settings.local_dir, sends=sends)
     except OSError as error:
         raise unwritable(settings.dir, path, error) from error
 
@@ -151,19 +159,20 @@ def unwritable(chosen: str | Path, place: Path, error: OSError) -> UnwritableErr
     )
 
 
-def make(path: Path, local_dir: str = "") -> RunDirectory:
+def make(path: Path, local_dir: str = "", *, sends: bool = False) -> RunDirectory:
     """Make what is missing of a run directory and of the part of this machine.
 
     Args:
         path: The run directory.
         local_dir: Where the part goes if the run directory is shared; empty for a directory that outlives the job.
+        sends: If true, this machine sends to a head.
 
     Raises:
         OSError: It cannot be made or written.
     """
     make_directory(path)
     make_directory(path / _ATTEMPTS)
-    return with_part(path, parts.make(path, parts.this_machine(), local_dir))
+    return with_part(path, parts.make(path, parts.this_machine(), local_dir, parts.SENDER if sends else ""))
 
 
 def remake(directory: RunDirectory) -> None:

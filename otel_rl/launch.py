@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl import parts
 from otel_rl.journal import Position
 from otel_rl.locks import LONG_S, Lock, is_held
 from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, SettingsError, UnavailableError, UnwritableError
@@ -79,6 +81,21 @@ def incomplete(status: AgentStatus) -> str:
     for name, count in status.waiting.items():
         said.append(f"{count} item(s) not delivered to {name} ({status.last_error.get(name) or 'no error so far'})")
     return "; ".join(said) or "not everything was delivered"
+
+
+def deliver_with(directory: RunDirectory) -> tuple[str, str]:
+    """Return the machine on which what waits in a part can be delivered, and the command for it."""
+    part = parts.read(directory.path, directory.host)
+    host = part.machine.host if part is not None and part.machine is not None else directory.host
+    return host, f"otel-rl agent {shlex.quote(str(directory.path))} --once"
+
+
+def note_delivered(directory: RunDirectory) -> None:
+    """Say in the run directory that all of a part was delivered, for the time when the part is gone."""
+    part = parts.read(directory.path, directory.host)
+    with contextlib.suppress(OSError):
+        if part is not None and part.place == directory.local:
+            parts.note(directory.path, part, is_delivered=True)
 
 
 def agent_is_alive(directory: RunDirectory) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCAL = "local"
+SENDER = ".sender"
 OWNER = "machine.json"
 JOURNALS, OUTBOX, CURSORS = "journals", "outbox", "cursors"
 _LASTING = Path("/var/tmp")
@@ -63,10 +64,12 @@ class Pointer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         place: The directory of the part, on that machine.
         machine: That machine.
+        is_delivered: If true, all of it was delivered when its last agent ended.
     """
 
     place: str
     machine: Machine
+    is_delivered: bool = False
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,12 +80,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         place: Where it is, seen from the machine that it belongs to.
         machine: That machine; `None` if the part does not tell.
         is_elsewhere: If true, it lies outside of the run directory, where another machine may have another directory.
+        is_delivered: If true, all of it was delivered when its last agent ended, as far as the run directory says.
     """
 
     name: str
     place: Path
     machine: Machine | None = None
     is_elsewhere: bool = False
+    is_delivered: bool = False
 
 
 def this_machine() -> Machine:
@@ -94,9 +99,9 @@ def this_machine() -> Machine:
     )
 
 
-def find(run: Path, machine: Machine) -> Part:
+def find(run: Path, machine: Machine, kind: str = "") -> Part:
     """Return the part of a machine; where it would be made if there is none."""
-    for name in _names(machine):
+    for name in _names(machine, kind):
         part = read(run, name)
         if part is None:
             return Part(name=name, place=run / LOCAL / name)
@@ -105,13 +110,14 @@ def find(run: Path, machine: Machine) -> Part:
     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
 
 
-def make(run: Path, machine: Machine, chosen: str = "") -> Part:
+def make(run: Path, machine: Machine, chosen: str = "", kind: str = "") -> Part:
     """Make the part of this machine, or what is missing of it.
 
     Args:
         run: The run directory.
         machine: This machine.
         chosen: Where it goes if the run directory is shared; empty for a directory that outlives the job.
+        kind: `SENDER` if the machine sends to a head; in the next attempt it may be the head itself.
 
     Raises:
         OSError: It cannot be made or written.
@@ -121,9 +127,9 @@ def make(run: Path, machine: Machine, chosen: str = "") -> Part:
     if local.is_symlink():
         make_private(local.parent.resolve() / local.readlink())
     if is_shared(local) or what_fails_in(local):
-        return _make_elsewhere(run, machine, chosen)
+        return _make_elsewhere(run, machine, chosen, kind)
     with Lock(local, patience=LONG_S):
-        part = find(run, machine)
+        part = find(run, machine, kind)
         if part.is_elsewhere:  # made where the file system was taken to be shared
             return _made(part)
         make_directory(part.place)
@@ -163,7 +169,24 @@ def read(run: Path, name: str) -> Part | None:
         pointer = msgspec.json.decode(content, type=Pointer)
     except msgspec.MsgspecError:
         return None  # damaged: made again
-    return Part(name=name, place=Path(pointer.place), machine=pointer.machine, is_elsewhere=True)
+    return Part(
+        name=name,
+        place=Path(pointer.place),
+        machine=pointer.machine,
+        is_elsewhere=True,
+        is_delivered=pointer.is_delivered,
+    )
+
+
+def note(run: Path, part: Part, *, is_delivered: bool) -> None:
+    """Say in the run directory where a part is that lies elsewhere, and whether all of it was delivered.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if part.is_elsewhere and part.machine is not None:
+        pointer = Pointer(place=str(part.place), machine=part.machine, is_delivered=is_delivered)
+        write_atomically(run / LOCAL / part.name, msgspec.json.encode(pointer))
 
 
 def everyone(run: Path) -> list[Part]:
@@ -231,9 +254,9 @@ def make_private(target: Path) -> None:
             raise PermissionError(errno.EACCES, f"other users can write {part}", str(part))
 
 
-def _names(machine: Machine) -> Iterator[str]:
+def _names(machine: Machine, kind: str) -> Iterator[str]:
     kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in machine.host).strip(".-")
-    host = kept[:_LONGEST_HOST] or "host"
+    host = (kept[:_LONGEST_HOST] or "host") + kind
     for number in count(1):
         yield f"{host}.{number}" if number > 1 else host
         if number > _MOST_NAMES:
@@ -247,31 +270,32 @@ def _is_of(part: Part, machine: Machine) -> bool:
     return not part.is_elsewhere and not is_shared(part.place) and not is_at_work(part.place)
 
 
-def _make_elsewhere(run: Path, machine: Machine, chosen: str) -> Part:
-    home = _home(chosen)
-    if home is None:  # nothing better: locks and mappings may not hold, but no other machine has this name
-        here = next(part for name in _names(machine) if _may_be_in_place(part := _in_place(run, name), machine))
+def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str) -> Part:
+    base = home(chosen)
+    if base is None:  # nothing better: locks and mappings may not hold, but no other machine has this name
+        here = next(part for name in _names(machine, kind) if _may_be_in_place(part := _in_place(run, name), machine))
         make_directory(here.place)
         write_atomically(here.place / OWNER, msgspec.json.encode(machine))
         return _made(here)
-    with Lock(home, patience=LONG_S):  # on this machine; the run directory may not know locks
-        for name in _names(machine):
+    with Lock(base, patience=LONG_S):  # on this machine; the run directory may not know locks
+        for name in _names(machine, kind):
             found = read(run, name)
             if found is not None and not (found.is_elsewhere and _is_of(found, machine)):
                 continue
             if found is not None and found.place.is_dir():
                 make_private(found.place)
+                if found.is_delivered:
+                    note(run, found, is_delivered=False)
                 return _made(found)
             label = hashlib.sha256(os.fsencode(run)).hexdigest()[:16]
-            own = Part(name=name, place=home / f"{label}.{name}", machine=machine, is_elsewhere=True)
-            pointer = Pointer(place=str(own.place), machine=machine)
-            write_atomically(run / LOCAL / name, msgspec.json.encode(pointer))
+            own = Part(name=name, place=base / f"{label}.{name}", machine=machine, is_elsewhere=True)
+            note(run, own, is_delivered=False)
             make_private(own.place)
             return _made(own)
     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
 
 
-def _home(chosen: str) -> Path | None:
+def home(chosen: str = "") -> Path | None:
     """Return a private directory of this machine on which locks and mappings hold; `None` if there is none."""
     import tempfile
 
@@ -282,9 +306,9 @@ def _home(chosen: str) -> Path | None:
                 base.mkdir(parents=True, exist_ok=True)
             elif is_shared(base):
                 continue
-            home = private_directory(base)
-            if not what_fails(home):
-                return home
+            private = private_directory(base)
+            if not what_fails(private):
+                return private
     return None
 
 

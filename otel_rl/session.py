@@ -71,7 +71,7 @@ class Session:
         self._unserved = _unserved(settings, own) if settings.head and not manifest.receives else ""
         if self._unserved:
             own = {}
-        self.directory: RunDirectory = directories.create(settings)
+        self.directory: RunDirectory = directories.create(settings, sends=bool(settings.head) and not manifest.receives)
         self._info = manifest.run(self.directory)
         try:
             if settings.role and settings.world_size == 1:  # nobody said which of several it is
@@ -220,7 +220,9 @@ class Session:
         said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
         said += [f"{name}: {error}" for name, error in status.last_error.items()]
         said += [self._unserved] if self._unserved else []
-        return "; ".join(said) or "not everything was delivered in time, and the agent goes on"
+        host, command = launch.deliver_with(self.directory)
+        said = said or ["not everything was delivered in time, and the agent goes on"]
+        return f"{'; '.join(said)}; if it ends before all is delivered, run on {host}: {command}"
 
     def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
         if not own:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import inspect
 import os
+import socket
 import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -121,7 +122,9 @@ def init(
     if config is not None:
         run.params(config)
     if chosen.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):
-        shown = f"; metrics at {run.prometheus}" if run.prometheus else ""
+        local = session.directory.local
+        shown = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
+        shown += f"; metrics at {run.prometheus}" if run.prometheus else ""
         print(f"otel-rl: recording into {run.dir}{shown}", file=sys.stderr)  # noqa: T201
     return run
 

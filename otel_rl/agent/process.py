@@ -13,12 +13,13 @@ import threading
 import time
 from collections import Counter
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from otel_rl import directory as directories
-from otel_rl import parts, plugins, stop_signals
+from otel_rl import parts, plugins, stop_signals, undelivered
 from otel_rl.agent import mend
 from otel_rl.agent.display import Display
 from otel_rl.agent.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
@@ -30,6 +31,8 @@ from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.rebuild import Rebuilder
 from otel_rl.agent.release import Release, cut_off
+from otel_rl.agent.remote import give_up_missing
+from otel_rl.agent.rescue import Rescue, is_elsewhere
 from otel_rl.agent.state import Checkpoint
 from otel_rl.agent.targets import Target, sweep
 from otel_rl.claim import remove_abandoned
@@ -39,7 +42,7 @@ from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.files import write_atomically
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
-from otel_rl.launch import DIRECTORY, MACHINE, AgentStatus, incomplete
+from otel_rl.launch import DIRECTORY, MACHINE, AgentStatus, deliver_with, incomplete, note_delivered
 from otel_rl.locks import Lock
 from otel_rl.otel_environment import log_level
 from otel_rl.outbox import Outbox
@@ -50,12 +53,12 @@ from otel_rl.records import encodable_value
 from otel_rl.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.agent.follow import Found
     from otel_rl.agent.receiver import Receiver
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import Exporter, Item, RunInfo
 
 Made = TypeVar("Made")
 logger = logging.getLogger(__name__)
@@ -68,6 +71,9 @@ _RELEASE_EVERY_S = 5.0
 _UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
 _HELD_PAUSES = 10
 """A checkpoint goes with what is saved: for spans that are held back alone it takes a tenth of the time at most."""
+_LINGER_S = 2.0
+"""Seconds for the processes of a job that is told to end: what they record until then is in the last copy."""
+_REGISTERED: Mapping[str, Callable[..., Exporter]] = MappingProxyType({})
 
 
 class StartError(RuntimeError):
@@ -84,13 +90,26 @@ class Agent:
     Args:
         directory: The run directory.
         once: Deliver what is there and end, rather than wait for more.
+        of_copy: If true, the part was made of a copy of what another machine has not delivered.
+        exporters: Factories that are used in place of those that are registered, by name.
     """
 
-    def __init__(self, directory: RunDirectory, manifest: Manifest, *, once: bool = False) -> None:
+    _stopped_at = 0.0
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        manifest: Manifest,
+        *,
+        once: bool = False,
+        of_copy: bool = False,
+        exporters: Mapping[str, Callable[..., Exporter]] = _REGISTERED,
+    ) -> None:
         self.stopped = threading.Event()
         self._directory = directory
         self._manifest = manifest
         self._once = once
+        self._of_copy = of_copy
         self._warnings: list[str] = []
         run = manifest.run(directory)
         self._readers = self._open_readers(run)
@@ -115,11 +134,12 @@ class Agent:
         self._pipeline = Pipeline(manifest, None if checkpoint is None else checkpoint.state, self._quarantine)
         self._reducer, self._traces = self._pipeline.reducer, self._pipeline.traces
         self._receiver: Receiver | None = None
-        if manifest.receives:
+        self._never_came = 0
+        if manifest.receives and once:
+            self._never_came = give_up_missing(directory.journals, manifest.journal_limit)
+        elif manifest.receives:
             self._receiver = self._allowed(lambda: self._open_receiver(manifest.receives))
-        if checkpoint is not None and checkpoint.held_since is not None:
-            for place, batch in self._outbox.since(checkpoint.held_since):
-                self._traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
+        self._restore_held(checkpoint)
         self._instruments = Instruments(
             run, [reader.reader for reader in self._readers.values()], self._pipeline.vocabulary
         )
@@ -133,16 +153,14 @@ class Agent:
         )
         self._display = Display(self._instruments, self._pipeline, directory, self._quarantine, sends=self._sends)
         self._save_held_at = 0
-        self._finished: dict[str, Position] = {}
-        for name, journal in self._reducer.state.journals.items():
-            if journal.over:
-                self._follower.ignore(name, journal.outcome, journal.exit_code)
-                if not self._reducer.has_open(name):
-                    self._finished[name] = self._outbox.end
+        self._finished = self._finished_before()
         self._destinations = [
-            Destination(name, plugins.find_exporter(name), options, run, self._outbox, directory.cursors)
+            Destination(
+                name, exporters.get(name) or plugins.find_exporter(name), options, run, self._outbox, directory.cursors
+            )
             for name, options in manifest.exporters
         ]
+        self._rescue = Rescue(directory, self._outbox, self._needed, self._waiting, of_copy=of_copy)
         self._last_progress = time.monotonic()
         self._progress: object = None
         self._said = AgentStatus()
@@ -150,6 +168,22 @@ class Agent:
         self._disk_failed = False
         self._failed_in_a_row = 0
         self._measures_no_more = False
+
+    def _restore_held(self, checkpoint: Checkpoint | None) -> None:
+        """Take the spans back that an earlier agent held back."""
+        if checkpoint is not None and checkpoint.held_since is not None:
+            for place, batch in self._outbox.since(checkpoint.held_since):
+                self._traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
+
+    def _finished_before(self) -> dict[str, Position]:
+        """Leave out the journals that an earlier agent read to their end; return those of which nothing is open."""
+        finished: dict[str, Position] = {}
+        for name, journal in self._reducer.state.journals.items():
+            if journal.over:
+                self._follower.ignore(name, journal.outcome, journal.exit_code)
+                if not self._reducer.has_open(name):
+                    finished[name] = self._outbox.end
+        return finished
 
     def run(self, lock: Lock) -> bool:
         """Work until done; return whether everything was delivered and nothing was lost.
@@ -159,6 +193,9 @@ class Agent:
         """
         for destination in self._destinations:
             destination.start()
+        self._rescue.start()
+        if is_elsewhere(self._directory) and not self._once:
+            logger.info("the journals of this machine, %s, are in %s", parts.this_machine().host, self._directory.local)
         if self._manifest.agent.hardware and not self._once:
             self._sampler.start()
         self._say("ready")
@@ -281,6 +318,12 @@ class Agent:
         with self._quarantine.guard("removal of what is delivered", str(self._directory.outbox)):
             self._release.look([d.cursor for d in self._destinations], self._traces.rollouts.since)
 
+    def _needed(self) -> Position:
+        """Return the place in the outbox up to which nobody needs anything."""
+        needed = self._release.needed([d.cursor for d in self._destinations])
+        held_since = self._traces.rollouts.since
+        return needed if held_since is None else min(needed, held_since)
+
     def _note_losses(self) -> None:
         of_journals = self._follower.losses()
         of_journals["torn_bytes"] -= of_journals.pop(UNFINISHED)
@@ -294,14 +337,15 @@ class Agent:
                 "outbox_damaged": self._rebuilder.damaged + self._outbox.unreadable + self._cut_off,
                 "quarantined": self._quarantine.count,
                 "name_limit": self._pipeline.trackers.dropped,
-                "lost_between_machines": 0 if self._receiver is None else self._receiver.lost,
+                "lost_between_machines": self._never_came if self._receiver is None else self._receiver.lost,
             }
         )
 
     def _may_end(self) -> bool:
-        if self.stopped.is_set():
-            return True
         now = time.monotonic()
+        if self.stopped.is_set():
+            self._stopped_at = self._stopped_at or now
+            return not self._rescue.is_needed or not self._follower.alive_here or now > self._stopped_at + _LINGER_S
         if self._receiver is not None and not self._receiver.is_quiet(now):
             return False
         delivered = all(destination.has_everything for destination in self._destinations)
@@ -328,6 +372,8 @@ class Agent:
         if self._receiver is not None:
             self._receiver.close()  # what comes now stays with its sender
         complete = [destination for destination in self._destinations if destination.has_everything]
+        if self.stopped.is_set() and len(complete) < len(self._destinations):
+            self._rescue.hurry()
         for destination in self._destinations:
             if destination in complete:
                 destination.close_when_done()
@@ -346,9 +392,13 @@ class Agent:
         self._follower.give_back()
         self._note_losses()
         self._say("ended")
-        if self._said.waiting:
-            logger.warning("%s; deliver it with: otel-rl agent %s --once", incomplete(self._said), self._directory.path)
         delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
+        is_complete = delivered and self._reducer.is_finished and not self._follower.alive
+        self._rescue.end(is_complete=is_complete, is_last=not self._follower.alive_here)
+        if self._said.waiting:
+            logger.warning("%s; deliver it on %s with: %s", incomplete(self._said), *deliver_with(self._directory))
+        if is_complete and not self._of_copy:
+            note_delivered(self._directory)
         return delivered and not self._losses.lost
 
     def _open_receiver(self, address: str) -> Receiver:
@@ -362,10 +412,7 @@ class Agent:
         ways = to_collector([signal for signal, is_used in used.items() if is_used], own=[address])
         token = os.environ.get(TOKEN_VARIABLE, "")
         where = self._directory.journals
-        receiver = Receiver(address, self._manifest.id, where, self._manifest.journal_limit, token, ways)
-        if self._once:
-            receiver.give_up_missing()
-        return receiver
+        return Receiver(address, self._manifest.id, where, self._manifest.journal_limit, token, ways)
 
     def _open_readers(self, run: RunInfo) -> dict[str, Any]:
         readers = {}
@@ -503,6 +550,23 @@ def read_manifest(directory: RunDirectory) -> Manifest:
         raise ValueError(f"{place} is damaged ({error}); start the run again, or restore the file") from error
 
 
+def _catch_up(directory: RunDirectory) -> None:
+    """Go on from the copy of what was not delivered, if another machine has delivered from it meanwhile.
+
+    Raises:
+        BlockingIOError: Another machine delivers from it now.
+    """
+    if not is_elsewhere(directory) or undelivered.read(directory.path, directory.host) is None:
+        return
+    alive, taken = (sign(directory.path, directory.host) for sign in (undelivered.alive, undelivered.taken))
+    alive.put(undelivered.own_name())
+    if taken.is_fresh():
+        alive.remove()
+        raise BlockingIOError(errno.EAGAIN, f"{taken.who()} delivers from its copy", str(directory.local))
+    if undelivered.catch_up(directory.path, directory.host, directory.local):
+        logger.info("another machine has delivered from the copy of this part; the agent goes on from there")
+
+
 def _raise_descriptor_limit() -> None:
     """Allow as many open files as this process may have: destinations and their connections need theirs too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -512,13 +576,22 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def run_agent(run: Path | RunDirectory, *, once: bool = False, patience: float = 1.0) -> bool:
+def run_agent(
+    run: Path | RunDirectory,
+    *,
+    once: bool = False,
+    patience: float = 1.0,
+    of_copy: bool = False,
+    exporters: Mapping[str, Callable[..., Exporter]] = _REGISTERED,
+) -> bool:
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
 
     Args:
         run: The run directory; with the part of this machine if it says no other.
         once: Deliver what is there and end, rather than wait for more.
         patience: Seconds to wait for the end of another agent.
+        of_copy: If true, the part was made of a copy of what another machine has not delivered.
+        exporters: Factories that are used in place of those that are registered, by name.
 
     Raises:
         FileNotFoundError: It is no run directory.
@@ -531,10 +604,12 @@ def run_agent(run: Path | RunDirectory, *, once: bool = False, patience: float =
     parts.remake(directory.local)  # a cleaner of temporary files was there
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
+    if not of_copy:
+        _catch_up(directory)
     remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
     try:
         try:
-            agent = Agent(directory, manifest, once=once)
+            agent = Agent(directory, manifest, once=once, of_copy=of_copy, exporters=exporters)
         except Exception as error:
             why = str(error)
             if isinstance(error, OSError) and error.errno in FULL:

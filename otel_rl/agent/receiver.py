@@ -162,15 +162,6 @@ class Receiver:
                 if self._journals[name].is_complete:
                     self._incomplete.discard(name)
 
-    def give_up_missing(self) -> None:
-        """Go on without the records that have not come: nobody sends them to an agent that delivers what is there."""
-        now = time.monotonic()
-        for name in self._incomplete:
-            while not self._journals[name].is_complete:
-                self._journals[name].go_on(now)
-        self._grown |= self._incomplete
-        self._incomplete.clear()
-
     def is_quiet(self, now: float) -> bool:
         """Tell whether the machines of this run have nothing more to say: neither inference servers nor others count.
 

@@ -59,7 +59,7 @@ class Release:
         Raises:
             OSError: Something cannot be read or removed now.
         """
-        needed = self._needed(expected)
+        needed = self.needed(expected)
         if held_since is not None:
             needed = min(needed, held_since)
         if needed == self._done:
@@ -74,7 +74,12 @@ class Release:
                 self._release_journal(self._journals / name, position)
         self._release_outbox(before[0].end.segment)
 
-    def _needed(self, expected: Iterable[str]) -> Position:
+    def needed(self, expected: Iterable[str]) -> Position:
+        """Return the place in the outbox up to which everybody has everything.
+
+        Args:
+            expected: Files of the cursors that there have to be: whoever has none has got nothing yet.
+        """
         files = {file.name for file in self._cursors.glob("*.json") if not file.name.startswith(".")}
         if not files >= set(expected):
             return START

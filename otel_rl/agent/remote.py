@@ -82,6 +82,26 @@ class Appender:
             del sizes[number]
 
 
+def give_up_missing(journals: Path, limit_bytes: int) -> int:
+    """Go on without the records that have not come: nobody sends them now. Return how many there are.
+
+    Args:
+        journals: The directory of the journals of the head.
+        limit_bytes: Bytes that are kept of each.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    lost = 0
+    for path in journals.glob(f"*/{EARLY}"):
+        journal = RemoteJournal(path.parent, limit_bytes)
+        while not journal.is_complete:
+            journal.go_on(0.0)
+        journal.rest()
+        lost += journal.lost
+    return lost
+
+
 class _Early(msgspec.Struct, array_like=True):
     """A record that came before others that are still to come."""
 

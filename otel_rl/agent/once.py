@@ -1,0 +1,279 @@
+"""Delivers what all machines of a run have left that can be reached from here, without listening anywhere.
+
+A part is reached where it is on this machine, or in the run directory. Of one that is on another machine there may be a
+copy. What can be reached of machines that send to a head is brought into the part of the head first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl import directory as directories
+from otel_rl import launch, parts, undelivered
+from otel_rl.agent.inbox import Inbox
+from otel_rl.agent.process import GoneError, StartError, read_manifest, run_agent
+from otel_rl.directory import RunDirectory
+from otel_rl.locks import Lock, is_held
+from otel_rl.parts import LOCAL, Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from otel_rl.export import Exporter
+    from otel_rl.parts import Part
+    from otel_rl.undelivered import Copy
+
+logger = logging.getLogger(__name__)
+_SPARE_S = 30.0
+"""Seconds beyond `idle_timeout` in which an agent that has nothing to do closes its exporters and ends."""
+_LOOK_S = 1.0
+_TOUCH_S = 15.0
+_OWN_MANIFEST = "run.json"
+
+
+class _Reached(NamedTuple):
+    """A part that is delivered from here.
+
+    Attributes:
+        name: What it is called.
+        directory: The run directory with the part; of a copy, with the place that it is brought to.
+        copy: The copy that stands for the part, if the part itself is not here.
+        host: The machine that recorded it.
+        sends: If true, that machine sends to a head.
+    """
+
+    name: str
+    directory: RunDirectory
+    copy: Copy | None
+    host: str
+    sends: bool
+
+
+class Delivery:
+    """Delivers what is there of a run, once.
+
+    Args:
+        run: The run directory.
+        say: Says something to whoever runs this.
+    """
+
+    def __init__(self, run: Path, say: Callable[[str], None]) -> None:
+        self._run = run.absolute()
+        self._say = say
+        self._machine = parts.this_machine()
+        self._is_complete = True
+
+    def deliver(self) -> bool:
+        """Deliver; return whether that was all of the run.
+
+        Raises:
+            FileNotFoundError: It is no run directory.
+            StartError: An exporter cannot be made.
+            ValueError: The manifest is damaged.
+        """
+        reached = list(self._look())
+        if not reached and self._is_complete:
+            at = directories.at(self._run)
+            read_manifest(at)  # says what is missing where this is no run directory
+            if not (self._run / LOCAL).is_dir() or not parts.everyone(self._run):
+                return self._deliver(_Reached(at.host, at, None, at.host, at.own_manifest.exists()))
+        heads = [one for one in reached if not one.sends]
+        senders = [one for one in reached if one.sends]
+        of_head = {head.name: [one for one in senders if _head_of(one, heads) is head] for head in heads}
+        for one in senders if not heads else ():
+            self._deliver(one)  # to the address of the head, where it may be at work
+        for head in heads:
+            self._deliver(head, of_head[head.name])
+        return self._is_complete
+
+    def _look(self) -> Iterator[_Reached]:
+        """Yield what can be reached; say what cannot."""
+        found = {part.name: part for part in parts.everyone(self._run)}
+        for name in sorted({*found, *undelivered.names(self._run)}):
+            part, copy = found.get(name), undelivered.read(self._run, name)
+            if part is not None and self._is_here(part):
+                here = directories.with_part(self._run, part)
+                host = part.machine.host if part.machine is not None else name
+                yield _Reached(name, here, None, host, here.own_manifest.exists())
+            elif copy is not None and not copy.is_delivered:
+                host = copy.machine.host if copy.machine is not None else name
+                yield _Reached(name, self._work_of(copy), copy, host, _OWN_MANIFEST in copy.contents)
+            elif copy is None and part is not None and not part.is_delivered:
+                self._miss(part)
+
+    def _is_here(self, part: Part) -> bool:
+        if not part.is_elsewhere:
+            return True
+        is_own = part.machine is None or part.machine.is_same(self._machine)
+        return is_own and part.place.is_dir()
+
+    def _miss(self, part: Part) -> None:
+        machine = part.machine or Machine(host=part.name)
+        if machine.host == self._machine.host and machine.is_same(self._machine):
+            self._fail(f"{part.place} of this machine is gone; what was not delivered of it is lost")
+            return
+        command = launch.deliver_with(RunDirectory(self._run, part.place, part.name))[1]
+        self._fail(f"{part.place} is on {machine.host}; run there: {command}")
+
+    def _fail(self, text: str) -> None:
+        self._is_complete = False
+        self._say(text)
+
+    def _work_of(self, copy: Copy) -> RunDirectory:
+        label = hashlib.sha256(os.fsencode(undelivered.place_of(self._run, copy.name))).hexdigest()[:16]
+        home = parts.home() or parts.private_directory()
+        return RunDirectory(self._run, home / f"{label}.copy", copy.name)
+
+    def _deliver(self, one: _Reached, senders: list[_Reached] | None = None) -> bool:
+        with contextlib.ExitStack() as stack:
+            if one.copy is not None and not stack.enter_context(self._taken(one)):
+                return False
+            if not self._may_begin(one):
+                return False
+            if senders:
+                self._bring(one, senders)
+            self._run_agent(one, {})
+        return self._is_complete
+
+    def _bring(self, head: _Reached, senders: list[_Reached]) -> None:
+        """Bring what other machines recorded into the part of the head."""
+        parts.remake(head.directory.local)
+        with Lock(head.directory.agent_lock, patience=self._patience(head)):
+            inbox = Inbox(head.directory, read_manifest(head.directory).journal_limit)
+            try:
+                for one in senders:
+                    with contextlib.ExitStack() as stack:
+                        if one.copy is not None and not stack.enter_context(self._taken(one)):
+                            continue
+                        if self._may_begin(one):
+                            self._run_agent(one, {"head": inbox.exporter_of(one.host)})
+            finally:
+                inbox.close()
+
+    def _run_agent(self, one: _Reached, exporters: Mapping[str, Callable[..., Exporter]]) -> None:
+        directory = one.directory
+        try:
+            is_complete = run_agent(
+                directory,
+                once=True,
+                patience=self._patience(one),
+                of_copy=one.copy is not None,
+                exporters=exporters,
+            )
+        except BlockingIOError:
+            self._fail(f"{self._other(one)} and has not ended; wait for it, or end it by SIGTERM and run this again")
+            return
+        except (GoneError, StartError) as error:
+            self._fail(str(error))
+            return
+        if not is_complete:
+            whose = f"{one.host}: " if one.host != self._machine.host else ""
+            self._fail(whose + launch.incomplete(launch.read_status(directory)))
+        if recording := _recording(directory):
+            self._fail(f"{recording} is still being recorded; run this again when the training has ended")
+        if one.copy is not None and not one.copy.is_last:
+            later = f"what {one.host} recorded after its last copy is in {one.copy.place} on {one.host}"
+            command = launch.deliver_with(directory)[1]
+            self._fail(f"{later}; run there, if it is not gone: {command}")
+
+    def _may_begin(self, one: _Reached) -> bool:
+        """Tell whether no agent is at work that has somebody to wait for; say so if one is."""
+        if not launch.agent_is_alive(one.directory):
+            return True
+        if recording := _recording(one.directory):
+            self._fail(
+                f"{self._other(one)} and delivers what {recording} records; run this again when the training has ended"
+            )
+            return False
+        self._say(f"{self._other(one)}; waiting for its end, at most {self._patience(one):.0f} s")
+        return True
+
+    def _patience(self, one: _Reached) -> float:
+        return read_manifest(one.directory).idle_timeout + _SPARE_S
+
+    def _other(self, one: _Reached) -> str:
+        pid = launch.read_status(one.directory).pid
+        return f"another agent{f' (pid {pid})' if pid else ''} is at work in {one.directory.path}"
+
+    @contextlib.contextmanager
+    def _taken(self, one: _Reached) -> Iterator[bool]:
+        """Take a copy, so that nobody else delivers from it; yield whether that could be done."""
+        alive, taken = (sign(self._run, one.name) for sign in (undelivered.alive, undelivered.taken))
+        if self._is_at_work(alive, one) or not taken.put_first(undelivered.own_name()):
+            if not alive.is_fresh():
+                self._fail(f"{taken.who()} delivers the copy of {one.host} now; run this again later")
+            yield False
+            return
+        ended = threading.Event()
+        threading.Thread(target=_touch, args=(taken, ended), name="otel-rl-taken", daemon=True).start()
+        try:
+            yield self._restore(one)
+        finally:
+            ended.set()
+            taken.remove()
+            shutil.rmtree(one.directory.local, ignore_errors=True)
+
+    def _restore(self, one: _Reached) -> bool:
+        """Make a part of a copy; tell whether that could be done."""
+        work = one.directory.local
+        try:
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(mode=0o700, parents=True)
+            copy = undelivered.read(self._run, one.name)
+            if copy is None:
+                raise FileNotFoundError(f"{undelivered.place_of(self._run, one.name)} is not complete any more")
+            undelivered.restore(self._run, copy, work, journals=True)
+        except OSError as error:
+            self._fail(f"the copy of {one.host} cannot be used: {error}")
+            return False
+        return True
+
+    def _is_at_work(self, alive: undelivered.Sign, one: _Reached) -> bool:
+        """Wait until an agent that was killed is known to be gone; tell whether it lives."""
+        if not alive.is_fresh():
+            return False
+        self._say(f"an agent on {one.host} may be at work; waiting at most {undelivered.FRESH_S + _LOOK_S:.0f} s")
+        until = time.monotonic() + undelivered.FRESH_S + _LOOK_S
+        while time.monotonic() < until:
+            time.sleep(_LOOK_S)
+            if not alive.is_fresh():
+                return False
+        self._fail(f"{alive.who()} is at work for {one.host}; run this again when the training has ended")
+        return True
+
+
+def _head_of(one: _Reached, heads: list[_Reached]) -> _Reached:
+    """Return the part of the head that has got records of a machine before; else the last one."""
+    for head in heads:
+        names = head.copy.directories if head.copy is not None else _names(head.directory.journals)
+        if any(name.endswith(f"@{one.host}") for name in names):
+            return head
+    return heads[-1]
+
+
+def _names(journals: Path) -> list[str]:
+    try:
+        return [path.name for path in journals.iterdir()]
+    except OSError:
+        return []
+
+
+def _recording(directory: RunDirectory) -> str:
+    """Return the name of a journal whose process lives; empty if there is none."""
+    try:
+        return min((path.name for path in directory.journals.iterdir() if is_held(path)), default="")
+    except OSError:
+        return ""
+
+
+def _touch(sign: undelivered.Sign, ended: threading.Event) -> None:
+    while not ended.wait(_TOUCH_S):
+        sign.touch()
