@@ -57,7 +57,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def source(self) -> str:
-        """Where its name comes from: genai#88, process, system, hw, gen_ai, or ours."""
+        """Where its name comes from: genai#88, process, system, hw, gen_ai, or otel-rl."""
         return self.annotations.otel_rl.source
 
     @property
