@@ -5,6 +5,8 @@ call returns. One agent process on each machine turns the journals into OpenTele
 and events, and into exact rows for trackers.
 """
 
+from typing import TYPE_CHECKING
+
 from otel_rl.carriers import attach, carrier
 from otel_rl.decorator import traced
 from otel_rl.run import Run, current
@@ -12,3 +14,19 @@ from otel_rl.settings import SettingsError
 from otel_rl.start import init
 
 __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]
+
+if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        """Return the version of the installed distribution, when somebody asks: looking for it takes milliseconds."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("otel-rl")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from importlib import metadata
 from typing import TYPE_CHECKING
+
+import pytest
 
 import otel_rl
 from tests.processes import run_python
@@ -23,6 +26,14 @@ def test_names() -> None:
 
     assert expected == otel_rl.__all__
     assert [name for name in expected if not inspect.getdoc(getattr(otel_rl, name))] == []
+
+
+def test_version() -> None:
+    """`__version__` is that of the distribution, and the only name beside the public ones."""
+    assert otel_rl.__version__ == metadata.version("otel-rl")
+    assert set(dir(otel_rl)) - set(otel_rl.__all__) == {"__version__"}
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = otel_rl.nothing
 
 
 def test_run() -> None:

@@ -30,8 +30,9 @@ Spans, step events, metrics, and what is sent to a head go through one client. I
 
 The pause is what `Retry-After` or `RetryInfo` asks for. Otherwise it is 0.25 s, doubled up to 30 s, with jitter.
 
-Refused items are counted in `rl.telemetry.dropped` and `rl.telemetry.failures`, in `agent.log` (the 1st, 10th and 100th time),
-and make `finish()` return `False`. Undelivered items stay on disk, and the next agent of the run delivers them.
+Refused items are counted in `rl.telemetry.dropped` and `rl.telemetry.failures`, logged in `agent.log` (the 1st, 10th
+and 100th time), and make `finish()` return `False`. Undelivered items stay on disk, and the next agent of the run
+delivers them.
 
 ## Collectors that misbehave
 
