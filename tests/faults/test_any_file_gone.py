@@ -1,0 +1,178 @@
+"""Any one file of a run directory is removed, at any time: nothing raises, and what `finish` says is true.
+
+Rows are read back from files outside of the run directory. A result is true if it says that everything was delivered
+and each row is there once, or that something is missing and a loss was counted.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+import otel_rl
+from otel_rl import directory as directories
+from otel_rl import launch
+from otel_rl.agent.process import StartError, run_agent
+from tests.collector import wait_for
+from tests.processes import local_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+RUN = ("agent.log", "attempts", "attempts/rank0.attempt0", "local", "run.json")
+PART = (
+    "agent.json",
+    "cursors",
+    "cursors/jsonl.json",
+    "cursors/tensorboard.json",
+    "journals",
+    "journals/rank0.attempt0",
+    "journals/rank0.attempt0/00000001.seg",
+    "journals/rank0.attempt0/owner.json",
+    "machine.json",
+    "outbox",
+    "outbox/00000001.seg",
+    "outbox/id",
+)
+FILES = (*RUN, "local/HOST", *(f"local/HOST/{name}" for name in PART))
+"""Everything that there is in a run directory while a run goes on; after it, `run.end.json` too."""
+HALF, STEPS = 20, 40
+SAMPLE = ("local/HOST/journals/rank0.attempt0", "local/HOST/cursors/jsonl.json", "local/HOST/outbox", "run.json")
+
+
+def every(files: Iterable[str], sample: Iterable[str] = SAMPLE) -> list[object]:
+    """Return parameters: a sample for every day, and the others for CI."""
+    return [name if name in sample else pytest.param(name, marks=pytest.mark.slow) for name in files]
+
+
+def begin(tmp_path: Path, **given: object) -> otel_rl.Run:
+    """Begin a run whose rows go to files outside of its directory."""
+    out = tmp_path / "out"
+    exporters = [
+        {"jsonl": {"path": str(out / "rows.jsonl"), "machine_path": str(out / "machine.jsonl")}},
+        {"tensorboard": {"log_dir": str(out / "tensorboard")}},
+    ]
+    out.mkdir(exist_ok=True)
+    return otel_rl.init(  # type: ignore[arg-type]
+        dir=tmp_path / "runs", project="p", id="r", quiet=True, hardware=False, exporters=exporters, **given
+    )
+
+
+def log(run: otel_rl.Run, steps: Iterable[int]) -> None:
+    """Record some steps."""
+    for n in steps:
+        with run.step(n):
+            run.log({"loss": float(n)})
+
+
+def named(run_dir: Path) -> dict[str, Path]:
+    """Return everything in a run directory, by its name in `FILES`."""
+    host = local_of(run_dir).name
+    found = {}
+    for path in run_dir.rglob("*"):
+        name = re.sub(rf"^local/{re.escape(host)}", "local/HOST", str(path.relative_to(run_dir)))
+        found[re.sub(r"(attempt\d+)\.[0-9a-f]{16}", r"\1", name)] = path
+    return found
+
+
+def remove(run_dir: Path, name: str) -> None:
+    """Remove a file or a directory of a run."""
+    path = named(run_dir)[name]
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def steps_of(tmp_path: Path) -> dict[str, Counter[int]]:
+    """Return how often each step is in each of the outputs."""
+    rows = tmp_path / "out" / "rows.jsonl"
+    lines = [msgspec.json.decode(line) for line in rows.read_bytes().splitlines()] if rows.exists() else []
+    files = sorted((tmp_path / "out" / "tensorboard").glob("*"))
+    events = [event for path in files for event in EventFileLoader(str(path)).Load()]
+    shown = [event.step for event in events if any(value.tag == "loss" for value in event.summary.value)]
+    return {"jsonl": Counter(line["step"] for line in lines), "tensorboard": Counter(shown)}
+
+
+def check(tmp_path: Path, said: bool) -> None:
+    """Compare what was said with what there is."""
+    found = steps_of(tmp_path)
+    expected = Counter(range(STEPS))
+    missing = {name: sorted((expected - steps).elements()) for name, steps in found.items() if expected - steps}
+    doubled = {name: sorted((steps - expected).elements()) for name, steps in found.items() if steps - expected}
+    lost = launch.read_status(directories.at(tmp_path / "runs" / "p" / "r")).lost
+
+    assert not doubled
+    assert said is (not missing), (said, missing, lost)
+    assert said or lost
+
+
+def wait_for_the_end(run_dir: Path) -> None:
+    """Wait until no agent is at work."""
+    wait_for(lambda: not launch.is_looked_after(directories.at(run_dir)), "the agent does not end")
+
+
+def test_files_are_known(tmp_path: Path) -> None:
+    """The list of files to remove has everything that a run makes."""
+    run = begin(tmp_path)
+    log(run, range(HALF))
+    wait_for(lambda: steps_of(tmp_path)["tensorboard"].total() == HALF, "nothing is delivered")
+
+    assert sorted(named(run.dir)) == sorted(FILES)
+    assert run.finish(30)
+    wait_for_the_end(run.dir)
+    assert sorted(named(run.dir)) == sorted([*FILES, "run.end.json"])
+
+
+@pytest.mark.parametrize("name", every(FILES))
+def test_removed_during_a_run(tmp_path: Path, name: str) -> None:
+    """The trainer goes on; `finish` is true only if every row is in both outputs."""
+    run = begin(tmp_path)
+    log(run, range(HALF))
+    wait_for(lambda: all(steps.total() == HALF for steps in steps_of(tmp_path).values()), "nothing is delivered")
+    remove(run.dir, name)
+    log(run, range(HALF, STEPS))
+
+    check(tmp_path, run.finish(30))
+    assert run.refused == {}
+
+
+@pytest.mark.parametrize("name", every((*FILES, "run.end.json")))
+def test_removed_between_two_attempts(tmp_path: Path, name: str) -> None:
+    """The second attempt delivers its rows, and none of the first one's again."""
+    run = begin(tmp_path)
+    log(run, range(HALF))
+    assert run.finish(30)
+    wait_for_the_end(run.dir)
+    remove(run.dir, name)
+    again = begin(tmp_path)
+    log(again, range(HALF, STEPS))
+
+    check(tmp_path, again.finish(30))
+
+
+@pytest.mark.parametrize("name", every((*FILES, "run.end.json")))
+def test_removed_before_once(tmp_path: Path, name: str) -> None:
+    """Half of the rows were not delivered when the file went: all come, or it is known that some do not."""
+    run = begin(tmp_path)
+    log(run, range(HALF))
+    assert run.finish(30)
+    wait_for_the_end(run.dir)
+    second = begin(tmp_path, agent="off")
+    log(second, range(HALF, STEPS))
+    second.finish(0)
+    names = named(run.dir)
+    later = name.replace("attempt0", "attempt1")
+    remove(run.dir, later if later in names else name)
+    try:
+        said = run_agent(run.dir, once=True)
+    except (StartError, OSError, ValueError) as error:
+        assert str(error)
+        assert all(steps.total() == HALF for steps in steps_of(tmp_path).values())
+        return
+
+    check(tmp_path, said)
