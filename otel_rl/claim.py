@@ -14,15 +14,31 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.files import write_atomically
 from otel_rl.locks import LONG_S, Lock, is_held
 from otel_rl.settings import UnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 _OWNER = "owner.json"
 _ABANDONED_S = 60.0
 _ID_BYTES = 8
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What is noted of an attempt of a rank in the run directory, for all machines and for when its journal is gone.
+
+    Attributes:
+        journal: The name of its journal.
+        part: In which part of the run directory that is.
+        is_delivered: If true, every exporter has got all of it.
+    """
+
+    journal: str
+    part: str
+    is_delivered: bool = False
 
 
 class HeldError(UnavailableError):
@@ -72,7 +88,7 @@ class Claim:
         self._lock.release()
 
 
-def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, least: int = 0) -> Claim:
+def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, least: int = 0, part: str = "") -> Claim:
     """Make the next journal of `who` and lock it for as long as this process lives.
 
     It is locked before it has its name, so that it never looks abandoned. The name ends with an id that no other
@@ -84,6 +100,7 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, lea
         attempts: Where the attempts are noted, so that their number outlives the journals; shared by the machines
             that share the run directory.
         least: The first number that the attempt may have.
+        part: What the part of this machine is called in the run directory.
 
     Raises:
         HeldError: Another process that lives is `who`.
@@ -96,7 +113,7 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, lea
         (fresh / _OWNER).write_bytes(_owner())
         with Lock(journals, patience=LONG_S):  # one claim at a time on this machine
             attempt = max(least, _next_attempt(journals, who, attempts))
-            while attempts is not None and not _is_first(attempts / _name(who, attempt)):
+            while not _is_first(attempts, Noted(f"{_name(who, attempt)}.{own}", part)):
                 attempt += 1  # another machine was quicker
             path = journals / f"{_name(who, attempt)}.{own}"
             fresh.rename(path)
@@ -123,6 +140,39 @@ def has_attempts(directory: Path, who: str) -> bool:
         return bool(_attempts(directory, who))
     except FileNotFoundError:
         return False
+
+
+def noted(attempts: Path) -> dict[str, set[str]]:
+    """Return for each part the journals that are noted, and not as delivered."""
+    found: dict[str, set[str]] = {}
+    try:
+        notes = [_read(path) for path in attempts.iterdir()]
+    except FileNotFoundError:
+        return found
+    for one in notes:
+        if one is not None and not one.is_delivered:
+            found.setdefault(one.part, set()).add(one.journal)
+    return found
+
+
+def settle(attempts: Path, journals: Iterable[str]) -> None:
+    """Note of journals that every exporter has got all of them.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    for journal in journals:
+        path = attempts / journal.rpartition(".")[0]
+        one = _read(path)
+        if one is not None and one.journal == journal and not one.is_delivered:
+            write_atomically(path, msgspec.json.encode(msgspec.structs.replace(one, is_delivered=True)))
+
+
+def _read(path: Path) -> Noted | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Noted)
+    except (OSError, msgspec.MsgspecError):
+        return None  # gone, or not written yet
 
 
 def label(role: str, rank: int) -> str:
@@ -168,10 +218,13 @@ def _attempts(directory: Path, who: str) -> dict[int, list[Path]]:
     return attempts
 
 
-def _is_first(path: Path) -> bool:
-    """Make a file; tell whether nobody had made it before, on whatever machine."""
+def _is_first(attempts: Path | None, noted: Noted) -> bool:
+    """Note an attempt; tell whether nobody had noted one with its number before, on whatever machine."""
+    if attempts is None:
+        return True
     try:
-        path.touch(exist_ok=False)
+        with (attempts / noted.journal.rpartition(".")[0]).open("xb") as file:
+            file.write(msgspec.json.encode(noted))
     except FileExistsError:
         return False
     return True

@@ -79,7 +79,8 @@ class Session:
                 self.settings = settings = msgspec.structs.replace(settings, rank=rank)
             else:
                 who = label(settings.role, settings.rank)
-                self._claim = claim_journal(self.directory.journals, who, self.directory.attempts, least=attempt)
+                place = self.directory
+                self._claim = claim_journal(place.journals, who, place.attempts, least=attempt, part=place.host)
         except OSError as error:
             raise directories.unwritable(settings.dir, self.directory.journals, error) from error
         try:

@@ -116,7 +116,8 @@ class Follower:
             exit comes at once, so that its last row does not wait, and the true one follows.
 
     Attributes:
-        missing: Journals that an earlier agent had not read to their end, and that are not there any more.
+        missing: Journals that an earlier agent had not read to their end, and that are not there any more, or of which
+            nothing is there.
     """
 
     def __init__(self, journals: Path, positions: Mapping[str, Position], *, final: bool = False) -> None:
@@ -263,6 +264,8 @@ class Follower:
             if records := self._read(journal, RECORDS_AT_ONCE, final=True):
                 return records
         end = None if journal.is_over else exit_status.read(journal.path)
+        if journal.reader.position == START and not journal.remote and not journal.is_over:
+            self.missing.add(journal.path.name)  # each has a segment before its process records
         journal.finished |= end is not None
         self._bury(journal)
         if journal.is_over:

@@ -19,6 +19,7 @@ from otel_rl import directory as directories
 from otel_rl import launch, parts, undelivered
 from otel_rl.agent.inbox import Inbox
 from otel_rl.agent.process import GoneError, StartError, read_manifest, run_agent
+from otel_rl.claim import noted
 from otel_rl.directory import RunDirectory
 from otel_rl.locks import Lock, is_held
 from otel_rl.parts import LOCAL, Machine
@@ -108,6 +109,16 @@ class Delivery:
                 yield _Reached(name, self._work_of(copy), copy, host, _OWN_MANIFEST in copy.contents)
             elif copy is None and part is not None and not part.is_delivered:
                 self._miss(part)
+        yield from self._look_for_gone({*found, *undelivered.names(self._run)})
+
+    def _look_for_gone(self, known: set[str]) -> Iterator[_Reached]:
+        """Say of which parts nothing is there that had something to deliver; yield that of this machine, to count it."""
+        own = directories.at(self._run)
+        for name, journals in sorted(noted(own.attempts).items()):
+            if name == own.host and name not in known:
+                yield _Reached(name, own, None, self._machine.host, sends=False)
+            elif name and name not in known:
+                self._fail(f"{self._run / LOCAL / name} is gone, and with it what {len(journals)} journal(s) held")
 
     def _is_here(self, part: Part) -> bool:
         if not part.is_elsewhere:

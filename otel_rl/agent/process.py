@@ -35,7 +35,7 @@ from otel_rl.agent.remote import give_up_missing
 from otel_rl.agent.rescue import Rescue, is_elsewhere
 from otel_rl.agent.state import Checkpoint
 from otel_rl.agent.targets import Target, sweep
-from otel_rl.claim import remove_abandoned
+from otel_rl.claim import noted, remove_abandoned, settle
 from otel_rl.delivery import Destination
 from otel_rl.directory import FULL, Manifest, RunDirectory, unwritable
 from otel_rl.export import READER_ENTRY_POINT_GROUP
@@ -127,10 +127,10 @@ class Agent:
         with self._quarantine.guard("reading of the checkpoint", str(directory.outbox), saved):
             checkpoint = msgspec.msgpack.decode(saved, type=Checkpoint) if saved else None
         self._losses = Losses({} if checkpoint is None else checkpoint.lost)
-        self._follower = Follower(
-            directory.journals, {} if checkpoint is None else checkpoint.positions, final=self._sends
-        )
-        self._cut_off = cut_off(directory.journals, {} if checkpoint is None else checkpoint.positions)
+        positions = {} if checkpoint is None else checkpoint.positions
+        expected = dict.fromkeys(noted(directory.attempts).get(directory.host, ()) if once else (), START)
+        self._follower = Follower(directory.journals, expected | positions, final=self._sends)
+        self._cut_off = cut_off(directory.journals, positions)
         self._pipeline = Pipeline(manifest, None if checkpoint is None else checkpoint.state, self._quarantine)
         self._reducer, self._traces = self._pipeline.reducer, self._pipeline.traces
         self._receiver: Receiver | None = None
@@ -393,6 +393,8 @@ class Agent:
         self._note_losses()
         self._say("ended")
         delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
+        if delivered:
+            self._settle()
         is_complete = delivered and self._reducer.is_finished and not self._follower.alive
         self._rescue.end(is_complete=is_complete, is_last=not self._follower.alive_here)
         if self._said.waiting:
@@ -400,6 +402,12 @@ class Agent:
         if is_complete and not self._of_copy:
             note_delivered(self._directory)
         return delivered and not self._losses.lost
+
+    def _settle(self) -> None:
+        """Note for when the journals are gone that every exporter has what they held."""
+        over = [name for name, journal in self._reducer.state.journals.items() if journal.over and journal.is_rank]
+        with contextlib.suppress(OSError):
+            settle(self._directory.attempts, over)
 
     def _open_receiver(self, address: str) -> Receiver:
         from otel_rl.agent.receiver import Receiver  # the HTTP server, which few agents need
