@@ -112,7 +112,7 @@ class Delivery:
         yield from self._look_for_gone({*found, *undelivered.names(self._run)})
 
     def _look_for_gone(self, known: set[str]) -> Iterator[_Reached]:
-        """Say of which parts nothing is there that had something to deliver; yield that of this machine, to count it."""
+        """Say which parts are gone that had something to deliver; yield that of this machine, which counts it."""
         own = directories.at(self._run)
         for name, journals in sorted(noted(own.attempts).items()):
             if name == own.host and name not in known:
