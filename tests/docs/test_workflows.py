@@ -1,0 +1,52 @@
+"""The workflows of GitHub: what of them can be known without GitHub."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from tests.docs.snippets import ROOT
+
+_WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not on PATH")
+def test_actionlint_finds_nothing() -> None:
+    """Syntax, expressions, inputs of actions, and the shell in `run`."""
+    done = subprocess.run(["actionlint", *_WORKFLOWS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+def test_the_files_are_yaml(path) -> None:
+    """Workflows and templates parse."""
+    assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_the_lowest_opentelemetry_is_the_one_that_is_declared() -> None:
+    """The job of the lowest versions installs the lower bounds of pyproject.toml."""
+    declared = re.findall(r'"(opentelemetry-[\w-]+)>=([\w.]+)', (ROOT / "pyproject.toml").read_text())
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+
+    assert len(declared) == 4
+    assert [f"{name}=={version}" for name, version in declared if f"{name}=={version}" not in workflow] == []
+
+
+def test_every_supported_python_is_tested() -> None:
+    """The matrix begins with `requires-python`."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    pythons = jobs["tests"]["strategy"]["matrix"]["python"]
+
+    assert f'requires-python = ">={pythons[0]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_publishing_needs_no_token() -> None:
+    """The release is published by trusted publishing."""
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+
+    assert "id-token: write" in workflow
+    assert "secrets." not in workflow
