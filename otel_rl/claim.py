@@ -83,6 +83,10 @@ class Claim:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = Lock(self.path, patience=0)  # on the trainer's thread: a probe is in the way for microseconds
 
+    def keep_until_exit(self) -> None:
+        """Hold the journal until the process is gone."""
+        self._lock.keep()
+
     def release(self) -> None:
         """End the claim; a second call does nothing."""
         self._lock.release()

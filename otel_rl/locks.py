@@ -19,6 +19,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
 _PATIENCE_S = 1.0
 """A probe holds the lock for microseconds, a cleaner for as long as it looks through the directory."""
@@ -35,6 +36,7 @@ LONG_S = 120.0
 _POLL_S = 0.01
 _NONE = -1
 _held: WeakSet[Lock] = WeakSet()
+_kept: set[Lock] = set()
 
 
 class _File(NamedTuple):
@@ -45,7 +47,8 @@ class _File(NamedTuple):
 class Lock:
     """An exclusive lock of a directory, held until `release`, the end of a `with` block or the end of the process.
 
-    An interrupt may keep its holder from releasing it. It is released when nobody refers to it any more.
+    An interrupt may keep its holder from releasing it. It is released too when nobody refers to it any more, unless it
+    is to be kept.
 
     Args:
         path: The directory; it must exist.
@@ -78,8 +81,9 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def __del__(self) -> None:
-        self._close()
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():  # else the kernel releases it when the process is gone
+            self._close()
 
     @property
     def is_in_place(self) -> bool:
@@ -101,6 +105,10 @@ class Lock:
         """Take note that the directory was renamed."""
         self.path = path
 
+    def keep(self) -> None:
+        """Hold the lock until the process is gone, though nobody may refer to it any more."""
+        _kept.add(self)
+
     def release(self) -> None:
         """Release the lock; a call after the first one completes it if that was interrupted in this thread.
 
@@ -115,6 +123,7 @@ class Lock:
             os.close(self._fd)
         self._fd = _NONE
         _held.discard(self)
+        _kept.discard(self)
 
     def is_of(self, thread: int) -> bool:
         """Tell whether a thread made the lock."""

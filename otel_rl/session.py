@@ -192,7 +192,9 @@ class Session:
                 self._keep_files()
             self._end = self.journal.position
         self.journal.close()
-        if not at_exit:
+        if at_exit:
+            self._claim.keep_until_exit()
+        else:
             self._claim.release()
 
     def wait_until_delivered(self, timeout: float) -> bool:

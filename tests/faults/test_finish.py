@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from otel_rl import exit_status
 from otel_rl.agent.follow import Follower
 from otel_rl.journal import Reader
+from otel_rl.locks import is_held
 from otel_rl.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
 from tests.collector import wait_for
 from tests.processes import journal_of, local_of, start_python
@@ -120,6 +122,33 @@ sys.exit(3)
 
     assert output == "1\n"
     assert msgspec.json.decode(end.read_bytes())["exit_code"] == 3
+
+
+def test_the_journal_is_locked_until_the_process_is_gone(tmp_path: Path) -> None:
+    """It is when Python has ended and the C library runs what it runs at an exit; the exit status is there then."""
+    script = """
+import ctypes, otel_rl
+def main():
+    otel_rl.init(dir=".", id="i", project="p", quiet=True, agent="off").log({"loss": 1.0}, step=0)
+ctypes.CDLL(None).on_exit(ctypes.CDLL(None).pause, None)  # it runs behind the handlers that come later
+main()
+raise SystemExit(3)
+"""
+    process = start_python(script, tmp_path)
+    run_dir = tmp_path / "p" / "i"
+
+    def status() -> int | None:
+        journals = list(run_dir.glob("local/*/journals/rank0*"))
+        end = exit_status.read(journals[0]) if journals else None
+        return end.exit_code if end is not None else None
+
+    wait_for(lambda: status() == 3, "the exit status is not written")
+    held = is_held(journal_of(run_dir))
+    process.kill()
+    process.communicate(timeout=60)
+
+    assert held
+    assert not is_held(journal_of(run_dir))
 
 
 def test_a_failed_child_of_multiprocessing(tmp_path: Path) -> None:
