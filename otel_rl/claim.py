@@ -159,6 +159,11 @@ def noted(attempts: Path) -> dict[str, set[str]]:
     return found
 
 
+def attempt_of(journal: str) -> int:
+    """Return the number of the attempt that a journal is of."""
+    return int(journal.rpartition(".")[0].rpartition(".attempt")[2])
+
+
 def settle(attempts: Path, journals: Iterable[str]) -> None:
     """Note of journals that every exporter has got all of them.
 

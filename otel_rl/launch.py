@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl import parts
+from otel_rl.claim import attempt_of, noted
+from otel_rl.directory import RunDirectory
 from otel_rl.journal import Position
+from otel_rl.launcher import is_in_job
 from otel_rl.locks import LONG_S, Lock, is_held
 from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, SettingsError, UnavailableError, UnwritableError
 
 if TYPE_CHECKING:
-    from otel_rl.directory import RunDirectory
+    from collections.abc import Mapping
 
 logger = logging.getLogger("otel_rl")
 _POLL_S = 0.01
@@ -88,6 +91,24 @@ def deliver_with(directory: RunDirectory) -> tuple[str, str]:
     part = parts.read(directory.path, directory.host)
     host = part.machine.host if part is not None and part.machine is not None else directory.host
     return host, f"otel-rl agent {shlex.quote(str(directory.path))} --once"
+
+
+def left_behind(directory: RunDirectory, attempt: int, environ: Mapping[str, str]) -> list[str]:
+    """Return a warning for each machine that has records of earlier attempts, which this one does not deliver."""
+    said = []
+    for name, journals in sorted(noted(directory.attempts).items()):
+        part = parts.read(directory.path, name) or parts.Part(name=name, place=directory.path / parts.LOCAL / name)
+        host = part.machine.host if part.machine is not None else name
+        earlier = [number for number in map(attempt_of, journals) if number < attempt]
+        if name in ("", directory.host) or not earlier or part.is_delivered or is_in_job(host, environ):
+            continue
+        command = deliver_with(RunDirectory(directory.path, part.place, name))[1]
+        where = f"on {host}" if part.is_elsewhere else "when the training has ended"
+        said.append(
+            f"attempt {max(earlier)} of the run was recorded on {host}, and not all of it is known to be delivered; "
+            f"if {host} does not take part in this attempt, run {where}: {command}"
+        )
+    return said
 
 
 def note_delivered(directory: RunDirectory) -> None:

@@ -202,6 +202,31 @@ def is_head(host: str, environ: Mapping[str, str]) -> bool:
     return bool(owners - {False}) if node is None else node == 0
 
 
+def is_in_job(host: str, environ: Mapping[str, str]) -> bool:
+    """Tell whether Slurm has given the job this machine; its list is such as "node[01-03,07],login"."""
+    listed = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
+    name = host.partition(".")[0]
+    return any(_is_listed(name, element) for element in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", listed))
+
+
+def _is_listed(name: str, element: str) -> bool:
+    pattern, ranges = "", []
+    for text, numbers in re.findall(r"([^\[]*)(?:\[([^\]]*)\])?", element):
+        pattern += re.escape(text) + ("([0-9]+)" if numbers else "")
+        ranges += [numbers] if numbers else []
+    found = re.fullmatch(pattern, name)
+    return found is not None and all(
+        any(_is_between(number, *bounds.partition("-")[::2]) for bounds in numbers.split(","))
+        for number, numbers in zip(found.groups(), ranges, strict=True)
+    )
+
+
+def _is_between(number: str, first: str, last: str) -> bool:
+    if not first.isdigit() or not (last or first).isdigit() or len(number) < len(first):
+        return False
+    return int(first) <= int(number) <= int(last or first)
+
+
 def is_of_this_machine(host: str) -> bool:
     """Tell whether an address is one of this machine's: it can be listened on."""
     return any(owned is not False for owned in _owners(host))

@@ -16,7 +16,7 @@ import msgspec
 
 from otel_rl import directory as directories
 from otel_rl import exit_status, export, head, launch, otel_environment, plugins, semconv
-from otel_rl.claim import claim_journal, claim_role, label
+from otel_rl.claim import claim_journal, claim_role, label, settle
 from otel_rl.directory import Manifest, RunDirectory
 from otel_rl.files import write_atomically
 from otel_rl.interrupts import let_pass
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
+_MOST_NAMED = 3
+"""Machines that are named because they may have a backlog."""
 _LONGEST_PAUSE_S = 300.0
 """Seconds between two starts of agents that die at once; a start takes a millisecond."""
 _ATTACH = "attach"
@@ -105,6 +107,9 @@ class Session:
         self.journal.append(self._started())
         self.prometheus = self._begin_agent()
         self._relay = self._open_relay(own)
+        if self.attempt and settings.rank == 0 and not settings.role:
+            for warning in launch.left_behind(self.directory, self.attempt, os.environ)[:_MOST_NAMED]:
+                logger.warning("%s", warning)
 
     def _started(self) -> Started:
         return Started(
@@ -123,6 +128,8 @@ class Session:
 
     def give_up(self) -> None:
         """Leave no trace of a run that did not begin."""
+        with suppress(OSError):
+            settle(self.directory.attempts, [self._claim.path.name])
         shutil.rmtree(self._claim.path, ignore_errors=True)
         self._claim.release()
 

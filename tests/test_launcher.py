@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.launcher import Place, find_place, is_head, node_number
+from otel_rl.launcher import Place, find_place, is_head, is_in_job, node_number
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -143,6 +143,24 @@ def test_torchrun_without_an_id(tmp_path: Path) -> None:
     assert first.startswith("torchrun-")
     assert first == second
     assert f"{find_place(environ).id}\n" != first
+
+
+@pytest.mark.parametrize(
+    ("listed", "inside", "outside"),
+    [
+        ("node1", ["node1", "node1.cluster"], ["node11", "node2", "ode1"]),
+        ("node[1-3,7]", ["node1", "node2", "node7"], ["node4", "node", "node[1-3,7]"]),
+        ("node[01-10],login", ["node01", "node10", "login"], ["node1", "node11"]),
+        ("rack[1-2]n[1,3]", ["rack1n1", "rack2n3"], ["rack3n1", "rack1n2"]),
+        ("", [], ["node1", ""]),
+        ("node[", [], ["node1"]),
+    ],
+)
+def test_the_machines_of_a_slurm_job(listed: str, inside: list[str], outside: list[str]) -> None:
+    """Slurm's list is compressed: ranges, fixed widths and several brackets."""
+    found = {host: is_in_job(host, {"SLURM_JOB_NODELIST": listed}) for host in (*inside, *outside)}
+
+    assert found == dict.fromkeys(inside, True) | dict.fromkeys(outside, False)
 
 
 def at(address: str, **more: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.nodes import Nodes, sshfs
 from tests.processes import run, start
 from tests.real_parts import needs
 
@@ -255,3 +256,31 @@ def test_mpich(place: Path) -> None:
 
     assert [len(one) for one in ids] == [1, 1]
     assert ids[0] != ids[1]
+
+
+_ON_A_NODE = """
+import logging, sys
+import otel_rl
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+run = otel_rl.init(dir="runs", project="p", quiet=True, exporters=["jsonl"], hardware=False, idle_timeout=2)
+run.log({"loss": 1.0}, step=run.attempt)
+"""
+
+
+def test_a_backlog_on_another_node_is_told(tmp_path: Path) -> None:
+    """A requeued job says where the former attempt was recorded, and the command that brings it; but for own nodes."""
+    with sshfs(tmp_path) as shared:
+        nodes = Nodes(shared, tmp_path / "disk")
+        nodes.run("node1", _ON_A_NODE, **STEP, OTEL_RL_AGENT="off")
+        again = STEP | {"SLURM_RESTART_COUNT": "1", "OTEL_RL_AGENT": "off"}
+        told = nodes.run("node2", _ON_A_NODE, **again, SLURM_JOB_NODELIST="node[2-3]")
+        own = nodes.run("node2", _ON_A_NODE, **again, SLURM_JOB_NODELIST="node[1-3]")
+        run_dir = shared / "runs" / "p" / "slurm-7.0"
+        said = [nodes.once(host, run_dir) for host in ("node1", "node2", "node2")]
+        later = nodes.run("node3", _ON_A_NODE, **STEP, SLURM_RESTART_COUNT="2", OTEL_RL_AGENT="off")
+
+        assert "attempt 0 of the run was recorded on node1" in told
+        assert f"run on node1: otel-rl agent {run_dir} --once" in told
+        assert "was recorded on node1" not in own
+        assert said[2][0] == 0, said
+        assert later == ""
