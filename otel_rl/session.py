@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
+_ANSWERS_WITHIN_S = 2.0
+"""Seconds to wait for whoever is at the address of the head, if it should not be another machine's."""
 _MOST_NAMED = 3
 """Machines that are named because they may have a backlog."""
 _LONGEST_PAUSE_S = 300.0
@@ -64,7 +66,7 @@ class Session:
     """
 
     def __init__(self, settings: Settings, attempt: int = 0) -> None:
-        self.settings = settings
+        self.settings = settings = _with_a_head(settings)
         self.check_at: float = 0
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
@@ -260,6 +262,32 @@ class Session:
     def _shows_output(self) -> bool:
         printing = any(spec.name in ("console", "stdout") for spec in self.settings.exporters)
         return printing or otel_environment.prints(os.environ)
+
+
+def _with_a_head(settings: Settings) -> Settings:
+    """Return the settings without `head` if no machine owns its address; warn of that.
+
+    All ranks are on this machine then, the address is another one's, and nobody answers there.
+
+    Raises:
+        UnavailableError: There is no head, and the run is strict.
+    """
+    if not settings.head or settings.role or settings.world_size > max(1, settings.local_world_size):
+        return settings
+    address = head.parse(settings.head)
+    if is_head(address.host, os.environ):
+        return settings
+    with suppress(OSError):
+        socket.create_connection((address.host.strip("[]"), address.port), _ANSWERS_WITHIN_S).close()
+        return settings
+    said = (
+        f"head={settings.head!r} is not an address of this machine, on which all ranks are, and nobody answers there: "
+        "give head= an address of the machine of rank 0, or none for a run on one machine"
+    )
+    if settings.strict:
+        raise UnavailableError(said)
+    _warnings.warn(f"{said}; the run is recorded on this machine alone")
+    return msgspec.structs.replace(settings, head="")
 
 
 def _manifest(settings: Settings) -> Manifest:

@@ -183,6 +183,19 @@ def test_a_head_that_cannot_listen(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert len(caplog.messages) == 1
 
 
+def test_a_head_that_is_nobodys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """All ranks are here, the address is not: the run is recorded here, and it says so; a strict run raises."""
+    nobody = "192.0.2.1:4320"  # RFC 5737
+    with pytest.raises(otel_rl.SettingsError, match="nobody answers there"):
+        begin(tmp_path, head=nobody, strict=True)
+    run = begin(tmp_path, agent="auto", hardware=False, head=nobody, exporters=["jsonl"])
+    run.log({"loss": 1.0}, step=0)
+
+    assert run.finish(30)
+    assert [row["step"] for row in rows_of(run.dir)] == [0]
+    assert f"head='{nobody}' is not an address of this machine" in caplog.messages[0]
+
+
 def test_an_agent_that_cannot_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
