@@ -43,11 +43,11 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 def _exporters() -> str:
     """Return a heading and the documentation of the class for each exporter that users can name."""
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
-    named = project["entry-points"]["otel_rl_exporter"] | project["entry-points"]["otel_rl_metric_reader"]
-    classes: dict[str, str] = {}
-    for name, place in named.items():
-        if name != "head" and not name.endswith("_attached"):  # the settings `head` and `attach` choose these
-            classes.setdefault(place.replace(":", "."), name)
-    options = "options: {members: false, show_root_heading: false, show_root_toc_entry: false}"
+    readers = project["entry-points"]["otel_rl_metric_reader"]
+    named = {name: readers[name] for name in ("otlp", "prometheus")} | project["entry-points"]["otel_rl_exporter"]
+    # `head`, `attach` and OpenTelemetry's variables choose these, not `exporters=`
+    others = re.compile(r"head|.*_attached|console_.*|otlp_stdout.*")
+    classes = {place.replace(":", "."): name for name, place in named.items() if not others.fullmatch(name)}
+    options = "options: {members: false, show_bases: false, show_root_heading: false, show_root_toc_entry: false}"
     by_name = sorted(classes.items(), key=lambda item: item[1])
     return "\n".join(f"## `{name}`\n\n::: {place}\n    {options}\n" for place, name in by_name)

@@ -1,0 +1,38 @@
+"""The checker of texts, and the texts that it checks so far."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.snippets import ROOT, pages
+
+
+def _prose(*paths: object) -> str:
+    command = [sys.executable, ROOT / ".ci" / "prose", *paths]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+
+def test_the_texts_are_plain_english() -> None:
+    """README, the docs and the guides for contributors have none of the patterns that readers have to decode."""
+    assert _prose(*(page for page in pages() if page.parts[-2:] not in {("deploy", "README.md")})) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The value is no number.",
+        "A row of ours waits.",
+        "What is not taken is sent again.",
+        "The head waits for a quarter of an hour.",
+        "Synchronisation is not needed.",
+        "one two three four five six seven eight nine ten " * 4,
+    ],
+)
+def test_a_hard_sentence_is_found(tmp_path, text: str) -> None:
+    """The checker is worth something."""
+    (tmp_path / "page.md").write_text(f"# Title\n\n{text}\n")
+
+    assert _prose(tmp_path / "page.md") != ""
