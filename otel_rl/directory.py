@@ -95,6 +95,11 @@ class RunDirectory(NamedTuple):
         return self.local / "agent.json"
 
     @property
+    def left(self) -> Path:
+        """What the last agent left undelivered."""
+        return self.local / "left.json"
+
+    @property
     def quarantine(self) -> Path:
         """Records and items that could not be processed."""
         return self.local / "quarantine.jsonl"

@@ -102,7 +102,7 @@ def read(run: Path, name: str) -> Copy | None:
             return None
     except (OSError, msgspec.MsgspecError):
         return None
-    return copy
+    return msgspec.structs.replace(copy, name=name)  # it may have been set aside
 
 
 def names(run: Path) -> list[str]:
@@ -263,7 +263,7 @@ class Copier:
             os.close(fd)
 
 
-def restore(run: Path, copy: Copy, part: Path, *, journals: bool) -> None:
+def restore(run: Path, copy: Copy, part: Path, *, journals: bool = True, manifest: bool = False) -> None:
     """Bring a copy into a part, so that an agent goes on from there.
 
     Args:
@@ -271,6 +271,7 @@ def restore(run: Path, copy: Copy, part: Path, *, journals: bool) -> None:
         copy: The copy.
         part: Where.
         journals: Bring the journals too; the part that the copy was made of has them, and perhaps more.
+        manifest: Bring what else describes the part.
 
     Raises:
         OSError: It cannot be brought.
@@ -283,7 +284,7 @@ def restore(run: Path, copy: Copy, part: Path, *, journals: bool) -> None:
     for journal in copy.directories if journals else ():
         (part / JOURNALS / journal).mkdir(parents=True, exist_ok=True)
     for file, content in copy.contents.items():
-        if journals or file.startswith((OUTBOX, CURSORS)):
+        if file.startswith((OUTBOX, CURSORS)) or (journals if file.startswith(JOURNALS) else manifest):
             (part / file).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(part / file, content)
     for file, extent in copy.files.items():
@@ -299,15 +300,28 @@ def restore(run: Path, copy: Copy, part: Path, *, journals: bool) -> None:
 
 
 def catch_up(run: Path, name: str, part: Path) -> bool:
-    """Go on from the copy of a part if another machine has delivered from it; tell whether that was so.
+    """Go on from the copy of a part if another machine has delivered from it, or the part itself was removed.
+
+    Return whether that was so.
 
     Raises:
         OSError: It cannot be read now.
     """
     copy = read(run, name)
-    if copy is None or copy.outbox != identity(part / OUTBOX) or copy.number <= number_of(part):
+    if copy is None:
         return False
-    restore(run, copy, part, journals=False)
+    if copy.outbox == identity(part / OUTBOX):
+        if copy.number <= number_of(part):
+            return False
+        restore(run, copy, part, journals=False)
+    elif copy.is_delivered:
+        return False
+    elif segment_numbers(part / OUTBOX):  # of a part that is gone, and whose name another one has taken since
+        alive(run, name).remove()
+        place_of(run, name).rename(place_of(run, f"{name}.{copy.outbox}"))
+        return False
+    else:
+        restore(run, copy, part)
     return True
 
 

@@ -241,7 +241,7 @@ class Delivery:
             copy = undelivered.read(self._run, one.name)
             if copy is None:
                 raise FileNotFoundError(f"{undelivered.place_of(self._run, one.name)} is not complete any more")
-            undelivered.restore(self._run, copy, work, journals=True)
+            undelivered.restore(self._run, copy, work, manifest=True)
         except OSError as error:
             self._fail(f"the copy of {one.host} cannot be used: {error}")
             return False

@@ -30,7 +30,7 @@ from otel_rl.agent.losses import Losses
 from otel_rl.agent.measurements import Measurements
 from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.rebuild import Rebuilder
-from otel_rl.agent.release import Release, cut_off
+from otel_rl.agent.release import Release, cut_off, leave, vanished
 from otel_rl.agent.remote import give_up_missing
 from otel_rl.agent.rescue import Rescue, is_elsewhere
 from otel_rl.agent.state import Checkpoint
@@ -130,7 +130,7 @@ class Agent:
         positions = {} if checkpoint is None else checkpoint.positions
         expected = dict.fromkeys(noted(directory.attempts).get(directory.host, ()) if once else (), START)
         self._follower = Follower(directory.journals, expected | positions, final=self._sends)
-        self._cut_off = cut_off(directory.journals, positions)
+        self._cut_off = cut_off(directory.journals, positions) + vanished(directory, self._outbox)
         self._pipeline = Pipeline(manifest, None if checkpoint is None else checkpoint.state, self._quarantine)
         self._reducer, self._traces = self._pipeline.reducer, self._pipeline.traces
         self._receiver: Receiver | None = None
@@ -392,6 +392,8 @@ class Agent:
         self._follower.give_back()
         self._note_losses()
         self._say("ended")
+        with contextlib.suppress(OSError):
+            leave(self._directory.left, self._said.waiting, self._follower.positions)
         delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
         if delivered:
             self._settle()
@@ -559,7 +561,7 @@ def read_manifest(directory: RunDirectory) -> Manifest:
 
 
 def _catch_up(directory: RunDirectory) -> None:
-    """Go on from the copy of what was not delivered, if another machine has delivered from it meanwhile.
+    """Go on from the copy of what was not delivered, if that is newer than the part.
 
     Raises:
         BlockingIOError: Another machine delivers from it now.
@@ -572,7 +574,7 @@ def _catch_up(directory: RunDirectory) -> None:
         alive.remove()
         raise BlockingIOError(errno.EAGAIN, f"{taken.who()} delivers from its copy", str(directory.local))
     if undelivered.catch_up(directory.path, directory.host, directory.local):
-        logger.info("another machine has delivered from the copy of this part; the agent goes on from there")
+        logger.info("the agent goes on from %s", undelivered.place_of(directory.path, directory.host))
 
 
 def _raise_descriptor_limit() -> None:

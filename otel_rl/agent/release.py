@@ -12,6 +12,7 @@ import msgspec
 
 from otel_rl.agent.state import is_remote
 from otel_rl.delivery import Cursor
+from otel_rl.files import write_atomically
 from otel_rl.journal import START, Position, Reader, Released, released, segment_numbers, set_released
 from otel_rl.outbox import Outbox, set_released_items
 from otel_rl.outbox_reader import Head, Located, forget_repairs, located
@@ -19,6 +20,8 @@ from otel_rl.outbox_reader import Head, Located, forget_repairs, located
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from otel_rl.directory import RunDirectory
 
 TAIL_BYTES = 16 << 20
 """Bytes of the outbox that are kept although everybody has them: for whoever looks into a run that has ended."""
@@ -141,6 +144,40 @@ def cut_off(journals: Path, positions: Mapping[str, Position]) -> int:
     """
     names = {path.name for path in journals.iterdir()} if journals.is_dir() else set()
     return sum(released(journals / name).first > positions.get(name, START).segment for name in names)
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What an agent left undelivered at its end; it tells what is lost if the outbox and the journals are removed.
+
+    Attributes:
+        waiting: How many items each exporter had not got.
+        journals: The journals from which those items could be made again.
+    """
+
+    waiting: dict[str, int]
+    journals: list[str]
+
+
+def leave(place: Path, waiting: dict[str, int], journals: Iterable[str]) -> None:
+    """Note what an agent leaves.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    write_atomically(place, msgspec.json.encode(Left(waiting, sorted(journals))))
+
+
+def vanished(directory: RunDirectory, outbox: Outbox) -> int:
+    """Return how many items an earlier agent had left that are in no outbox, and that no journal has any more."""
+    if outbox.checkpoint:
+        return 0
+    try:
+        left = msgspec.json.decode(directory.left.read_bytes(), type=Left)
+    except (OSError, msgspec.MsgspecError):
+        return 0
+    journals = directory.journals
+    are_there = all((journals / name).is_dir() and segment_numbers(journals / name) for name in left.journals)
+    return 0 if are_there and left.journals else max(left.waiting.values(), default=0)
 
 
 def _count(path: Path, first: int, end: int) -> int:

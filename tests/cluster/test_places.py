@@ -62,7 +62,6 @@ def test_a_temporary_directory_that_ends_with_the_job(jobs: dict[str, Submitted]
     job.left.run.check(2)
 
 
-@pytest.mark.xfail(strict=True, reason="the command does not yet name the other machine")
 @pytest.mark.about("recorded")
 def test_the_command_on_another_machine(jobs: dict[str, Submitted]) -> None:
     """It says on which machine the rest is; there, the same command brings it."""

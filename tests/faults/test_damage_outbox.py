@@ -242,6 +242,23 @@ def test_a_run_whose_local_files_are_gone_is_not_complete(waiting: Path) -> None
     assert lost(linked) == {"journals_missing": 1}
 
 
+@pytest.mark.parametrize("journals_too", [False, True])
+def test_a_backlog_that_is_removed(waiting: Path, *, journals_too: bool) -> None:
+    """A cleaner removes the outbox's segments and leaves the cursors: made again from the journals, else counted."""
+    run_agent(waiting, once=True)  # the exporter is closed
+    local = local_of(waiting)
+    for segment in (local / "outbox").glob("*.seg"):
+        segment.unlink()
+    for journal in (local / "journals").iterdir() if journals_too else ():
+        shutil.rmtree(journal)
+    (waiting / "open").touch()
+    complete = run_agent(waiting, once=True)
+
+    assert complete is not journals_too
+    assert gated(waiting) == ([] if journals_too else [*range(STEPS)])
+    assert lost(waiting).get("outbox_damaged", 0) >= (STEPS if journals_too else 0)
+
+
 def test_a_damaged_manifest_is_an_error_with_a_fix(waiting: Path) -> None:
     """The message names the file."""
     (waiting / "run.json").write_text("{")

@@ -48,7 +48,7 @@ for n in range({STEPS}):
 if "STAY" in os.environ:
     print("ready", flush=True)
     time.sleep(300)
-run.finish(float(os.environ.get("FINISH", "0.5")))
+print(run.finish(float(os.environ.get("FINISH", "0.5"))))
 """
 
 
@@ -209,6 +209,20 @@ def test_a_copy_that_is_damaged(plain: Nodes, damage: str) -> None:
     assert "is on node1; run there" in said
     assert plain.once("node1", run_dir)[0] == 0
     assert gated(run_dir) == [(0, n) for n in range(STEPS)]
+
+
+@pytest.mark.slow
+def test_a_job_that_goes_on_where_its_disk_was_removed(plain: Nodes) -> None:
+    """The next attempt on the same machine takes what was not delivered from the copy: all rows of both, once."""
+    run_dir = plain.shared / "runs" / "p" / "r"
+    plain.run("node1", _TRAIN)
+    wait_for(lambda: ended(run_dir, "node1"), "no copy")
+    shutil.rmtree(plain.disk_of("node1"))
+    (run_dir / "open").touch()
+    said = plain.run("node1", _TRAIN, FINISH="20")
+
+    assert said == "1\nTrue\n"
+    assert gated(run_dir) == [(attempt, n) for attempt in range(2) for n in range(STEPS)]
 
 
 @pytest.mark.slow
