@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _OWNER = "owner.json"
 _ABANDONED_S = 60.0
 _ID_BYTES = 8
+_JOURNAL = re.compile(r"[\w-][\w.-]*\.attempt\d{1,9}\.[0-9a-f]+", re.ASCII)
+_PART = re.compile(r"[\w-][\w.-]*")
 
 
 class Noted(msgspec.Struct, frozen=True):
@@ -178,10 +180,13 @@ def settle(attempts: Path, journals: Iterable[str]) -> None:
 
 
 def _read(path: Path) -> Noted | None:
+    """Return a note; `None` if it is gone, not written yet, or not what a rank writes: others may write there."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Noted)
+        one = msgspec.json.decode(path.read_bytes(), type=Noted)
     except (OSError, msgspec.MsgspecError):
-        return None  # gone, or not written yet
+        return None
+    is_own = one.journal.rpartition(".")[0] == path.name and _JOURNAL.fullmatch(one.journal)
+    return one if is_own and _PART.fullmatch(one.part) else None
 
 
 def label(role: str, rank: int) -> str:

@@ -254,6 +254,21 @@ def make_private(target: Path) -> None:
             raise PermissionError(errno.EACCES, f"other users can write {part}", str(part))
 
 
+def check(run: Path, name: str) -> None:
+    """Look where the links of a part lead before anything is written there.
+
+    Raises:
+        PermissionError: Other users can write it.
+    """
+    local, part = run / LOCAL, read(run, name)
+    if local.is_symlink():
+        make_private(local.parent.resolve() / local.readlink())
+    if part is not None and part.is_elsewhere and part.place.exists():
+        make_private(part.place)
+    elif (run / LOCAL / name).is_symlink():
+        make_private((run / LOCAL).resolve() / (run / LOCAL / name).readlink())
+
+
 def _names(machine: Machine, kind: str) -> Iterator[str]:
     kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in machine.host).strip(".-")
     host = (kept[:_LONGEST_HOST] or "host") + kind

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _JOIN_WITHIN_S = 1800.0
 """Seconds after the first rank of a training in which the others join it: `torch.distributed` waits for no longer."""
 _MOST_TRIES = 100
+_MOST_ATTEMPTS = 1 << 30
 _WRITTEN_WITHIN_S = 1.0
 """Seconds that a note may be empty: from its creation until its text is there, on a network file system."""
 _POLL_S = 0.01
@@ -128,6 +129,7 @@ class _Log:
         self._who = label(settings.role, settings.rank)
         self._label = f"{settings.project}/{'' if settings.name == settings.id else settings.name}"
         self._own = Joined(socket.gethostname(), process(os.getpid()), launch.supervisor, _command())
+        self._taken: set[tuple[int, int]] = set()
         self._place = Path(settings.dir).absolute() / f".trainings-{os.getuid()}" / settings.id
 
     def find(self) -> Start:
@@ -145,13 +147,16 @@ class _Log:
                 return self._start(around)
             number = self._of_a_role(here) if self._settings.role else self._to_join(here, joined)
             if number is None:
-                number = max(here, default=0) + 1
-                self._note(f"{number}", self._next(trainings, here, joined))
+                self._note(f"{self._free()}", self._next(trainings, here, joined))
             elif self._settings.role:
                 return self._start(here[number])
             elif (note := self._note(f"{number}.{self._who}", self._own)) is not None:
                 return self._start(here[number], note)
         raise TimeoutError(f"{self._place} changes all the time")
+
+    def _free(self) -> int:
+        """Return the number of the next training; one whose note is damaged has a number too."""
+        return 1 + max((number for restarts, number in self._taken if restarts == self._launch.restarts), default=0)
 
     def _start(self, training: Training, note: Path | None = None) -> Start:
         attempt = 0 if self._settings.role else training.attempt
@@ -260,10 +265,18 @@ class _Log:
         """Return all trainings by the number of restarts of the job, and their number since then."""
         found: dict[tuple[int, int], Training] = {}
         for path in self._place.iterdir():
-            match = re.fullmatch(r"(\d+)\.(\d+)", path.name)
-            if match and (one := _decoded(path, Training)) is not None:
-                found[int(match[1]), int(match[2])] = one
+            if match := re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", path.name):
+                key = int(match[1]), int(match[2])
+                self._taken.add(key)
+                if (one := _decoded(path, Training)) is not None and self._is_possible(one):
+                    found[key] = one
         return found
+
+    def _is_possible(self, training: Training) -> bool:
+        """Tell whether a rank may have noted this: where a directory is shared, others may write there."""
+        base, end = self._settings.id, training.id.removeprefix(self._settings.id)
+        is_of_job = training.id.startswith(base) and bool(re.fullmatch(r"(-[0-9]{1,9})?", end))
+        return is_of_job and 0 <= training.attempt < _MOST_ATTEMPTS
 
     def _joined(self, number: int) -> Joined | None:
         return _decoded(self._place / f"{self._launch.restarts}.{number}.{self._who}", Joined)

@@ -611,6 +611,10 @@ def run_agent(
     """
     directory = run if isinstance(run, RunDirectory) else directories.at(run)
     manifest = read_manifest(directory)
+    try:
+        parts.check(directory.path, directory.host)
+    except PermissionError as error:
+        raise StartError(str(error)) from error
     parts.remake(directory.local)  # a cleaner of temporary files was there
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()

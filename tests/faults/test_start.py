@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 import otel_rl
 from otel_rl import directory, parts
+from otel_rl.agent.process import StartError, run_agent
 from otel_rl.claim import claim_journal
 from tests.processes import local_of, rows_of, run_python
 
@@ -247,3 +250,27 @@ def test_a_link_into_a_directory_that_others_can_write(tmp_path: Path, temporary
     assert temporary in run.dir.parents
     assert foreign not in run.dir.parents
     assert [*(foreign / "abc").iterdir()] == []
+
+
+@pytest.mark.parametrize("link", ["local", "pointer"])
+def test_an_agent_follows_no_link_that_others_can_write(tmp_path: Path, temporary: Path, link: str) -> None:
+    """`otel-rl agent` writes nothing where another user could read or change it."""
+    run = begin(tmp_path / "runs")
+    run.finish(0)
+    foreign = temporary / "otel-rl-12345"
+    part = directory.at(run.dir).local
+    if link == "local":
+        shutil.copytree(run.dir / "local", foreign)
+        shutil.rmtree(run.dir / "local")
+        (run.dir / "local").symlink_to(foreign)
+    else:
+        shutil.copytree(part, foreign)
+        shutil.rmtree(part)
+        pointer = parts.Pointer(place=str(foreign), machine=parts.this_machine())
+        part.write_bytes(msgspec.json.encode(pointer))
+    foreign.chmod(0o777)
+    before = sorted(foreign.rglob("*"))
+    with pytest.raises(StartError, match=f"other users can write {foreign}"):
+        run_agent(run.dir, once=True)
+
+    assert sorted(foreign.rglob("*")) == before

@@ -148,6 +148,21 @@ def test_a_child_of_a_training(place: Path) -> None:
     assert sorted(notes) == ["0.1", "0.1.rank0", "0.2", "0.2.rank0"]
 
 
+def test_notes_of_others_are_not_believed(place: Path) -> None:
+    """Whoever else can write the directory sends no rows anywhere, and keeps no training from being recorded."""
+    assert shell(place, "t ok") == ["slurm-7.0 0"]
+    note = next(place.glob("runs/.trainings-*/slurm-7.0/0.1"))
+    training = json.loads(note.read_bytes())
+    for number, wrong in ((2, {"id": "../../elsewhere"}), (3, {"id": "slurm-7.0-2/../x"}), (4, {"attempt": -1})):
+        note.with_name(f"0.{number}").write_text(json.dumps(training | wrong))
+    note.with_name("0.5").write_text("garbage")
+    (place / "runs" / "p" / "slurm-7.0" / "attempts" / "rank0.attempt7").write_text(
+        '{"journal": "../../x", "part": "y"}'
+    )
+
+    assert shell(place, "t ok") == ["slurm-7.0-2 0"]
+
+
 def test_a_role_belongs_to_the_training_of_its_time(place: Path) -> None:
     """A reward server has the run of the trainer beside it, whichever of them starts first."""
     found = shell(place, "t ok; t reward; t ok; t slow 3 & sleep 1.5; t reward; wait")
