@@ -1,0 +1,83 @@
+"""Real file systems: what they are taken for, and where the journals of machines that share them are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.file_systems import ends_with_job, is_shared, type_of, what_fails
+from tests.faults.nodes import Nodes, sshfs
+from tests.processes import rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_TRAIN = """
+import otel_rl
+run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, hardware=False)
+run.log({"loss": 1.0}, step=run.attempt)
+print(run._session.directory.local, run.finish(30))
+"""
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """A place to mount something at."""
+    place = tmp_path / "mounted"
+    place.mkdir()
+    yield place
+    subprocess.run(["umount", place], check=False, capture_output=True)
+
+
+def mount(place: Path, *given: str) -> None:
+    """Mount something; skip the test where that cannot be done."""
+    if os.geteuid() != 0 or subprocess.run(["mount", *given, place], check=False, capture_output=True).returncode:
+        pytest.skip(f"mount {' '.join(given)} cannot be done here")
+
+
+def test_overlay(tmp_path: Path, mounted: Path) -> None:
+    """It is of one machine; locks, mappings and renames hold."""
+    for name in ("lower", "upper", "work"):
+        (tmp_path / name).mkdir()
+    options = ",".join(f"{name}dir={tmp_path / name}" for name in ("lower", "upper", "work"))
+    mount(mounted, "-t", "overlay", "overlay", "-o", options)
+
+    assert (type_of(mounted), is_shared(mounted), what_fails(mounted)) == ("overlay", False, "")
+
+
+def test_tmpfs(mounted: Path) -> None:
+    """The same; inside a job it may end with the job."""
+    mount(mounted, "-t", "tmpfs", "none")
+
+    assert (type_of(mounted), is_shared(mounted), what_fails(mounted)) == ("tmpfs", False, "")
+    assert [ends_with_job(mounted, job) for job in ({}, {"SLURM_JOB_ID": "7"})] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("job-4711/x", True), ("4711.0/x", True), ("tmp.14711/x", False), ("x", False)]
+)
+def test_a_directory_of_the_job(tmp_path: Path, path: str, *, expected: bool) -> None:
+    """The identity of the job in a path tells that it ends with it."""
+    assert ends_with_job(tmp_path / path, {"PBS_JOBID": "4711.server"}) is expected
+
+
+def test_sshfs(tmp_path: Path) -> None:
+    """It is shared, although locks and mappings hold on one machine."""
+    with sshfs(tmp_path) as place:
+        assert (type_of(place), is_shared(place)) == ("fuse.sshfs", True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="namespaces need privileges")
+def test_two_machines_on_a_type_that_looks_local(tmp_path: Path) -> None:
+    """Each has a part of its own, under its name; a run goes on at the other one, and all rows are there."""
+    nodes = Nodes(tmp_path, tmp_path / "disk")
+    said = [nodes.run(host, _TRAIN) for host in ("node1", "node2", "node1")]
+    run_dir = tmp_path / "runs" / "p" / "r"
+
+    assert said == [f"{run_dir / 'local' / host} True\n" for host in ("node1", "node2", "node1")]
+    assert [(row["attempt"], row["step"]) for row in rows_of(run_dir)] == [(n, n) for n in range(3)]
