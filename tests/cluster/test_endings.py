@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,8 @@ CASES = {
     "saves": Case("train.sbatch", f"{_SAVE} --gpus-per-node=1", {"STEPS": "160", "PAUSE": "0.25"}),
     "cancelled": Case("srun python train.py", "--nodelist=node1 --ntasks=2", _LONG),
     "cancelled-on-two": Case(f"{_HEAD}\nsrun python train.py", "--nodes=2 --ntasks=2", _LONG),
+    "cancelled-script": Case("train.sbatch", "--nodes=2 --gpus-per-node=1", {"STEPS": "3000", "SAVES_AT_TERM": "1"}),
+    "hangs": Case("train.sbatch", "--nodes=1 --nodelist=node2 --gpus-per-node=1", {"HANGS": "1"}),
     "requeued": Case("srun python train.py", "--nodelist=node1 --open-mode=append", {"STEPS": "160"}),
     "moved": Case("srun python train.py", "--exclude=node2 --open-mode=append", {"STEPS": "160"}),
     "mpirun-saves": Case("mpirun.sbatch", "--nodes=2 --ntasks-per-node=1 --gpus-per-node=1", {"STEPS": "160"}),
@@ -51,7 +54,7 @@ def disturbed(jobs: dict[str, Submitted]) -> dict[str, Submitted]:
             requeue(job)
             if name == "moved":
                 job.slurm.run(DAVE, f"scontrol update JobId={job.id} ExcNodeList=node1")
-        elif name in ("mpirun-saves", "array-saves"):
+        elif name in ("mpirun-saves", "array-saves", "hangs"):
             begun(job).slurm.run(DAVE, f"scancel --signal=USR1 --batch {job.id}")
     return jobs
 
@@ -90,6 +93,31 @@ def test_scancel_on_two_nodes(disturbed: dict[str, Submitted]) -> None:
 
     assert said[-1][0] == 0, said
     job.left.check_logged(2)
+
+
+@pytest.mark.about("cancelled-script")
+def test_scancel_of_the_batch_script(disturbed: dict[str, Submitted]) -> None:
+    """The ranks get SIGTERM and can save, and the documented command on each node brings the rest."""
+    job = disturbed["cancelled-script"]
+    assert job.wait().state == "CANCELLED"
+    said = [job.deliver(node) for node in ("node2", "node1")]
+
+    assert said[-1][0] == 0, said
+    job.left.check_logged(2)
+    assert {"0", "1"} == set(re.findall(r"saved \d+ rank (\d)", job.left.output)), job.left.output
+
+
+@pytest.mark.about("hangs")
+def test_the_batch_script_of_a_training_that_hangs(disturbed: dict[str, Submitted]) -> None:
+    """The script does not wait for its checkpoint for ever; the job goes back into the queue."""
+    job = disturbed["hangs"]
+    done = job.wait(400)
+
+    assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
+    code, said = job.deliver("node2")
+    assert code == 0, said
+    job.left.run.check_once()
+    job.left.run.check_history(1, 40)
 
 
 @pytest.mark.about("time-limit")

@@ -1,6 +1,7 @@
 """A training with known values: what users have, without a model.
 
-Its variables: STEPS, PAUSE (seconds of a step), FINISH (seconds that `finish` may take; none: the process just ends).
+Its variables: STEPS, PAUSE (seconds of a step), FINISH (seconds that `finish` may take; empty: the process just ends),
+EXIT (its exit status), SAVES_AT_TERM (it saves at SIGTERM too), HANGS (the first start of the job hangs in step 30).
 Where there is a file `step` it goes on from that step; rank 0 writes the file when the training saves, at SIGUSR1.
 """
 
@@ -15,33 +16,37 @@ from pathlib import Path
 import otel_rl
 
 asked: list[int] = []
-signal.signal(signal.SIGUSR1, lambda number, frame: asked.append(number))
+for number in (signal.SIGUSR1, *([signal.SIGTERM] if os.environ.get("SAVES_AT_TERM") else [])):
+    signal.signal(number, lambda number, frame: asked.append(number))
 
-names = (
-    "RANK",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "SLURM_PROCID",
-)  # of the innermost launcher; otel-rl has its own way
+names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")  # innermost first, as the test itself knows them
 rank = int(next((os.environ[name] for name in names if name in os.environ), "0"))
 steps, pause = int(os.environ.get("STEPS", "40")), float(os.environ.get("PAUSE", "0.05"))
 start = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 saved = Path("step")
 first = int(saved.read_text()) if saved.exists() else 0
+said = Path(f"start{start}.rank{rank}.{os.getpid()}.log")  # srun may lose what is printed
+
+
+def say(text: str) -> None:
+    """Write a line."""
+    with said.open("a") as log:
+        log.write(f"{text}\n")
+
 
 run = otel_rl.init(project="test", dir=os.environ.get("OTEL_RL_DIR", "runs"), hardware=False, row_deadline=60)
-print(f"run {run.dir} rank {rank}", flush=True)
+say(f"run {run.dir} rank {rank}")
 for n in range(first, steps):
     with run.step(n), run.phase("generate"):
-        time.sleep(pause)
+        time.sleep(3600 if os.environ.get("HANGS") and not start and n == 30 else pause)
     run.log({"value": n + rank / 4, "ranks@sum": 2.0**rank}, step=n)
-    print(f"logged {n} rank {rank} start {start}", flush=True)
-    if asked:
+    say(f"logged {n} rank {rank} start {start}")
+    if asked and not os.environ.get("HANGS"):
         if rank == 0:
             saved.write_text(str(n + 1))
-        print(f"saved {n + 1} rank {rank}", flush=True)
+        say(f"saved {n + 1} rank {rank}")
         break
 if finish := os.environ.get("FINISH", "60"):
-    print(f"finish {run.finish(float(finish))} rank {rank}", flush=True)
-print(f"done rank {rank}", flush=True)
+    say(f"finish {run.finish(float(finish))} rank {rank}")
+say(f"done rank {rank}")
 sys.exit(int(os.environ.get("EXIT", "0")))
