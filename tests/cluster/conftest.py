@@ -54,14 +54,14 @@ def renamed() -> Iterator[Cluster]:
         yield one
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def jobs(request: pytest.FixtureRequest, cluster: Cluster) -> dict[str, Submitted]:
-    """Submit the jobs that the tests of a module are about, all at once: Slurm runs as many as its nodes hold."""
-    cases: dict[str, Case] = request.module.CASES
-    wanted = {name for item in request.session.items for name in cases if _is_about(item, request, name)}
-    return {name: cluster.submit(name, cases[name]) for name in cases if name in wanted}
-
-
-def _is_about(item: pytest.Item, request: pytest.FixtureRequest, name: str) -> bool:
-    about = item.get_closest_marker("about")
-    return getattr(item, "module", None) is request.module and about is not None and name in about.args
+    """Submit the jobs that the tests are about, all at once: Slurm runs as many as its nodes hold."""
+    submitted: dict[str, Submitted] = {}
+    for item in request.session.items:
+        about = item.get_closest_marker("about")
+        cases: dict[str, Case] = getattr(getattr(item, "module", None), "CASES", {})
+        for name in () if about is None else about.args:
+            if name not in submitted:
+                submitted[name] = cluster.submit(name, cases[name])
+    return submitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,10 +12,11 @@ from tests.cluster.left_behind import LeftBehind
 from tests.cluster.slurm import DAVE, Job, Slurm, User
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
 _HERE = Path(__file__).parent
+_BEGUN_S = 400
 TEMPLATES = _HERE.parents[1] / "deploy" / "slurm"
 
 
@@ -26,12 +28,14 @@ class Case(NamedTuple):
         options: Of sbatch.
         variables: The environment of sbatch.
         user: Who submits it.
+        then: What is done to it when it has delivered rows; a training with WAITS waits for it.
     """
 
     script: str
     options: str = ""
     variables: Mapping[str, str] = {}
     user: User = DAVE
+    then: Callable[[Submitted], None] | None = None
 
 
 class Submitted(NamedTuple):
@@ -42,20 +46,34 @@ class Submitted(NamedTuple):
         id: Its number.
         case: What it is.
         inside: The directory it works in, as machines see it.
+        done: What is done to it.
     """
 
     slurm: Slurm
     id: int
     case: Case
     inside: str
+    done: list[Future[None]]
 
     @property
     def left(self) -> LeftBehind:
         """What it has left behind by now."""
         return LeftBehind(self.slurm.home(self.case.user) / Path(self.inside).name)
 
-    def wait(self, timeout: float = 240) -> Job:
-        """Wait until it is over; return what Slurm says of it."""
+    def begun(self) -> None:
+        """Wait until it has delivered rows."""
+        self.slurm.until(
+            lambda: any(len(run.rows) > 5 for run in self.left.runs), f"no rows of {self.inside}", _BEGUN_S
+        )
+
+    def user(self, command: str) -> str:
+        """Run a command as the user of the job; it must succeed."""
+        return self.slurm.run(self.case.user, command)
+
+    def wait(self, timeout: float = 400) -> Job:
+        """Wait until all is done to it and it is over; return what Slurm says of it."""
+        for one in self.done:
+            one.result(timeout)
         return self.slurm.wait(self.id, timeout)
 
     def run(self, command: str, machine: str = "ctl", timeout: float = 120) -> tuple[int, str]:
@@ -80,6 +98,7 @@ class Cluster:
 
     def __init__(self, slurm: Slurm) -> None:
         self.slurm = slurm
+        self._threads = ThreadPoolExecutor(32)
 
     def directory(self, name: str, user: User = DAVE) -> str:
         """Make a directory of a user with the training in it; return where machines see it."""
@@ -101,7 +120,11 @@ class Cluster:
             script, output = "job.sh", "--output=job.log"
             (outside / script).write_text(f"#!/bin/bash\n{case.script}\n")
         options = f"{output} {case.options} {script}"
-        return Submitted(self.slurm, self.slurm.sbatch(case.user, inside, options, **case.variables), case, inside)
+        number = self.slurm.sbatch(case.user, inside, options, **case.variables)
+        job = Submitted(self.slurm, number, case, inside, [])
+        if case.then is not None:
+            job.done.append(self._threads.submit(_do, case.then, job))
+        return job
 
     def template(self, script: str, name: str, user: User) -> str:
         """Copy a script of `deploy/slurm` into a directory of a user, as it is; return where machines see it."""
@@ -112,6 +135,7 @@ class Cluster:
         """Return what is left in a directory of a user."""
         return LeftBehind(self.slurm.home(user) / Path(inside).name)
 
-    def popen(self, user: User, command: str, **variables: str) -> subprocess.Popen[str]:
-        """Start a command on the machine where users log in."""
-        return self.slurm.popen(user, command, **variables)
+
+def _do(then: Callable[[Submitted], None], job: Submitted) -> None:
+    job.begun()
+    then(job)

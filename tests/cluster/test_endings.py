@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.jobs import Case
-from tests.cluster.slurm import DAVE
 
 if TYPE_CHECKING:
     from tests.cluster.jobs import Submitted
@@ -16,47 +15,48 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _HEAD = 'export OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((10000 + SLURM_JOB_ID))"'
-_LONG = {"STEPS": "3000"}
+_WAITS = {"WAITS": "1"}
 _SAVE = "--nodes=2 --time=3 --signal=B:USR1@100"  # Slurm sends signals up to a minute early
-CASES = {
-    "time-limit": Case("srun python train.py", "--nodelist=node1 --ntasks=2 --time=1", _LONG),
-    "saves": Case("train.sbatch", f"{_SAVE} --gpus-per-node=1", {"STEPS": "160", "PAUSE": "0.25"}),
-    "cancelled": Case("srun python train.py", "--nodelist=node1 --ntasks=2", _LONG),
-    "cancelled-on-two": Case(f"{_HEAD}\nsrun python train.py", "--nodes=2 --ntasks=2", _LONG),
-    "cancelled-script": Case("train.sbatch", "--nodes=2 --gpus-per-node=1", {"STEPS": "3000", "SAVES_AT_TERM": "1"}),
-    "hangs": Case("train.sbatch", "--nodes=1 --nodelist=node2 --gpus-per-node=1", {"HANGS": "1"}),
-    "requeued": Case("srun python train.py", "--nodelist=node1 --open-mode=append", {"STEPS": "160"}),
-    "moved": Case("srun python train.py", "--exclude=node2 --open-mode=append", {"STEPS": "160"}),
-    "mpirun-saves": Case("mpirun.sbatch", "--nodes=2 --ntasks-per-node=1 --gpus-per-node=1", {"STEPS": "160"}),
-    "array-saves": Case("array.sbatch", "--array=3", {"STEPS": "160"}),
-    "fails": Case("srun python train.py", "--nodelist=node1 --ntasks=2", {"EXIT": "7", "FINISH": ""}),
-}
+_ONE = "--nodes=1 --nodelist=node1 --ntasks=2"
+_AGAIN = "--nodes=1 --nodelist=node1 --open-mode=append"
 
 
-def begun(job: Submitted) -> Submitted:
-    """Wait until a job has delivered a few rows."""
-    job.slurm.until(lambda: any(len(run.rows) > 5 for run in job.left.runs), "no rows", 120)
-    return job
+def cancel(job: Submitted) -> None:
+    """Cancel the job."""
+    job.user(f"scancel {job.id}")
+
+
+def ask(job: Submitted) -> None:
+    """Send the batch script the signal that Slurm sends before the time limit."""
+    job.user(f"scancel --signal=USR1 --batch {job.id}")
 
 
 def requeue(job: Submitted) -> None:
-    """Put a job back into the queue while it trains."""
-    begun(job).slurm.run(DAVE, f"scontrol requeue {job.id}")
+    """Put the job back into the queue."""
+    job.user(f"scontrol requeue {job.id}")
 
 
-@pytest.fixture(scope="module")
-def disturbed(jobs: dict[str, Submitted]) -> dict[str, Submitted]:
-    """Do to the jobs what their tests are about."""
-    for name, job in jobs.items():
-        if name.startswith("cancelled"):
-            begun(job).slurm.run(DAVE, f"scancel {job.id}")
-        elif name in ("requeued", "moved"):
-            requeue(job)
-            if name == "moved":
-                job.slurm.run(DAVE, f"scontrol update JobId={job.id} ExcNodeList=node1")
-        elif name in ("mpirun-saves", "array-saves", "hangs"):
-            begun(job).slurm.run(DAVE, f"scancel --signal=USR1 --batch {job.id}")
-    return jobs
+def move(job: Submitted) -> None:
+    """Put the job back into the queue, for the other node."""
+    requeue(job)
+    job.user(f"scontrol update JobId={job.id} ReqNodeList=node2")
+
+
+CASES = {
+    "time-limit": Case("srun python train.py", f"{_ONE} --time=1", _WAITS),
+    "saves": Case("train.sbatch", f"{_SAVE} --gpus-per-node=1", {"STEPS": "160", "PAUSE": "0.25"}),
+    "hangs": Case("train.sbatch", "--nodes=1 --nodelist=node2 --gpus-per-node=1", {"HANGS": "1"}, then=ask),
+    "cancelled": Case("srun python train.py", _ONE, _WAITS, then=cancel),
+    "cancelled-on-two": Case(f"{_HEAD}\nsrun python train.py", "--nodes=2 --ntasks=2", _WAITS, then=cancel),
+    "cancelled-script": Case(
+        "train.sbatch", "--nodes=2 --gpus-per-node=1", _WAITS | {"SAVES_AT_TERM": "1"}, then=cancel
+    ),
+    "requeued": Case("srun python train.py", _AGAIN, _WAITS, then=requeue),
+    "moved": Case("srun python train.py", _AGAIN, _WAITS, then=move),
+    "mpirun-saves": Case("mpirun.sbatch", "--nodes=2 --ntasks-per-node=1 --gpus-per-node=1", _WAITS, then=ask),
+    "array-saves": Case("array.sbatch", "--array=3", _WAITS, then=ask),
+    "fails": Case("srun python train.py", _ONE, {"EXIT": "7", "FINISH": ""}),
+}
 
 
 @pytest.mark.about("fails")
@@ -72,9 +72,9 @@ def test_exit_status_of_a_training(jobs: dict[str, Submitted]) -> None:
 
 
 @pytest.mark.about("cancelled")
-def test_scancel(disturbed: dict[str, Submitted]) -> None:
+def test_scancel(jobs: dict[str, Submitted]) -> None:
     """The documented command on the node brings the rest."""
-    job = disturbed["cancelled"]
+    job = jobs["cancelled"]
     assert job.wait().state == "CANCELLED"
     code, said = job.deliver("node1")
 
@@ -85,9 +85,9 @@ def test_scancel(disturbed: dict[str, Submitted]) -> None:
 
 
 @pytest.mark.about("cancelled-on-two")
-def test_scancel_on_two_nodes(disturbed: dict[str, Submitted]) -> None:
+def test_scancel_on_two_nodes(jobs: dict[str, Submitted]) -> None:
     """The documented command on each node brings the rest."""
-    job = disturbed["cancelled-on-two"]
+    job = jobs["cancelled-on-two"]
     assert job.wait().state == "CANCELLED"
     said = [job.deliver(node) for node in ("node2", "node1")]
 
@@ -96,9 +96,9 @@ def test_scancel_on_two_nodes(disturbed: dict[str, Submitted]) -> None:
 
 
 @pytest.mark.about("cancelled-script")
-def test_scancel_of_the_batch_script(disturbed: dict[str, Submitted]) -> None:
+def test_scancel_of_the_batch_script(jobs: dict[str, Submitted]) -> None:
     """The ranks get SIGTERM and can save, and the documented command on each node brings the rest."""
-    job = disturbed["cancelled-script"]
+    job = jobs["cancelled-script"]
     assert job.wait().state == "CANCELLED"
     said = [job.deliver(node) for node in ("node2", "node1")]
 
@@ -108,9 +108,9 @@ def test_scancel_of_the_batch_script(disturbed: dict[str, Submitted]) -> None:
 
 
 @pytest.mark.about("hangs")
-def test_the_batch_script_of_a_training_that_hangs(disturbed: dict[str, Submitted]) -> None:
+def test_the_batch_script_of_a_training_that_hangs(jobs: dict[str, Submitted]) -> None:
     """The script does not wait for its checkpoint for ever; the job goes back into the queue."""
-    job = disturbed["hangs"]
+    job = jobs["hangs"]
     done = job.wait(400)
 
     assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
@@ -121,9 +121,9 @@ def test_the_batch_script_of_a_training_that_hangs(disturbed: dict[str, Submitte
 
 
 @pytest.mark.about("time-limit")
-def test_time_limit(disturbed: dict[str, Submitted]) -> None:
+def test_time_limit(jobs: dict[str, Submitted]) -> None:
     """The documented command on the node brings the rest."""
-    job = disturbed["time-limit"]
+    job = jobs["time-limit"]
     assert job.wait().state == "TIMEOUT"
     code, said = job.deliver("node1")
 
@@ -132,27 +132,27 @@ def test_time_limit(disturbed: dict[str, Submitted]) -> None:
 
 
 @pytest.mark.about("requeued")
-def test_requeue_on_the_same_node(disturbed: dict[str, Submitted]) -> None:
+def test_requeue_on_the_same_node(jobs: dict[str, Submitted]) -> None:
     """It is the next attempt of the same run; what the first one logged comes without a command."""
-    job = disturbed["requeued"]
+    job = jobs["requeued"]
     done = job.wait()
 
     assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
     assert job.left.run.attempts == [0, 1]
     for start in range(2):
         job.left.check_logged(1, start)
-    job.left.run.check_history(1, 160)
+    job.left.run.check_history(1, 40)
     assert job.left.run.outcome == "finished"
 
 
 @pytest.mark.about("moved")
-def test_requeue_on_another_node(disturbed: dict[str, Submitted]) -> None:
+def test_requeue_on_another_node(jobs: dict[str, Submitted]) -> None:
     """It is the next attempt of the same run; the documented command brings what waits on the first node."""
-    job = disturbed["moved"]
+    job = jobs["moved"]
     done = job.wait()
 
     assert (done.state, done.nodes) == ("COMPLETED", "node2"), job.left.output
-    job.left.run.check_history(1, 160)
+    job.left.run.check_history(1, 40)
     code, said = job.deliver("node1")
     assert code == 0, said
     assert job.left.run.attempts == [0, 1]
@@ -161,9 +161,9 @@ def test_requeue_on_another_node(disturbed: dict[str, Submitted]) -> None:
 
 
 @pytest.mark.about("saves")
-def test_the_batch_script_at_its_time_limit(disturbed: dict[str, Submitted]) -> None:
+def test_the_batch_script_at_its_time_limit(jobs: dict[str, Submitted]) -> None:
     """`train.sbatch` as it is saves, requeues itself, and goes on from the checkpoint."""
-    job = disturbed["saves"]
+    job = jobs["saves"]
     done = job.wait(400)
 
     assert done.state == "COMPLETED", job.left.output
@@ -175,24 +175,24 @@ def test_the_batch_script_at_its_time_limit(disturbed: dict[str, Submitted]) -> 
 
 
 @pytest.mark.about("mpirun-saves")
-def test_the_batch_script_of_mpi_at_its_time_limit(disturbed: dict[str, Submitted]) -> None:
+def test_the_batch_script_of_mpi_at_its_time_limit(jobs: dict[str, Submitted]) -> None:
     """The same of `mpirun.sbatch`, given the signal that Slurm gives it."""
-    job = disturbed["mpirun-saves"]
+    job = jobs["mpirun-saves"]
     done = job.wait()
 
     assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
     assert job.left.run.attempts == [0, 1]
     job.left.run.check_once()
-    job.left.run.check_history(2, 160)
+    job.left.run.check_history(2, 40)
 
 
 @pytest.mark.about("array-saves")
-def test_the_batch_script_of_arrays_at_its_time_limit(disturbed: dict[str, Submitted]) -> None:
+def test_the_batch_script_of_arrays_at_its_time_limit(jobs: dict[str, Submitted]) -> None:
     """The same of `array.sbatch`."""
-    job = disturbed["array-saves"]
+    job = jobs["array-saves"]
     done = job.wait()
 
     assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
     assert job.left.run.attempts == [0, 1]
     job.left.run.check_once()
-    job.left.run.check_history(1, 160)
+    job.left.run.check_history(1, 40)

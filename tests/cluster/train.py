@@ -1,7 +1,8 @@
 """A training with known values: what users have, without a model.
 
 Its variables: STEPS, PAUSE (seconds of a step), FINISH (seconds that `finish` may take; empty: the process just ends),
-EXIT (its exit status), SAVES_AT_TERM (it saves at SIGTERM too), HANGS (the first start of the job hangs in step 30).
+EXIT (its exit status), SAVES_AT_TERM (it saves at SIGTERM too), WAITS (the first start of the job waits in step 30 for
+a file `go`, or for the signal), HANGS (it waits there for nothing).
 Where there is a file `step` it goes on from that step; rank 0 writes the file when the training saves, at SIGUSR1.
 """
 
@@ -34,14 +35,22 @@ def say(text: str) -> None:
         log.write(f"{text}\n")
 
 
+def waits() -> bool:
+    """Tell whether the training stays where it is."""
+    told = bool(asked) or Path("go").exists()
+    return "HANGS" in os.environ or ("WAITS" in os.environ and not told)
+
+
 run = otel_rl.init(project="test", dir=os.environ.get("OTEL_RL_DIR", "runs"), hardware=False, row_deadline=60)
 say(f"run {run.dir} rank {rank}")
 for n in range(first, steps):
     with run.step(n), run.phase("generate"):
-        time.sleep(3600 if os.environ.get("HANGS") and not start and n == 30 else pause)
+        time.sleep(pause)
+        while n == 30 and not start and waits():
+            time.sleep(0.1)
     run.log({"value": n + rank / 4, "ranks@sum": 2.0**rank}, step=n)
     say(f"logged {n} rank {rank} start {start}")
-    if asked and not os.environ.get("HANGS"):
+    if asked:
         if rank == 0:
             saved.write_text(str(n + 1))
         say(f"saved {n + 1} rank {rank}")
