@@ -161,6 +161,11 @@ def noted(attempts: Path) -> dict[str, set[str]]:
     return found
 
 
+def is_journal(name: str) -> bool:
+    """Tell whether a name is that of a journal of this machine."""
+    return _JOURNAL.fullmatch(name) is not None
+
+
 def attempt_of(journal: str) -> int:
     """Return the number of the attempt that a journal is of."""
     return int(journal.rpartition(".")[0].rpartition(".attempt")[2])

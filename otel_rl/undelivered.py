@@ -98,6 +98,10 @@ def read(run: Path, name: str) -> Copy | None:
         if crc32(raw[_CHECKSUM_BYTES:]) != int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
             return None
         copy = msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=Copy)
+        if not all(
+            map(_is_of_part, (*copy.files, *copy.contents, *(f"{JOURNALS}/{name}" for name in copy.directories)))
+        ):
+            return None
         if any((place / file).stat().st_size < extent.end for file, extent in copy.files.items()):
             return None
     except (OSError, msgspec.MsgspecError):
@@ -250,7 +254,7 @@ class Copier:
         is_there = done is not None and target.exists() and target.stat().st_size >= done.end
         first = done.end if done and is_there and done.first <= extent.first <= done.end else extent.first
         target.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(target, os.O_CREAT | os.O_WRONLY, 0o600)
+        fd = os.open(target, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
         try:
             with (self._part / file).open("rb") as source:
                 source.seek(first)
@@ -397,6 +401,14 @@ def _journals(part: Path) -> list[Path]:
         return sorted(path for path in (part / JOURNALS).iterdir() if path.is_dir() and path.name[0] != ".")
     except OSError:
         return []
+
+
+def _is_of_part(file: str) -> bool:
+    """Tell whether a path is that of a file of a part: whoever can write the run directory must not choose others."""
+    folder, *rest = file.split("/")
+    if not rest:
+        return folder in _SMALL
+    return folder in (OUTBOX, CURSORS, JOURNALS) and not any(one in ("", ".", "..") or "\0" in one for one in rest)
 
 
 def _file(folder: str, number: int) -> str:

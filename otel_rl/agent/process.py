@@ -32,7 +32,7 @@ from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.rebuild import Rebuilder
 from otel_rl.agent.release import Release, cut_off, leave, vanished
 from otel_rl.agent.remote import give_up_missing
-from otel_rl.agent.rescue import Rescue, is_elsewhere
+from otel_rl.agent.rescue import Rescue, backlogs, is_elsewhere
 from otel_rl.agent.state import Checkpoint
 from otel_rl.agent.targets import Target, sweep
 from otel_rl.claim import noted, remove_abandoned, settle
@@ -194,6 +194,10 @@ class Agent:
         for destination in self._destinations:
             destination.start()
         self._rescue.start()
+        with contextlib.suppress(OSError):
+            for warning in () if self._once else backlogs(self._directory):
+                logger.warning("%s", warning)
+                self._warnings.append(warning)
         if is_elsewhere(self._directory) and not self._once:
             logger.info("the journals of this machine, %s, are in %s", parts.this_machine().host, self._directory.local)
         if self._manifest.agent.hardware and not self._once:

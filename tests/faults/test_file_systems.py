@@ -72,6 +72,7 @@ def test_sshfs(tmp_path: Path) -> None:
         assert (type_of(place), is_shared(place)) == ("fuse.sshfs", True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="namespaces need privileges")
 def test_two_machines_on_a_type_that_looks_local(tmp_path: Path) -> None:
     """Each has a part of its own, under its name; a run goes on at the other one, and all rows are there."""
@@ -81,3 +82,19 @@ def test_two_machines_on_a_type_that_looks_local(tmp_path: Path) -> None:
 
     assert said == [f"{run_dir / 'local' / host} True\n" for host in ("node1", "node2", "node1")]
     assert [(row["attempt"], row["step"]) for row in rows_of(run_dir)] == [(n, n) for n in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="namespaces need privileges")
+def test_a_backlog_of_an_earlier_attempt(tmp_path: Path) -> None:
+    """A run goes on at another machine: `init` names the machine that holds the earlier attempt, and the command."""
+    nodes = Nodes(tmp_path, tmp_path / "disk")
+    nodes.run("node1", _TRAIN.replace("30", "0"), OTEL_RL_AGENT="off")
+    second = nodes.start("node2", _TRAIN)
+    errors = second.communicate(timeout=100)[1]
+    third = nodes.once("node2", tmp_path / "runs" / "p" / "r")
+    last = nodes.start("node2", _TRAIN)
+
+    assert "attempt 0 of this run, recorded on node1, may not be delivered; run: otel-rl agent" in errors
+    assert third[0] == 0, third
+    assert "may not be delivered" not in last.communicate(timeout=100)[1]
