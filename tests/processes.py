@@ -53,7 +53,9 @@ def run_python(script: str, directory: Path, **environment: str) -> str:
 def rows_of(run_dir: Path) -> list[dict[str, object]]:
     """Return the rows in `rows.jsonl`, none if there is no such file yet."""
     path = run_dir / "rows.jsonl"
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    content = path.read_bytes() if path.exists() else b""
+    written = content[: content.rfind(b"\n") + 1]  # the last line may be being written
+    return [msgspec.json.decode(line) for line in written.splitlines()]
 
 
 def local_of(run_dir: Path) -> Path:
