@@ -395,18 +395,21 @@ class Agent:
         self._outbox.close()
         self._follower.give_back()
         self._note_losses()
+        delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
+        is_complete = delivered and self._reducer.is_finished and not self._follower.alive
+        if delivered:
+            self._settle()
+        if is_complete:  # noted before it is said: the trainer then ends, and its job ends the agent
+            self._rescue.end(is_complete=True, is_last=not self._follower.alive_here)
+            if not self._of_copy:
+                note_delivered(self._directory)
         self._say("ended")
         with contextlib.suppress(OSError):
             leave(self._directory.left, self._said.waiting, self._follower.positions)
-        delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
-        if delivered:
-            self._settle()
-        is_complete = delivered and self._reducer.is_finished and not self._follower.alive
-        self._rescue.end(is_complete=is_complete, is_last=not self._follower.alive_here)
+        if not is_complete:
+            self._rescue.end(is_complete=False, is_last=not self._follower.alive_here)
         if self._said.waiting:
             logger.warning("%s; deliver it on %s with: %s", incomplete(self._said), *deliver_with(self._directory))
-        if is_complete and not self._of_copy:
-            note_delivered(self._directory)
         return delivered and not self._losses.lost
 
     def _settle(self) -> None:
