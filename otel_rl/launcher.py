@@ -302,12 +302,12 @@ def _unnamed_job(place: Place, environ: Mapping[str, str]) -> str | None:
     """Return an identity of a job that its launcher does not name; `None` if nothing is the same in all its ranks."""
     if proxy := _proxy() if "PMI_RANK" in environ else None:
         return f"mpi-{_digest(proxy)}"
+    if "RANK" in environ and (experiment := _ray_experiment()):
+        return f"ray-{_digest(experiment)}"
     if place.local_world_size == place.world_size:
         return parent_job("torchrun" if "RANK" in environ else "mpi", environ)
     if "RANK" not in environ:
         return None
-    if experiment := _ray_experiment():
-        return f"ray-{_digest(experiment)}"
     address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
     if address and port:
         everywhere = address.lower() == "localhost" or address.startswith("127.") or address == "::1"

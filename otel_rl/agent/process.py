@@ -167,7 +167,7 @@ class Agent:
         self._unsaved: list[Item] = []
         self._disk_failed = False
         self._failed_in_a_row = 0
-        self._measures_no_more = False
+        self._measures_no_more = self._is_noted = False
 
     def _restore_held(self, checkpoint: Checkpoint | None) -> None:
         """Take the spans back that an earlier agent held back."""
@@ -205,6 +205,7 @@ class Agent:
         self._say("ready")
         while True:
             worked = self._try_to_work()
+            self._note_delivery()
             self._say("ready")
             if not lock.is_in_place:
                 self._target.close()
@@ -411,6 +412,16 @@ class Agent:
         if self._said.waiting:
             logger.warning("%s; deliver it on %s with: %s", incomplete(self._said), *deliver_with(self._directory))
         return delivered and not self._losses.lost
+
+    def _note_delivery(self) -> None:
+        """Note once that all was delivered, before the trainer hears of it: its job ends then, and the agent with it."""
+        done = bool(self._reducer.state.journals) and self._reducer.is_finished and not self._unsaved
+        done = done and all(destination.has_everything for destination in self._destinations)
+        if done and not self._is_noted:
+            self._settle()
+            if not self._of_copy:
+                note_delivered(self._directory)
+        self._is_noted = done
 
     def _settle(self) -> None:
         """Note for when the journals are gone that every exporter has what they held."""
