@@ -414,7 +414,7 @@ class Agent:
         return delivered and not self._losses.lost
 
     def _note_delivery(self) -> None:
-        """Note once that all was delivered, before the trainer hears of it: its job ends then, and the agent with it."""
+        """Note once that all was delivered, before the trainer hears of it: its job may end then, and the agent too."""
         done = bool(self._reducer.state.journals) and self._reducer.is_finished and not self._unsaved
         done = done and all(destination.has_everything for destination in self._destinations)
         if done and not self._is_noted:

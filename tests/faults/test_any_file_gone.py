@@ -44,7 +44,9 @@ PART = (
     "outbox/id",
 )
 FILES = (*RUN, "local/HOST", *(f"local/HOST/{name}" for name in PART))
-"""Everything that there is in a run directory while a run goes on; after it, `run.end.json` too."""
+"""Everything that there is in a run directory while a run goes on."""
+AFTER = (*FILES, "run.end.json", "local/HOST/left.json")
+"""Everything that there is when its agent has ended."""
 HALF, STEPS = 20, 40
 SAMPLE = ("local/HOST/journals/rank0.attempt0", "local/HOST/cursors/jsonl.json", "local/HOST/outbox", "run.json")
 
@@ -127,7 +129,7 @@ def test_files_are_known(tmp_path: Path) -> None:
     assert sorted(named(run.dir)) == sorted(FILES)
     assert run.finish(30)
     wait_for_the_end(run.dir)
-    assert sorted(named(run.dir)) == sorted([*FILES, "run.end.json"])
+    assert sorted(named(run.dir)) == sorted(AFTER)
 
 
 @pytest.mark.parametrize("name", every(FILES))
@@ -143,7 +145,7 @@ def test_removed_during_a_run(tmp_path: Path, name: str) -> None:
     assert run.refused == {}
 
 
-@pytest.mark.parametrize("name", every((*FILES, "run.end.json")))
+@pytest.mark.parametrize("name", every(AFTER))
 def test_removed_between_two_attempts(tmp_path: Path, name: str) -> None:
     """The second attempt delivers its rows, and none of the first one's again."""
     run = begin(tmp_path)
@@ -165,7 +167,7 @@ def deliver(run_dir: Path) -> bool | None:
         return None
 
 
-@pytest.mark.parametrize("name", every((*FILES, "run.end.json")))
+@pytest.mark.parametrize("name", every(AFTER))
 def test_removed_before_once(tmp_path: Path, name: str) -> None:
     """Half of the rows were not delivered when the file went: all come, or it is known that some do not."""
     run = begin(tmp_path)
