@@ -118,6 +118,7 @@ def test_two_jobs_with_one_port(jobs: dict[str, Submitted]) -> None:
         else:
             assert "4320" in job.left.output  # which address it was
             job.left.run.check_once()
+            assert all(row["values"]["ranks"] in (1, 2, 3) for row in job.left.run.rows)
 
 
 @pytest.mark.parametrize("rendezvous", ["static", "c10d"])
