@@ -109,7 +109,9 @@ class Session:
         self.journal.append(self._started())
         self.prometheus = self._begin_agent()
         self._relay = self._open_relay(own)
-        if self.attempt and settings.rank == 0 and not settings.role:
+        if (
+            settings.agent == "off" and self.attempt and settings.rank == 0 and not settings.role
+        ):  # else the agent says it
             for warning in launch.left_behind(self.directory, self.attempt, os.environ)[:_MOST_NAMED]:
                 logger.warning("%s", warning)
 
