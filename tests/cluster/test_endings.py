@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _HEAD = 'export OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((10000 + SLURM_JOB_ID))"'
 _WAITS = {"WAITS": "1"}
-_SAVE = "--nodes=2 --time=3 --signal=B:USR1@100"  # Slurm sends signals up to a minute early
+_SAVE = "--nodes=2 --time=4 --signal=B:USR1@100"  # Slurm sends signals up to a minute early
 _ONE = "--nodes=1 --nodelist=node1 --ntasks=2"
 _AGAIN = "--nodes=1 --nodelist=node1 --open-mode=append"
 
@@ -44,7 +44,7 @@ def move(job: Submitted) -> None:
 
 CASES = {
     "time-limit": Case("srun python train.py", f"{_ONE} --time=1", _WAITS),
-    "saves": Case("train.sbatch", f"{_SAVE} --gpus-per-node=1", {"STEPS": "160", "PAUSE": "0.25"}),
+    "saves": Case("train.sbatch", f"{_SAVE} --gpus-per-node=1", _WAITS),
     "hangs": Case("train.sbatch", "--nodes=1 --nodelist=node2 --gpus-per-node=1", {"HANGS": "1"}, then=ask),
     "cancelled": Case("srun python train.py", _ONE, _WAITS, then=cancel),
     "cancelled-on-two": Case(f"{_HEAD}\nsrun python train.py", "--nodes=2 --ntasks=2", _WAITS, then=cancel),
@@ -171,7 +171,7 @@ def test_the_batch_script_at_its_time_limit(jobs: dict[str, Submitted]) -> None:
     assert "saved" in job.left.output
     assert job.left.run.attempts == list(range(done.restarts + 1))
     job.left.run.check_once()
-    job.left.run.check_history(2, 160)
+    job.left.run.check_history(2, 40)
 
 
 @pytest.mark.about("mpirun-saves")
