@@ -32,7 +32,7 @@ _HABITS = {
     "hashes": "import pathlib; [p.read_bytes() for p in run.dir.rglob('*') if p.is_file()]",
     "locks": "import fcntl; [fcntl.lockf(p.open('a'), fcntl.LOCK_SH) for p in run.dir.rglob('lock*')]",
     "cleans": "[p.unlink() for p in run.dir.rglob('*lock*') if p.is_file()]",
-    "tidies": "[p.unlink() for p in (run.dir / 'local' / 'journals').rglob('*') if p.suffix != '.seg' and p.is_file()]",
+    "tidies": "[p.unlink() for p in (run.dir / 'local').glob('*/journals/*/*') if p.suffix != '.seg' and p.is_file()]",
 }
 
 

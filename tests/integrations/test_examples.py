@@ -19,7 +19,7 @@ def recorded(example: str, directory: Path) -> tuple[list[Row], list[Span]]:
     """Run an example; return what left of its run."""
     run([sys.executable, str(_EXAMPLES / example)], directory, RAY_USAGE_STATS_ENABLED="0")
     (outbox,) = directory.rglob("outbox")
-    items = items_of(outbox.parents[1])
+    items = items_of(outbox.parents[2])
     return [item for item in items if isinstance(item, Row)], [item for item in items if isinstance(item, Span)]
 
 
