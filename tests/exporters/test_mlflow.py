@@ -150,6 +150,7 @@ def test_a_restarted_run_goes_on(run: RunInfo) -> None:
     assert "changed.beta" not in found.data.tags
 
 
+@pytest.mark.slow
 def test_what_mlflow_will_never_take_is_refused(run: RunInfo) -> None:
     """The agent counts it and goes on, rather than to offer it for ever."""
     exporter = MlflowExporter(run)
@@ -159,6 +160,7 @@ def test_what_mlflow_will_never_take_is_refused(run: RunInfo) -> None:
         exporter.export([Row(0, 0, {"loss": 1.0})])
 
 
+@pytest.mark.slow
 def test_what_is_refused_holds_up_nothing_else(run: RunInfo) -> None:
     """Where the client for the artifacts is missing, the rows that come with and after a table are there."""
     exporter = MlflowExporter(run, artifact_location="gs://nowhere/artifacts")
@@ -170,6 +172,7 @@ def test_what_is_refused_holds_up_nothing_else(run: RunInfo) -> None:
     assert found.data.params == {"lr": "0.5"}
 
 
+@pytest.mark.slow
 def test_the_newest_tables_are_listed_for_the_ui(run: RunInfo) -> None:
     """MLflow's UI shows what this tag lists as tables; it holds no more than a tag can."""
     exporter = MlflowExporter(run)

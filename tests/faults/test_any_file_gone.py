@@ -48,7 +48,7 @@ FILES = (*RUN, "local/HOST", *(f"local/HOST/{name}" for name in PART))
 AFTER = (*FILES, "run.end.json", "local/HOST/left.json")
 """Everything that there is when its agent has ended."""
 HALF, STEPS = 20, 40
-SAMPLE = ("local/HOST/journals/rank0.attempt0", "local/HOST/cursors/jsonl.json", "local/HOST/outbox", "run.json")
+SAMPLE = ("local/HOST/journals/rank0.attempt0", "local/HOST/outbox")
 
 
 def every(files: Iterable[str], sample: Iterable[str] = SAMPLE) -> list[object]:
@@ -120,6 +120,7 @@ def wait_for_the_end(run_dir: Path) -> None:
     wait_for(lambda: not launch.is_looked_after(directories.at(run_dir)), "the agent does not end")
 
 
+@pytest.mark.slow
 def test_files_are_known(tmp_path: Path) -> None:
     """The list of files to remove has everything that a run makes."""
     run = begin(tmp_path)
@@ -132,7 +133,7 @@ def test_files_are_known(tmp_path: Path) -> None:
     assert sorted(named(run.dir)) == sorted(AFTER)
 
 
-@pytest.mark.parametrize("name", every(FILES))
+@pytest.mark.parametrize("name", every(FILES, SAMPLE[:1]))
 def test_removed_during_a_run(tmp_path: Path, name: str) -> None:
     """The trainer goes on; `finish` is true only if every row is in both outputs."""
     run = begin(tmp_path)

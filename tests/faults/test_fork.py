@@ -44,6 +44,7 @@ print(seen)
     assert all({"from_worker", "time/in_worker"}.isdisjoint(row["values"]) for row in rows)  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 def test_a_child_that_outlives_its_killed_parent_does_not_keep_it_alive(tmp_path: Path) -> None:
     """The journal's lock is not inherited: the agent sees the parent's death though a child lives on."""
     script = """

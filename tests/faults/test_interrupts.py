@@ -140,6 +140,7 @@ def test_an_exit_passes(recording: Run, name: str) -> None:
         assert (place, recording.open_step) == (place, None)
 
 
+@pytest.mark.slow
 def test_a_finished_run_stays_finished(tmp_path: Path, records_of: RecordsOf) -> None:
     """An interrupt at any line of `finish` leaves what a second call completes: one end, all values, nothing open."""
     runs: list[Run] = []

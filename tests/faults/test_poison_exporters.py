@@ -207,6 +207,7 @@ def test_one_of_a_batch_is_found_and_set_aside(tmp_path: Path, error: BaseExcept
     assert (Picky.built, Picky.closed) == (2, 2)  # tried with a new one, after the old one was shut down
 
 
+@pytest.mark.slow
 def test_an_exporter_that_is_replaced_is_shut_down(tmp_path: Path) -> None:
     """Five failures that are not the item's fault: the old one is closed before the new one is built."""
     Flaky.log = []

@@ -56,6 +56,7 @@ def test_what_is_delivered_is_removed(small: None, tmp_path: Path) -> None:
     assert len(losses(run.dir)) == 2000
 
 
+@pytest.mark.slow
 def test_what_an_exporter_needs_is_kept(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is away from the beginning gets all of it later, though another has had it long since."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")

@@ -93,6 +93,7 @@ def test_one_after_the_other(place: Path, training: str) -> None:
     assert found[1:] == (["slurm-7.0-2", "slurm-7.0-3 0"] if training == "twice" else ["slurm-7.0-2 0"])
 
 
+@pytest.mark.slow
 def test_at_once(place: Path) -> None:
     """While one training goes on, another one in the same job step is another run."""
     assert sorted(shell(place, "t slow 3 & sleep 1.5; t ok; wait")) == ["slurm-7.0 0", "slurm-7.0-2 0"]
@@ -163,6 +164,7 @@ def test_notes_of_others_are_not_believed(place: Path) -> None:
     assert shell(place, "t ok") == ["slurm-7.0-2 0"]
 
 
+@pytest.mark.slow
 def test_a_role_belongs_to_the_training_of_its_time(place: Path) -> None:
     """A reward server has the run of the trainer beside it, whichever of them starts first."""
     found = shell(place, "t ok; t reward; t ok; t slow 3 & sleep 1.5; t reward; wait")
@@ -282,6 +284,7 @@ run.log({"loss": 1.0}, step=run.attempt)
 """
 
 
+@pytest.mark.slow
 def test_a_backlog_on_another_node_is_told(tmp_path: Path) -> None:
     """A requeued job says where the former attempt was recorded, and the command that brings it; but for own nodes."""
     with sshfs(tmp_path) as shared:

@@ -107,6 +107,7 @@ def test_the_tracker_gets_what_it_was_given(tmp_path: Path) -> None:
     assert json.loads(found[0][0]["loss"]) == 1.0
 
 
+@pytest.mark.slow
 @needs("tensorboard")
 def test_what_fails_with_us_does_not_fail_with_the_tracker(tmp_path: Path) -> None:
     """A setting of ours that is wrong is said once; the trainer goes on."""
