@@ -41,6 +41,7 @@ def clean(job: Submitted) -> None:
 CASES = {
     **{name: Case(_TWO_NODES, "--nodes=2 --ntasks=4", user=user) for name, user in _HOMES.items()},
     "scratch": Case("srun python train.py", "--partition=scratch --nodes=1 --nodelist=node1 --ntasks=2", _OFF),
+    "complete": Case(_TWO_NODES, "--nodes=2 --ntasks=2"),
     "recorded": Case("srun python train.py", "--nodes=1 --nodelist=node2 --ntasks=2", _OFF),
     **{
         f"cleaned-{name}": Case(
@@ -86,6 +87,18 @@ def test_the_command_on_another_machine(jobs: dict[str, Submitted]) -> None:
 
     assert (elsewhere, there) == (1, 0), (said, more)
     assert "node2" in said
+    job.left.run.check(2)
+
+
+@pytest.mark.about("complete")
+def test_the_command_after_a_complete_run(jobs: dict[str, Submitted]) -> None:
+    """Where `finish` was `True` on all ranks, it says on each machine that nothing is missing."""
+    job = jobs["complete"]
+    assert job.wait().state == "COMPLETED", job.left.output
+    told = {machine: job.deliver(machine) for machine in ("node2", "node1", "ctl")}
+
+    assert job.left.finished == {rank: ["True"] for rank in range(2)}
+    assert {machine: code for machine, (code, _) in told.items()} == dict.fromkeys(told, 0), told
     job.left.run.check(2)
 
 
