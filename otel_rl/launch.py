@@ -46,6 +46,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
         error: Why it could not start.
         cause: "machine" or "directory" if that does not allow it to start; empty if the settings are wrong.
         warnings: What it does in another way than the settings ask for, because the machine does not allow it.
+        unreachable: Why other machines cannot send to this agent, which is to be their head; empty if they can.
         finished: For each journal that was read to its end: where in the outbox its last item is.
         given_up: For each journal whose process is held for dead: how far it was read.
         delivered: For each destination: how far in the outbox it has got.
@@ -61,6 +62,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     error: str = ""
     cause: str = ""
     warnings: list[str] = []
+    unreachable: str = ""
     finished: dict[str, Position] = {}
     given_up: dict[str, Position] = {}
     delivered: dict[str, Position] = {}

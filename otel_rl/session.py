@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_rl.export import Exporter
+    from otel_rl.launch import AgentStatus
     from otel_rl.otel_environment import Plugin
     from otel_rl.records import Finished
     from otel_rl.relay import Relay
@@ -224,7 +225,13 @@ class Session:
             end = launch.wait_until_delivered(self.directory, journal, self._end, deadline - time.monotonic())
         if self._relay is not None and not self._relay.finish(end, max(0.0, deadline - time.monotonic())):
             return False
-        return end is not None and not self._unserved and not launch.read_status(self.directory).lost
+        status = launch.read_status(self.directory)
+        return end is not None and not self._unserved and not status.lost and not self._without_others(status)
+
+    def _without_others(self, status: AgentStatus) -> str:
+        """Return why the rows lack the ranks of other machines; empty if there are none, or if they can be received."""
+        others = self.settings.world_size > max(1, self.settings.local_world_size)
+        return status.unreachable if others else ""
 
     def missing(self) -> str:
         """Return what the agent says of what was lost or not delivered; nothing where the trainer starts none."""
@@ -233,7 +240,7 @@ class Session:
         status = launch.read_status(self.directory)
         said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
         said += [f"{name}: {error}" for name, error in status.last_error.items()]
-        said += [self._unserved] if self._unserved else []
+        said += [said_of for said_of in (self._unserved, self._without_others(status)) if said_of]
         host, command = launch.deliver_with(self.directory)
         said = said or ["not everything was delivered in time, and the agent goes on"]
         return f"{'; '.join(said)}; if it ends before all is delivered, run on {host}: {command}"

@@ -95,6 +95,7 @@ class Agent:
     """
 
     _stopped_at = 0.0
+    _unreachable = ""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Agent:
         if manifest.receives and once:
             self._never_came = give_up_missing(directory.journals, manifest.journal_limit)
         elif manifest.receives:
-            self._receiver = self._allowed(lambda: self._open_receiver(manifest.receives))
+            self._listen(manifest.receives)
         self._restore_held(checkpoint)
         self._instruments = Instruments(
             run, [reader.reader for reader in self._readers.values()], self._pipeline.vocabulary
@@ -429,6 +430,11 @@ class Agent:
         with contextlib.suppress(OSError):
             settle(self._directory.attempts, over)
 
+    def _listen(self, address: str) -> None:
+        self._receiver = self._allowed(lambda: self._open_receiver(address))
+        if self._receiver is None:
+            self._unreachable = self._warnings[-1]
+
     def _open_receiver(self, address: str) -> Receiver:
         from otel_rl.agent.receiver import Receiver  # the HTTP server, which few agents need
         from otel_rl.bridge.others import to_collector
@@ -520,6 +526,7 @@ class Agent:
             state=state,
             prometheus=self._address,
             warnings=self._warnings,
+            unreachable=self._unreachable,
             finished=dict(self._finished) if tell_finished else self._said.finished,
             given_up=self._follower.given_up,
             delivered=delivered,
