@@ -314,8 +314,9 @@ def test_everything_is_made_again(log_every: int, tmp_path: Path, monkeypatch: p
 
     journals = ranks()
     run = hostile.recorded(tmp_path, {}, [collect.Collect], log_every=log_every, idle_timeout=0.5)
-    shutil.rmtree(local_of(run.dir) / "journals")
-    (local_of(run.dir) / "journals").mkdir()
+    for place in (local_of(run.dir) / "journals", run.dir / "attempts"):
+        shutil.rmtree(place)
+        place.mkdir()
     hostile.write(run.dir, journals)
     run_agent(run.dir, once=True)
     intact = copy(run.dir, "intact")

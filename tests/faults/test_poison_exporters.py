@@ -90,7 +90,7 @@ def deliver(place: Path, name: str, items: Sequence[Item]) -> Destination:
         (place / "local" / directory).mkdir(parents=True)
     outbox = Outbox(place / "local" / "outbox", 1 << 30)
     outbox.append(items, b"\xc0")
-    info = RunInfo("i", "p", "n", str(place))
+    info = RunInfo("i", place.name, "n", str(place))
     destination = Destination(name, find_exporter(name), {}, info, outbox, place / "local" / "cursors")
     destination.start()
     destination.close_when_done()
@@ -135,8 +135,9 @@ def swanlab(place: Path) -> list[float]:
 
 def trackio(place: Path) -> list[float]:
     """Read back the good rows."""
-    (path,) = (place / "trackio").glob("*.db")
-    with sqlite3.connect(path) as database:
+    from trackio.sqlite_storage import SQLiteStorage  # it keeps the first directory of a process for all runs
+
+    with sqlite3.connect(SQLiteStorage.get_project_db_path(place.name)) as database:
         rows = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY id")]
     return [row["good"] for row in rows if "good" in row]
 

@@ -149,8 +149,9 @@ def test_an_agent_that_dies_again_and_again(tmp_path: Path) -> None:
     script = """
 import os, pathlib, sys
 from otel_rl.agent import __main__ as supervisor
-supervisor._FIRST_PAUSE_S, supervisor._MOST_DEATHS, supervisor._work = 0.1, 4, lambda _: os._exit(7)
-sys.exit(supervisor.Supervisor(pathlib.Path(".")).run())
+supervisor._FIRST_PAUSE_S, supervisor._MOST_DEATHS, supervisor._work = 0.1, 4, lambda *_: os._exit(7)
+here = pathlib.Path(".")
+sys.exit(supervisor.Supervisor(here, here, "node").run())
 """
     (tmp_path / "run.json").touch()
     process = start_python(script, tmp_path)
@@ -163,7 +164,7 @@ sys.exit(supervisor.Supervisor(pathlib.Path(".")).run())
 
 def test_an_agent_that_cannot_start(tmp_path: Path) -> None:
     """It is not started again, and says why in one line."""
-    process = start([sys.executable, supervisor.__file__, str(tmp_path)], tmp_path)
+    process = start([sys.executable, supervisor.__file__, str(tmp_path), str(tmp_path), "node"], tmp_path)
     _, said = process.communicate(timeout=60)
 
     assert process.returncode == supervisor.CANNOT_START
@@ -173,7 +174,8 @@ def test_an_agent_that_cannot_start(tmp_path: Path) -> None:
 
 def test_a_second_supervisor(hanging: RunDirectory) -> None:
     """It leaves the run to the agent that is there."""
-    code = subprocess.run([sys.executable, supervisor.__file__, str(hanging.path)], check=False, capture_output=True)
+    command = [sys.executable, supervisor.__file__, *map(str, hanging)]
+    code = subprocess.run(command, check=False, capture_output=True)
 
     assert code.returncode == supervisor.NOT_NEEDED
     assert b"Traceback" not in code.stderr
