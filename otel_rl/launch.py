@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl import parts
-from otel_rl.claim import attempt_of, noted
+from otel_rl import parts, undelivered
+from otel_rl.claim import attempt_of, is_journal, noted
 from otel_rl.directory import RunDirectory
 from otel_rl.journal import Position
 from otel_rl.launcher import is_in_job
@@ -29,6 +29,8 @@ logger = logging.getLogger("otel_rl")
 _POLL_S = 0.01
 # The agent imports what the trainer can, such as an exporter beside its script, and nothing else.
 _SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
+_MOST_NAMED = 3
+"""Machines that are named because they may have a backlog."""
 _SUPERVISOR = Path(__file__).parent / "agent" / "__main__.py"
 _children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent is no resource warning
 
@@ -95,8 +97,15 @@ def deliver_with(directory: RunDirectory) -> tuple[str, str]:
     return host, f"otel-rl agent {shlex.quote(str(directory.path))} --once"
 
 
-def left_behind(directory: RunDirectory, attempt: int, environ: Mapping[str, str]) -> list[str]:
-    """Return a warning for each machine that has records of earlier attempts, which this one does not deliver."""
+def left_behind(directory: RunDirectory, environ: Mapping[str, str]) -> list[str]:
+    """Return a warning for machines that have records of earlier attempts, which this one does not deliver.
+
+    Machines that take part in this attempt too deliver theirs. A few are named.
+
+    Raises:
+        OSError: The journals of this machine cannot be listed.
+    """
+    attempt = max((attempt_of(path.name) for path in directory.journals.iterdir() if is_journal(path.name)), default=0)
     said = []
     for name, journals in sorted(noted(directory.attempts).items()):
         part = parts.read(directory.path, name) or parts.Part(name=name, place=directory.path / parts.LOCAL / name)
@@ -105,12 +114,12 @@ def left_behind(directory: RunDirectory, attempt: int, environ: Mapping[str, str
         if name in ("", directory.host) or not earlier or part.is_delivered or is_in_job(host, environ):
             continue
         command = deliver_with(RunDirectory(directory.path, part.place, name))[1]
-        where = f"on {host}" if part.is_elsewhere else "when the training has ended"
+        is_here = not part.is_elsewhere or undelivered.read(directory.path, name) is not None
         said.append(
             f"attempt {max(earlier)} of the run was recorded on {host}, and not all of it is known to be delivered; "
-            f"if {host} does not take part in this attempt, run {where}: {command}"
+            f"if {host} does not take part in this attempt, run {'here' if is_here else f'on {host}'}: {command}"
         )
-    return said
+    return said[:_MOST_NAMED]
 
 
 def note_delivered(directory: RunDirectory) -> None:

@@ -46,8 +46,6 @@ _warnings = Occasional(logger)
 _CHECK_S = 1.0
 _ANSWERS_WITHIN_S = 2.0
 """Seconds to wait for whoever is at the address of the head, if it should not be another machine's."""
-_MOST_NAMED = 3
-"""Machines that are named because they may have a backlog."""
 _LONGEST_PAUSE_S = 300.0
 """Seconds between two starts of agents that die at once; a start takes a millisecond."""
 _ATTACH = "attach"
@@ -110,10 +108,8 @@ class Session:
         self.journal.append(self._started())
         self.prometheus = self._begin_agent()
         self._relay = self._open_relay(own)
-        if (
-            settings.agent == "off" and self.attempt and settings.rank == 0 and not settings.role
-        ):  # else the agent says it
-            for warning in launch.left_behind(self.directory, self.attempt, os.environ)[:_MOST_NAMED]:
+        if settings.agent == "off" and settings.rank == 0 and not settings.role:  # else the agent says it
+            for warning in launch.left_behind(self.directory, os.environ):
                 logger.warning("%s", warning)
 
     def _started(self) -> Started:

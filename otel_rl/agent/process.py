@@ -32,7 +32,7 @@ from otel_rl.agent.pipeline import Pipeline
 from otel_rl.agent.rebuild import Rebuilder
 from otel_rl.agent.release import Release, cut_off, leave, vanished
 from otel_rl.agent.remote import give_up_missing
-from otel_rl.agent.rescue import Rescue, backlogs, is_elsewhere
+from otel_rl.agent.rescue import Rescue, is_elsewhere
 from otel_rl.agent.state import Checkpoint
 from otel_rl.agent.targets import Target, sweep
 from otel_rl.claim import noted, remove_abandoned, settle
@@ -42,7 +42,7 @@ from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.files import write_atomically
 from otel_rl.head import TOKEN_VARIABLE
 from otel_rl.journal import START, Position
-from otel_rl.launch import DIRECTORY, MACHINE, AgentStatus, deliver_with, incomplete, note_delivered
+from otel_rl.launch import DIRECTORY, MACHINE, AgentStatus, deliver_with, incomplete, left_behind, note_delivered
 from otel_rl.locks import Lock
 from otel_rl.otel_environment import log_level
 from otel_rl.outbox import Outbox
@@ -196,7 +196,7 @@ class Agent:
             destination.start()
         self._rescue.start()
         with contextlib.suppress(OSError):
-            for warning in () if self._once else backlogs(self._directory):
+            for warning in () if self._once else left_behind(self._directory, os.environ):
                 logger.warning("%s", warning)
                 self._warnings.append(warning)
         if is_elsewhere(self._directory) and not self._once:

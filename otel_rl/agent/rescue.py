@@ -12,15 +12,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from otel_rl import parts, undelivered
-from otel_rl.claim import attempt_of, is_journal, noted
+from otel_rl import undelivered
 from otel_rl.file_systems import ends_with_job
-from otel_rl.launch import deliver_with
 from otel_rl.occasional import Occasional
 from otel_rl.parts import this_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from otel_rl.directory import RunDirectory
     from otel_rl.journal import Position
@@ -137,23 +135,6 @@ class Rescue:
         if self._stopped.is_set() and not is_delivered:
             place = undelivered.place_of(self._directory.path, self._directory.host)
             logger.info("what is not delivered was copied to %s", place)
-
-
-def backlogs(directory: RunDirectory) -> Iterator[str]:
-    """Yield what is noted of earlier attempts on other machines that may not be delivered, and how to deliver it."""
-    own = [attempt_of(path.name) for path in directory.journals.iterdir() if is_journal(path.name)]
-    for name, journals in sorted(noted(directory.attempts).items()):
-        attempts = sorted({attempt_of(journal) for journal in journals} & set(range(max(own, default=0))))
-        if name in ("", directory.host) or not attempts:
-            continue
-        part = parts.read(directory.path, name)
-        host = part.machine.host if part is not None and part.machine is not None else name
-        is_here = undelivered.read(directory.path, name) is not None or (part is not None and not part.is_elsewhere)
-        command = deliver_with(directory)[1]
-        yield (
-            f"attempt {', '.join(map(str, attempts))} of this run, recorded on {host}, may not be delivered; "
-            f"{'run' if is_here else f'run on {host}'}: {command}"
-        )
 
 
 def is_elsewhere(directory: RunDirectory) -> bool:
