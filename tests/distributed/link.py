@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 
 
 class Link:
-    """Carries bytes between a port of the loopback and another.
+    """Carries bytes between a port of the loopback and another, which may begin to listen later.
+
+    A connection is never reset: rotel drops what it is sending when that happens, and retries after a time-out.
 
     Attributes:
         port: Where it takes connections.
@@ -33,14 +36,18 @@ class Link:
     def _accept(self) -> None:
         while True:
             near, _ = self._listener.accept()
-            self._whole.wait()
+            threading.Thread(target=self._connect, args=(near,), daemon=True).start()
+
+    def _connect(self, near: socket.socket) -> None:
+        self._whole.wait()
+        while True:
             try:
                 far = socket.create_connection(("127.0.0.1", self._to))
+                break
             except OSError:
-                near.close()
-                continue
-            for source, target in ((near, far), (far, near)):
-                threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+                time.sleep(0.1)
+        for source, target in ((near, far), (far, near)):
+            threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
 
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
