@@ -20,8 +20,8 @@ import otel_rl
 from benchmarks.peers import batches
 from benchmarks.recording import record_step, recording
 from benchmarks.tables import Cell, Table
-from otel_rl import directory as directories
-from otel_rl import launch
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,7 +105,7 @@ def _beside_a_trainer() -> Table:
         tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name,
         recording(Path(name), exporters=["jsonl", "tensorboard"], metrics="prometheus") as run,
     ):
-        agent = psutil.Process(launch.read_status(directories.at(run.dir)).pid)
+        agent = psutil.Process(agent_start.read_status(directories.at(run.dir)).pid)
         numbers = itertools.count()
         _record(run, numbers, 0.01, 1.0)  # the first row makes the agent import and open what it needs
         for _ in range(_ROUNDS):

@@ -8,14 +8,14 @@ import urllib.request
 
 from benchmarks.scale_cost import PHASES, records
 from benchmarks.tables import Cell, Table
-from otel_rl.agent import presence
-from otel_rl.agent.derive import Model
-from otel_rl.agent.hardware.sampler import Sampler, Watched
-from otel_rl.agent.instruments import Instruments
-from otel_rl.agent.naming import Reductions
-from otel_rl.agent.reduce import Reducer
+from otel_rl.agent.hardware.poller import Sampler, Watched
+from otel_rl.agent.output import presence
+from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.steps.derive import Model
+from otel_rl.agent.steps.naming import Reductions
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import RunInfo
-from otel_rl.records import Started
+from otel_rl.journal.records import Started
 from otel_rl.semconv.recognise import Vocabulary
 from otel_rl_exporters.prometheus import PrometheusReader
 

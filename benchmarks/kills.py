@@ -25,9 +25,9 @@ import psutil
 import otel_rl
 from benchmarks.shown_rows import Attempt, Verdict, verdict
 from benchmarks.tables import Table
-from otel_rl import directory as directories
-from otel_rl.delivery import Cursor
-from otel_rl.outbox_reader import Head, located
+from otel_rl.delivery.exporter_thread import Cursor
+from otel_rl.delivery.outbox_reader import Head, located
+from otel_rl.setup import directory as directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

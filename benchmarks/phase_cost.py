@@ -13,7 +13,7 @@ from benchmarks.imaginary_device import ImaginaryDevice, PassedEvent
 from benchmarks.measuring import TIMER, Contestant, Round, cost, interleave, ratio
 from benchmarks.recording import recording
 from benchmarks.tables import Cell, Table
-from otel_rl.device_clock import DeviceClock
+from otel_rl.devices.clock import DeviceClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

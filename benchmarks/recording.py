@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,9 +37,9 @@ def recording(
 def end_agent(run_directory: Path, within_s: float = 40.0) -> None:
     """End the run's agent and wait until it is gone."""
     directory = directories.at(run_directory)
-    pid = launch.read_status(directory).pid
+    pid = agent_start.read_status(directory).pid
     deadline = time.monotonic() + within_s
-    while pid and launch.agent_is_alive(directory) and time.monotonic() < deadline:
+    while pid and agent_start.agent_is_alive(directory) and time.monotonic() < deadline:
         with suppress(ProcessLookupError):
             os.kill(pid, 15)
         time.sleep(0.05)

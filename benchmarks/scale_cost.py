@@ -17,12 +17,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from benchmarks.recording import PHASES
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.derive import Model
-from otel_rl.agent.instruments import Instruments
-from otel_rl.agent.naming import Reductions
-from otel_rl.agent.reduce import Reducer
+from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.steps.derive import Model
+from otel_rl.agent.steps.naming import Reductions
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import Recorded, RunInfo
-from otel_rl.records import Finished, Logged, Record, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
+from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
 from otel_rl_exporters.head import events
 

@@ -11,7 +11,7 @@ import psutil
 
 from benchmarks.measuring import TIMER, Contestant, cost, interleave, ratio
 from benchmarks.tables import Cell, Table
-from otel_rl.memory import MemoryReader, parse_snapshot
+from otel_rl.devices.host_memory import MemoryReader, parse_snapshot
 
 _OURS = "otel_rl MemoryReader.snapshot"
 

@@ -12,8 +12,8 @@ import msgspec
 import otel_rl
 from benchmarks.peers import batches
 from benchmarks.recording import end_agent, record_step
-from otel_rl import directory as directories
-from otel_rl import launch
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 
 _TIMEOUT_S = 5.0
 
@@ -48,7 +48,7 @@ def train(directory: Path, steps: int, pause_s: float) -> Outcome:
     delivered = run.finish(_TIMEOUT_S)
     finish_s = time.perf_counter() - began
     rows = len((run.dir / "rows.jsonl").read_bytes().splitlines())
-    failures = sum(launch.read_status(directories.at(run.dir)).failures.values())
+    failures = sum(agent_start.read_status(directories.at(run.dir)).failures.values())
     end_agent(run.dir)
     return Outcome(took, finish_s, delivered, rows, failures)
 

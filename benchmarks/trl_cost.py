@@ -26,10 +26,10 @@ from otel_rl.integrations.instrument import instrument
 instrument()
 import torch, trl_grpo
 from otel_rl.integrations.trl import OtelRlCallback
-from otel_rl.run import make_current
-from otel_rl.phase import Phase
-from otel_rl.run import Run
-from otel_rl.spans import StepSpan
+from otel_rl.trainer.run import make_current
+from otel_rl.trainer.phase import Phase
+from otel_rl.trainer.run import Run
+from otel_rl.trainer.spans import StepSpan
 from transformers import TrainerCallback
 
 inside = [0.0]

@@ -7,11 +7,11 @@ and events, and into exact rows for trackers.
 
 from typing import TYPE_CHECKING
 
-from otel_rl.carriers import attach, carrier
-from otel_rl.decorator import traced
-from otel_rl.run import Run, current
-from otel_rl.settings import SettingsError
-from otel_rl.start import init
+from otel_rl.errors import SettingsError
+from otel_rl.trainer.propagation import attach, carrier
+from otel_rl.trainer.run import Run, current
+from otel_rl.trainer.start import init
+from otel_rl.trainer.traced import traced
 
 __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]
 

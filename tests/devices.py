@@ -1,10 +1,10 @@
-"""Devices of our own: the protocols of `otel_rl.devices` without a GPU, with a clock that the tests turn."""
+"""Devices for tests: the protocols of `otel_rl.devices.accelerators` without a GPU, with a clock that tests turn."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from otel_rl.records import DeviceMemory
+from otel_rl.journal.records import DeviceMemory
 
 GIB = 1 << 30
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl import directory as directories
-from otel_rl.journal import Reader
-from otel_rl.outbox import Batch
+from otel_rl.delivery.outbox import Batch
+from otel_rl.journal.segments import Reader
+from otel_rl.setup import directory as directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

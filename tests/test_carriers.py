@@ -8,8 +8,8 @@ import pytest
 from opentelemetry import context
 
 import otel_rl
-from otel_rl.ids import SpanIds, format_traceparent, parse_traceparent, step_ids
-from otel_rl.records import Record, SpanStarted
+from otel_rl.journal.ids import SpanIds, format_traceparent, parse_traceparent, step_ids
+from otel_rl.journal.records import Record, SpanStarted
 from tests.processes import run_python
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from otel_rl.export import Event, Span
-from otel_rl.ids import step_ids
+from otel_rl.journal.ids import step_ids
 from tests import collector as collectors
 from tests import prometheus
 from tests.collector import ReceivedSpan, free_port, wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from otel_rl.device_clock import DeviceClock, Measured
+from otel_rl.devices.clock import DeviceClock, Measured
 from tests.devices import Queue
 
 

@@ -6,8 +6,8 @@ from array import array
 
 import pytest
 
-from otel_rl.device_values import Arrived, DeviceValues
-from otel_rl.values import Unconvertible
+from otel_rl.convert.values import Unconvertible
+from otel_rl.devices.values import Arrived, DeviceValues
 from tests.devices import Queue
 from tests.real_parts import needs, part
 

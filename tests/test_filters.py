@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_rl.filters import Filter, from_mode
+from otel_rl.agent.steps.filters import Filter, from_mode
 
 
 def kept(chosen: str | tuple[str, ...], **values: float) -> set[str]:

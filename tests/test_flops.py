@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.flops import count_flops
+from otel_rl.trainer.flops import count_flops
 from tests.processes import rows_of
 from tests.real_parts import needs, part
 

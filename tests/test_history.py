@@ -1,4 +1,4 @@
-"""The valid history of a run: what `otel_rl.history.read` makes of `rows.jsonl`."""
+"""The valid history of a run: what `otel_rl.archive.history.read` makes of `rows.jsonl`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_rl.archive.history import read
 from otel_rl.export import Row, RunInfo
-from otel_rl.history import read
 from otel_rl_exporters.jsonl import JsonlExporter
 
 if TYPE_CHECKING:

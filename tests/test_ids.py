@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.ids import RandomIds, SpanIds, format_traceparent, parse_traceparent, step_ids
+from otel_rl.journal.ids import RandomIds, SpanIds, format_traceparent, parse_traceparent, step_ids
 from tests.processes import run_python
 from tests.real_parts import part
 
@@ -32,7 +32,7 @@ VALID = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 def test_step_ids_on_another_rank(tmp_path: Path) -> None:
     """Another process has the same ids for the same step."""
-    script = "from otel_rl.ids import step_ids; print(tuple(step_ids('run-7', 1, 12)))"
+    script = "from otel_rl.journal.ids import step_ids; print(tuple(step_ids('run-7', 1, 12)))"
 
     assert f"{tuple(step_ids('run-7', 1, 12))}\n" == run_python(script, tmp_path)
 
@@ -110,7 +110,7 @@ def test_ids_under_equal_seeds(tmp_path: Path) -> None:
     """Processes that seed everything alike have different random ids."""
     script = (
         "import random, numpy; random.seed(0); numpy.random.seed(0)\n"
-        "from otel_rl.ids import RandomIds; print(RandomIds().trace_id())"
+        "from otel_rl.journal.ids import RandomIds; print(RandomIds().trace_id())"
     )
 
     assert run_python(script, tmp_path) != run_python(script, tmp_path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.launcher import Place, find_place, is_head, is_in_job, node_number
+from otel_rl.setup.launcher import Place, find_place, is_head, is_in_job, node_number
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def test_one_job_one_id(environ: dict[str, str], rank: str, job: str) -> None:
 def test_torchrun_without_an_id(tmp_path: Path) -> None:
     """Processes that torchrun started without an id have the same one, since they have the same parent."""
     environ = TORCHRUN | {"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "16"}
-    script = f"from otel_rl.launcher import find_place; print(find_place({environ!r}).id)"
+    script = f"from otel_rl.setup.launcher import find_place; print(find_place({environ!r}).id)"
     first, second = (run_python(script, tmp_path) for _ in range(2))
 
     assert first.startswith("torchrun-")

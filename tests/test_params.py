@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.params import REDACTED, flatten
+from otel_rl.convert.params import REDACTED, flatten
 
 
 class Kind(enum.Enum):

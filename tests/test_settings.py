@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_rl
-from otel_rl.settings import _VARIABLES, ExporterSpec, Settings, SettingsError, load
+from otel_rl.errors import SettingsError
+from otel_rl.setup.settings import _VARIABLES, ExporterSpec, Settings, load
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def test_path_as_directory(tmp_path: Path) -> None:
 
 def test_project_of_a_script(tmp_path: Path) -> None:
     """Without a project it is named like the script."""
-    (tmp_path / "train_grpo.py").write_text("from otel_rl.settings import load; print(load({}).project)")
+    (tmp_path / "train_grpo.py").write_text("from otel_rl.setup.settings import load; print(load({}).project)")
     script = "import runpy, sys; sys.argv = ['dir/train_grpo.py']; runpy.run_path('train_grpo.py')"
 
     assert run_python(script, tmp_path) == "train_grpo\n"

@@ -8,12 +8,13 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from otel_rl import parts, undelivered
+from otel_rl.delivery import undelivered
+from otel_rl.delivery.outbox import Outbox, identity
+from otel_rl.delivery.undelivered import Copier, Copy, restore
 from otel_rl.export import Row
-from otel_rl.journal import START, Position, Writer
-from otel_rl.outbox import Outbox, identity
-from otel_rl.records import Logged
-from otel_rl.undelivered import Copier, Copy, restore
+from otel_rl.journal.records import Logged
+from otel_rl.journal.segments import START, Position, Writer
+from otel_rl.setup import parts
 
 if TYPE_CHECKING:
     from pathlib import Path

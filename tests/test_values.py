@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.records import Logged, Record, Refusals
-from otel_rl.values import Unconvertible, is_plain, sort, to_number
+from otel_rl.convert.values import Unconvertible, is_plain, sort, to_number
+from otel_rl.journal.records import Logged, Record, Refusals
 from tests.real_parts import part
 
 if TYPE_CHECKING:

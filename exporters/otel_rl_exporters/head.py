@@ -12,11 +12,11 @@ from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_rl import head
 from otel_rl.export import Machine, Recorded
-from otel_rl.otlp_connection import Connection, check_files
-from otel_rl.record_events import INDEX, JOURNAL, MACHINE, Lost, from_machine, to_event
-from otel_rl.records import AnyRecord
+from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, Lost, from_machine, to_event
+from otel_rl.journal.records import AnyRecord
+from otel_rl.otlp.connection import Connection, check_files
+from otel_rl.setup import head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

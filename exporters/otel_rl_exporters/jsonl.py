@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_rl.convert.strict_json import spelled
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Row, identity
-from otel_rl.files import write_atomically
-from otel_rl.strict_json import spelled
+from otel_rl.journal.atomic_files import write_atomically
 from otel_rl_exporters.in_place import Appended, append
 
 if TYPE_CHECKING:

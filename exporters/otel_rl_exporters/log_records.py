@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
+from otel_rl.errors.occasional import Occasional
 from otel_rl.export import Ended, Gone, Params, Refused, Row, Table
-from otel_rl.occasional import Occasional
-from otel_rl.step_events import item_of, run_of
+from otel_rl.otlp.step_events import item_of, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

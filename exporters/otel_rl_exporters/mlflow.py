@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.convert.strict_json import spelled
 from otel_rl.export import Ended, Gone, Machine, Outcome, Params, Refused, Row, Table, values_of
-from otel_rl.strict_json import spelled
 from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.table_places import TablePlaces
 

@@ -32,8 +32,8 @@ from opentelemetry.trace import (
 
 from otel_rl import semconv
 from otel_rl.export import Ended, Event, Machine, NotNow, Params, Recorded, Refused, Row, Span, Table
-from otel_rl.otel_environment import batch_size, limits
-from otel_rl.otlp_connection import connection
+from otel_rl.otlp.connection import connection
+from otel_rl.setup.otel_environment import batch_size, limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from otel_rl.export import Cell, Item, RunInfo
-    from otel_rl.otel_environment import Limits
-    from otel_rl.otlp_connection import Connection, Signal
+    from otel_rl.otlp.connection import Connection, Signal
+    from otel_rl.setup.otel_environment import Limits
     from otel_rl_exporters.otlp_sender import Sender
 
 _LARGEST_TABLE = 1 << 17

@@ -23,15 +23,15 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
+from otel_rl.errors.occasional import Occasional
 from otel_rl.export import NotNow, Refused
-from otel_rl.occasional import Occasional
 from otel_rl_exporters.otlp_sender import Sender
 from otel_rl_exporters.otlp_transport import transport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_rl.otlp_connection import Connection
+    from otel_rl.otlp.connection import Connection
 
 logger = logging.getLogger(__name__)
 _TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"

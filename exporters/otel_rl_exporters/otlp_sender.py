@@ -6,8 +6,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.errors.occasional import Occasional
 from otel_rl.export import NotNow, Refused
-from otel_rl.occasional import Occasional
 from otel_rl_exporters.otlp_transport import Answer
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 from otel_rl.export import Refused
-from otel_rl.otel_environment import limits
-from otel_rl.otlp_connection import Connection
+from otel_rl.otlp.connection import Connection
+from otel_rl.setup.otel_environment import limits
 from otel_rl_exporters.otlp import readable_records, readable_spans, sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from otel_rl.export import Item, RunInfo
-    from otel_rl.otlp_connection import Signal
+    from otel_rl.otlp.connection import Signal
 
 
 class _Printed:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from otel_rl.otlp_connection import Connection
+    from otel_rl.otlp.connection import Connection
 
 _RETRIED_STATUSES = (429, 502, 503, 504)
 _TOO_LARGE = 413

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from otel_rl.convert.strict_json import spelled
 from otel_rl.export import Table
-from otel_rl.strict_json import spelled
 from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl.export import Ended, Machine, Params, Refused, Row, Table, values_of
-from otel_rl.files import write_atomically
+from otel_rl.journal.atomic_files import write_atomically
 from otel_rl_exporters import swanlab_log
 from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.leveldb_log import Promised

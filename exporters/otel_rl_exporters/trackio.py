@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import Ended, Machine, Params, Row, Table, identity, values_of
-from otel_rl.files import write_atomically
+from otel_rl.journal.atomic_files import write_atomically
 from otel_rl_exporters.in_place import Watched
 
 if TYPE_CHECKING:

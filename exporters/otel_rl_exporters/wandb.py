@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from otel_rl.convert.strict_json import spelled
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, values_of
-from otel_rl.strict_json import spelled
 from otel_rl_exporters import wandb_log
 from otel_rl_exporters.in_place import Watched
 

@@ -103,7 +103,7 @@ def _work(run_dir: Path, part: Path, name: str) -> None:
     code = CRASHED
     try:
         from otel_rl.agent.worker import work
-        from otel_rl.directory import RunDirectory
+        from otel_rl.setup.directory import RunDirectory
 
         code = work(RunDirectory(run_dir, part, name))
     except BaseException as error:

@@ -15,22 +15,24 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl import directory as directories
-from otel_rl import launch, parts, undelivered
-from otel_rl.agent.inbox import Inbox
+from otel_rl.agent.input.inbox import Inbox
 from otel_rl.agent.process import GoneError, StartError, read_manifest, run_agent
-from otel_rl.claim import noted
-from otel_rl.directory import RunDirectory
-from otel_rl.locks import Lock, is_held
-from otel_rl.parts import LOCAL, Machine
+from otel_rl.delivery import undelivered
+from otel_rl.delivery.left_behind import deliver_with
+from otel_rl.journal.claim import noted
+from otel_rl.journal.locks import Lock, is_held
+from otel_rl.setup import agent_start, parts
+from otel_rl.setup import directory as directories
+from otel_rl.setup.directory import RunDirectory
+from otel_rl.setup.parts import LOCAL, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from otel_rl.delivery.undelivered import Copy
     from otel_rl.export import Exporter
-    from otel_rl.parts import Part
-    from otel_rl.undelivered import Copy
+    from otel_rl.setup.parts import Part
 
 logger = logging.getLogger(__name__)
 _SPARE_S = 30.0
@@ -131,7 +133,7 @@ class Delivery:
         if machine.host == self._machine.host and machine.is_same(self._machine):
             self._fail(f"{part.place} of this machine is gone; what was not delivered of it is lost")
             return
-        command = launch.deliver_with(RunDirectory(self._run, part.place, part.name))[1]
+        command = deliver_with(RunDirectory(self._run, part.place, part.name))[1]
         self._fail(f"{part.place} is on {machine.host}; run there: {command}")
 
     def _fail(self, text: str) -> None:
@@ -187,17 +189,17 @@ class Delivery:
             return
         if not is_complete:
             whose = f"{one.host}: " if one.host != self._machine.host else ""
-            self._fail(whose + launch.incomplete(launch.read_status(directory)))
+            self._fail(whose + agent_start.incomplete(agent_start.read_status(directory)))
         if recording := _recording(directory):
             self._fail(f"{recording} is still being recorded; run this again when the training has ended")
         if one.copy is not None and not one.copy.is_last:
             later = f"what {one.host} recorded after its last copy is in {one.copy.place} on {one.host}"
-            command = launch.deliver_with(directory)[1]
+            command = deliver_with(directory)[1]
             self._fail(f"{later}; run there, if it is not gone: {command}")
 
     def _may_begin(self, one: _Reached) -> bool:
         """Tell whether no agent is at work that has somebody to wait for; say so if one is."""
-        if not launch.agent_is_alive(one.directory):
+        if not agent_start.agent_is_alive(one.directory):
             return True
         if recording := _recording(one.directory):
             self._fail(
@@ -211,7 +213,7 @@ class Delivery:
         return read_manifest(one.directory).idle_timeout + _SPARE_S
 
     def _other(self, one: _Reached) -> str:
-        pid = launch.read_status(one.directory).pid
+        pid = agent_start.read_status(one.directory).pid
         return f"another agent{f' (pid {pid})' if pid else ''} is at work in {one.directory.path}"
 
     @contextlib.contextmanager

@@ -18,46 +18,54 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from otel_rl import directory as directories
-from otel_rl import parts, plugins, stop_signals, undelivered
-from otel_rl.agent import mend
-from otel_rl.agent.display import Display
-from otel_rl.agent.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
-from otel_rl.agent.forensics import write_reports
-from otel_rl.agent.hardware.sampler import Sampler
-from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.hardware.poller import Sampler
+from otel_rl.agent.input.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
+from otel_rl.agent.input.remote import give_up_missing
 from otel_rl.agent.losses import Losses
-from otel_rl.agent.measurements import Measurements
-from otel_rl.agent.pipeline import Pipeline
-from otel_rl.agent.rebuild import Rebuilder
-from otel_rl.agent.release import Release, cut_off, leave, vanished
-from otel_rl.agent.remote import give_up_missing
-from otel_rl.agent.rescue import Rescue, is_elsewhere
-from otel_rl.agent.state import Checkpoint
-from otel_rl.agent.targets import Target, sweep
-from otel_rl.claim import noted, remove_abandoned, settle
-from otel_rl.delivery import Destination
-from otel_rl.directory import FULL, Manifest, RunDirectory, unwritable
+from otel_rl.agent.output.display import Display
+from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.output.measurements import Measurements
+from otel_rl.agent.output.targets import Target, sweep
+from otel_rl.agent.recovery import mend
+from otel_rl.agent.recovery.rebuild import Rebuilder
+from otel_rl.agent.recovery.release import Release, cut_off, leave, vanished
+from otel_rl.agent.recovery.rescue import Rescue, is_elsewhere
+from otel_rl.agent.steps.forensics import write_reports
+from otel_rl.agent.steps.pipeline import Pipeline
+from otel_rl.agent.steps.state import Checkpoint
+from otel_rl.delivery import plugins, undelivered
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.left_behind import deliver_with, left_behind
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.delivery.outbox_reader import count_before
+from otel_rl.delivery.quarantine import Quarantine
+from otel_rl.errors import SettingsError, stop_signals
 from otel_rl.export import READER_ENTRY_POINT_GROUP
-from otel_rl.files import write_atomically
-from otel_rl.head import TOKEN_VARIABLE
-from otel_rl.journal import START, Position
-from otel_rl.launch import DIRECTORY, MACHINE, AgentStatus, deliver_with, incomplete, left_behind, note_delivered
-from otel_rl.locks import Lock
-from otel_rl.otel_environment import log_level
-from otel_rl.outbox import Outbox
-from otel_rl.outbox_reader import count_before
-from otel_rl.quarantine import Quarantine
-from otel_rl.record_events import Revived
-from otel_rl.records import encodable_value
-from otel_rl.settings import SettingsError
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.claim import noted, remove_abandoned, settle
+from otel_rl.journal.locks import Lock
+from otel_rl.journal.record_events import Revived
+from otel_rl.journal.records import encodable_value
+from otel_rl.journal.segments import START, Position
+from otel_rl.setup import directory as directories
+from otel_rl.setup import parts
+from otel_rl.setup.agent_start import (
+    DIRECTORY,
+    MACHINE,
+    AgentStatus,
+    incomplete,
+    note_delivered,
+)
+from otel_rl.setup.directory import FULL, Manifest, RunDirectory, unwritable
+from otel_rl.setup.head import TOKEN_VARIABLE
+from otel_rl.setup.otel_environment import log_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from otel_rl.agent.follow import Found
-    from otel_rl.agent.receiver import Receiver
+    from otel_rl.agent.input.follow import Found
+    from otel_rl.agent.input.receiver import Receiver
     from otel_rl.export import Exporter, Item, RunInfo
 
 Made = TypeVar("Made")
@@ -436,8 +444,8 @@ class Agent:
             self._unreachable = self._warnings[-1]
 
     def _open_receiver(self, address: str) -> Receiver:
-        from otel_rl.agent.receiver import Receiver  # the HTTP server, which few agents need
-        from otel_rl.bridge.others import to_collector
+        from otel_rl.agent.input.receiver import Receiver  # the HTTP server, which few agents need
+        from otel_rl.otlp.bridge.others import to_collector
 
         used = {
             "METRICS": "otlp" in dict(self._manifest.readers),

@@ -10,7 +10,7 @@ from otel_rl.agent.__main__ import CANNOT_START, CRASHED, DONE, INCOMPLETE, NOT_
 from otel_rl.agent.process import GoneError, StartError, log_to_stderr, run_agent
 
 if TYPE_CHECKING:
-    from otel_rl.directory import RunDirectory
+    from otel_rl.setup.directory import RunDirectory
 
 logger = logging.getLogger("otel_rl.agent")
 

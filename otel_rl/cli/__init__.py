@@ -6,10 +6,10 @@ import click
 
 from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
-from otel_rl.cli.demo.command import demo
 from otel_rl.cli.run import run
 from otel_rl.cli.stack import stack
 from otel_rl.cli.watch import watch
+from otel_rl.demo.command import demo
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.agent.once import Delivery
 from otel_rl.agent.process import GoneError, StartError, log_to_stderr, run_agent
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 
 _ANSWERS_WITHIN_S = 30.0
 
@@ -53,10 +53,10 @@ def _run(run_dir: Path) -> bool:
     try:
         complete = run_agent(directory)
     except BlockingIOError:
-        pid = launch.read_status(directory).pid
+        pid = agent_start.read_status(directory).pid
         raise click.ClickException(f"another agent{f' (pid {pid})' if pid else ''} is at work in {run_dir}") from None
     if not complete:
-        click.echo(launch.incomplete(launch.read_status(directory)), err=True)
+        click.echo(agent_start.incomplete(agent_start.read_status(directory)), err=True)
     return complete
 
 

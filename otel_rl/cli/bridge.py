@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from otel_rl import stop_signals
 from otel_rl.agent.process import log_to_stderr
+from otel_rl.errors import stop_signals
 
 _END_WITHIN_S = 45
 """Seconds after SIGTERM at which the kernel ends what hangs, such as a disk."""
@@ -39,13 +39,15 @@ def bridge(
     stopped = threading.Event()
     # at once: process 1 of a container has no default for them
     stop_signals.set_at((signal.SIGTERM, signal.SIGINT), stopped, kill_after_s=_END_WITHIN_S)
-    from otel_rl import export, head, plugins
-    from otel_rl.bridge import rpc
-    from otel_rl.bridge.http import HttpServer
-    from otel_rl.bridge.others import to_collector
-    from otel_rl.bridge.receive import IntoRuns
-    from otel_rl.bridge.runs import Runs
-    from otel_rl.settings import SettingsError
+    from otel_rl import export
+    from otel_rl.delivery import plugins
+    from otel_rl.errors import SettingsError
+    from otel_rl.otlp.bridge import rpc
+    from otel_rl.otlp.bridge.http import HttpServer
+    from otel_rl.otlp.bridge.others import to_collector
+    from otel_rl.otlp.bridge.receive import IntoRuns
+    from otel_rl.otlp.bridge.runs import Runs
+    from otel_rl.setup import head
 
     log_to_stderr()
     if (tls_cert is None) != (tls_key is None):

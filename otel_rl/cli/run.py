@@ -20,7 +20,7 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
     What is recorded where is configured by OTEL_RL_* variables and otel-rl.toml, as for `otel_rl.init`.
     """
     from otel_rl.integrations.instrument import FRAMEWORKS, TRACKERS
-    from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
+    from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
 
     chosen = instrument or os.environ.get(INSTRUMENT_VARIABLE, "") or "all"
     captured = capture or os.environ.get(CAPTURE_VARIABLE, "")

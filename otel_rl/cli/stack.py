@@ -15,7 +15,7 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from otel_rl.agent.targets import sweep
+from otel_rl.agent.output.targets import sweep
 
 _HERE = Path(__file__).parents[1]
 _READY_WITHIN_S = 20.0

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_rl import directory as directories
-from otel_rl import launch, stop_signals
+from otel_rl.agent.output.targets import REFRESH_S, sweep
 from otel_rl.agent.process import log_to_stderr
-from otel_rl.agent.targets import REFRESH_S, sweep
-from otel_rl.settings import SettingsError
+from otel_rl.errors import SettingsError, stop_signals
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 
 if TYPE_CHECKING:
-    from otel_rl.directory import RunDirectory
+    from otel_rl.setup.directory import RunDirectory
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 
@@ -66,7 +66,7 @@ def watch(runs: Path, every: float) -> None:
             if time.monotonic() < failure.again_at:
                 continue
             try:
-                launch.ensure_agent(directory, show_output=False)
+                agent_start.ensure_agent(directory, show_output=False)
             except (SettingsError, OSError) as error:
                 failed[directory.path] = failure.another(time.monotonic())
                 if failure.text != str(error):
@@ -76,7 +76,7 @@ def watch(runs: Path, every: float) -> None:
                 failed.pop(directory.path, None)
                 click.echo(f"otel-rl watch: {directory.path}", err=True)
         stopped.wait(every)
-    launch.end_agents(timeout=25.0)
+    agent_start.end_agents(timeout=25.0)
 
 
 def waiting(runs: Path) -> list[RunDirectory]:
@@ -88,7 +88,7 @@ def waiting(runs: Path) -> list[RunDirectory]:
 
 def _is_waiting(directory: RunDirectory) -> bool:
     is_begun = directory.own_manifest.exists() or directory.manifest.exists()
-    if not is_begun or not directory.journals.is_dir() or launch.is_looked_after(directory):
+    if not is_begun or not directory.journals.is_dir() or agent_start.is_looked_after(directory):
         return False
-    finished = launch.read_status(directory).finished
+    finished = agent_start.read_status(directory).finished
     return any(journal.name not in finished for journal in directory.journals.iterdir())

@@ -22,7 +22,7 @@ from otel_rl.integrations.recording import Recording
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_rl.run import Run
+    from otel_rl.trainer.run import Run
 
 
 class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # Accelerate has no types that mypy is told of

@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_rl.integrations.patches import Patches, harmless
-from otel_rl.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
+from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 import otel_rl
-from otel_rl.cadence import Cadence, from_hugging_face
+from otel_rl.agent.steps.cadence import Cadence, from_hugging_face
 from otel_rl.integrations.maxent_grpo_metrics import (
     RewardView,
     WeightView,

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 import otel_rl
-from otel_rl import settings
-from otel_rl.directory import place_of
-from otel_rl.spans import never_raises
+from otel_rl.setup import settings
+from otel_rl.setup.directory import place_of
+from otel_rl.trainer.spans import never_raises
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from typing_extensions import Never
 
-    from otel_rl.run import Run
-    from otel_rl.spans import NoSpan, StepSpan
+    from otel_rl.trainer.run import Run
+    from otel_rl.trainer.spans import NoSpan, StepSpan
 
 logger = logging.getLogger(__name__)
 Place = tuple[str, str, str]

@@ -32,11 +32,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import otel_rl
+from otel_rl.convert.values import to_number
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
-from otel_rl.spans import NO_SPAN
 from otel_rl.stats import statistics
-from otel_rl.values import to_number
+from otel_rl.trainer.spans import NO_SPAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

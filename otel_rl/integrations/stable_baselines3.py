@@ -24,8 +24,8 @@ from otel_rl.integrations.recording import Recording
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_rl.phase import Phase
-    from otel_rl.spans import NoSpan, StepSpan
+    from otel_rl.trainer.phase import Phase
+    from otel_rl.trainer.spans import NoSpan, StepSpan
 
 
 class OtelRlWriter(KVWriter):  # type: ignore[misc] # mypy is told of no types of SB3

@@ -12,8 +12,8 @@ from otel_rl.integrations.patches import harmless
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from otel_rl.phase import Phase
-    from otel_rl.spans import NoSpan
+    from otel_rl.trainer.phase import Phase
+    from otel_rl.trainer.spans import NoSpan
 
 _FRAMES = 8
 

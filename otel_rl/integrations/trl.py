@@ -28,12 +28,12 @@ import otel_rl
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
-from otel_rl.phase import Phase
+from otel_rl.trainer.phase import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_rl.spans import NoSpan, StepSpan
+    from otel_rl.trainer.spans import NoSpan, StepSpan
 
 _METHODS = {
     "training_step": "training_step",

@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.delivery.log_scalar import adapted
 from otel_rl.integrations.recording import Recording
-from otel_rl.log_scalar import adapted
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:

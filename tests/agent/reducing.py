@@ -5,19 +5,19 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from otel_rl.agent.derive import Model
-from otel_rl.agent.naming import Reductions
-from otel_rl.agent.reduce import Reducer
+from otel_rl.agent.steps.derive import Model
+from otel_rl.agent.steps.naming import Reductions
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import Row
-from otel_rl.records import Logged, Sampled, Started, StepEnded, StepStarted
+from otel_rl.journal.records import Logged, Sampled, Started, StepEnded, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_rl.agent.state import State
+    from otel_rl.agent.steps.state import State
     from otel_rl.export import Item
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 S = 1_000_000_000
 

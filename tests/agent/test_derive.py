@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from otel_rl.agent.derive import Model, Step, derived
-from otel_rl.records import SpanEnded, SpanStarted, StepStarted
+from otel_rl.agent.steps.derive import Model, Step, derived
+from otel_rl.journal.records import SpanEnded, SpanStarted, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from otel_rl.agent.forensics import Room
+from otel_rl.agent.steps.forensics import Room
 from otel_rl.export import Event, Item
-from otel_rl.record_events import Lost
-from otel_rl.records import DeviceMemory, DeviceSeen, Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.record_events import Lost
+from otel_rl.journal.records import DeviceMemory, DeviceSeen, Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, feed, logged, reducing, started
 
 GIB = 1 << 30

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.goodput import Goodput, categories
-from otel_rl.records import Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.agent.analysis.goodput import Goodput, categories
+from otel_rl.journal.records import Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.semconv import registry
-from otel_rl.trajectories import consumed
+from otel_rl.trainer.trajectories import consumed
 from tests.agent.reducing import S, feed, reducing, rows, started
 
 if TYPE_CHECKING:
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 
 class Phase(NamedTuple):

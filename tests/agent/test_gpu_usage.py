@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_rl.agent.gpu_usage import GpuUsage
-from otel_rl.agent.hardware.points import Point
+from otel_rl.agent.analysis.gpu_usage import GpuUsage
+from otel_rl.agent.hardware.measurement import Point
 
 
 def of(device: str, **values: float) -> list[Point]:

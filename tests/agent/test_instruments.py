@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from otel_rl.agent.hardware.points import Point
-from otel_rl.agent.instruments import Instruments
-from otel_rl.agent.state import Journal
+from otel_rl.agent.hardware.measurement import Point
+from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.steps.state import Journal
 from otel_rl.export import Row, RunInfo, Span
-from otel_rl.records import DeviceMemory, DeviceSeen, Started
+from otel_rl.journal.records import DeviceMemory, DeviceSeen, Started
 from otel_rl.semconv.recognise import Vocabulary
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.ledger import Account, Ledger, Outlook, blamed
+from otel_rl.agent.analysis.memory_ledger import Account, Ledger, Outlook, blamed
 
 GIB = float(1 << 30)
 DEVICE = Account("rank0", "device_used")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from otel_rl.agent.forensics import Forensics, Room
-from otel_rl.agent.hardware.points import Attributes, Point, Sample
-from otel_rl.agent.hardware.sampler import Sampler
-from otel_rl.agent.instruments import Instruments
-from otel_rl.agent.ledger import Account
-from otel_rl.agent.measurements import Measurements
-from otel_rl.agent.state import Journal, OpenPhase
+from otel_rl.agent.analysis.memory_ledger import Account
+from otel_rl.agent.hardware.measurement import Attributes, Point, Sample
+from otel_rl.agent.hardware.poller import Sampler
+from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.output.measurements import Measurements
+from otel_rl.agent.steps.forensics import Forensics, Room
+from otel_rl.agent.steps.state import Journal, OpenPhase
 from otel_rl.export import Machine, RunInfo
 from otel_rl.semconv.recognise import Vocabulary
 from tests.agent.reducing import S, started

@@ -9,19 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.state import State
+from otel_rl.agent.steps.state import State
 from otel_rl.export import Event, Span, Table
-from otel_rl.record_events import Lost
-from otel_rl.records import (
-    Finished,
-    Logged,
-    Record,
-    SpanEnded,
-    SpanStarted,
-    StepEnded,
-    StepStarted,
-    Tabled,
-)
+from otel_rl.journal.record_events import Lost
+from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted, Tabled
 from tests.agent.reducing import S, feed, logged, reducing, row_of, rows, started, step
 
 

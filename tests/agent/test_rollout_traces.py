@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.agent.sampling import TraceSampler
+from otel_rl.agent.steps.trace_sampling import TraceSampler
 from otel_rl.export import Item, Span, SpanLink
-from otel_rl.ids import step_ids
-from otel_rl.journal import Position
+from otel_rl.journal.ids import step_ids
+from otel_rl.journal.segments import Position
 from tests.agent.reducing import S
 
 if TYPE_CHECKING:

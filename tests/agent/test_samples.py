@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.export import Table
-from otel_rl.records import Sampled, StepStarted, Tabled
+from otel_rl.journal.records import Sampled, StepStarted, Tabled
 from tests.agent.reducing import S, feed, logged, reducing, row_of, rows, sampled, started, step
 
 CLIPPED_ON_RANKS = [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from otel_rl.agent.sampling import TraceSampler
+from otel_rl.agent.steps.trace_sampling import TraceSampler
 from otel_rl.export import Event, Item, Span
-from otel_rl.ids import step_ids
-from otel_rl.settings import load
+from otel_rl.journal.ids import step_ids
+from otel_rl.setup.settings import load
 from tests.agent.reducing import S
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.agent.stragglers import Straggler, Stragglers, falls_behind
+from otel_rl.agent.analysis.stragglers import Straggler, Stragglers, falls_behind
 from otel_rl.export import Event, Span
-from otel_rl.records import SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.records import SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, reducing, started
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.naming import Reductions
-from otel_rl.agent.state import State
-from otel_rl.agent.trackers import TrackerRows
-from otel_rl.cadence import Cadence
+from otel_rl.agent.steps.cadence import Cadence
+from otel_rl.agent.steps.filters import Filter
+from otel_rl.agent.steps.naming import Reductions
+from otel_rl.agent.steps.state import State
+from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Event, Item, Row
-from otel_rl.filters import Filter
 from otel_rl.semconv.recognise import Vocabulary
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.naming import Reductions
-from otel_rl.agent.state import State
-from otel_rl.agent.trackers import TrackerRows
-from otel_rl.cadence import Cadence
+from otel_rl.agent.steps.cadence import Cadence
+from otel_rl.agent.steps.filters import Filter
+from otel_rl.agent.steps.naming import Reductions
+from otel_rl.agent.steps.state import State
+from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
-from otel_rl.filters import Filter
-from otel_rl.records import Logged, Sampled, StepStarted
+from otel_rl.journal.records import Logged, Sampled, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
 from otel_rl.stats import statistics
 from tests.agent.reducing import S, reducing, rows, started, step
@@ -25,7 +25,7 @@ from tests.agent.reducing import S, reducing, rows, started, step
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 Steps = list[list[list[tuple[float, float]]]]
 """By step and rank: values and their weights, or samples."""

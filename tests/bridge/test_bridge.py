@@ -25,9 +25,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 import otel_rl
-from otel_rl.bridge.http import HttpServer
-from otel_rl.bridge.receive import IntoRuns
-from otel_rl.bridge.runs import Runs
+from otel_rl.otlp.bridge.http import HttpServer
+from otel_rl.otlp.bridge.receive import IntoRuns
+from otel_rl.otlp.bridge.runs import Runs
 from tests.bridge.bridges import Bridge, pairs, step_metrics
 from tests.bridge.test_http import Taken
 from tests.collector import wait_for

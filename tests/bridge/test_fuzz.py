@@ -15,9 +15,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from otel_rl.bridge.http import HttpServer
-from otel_rl.bridge.receive import IntoRuns
-from otel_rl.bridge.runs import Runs
+from otel_rl.otlp.bridge.http import HttpServer
+from otel_rl.otlp.bridge.receive import IntoRuns
+from otel_rl.otlp.bridge.runs import Runs
 from tests.bridge.bridges import pairs, step_metrics
 from tests.bridge.test_bridge import as_json
 from tests.collector import wait_for

@@ -20,11 +20,11 @@ import pytest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from otel_rl.bridge import bodies
-from otel_rl.bridge import http as otlp
-from otel_rl.bridge.answers import MALFORMED, Refusal, Refusals
-from otel_rl.bridge.http import HttpServer
-from otel_rl.bridge.responses import response
+from otel_rl.otlp.bridge import bodies
+from otel_rl.otlp.bridge import http as otlp
+from otel_rl.otlp.bridge.answers import MALFORMED, Refusal, Refusals
+from otel_rl.otlp.bridge.http import HttpServer
+from otel_rl.otlp.bridge.responses import response
 from tests.bridge.bridges import step_metrics
 from tests.collector import wait_for
 from tests.real_parts import needs_program

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_rl.bridge import runs as bridged
-from otel_rl.bridge.receive import IntoRuns
-from otel_rl.bridge.runs import BridgedRun, Runs, directory_of
+from otel_rl.delivery.outbox import Batch, Outbox
 from otel_rl.export import Event, Row
-from otel_rl.journal import Reader
-from otel_rl.outbox import Batch, Outbox
-from otel_rl.step_events import run_of
+from otel_rl.journal.segments import Reader
+from otel_rl.otlp.bridge import runs as bridged
+from otel_rl.otlp.bridge.receive import IntoRuns
+from otel_rl.otlp.bridge.runs import BridgedRun, Runs, directory_of
+from otel_rl.otlp.step_events import run_of
 from tests.bridge.bridges import pairs, step_metrics
 from tests.collector import wait_for
 from tests.processes import rows_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from otel_rl import history
+from otel_rl.archive import history
 
 if TYPE_CHECKING:
     from pathlib import Path

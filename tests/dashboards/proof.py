@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from dashboards import boards, rules, variables
-from otel_rl import directory as directories
+from otel_rl.setup import directory as directories
 from tests.agent.hardware import standin
 from tests.collector import wait_for
 from tests.dashboards.trainers import CALM, PLAYS

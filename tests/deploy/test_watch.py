@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.cli.watch import waiting
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.processes import rows_of, run_python, start
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 _TRAINER = """
 import os, otel_rl, signal, time
-from otel_rl import launch
-from otel_rl import directory as directories
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 run = otel_rl.init(project="p", id="watched", exporters=["jsonl"], quiet=True)
 for n in range(5):
     run.log({"reward": n / 7}, step=n)
 for _ in range(300):
-    if WAITS and not launch.agent_is_alive(directories.at(run.dir)):
+    if WAITS and not agent_start.agent_is_alive(directories.at(run.dir)):
         time.sleep(0.1)
 if DIES:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_a_trainer_that_was_killed_before(tmp_path: Path) -> None:
     process = start([sys.executable, "-m", "otel_rl.cli", "watch", "runs", "--every", "0.2"], tmp_path)
     directory = tmp_path / "runs" / "p" / "watched"
     wait_for(lambda: len(rows_of(directory)) == 5, "the rows are not there", 60)
-    wait_for(lambda: not launch.agent_is_alive(directories.at(directory)), "the agent does not end", 30)
+    wait_for(lambda: not agent_start.agent_is_alive(directories.at(directory)), "the agent does not end", 30)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=40)
 
@@ -94,7 +94,7 @@ def test_agents_end_with_it(tmp_path: Path, watching: subprocess.Popen[str]) -> 
     os.kill(watching.pid, signal.SIGTERM)
     watching.wait(40)
 
-    assert not launch.agent_is_alive(directories.at(directory))
+    assert not agent_start.agent_is_alive(directories.at(directory))
     killed.kill()
     killed.communicate()
 

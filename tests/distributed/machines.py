@@ -8,8 +8,8 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl import directory as directories
-from otel_rl import launch
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import free_port, wait_for
 from tests.processes import rows_of, start_python
 
@@ -99,9 +99,9 @@ class Cluster:
     def kill_agent(self, node: int) -> None:
         """Kill the agent of a machine; its supervisor starts another one."""
         directory = directories.at(self.dirs[node * self._local])
-        killed = launch.read_status(directory).pid
+        killed = agent_start.read_status(directory).pid
         os.kill(killed, signal.SIGKILL)
-        wait_for(lambda: launch.read_status(directory).pid != killed, "the agent is not replaced")
+        wait_for(lambda: agent_start.read_status(directory).pid != killed, "the agent is not replaced")
 
     def finish(self) -> None:
         """Wait until all ranks have ended."""

@@ -14,12 +14,12 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-from otel_rl.agent.receiver import Receiver
-from otel_rl.bridge.http import HttpServer
+from otel_rl.agent.input.receiver import Receiver
 from otel_rl.export import Span
-from otel_rl.head import parse
-from otel_rl.record_events import INDEX, JOURNAL, to_event
-from otel_rl.records import Logged
+from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
+from otel_rl.journal.records import Logged
+from otel_rl.otlp.bridge.http import HttpServer
+from otel_rl.setup.head import parse
 from tests.bridge.bridges import any_value, pairs, step_metrics
 from tests.bridge.test_http import Taken
 from tests.clients import programs
@@ -51,7 +51,7 @@ _SERVICES = {"logs": "logs.v1.LogsService", "traces": "trace.v1.TraceService", "
 
 def telemetry(signal: str, run: str | None, n: int) -> bytes:
     """Return a request of an inference server."""
-    from otel_rl.bridge import bodies
+    from otel_rl.otlp.bridge import bodies
 
     request = bodies.REQUESTS[signal]()
     of_resource = getattr(request, f"resource_{'spans' if signal == 'traces' else signal}").add()

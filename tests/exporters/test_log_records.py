@@ -289,7 +289,7 @@ _logs.get_logger("test").emit(_logs.LogRecord(
 
 def test_the_end_of_a_run_is_the_same_behind_its_event():
     """Outcome, reason and exit code arrive; an unknown outcome is refused with those that there are."""
-    from otel_rl.step_events import item_of
+    from otel_rl.otlp.step_events import item_of
 
     ended = Ended(5, 1, "crashed", "rank 0: SIGSEGV", 139)
     event = otlp.log_record(ended)
@@ -314,7 +314,7 @@ def test_a_malformed_event_costs_itself_alone(rows, tmp_path, caplog):
 def test_a_row_is_the_same_behind_its_event():
     """Number of the row within its step, and the mark of a step that was cut off: receivers tell repeats by them."""
     from otel_rl.export import identity
-    from otel_rl.step_events import item_of
+    from otel_rl.otlp.step_events import item_of
 
     row = Row(3, 5, {"loss": 0.5}, attempt=2, late=True, part=1, partial=True)
     event = otlp.log_record(row)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.delivery import Destination
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Params, Refused, Row, RunInfo, Table
-from otel_rl.outbox import Outbox
 from tests.collector import wait_for
 from tests.exporters import same_run
 from tests.exporters.exactly import bits

@@ -16,10 +16,10 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, Observa
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
-from otel_rl import otel_environment, settings
-from otel_rl.agent.instruments import Instruments
+from otel_rl.agent.output.instruments import Instruments
 from otel_rl.export import Event, RunInfo, Span, SpanEvent, SpanLink
-from otel_rl.otlp_connection import Connection, connection
+from otel_rl.otlp.connection import Connection, connection
+from otel_rl.setup import otel_environment, settings
 from otel_rl_exporters.otlp import OtlpLogs, OtlpReader, OtlpTraces, readable_records, readable_spans
 from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
 from otel_rl_exporters.otlp_transport import Answer, transport
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_rl.otlp_connection import Signal
+    from otel_rl.otlp.connection import Signal
 
 both = pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 RUN = RunInfo("i", "p", "n", ".")
@@ -370,11 +370,11 @@ run = otel_rl.init(dir="runs", project="p", id="i", exporters=[], hardware=False
 with run.step(0):
     run.log({"loss": 0.5})
 assert run.finish(20)
-otel_rl.launch.end_agents(20)
+otel_rl.setup.agent_start.end_agents(20)
 """
     for signal in SIGNALS:
         monkeypatch.setenv(f"OTEL_{signal}_EXPORTER", "console,otlp/stdout")
-    printed = run_python("import otel_rl.launch\n" + script, tmp_path)
+    printed = run_python("import otel_rl.setup.agent_start\n" + script, tmp_path)
 
     assert '"name": "rl.loop"' in printed
     assert '"event_name": "rl.step.metrics"' in printed

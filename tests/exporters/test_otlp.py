@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.ids import step_ids
+from otel_rl.journal.ids import step_ids
 from tests import collector as collectors
 from tests.real_parts import needs
 

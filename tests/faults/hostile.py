@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 import msgspec
 
 import otel_rl
-from otel_rl import records
-from otel_rl.journal import Writer
-from otel_rl.records import AnyRecord, Record
+from otel_rl.journal import records
+from otel_rl.journal.records import AnyRecord, Record
+from otel_rl.journal.segments import Writer
 from tests.processes import local_of
 
 if TYPE_CHECKING:

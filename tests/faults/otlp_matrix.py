@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import otel_rl
-from otel_rl.launch import end_agents
+from otel_rl.setup.agent_start import end_agents
 from tests.faults.misbehaving import Say, certificates, collector
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "otlp-client.md"

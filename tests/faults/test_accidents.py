@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.processes import local_of, rows_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def happen(what: str, run_dir: Path) -> None:
         elif what == "move":
             run_dir.rename(f"{run_dir}-moved")
         elif what == "kill":
-            if pid := launch.read_status(directories.at(run_dir)).pid:
+            if pid := agent_start.read_status(directories.at(run_dir)).pid:
                 os.kill(pid, signal.SIGKILL)
         else:
             place = run_dir if what in ("local", "attempts") else local_of(run_dir)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from otel_rl.agent.state import State
+from otel_rl.agent.steps.state import State
 from otel_rl.export import Row, Span
-from otel_rl.records import Finished, Logged, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.records import Finished, Logged, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, logged, reducing, rows, started
 
 if TYPE_CHECKING:
-    from otel_rl.agent.reduce import Reducer
-    from otel_rl.records import Record
+    from otel_rl.agent.steps.reduce import Reducer
+    from otel_rl.journal.records import Record
 
 HOUR = 3600 * S
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from otel_rl.delivery import Destination
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Item, NotNow, Params, Refused, RunInfo
-from otel_rl.outbox import Outbox
 from tests.collector import wait_for
 
 if TYPE_CHECKING:

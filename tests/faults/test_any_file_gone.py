@@ -16,11 +16,11 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.agent.once import Delivery
 from otel_rl.agent.process import StartError
-from otel_rl.claim import Noted, settle
+from otel_rl.journal.claim import Noted, settle
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.processes import local_of
 
@@ -108,7 +108,7 @@ def check(tmp_path: Path, said: bool) -> None:
     expected = Counter(range(STEPS))
     missing = {name: sorted((expected - steps).elements()) for name, steps in found.items() if expected - steps}
     doubled = {name: sorted((steps - expected).elements()) for name, steps in found.items() if steps - expected}
-    lost = launch.read_status(directories.at(tmp_path / "runs" / "p" / "r")).lost
+    lost = agent_start.read_status(directories.at(tmp_path / "runs" / "p" / "r")).lost
 
     assert not doubled
     assert said is (not missing), (said, missing, lost)
@@ -117,7 +117,7 @@ def check(tmp_path: Path, said: bool) -> None:
 
 def wait_for_the_end(run_dir: Path) -> None:
     """Wait until no agent is at work."""
-    wait_for(lambda: not launch.is_looked_after(directories.at(run_dir)), "the agent does not end")
+    wait_for(lambda: not agent_start.is_looked_after(directories.at(run_dir)), "the agent does not end")
 
 
 @pytest.mark.slow

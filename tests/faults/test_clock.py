@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.clock import Clock
-from otel_rl.records import Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.clock import Clock
+from otel_rl.journal.records import Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -183,14 +183,14 @@ assert run.finish(20)
     run_dir = tmp_path / "runs" / "p" / "i"
 
     assert [int(line) for line in (run_dir / "flaky.txt").read_text().split()] == list(range(10))
-    from otel_rl import directory as directories
-    from otel_rl.launch import read_status
+    from otel_rl.setup import directory as directories
+    from otel_rl.setup.agent_start import read_status
 
     assert read_status(directories.at(run_dir)).failures == {"flaky:Flaky": 2}
 
 
 def _alive(run_dir: Path) -> bool:
-    from otel_rl import directory as directories
-    from otel_rl.launch import agent_is_alive
+    from otel_rl.setup import directory as directories
+    from otel_rl.setup.agent_start import agent_is_alive
 
     return agent_is_alive(directories.at(run_dir))

@@ -13,12 +13,10 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.agent import process
 from otel_rl.agent.process import run_agent
-from otel_rl.ids import step_ids
-from otel_rl.records import (
+from otel_rl.journal.ids import step_ids
+from otel_rl.journal.records import (
     Finished,
     Happened,
     Logged,
@@ -29,6 +27,8 @@ from otel_rl.records import (
     StepStarted,
     Tabled,
 )
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 STEPS = 40
 GATED = """
@@ -76,7 +76,7 @@ def gated(run_dir: Path) -> list[int]:
 
 
 def lost(run_dir: Path) -> dict[str, int]:
-    return launch.read_status(directories.at(run_dir)).lost
+    return agent_start.read_status(directories.at(run_dir)).lost
 
 
 def flip(file: Path, dice: random.Random) -> None:
@@ -135,7 +135,7 @@ def test_a_flipped_bit_while_the_agent_runs(waiting: Path) -> None:
         directory.status.unlink()
         running = threading.Thread(target=run_agent, args=(run_dir,), kwargs={"once": True})
         running.start()
-        wait_for(lambda directory=directory: launch.read_status(directory).state == "ready", "no agent")  # type: ignore[misc]
+        wait_for(lambda directory=directory: agent_start.read_status(directory).state == "ready", "no agent")  # type: ignore[misc]
         flip(max((local_of(run_dir) / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
         (run_dir / "open").touch()
         running.join(30)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl.agent.follow import Follower
-from otel_rl.agent.remote import Appender, RemoteJournal
-from otel_rl.files import disk_usage
-from otel_rl.journal import Reader, segment_numbers
-from otel_rl.locks import Lock
-from otel_rl.records import AnyRecord, Finished, Logged, Started
+from otel_rl.agent.input.follow import Follower
+from otel_rl.agent.input.remote import Appender, RemoteJournal
+from otel_rl.journal.atomic_files import disk_usage
+from otel_rl.journal.locks import Lock
+from otel_rl.journal.records import AnyRecord, Finished, Logged, Started
+from otel_rl.journal.segments import Reader, segment_numbers
+from otel_rl.setup import directory as directories
 from tests.processes import rows_of, run_python, start
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ _LIMIT = 256
 _FOLLOW = """
 import os, resource, sys
 from pathlib import Path
-from otel_rl.agent.follow import Follower
-from otel_rl.records import Finished
+from otel_rl.agent.input.follow import Follower
+from otel_rl.journal.records import Finished
 resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
-import otel_rl.agent.follow as follow
+import otel_rl.agent.input.follow as follow
 follow._OPEN_AT_ONCE = 48
 follower = Follower(Path("journals"), {})
 follower.look()
@@ -116,9 +116,9 @@ def test_a_remote_journal_on_a_full_disk(tmp_path: Path) -> None:
     script = """
 import resource, signal
 from pathlib import Path
-from otel_rl.agent.remote import Appender
-from otel_rl.journal import Reader
-from otel_rl.records import AnyRecord, Logged
+from otel_rl.agent.input.remote import Appender
+from otel_rl.journal.segments import Reader
+from otel_rl.journal.records import AnyRecord, Logged
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 appender = Appender(Path("."), 1 << 20)
 appender.append(Logged(0, 1, {"loss": 1.0}))

@@ -9,10 +9,10 @@ from zlib import crc32
 
 import pytest
 
-from otel_rl.delivery import Destination
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Ended, Item, Params, Row, RunInfo
-from otel_rl.outbox import Outbox
-from otel_rl.plugins import find_exporter
 from tests.collector import wait_for
 from tests.exporters import hparams, swanlab_file, wandb_file
 from tests.real_parts import needs

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from otel_rl import delivery, handover
-from otel_rl.delivery import Destination
+from otel_rl.delivery import exporter_thread, handover
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Event, Item, Machine, Params, Refused, Row, RunInfo, Table
-from otel_rl.outbox import Outbox
 from otel_rl_exporters import wandb_log
 from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
@@ -151,14 +151,14 @@ class Patient(Buffering):
 
 def test_who_is_stuck_is_replaced(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing becomes safe for long: the end of the exporter makes it safe."""
-    monkeypatch.setattr(delivery, "_STUCK_S", 0.2)
+    monkeypatch.setattr(exporter_thread, "_STUCK_S", 0.2)
     agents.start(Buffering, [Params(n, {}) for n in range(8)])
     wait_for(lambda: Buffering.stored == list(range(8)), "it is not replaced")
 
 
 def test_who_waits_for_the_trainer_is_not_replaced(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing becomes safe for long, as the trainer is slow: nothing is logged without it."""
-    monkeypatch.setattr(delivery, "_STUCK_S", 0.2)
+    monkeypatch.setattr(exporter_thread, "_STUCK_S", 0.2)
     Patient.stored = []
     destination, _ = agents.start(Patient, [Params(n, {}) for n in range(8)])
     wait_for(lambda: destination.has_everything, "not all were taken")

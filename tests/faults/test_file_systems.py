@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.file_systems import ends_with_job, is_shared, type_of, what_fails
+from otel_rl.setup.file_systems import ends_with_job, is_shared, type_of, what_fails
 from tests.faults.nodes import Nodes, sshfs
 from tests.processes import rows_of
 

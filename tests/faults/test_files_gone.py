@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
-from otel_rl.agent.release import Release
-from otel_rl.delivery import Destination
+from otel_rl.agent.recovery.release import Release
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import Outbox, released_items
 from otel_rl.export import Ended, Gone, Machine, Row, RunInfo
-from otel_rl.journal import START, Writer
-from otel_rl.outbox import Outbox, released_items
+from otel_rl.journal.segments import START, Writer
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
 from tests.collector import wait_for
@@ -254,7 +254,7 @@ def test_through_the_agent(tmp_path: Path) -> None:
 
     assert run.finish(60)
     assert sorted(row["step"] for row in rows_of(run.dir)) == list(range(20))
-    assert launch.read_status(directories.at(run.dir)).failures == {"jsonl": 1}
+    assert agent_start.read_status(directories.at(run.dir)).failures == {"jsonl": 1}
     assert "rows.jsonl was removed or replaced" in (run.dir / "agent.log").read_text()
 
 

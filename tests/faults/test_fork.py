@@ -57,14 +57,16 @@ if os.fork() == 0:
     os._exit(0)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    from otel_rl import directory as directories
-    from otel_rl import launch
+    from otel_rl.setup import agent_start
+    from otel_rl.setup import directory as directories
     from tests.collector import wait_for
     from tests.processes import start_python
 
     start_python(script, tmp_path).wait()
     run_dir = tmp_path / "runs" / "fork" / "f"
-    wait_for(lambda: launch.read_status(directories.at(run_dir)).state == "ended", "the agent waits for the child", 10)
+    wait_for(
+        lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent waits for the child", 10
+    )
 
     assert [row["values"] for row in rows_of(run_dir)] == [{"loss": 1.0}]
 
@@ -84,13 +86,13 @@ def test_a_spawned_process_that_forgets_finish_is_not_lost(tmp_path: Path) -> No
         "    assert p.exitcode == 0\n",
         tmp_path,
     )
-    from otel_rl import directory as directories
-    from otel_rl import launch
+    from otel_rl.setup import agent_start
+    from otel_rl.setup import directory as directories
     from tests.collector import wait_for
     from tests.processes import items_of
 
     run_dir = tmp_path / "runs" / "spawn" / "s"
-    wait_for(lambda: launch.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
+    wait_for(lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
 
     assert [row["values"] for row in rows_of(run_dir)] == [{"loss": 2.0}]
     assert "rl.process.lost" not in [getattr(item, "name", "") for item in items_of(run_dir)]

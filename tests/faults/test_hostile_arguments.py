@@ -9,14 +9,14 @@ import pytest
 from opentelemetry import context
 
 import otel_rl
-from otel_rl.agent import admission
-from otel_rl.attributes import clean_attributes
-from otel_rl.journal import Reader
-from otel_rl.phase import Phase
-from otel_rl.records import AnyRecord, Consumed, Happened, Logged, Record
-from otel_rl.run import Run
-from otel_rl.spans import JournaledSpan, StepSpan
-from otel_rl.trajectories import Rollout, Trajectory
+from otel_rl.agent.steps import admission
+from otel_rl.convert.attributes import clean_attributes
+from otel_rl.journal.records import AnyRecord, Consumed, Happened, Logged, Record
+from otel_rl.journal.segments import Reader
+from otel_rl.trainer.phase import Phase
+from otel_rl.trainer.run import Run
+from otel_rl.trainer.spans import JournaledSpan, StepSpan
+from otel_rl.trainer.trajectories import Rollout, Trajectory
 from tests.processes import journal_of
 
 if TYPE_CHECKING:

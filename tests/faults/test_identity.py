@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.claim import claim_journal, claim_role, remove_abandoned
-from otel_rl.files import write_atomically
-from otel_rl.journal import segment_numbers
-from otel_rl.locks import is_held
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.claim import claim_journal, claim_role, remove_abandoned
+from otel_rl.journal.locks import is_held
+from otel_rl.journal.segments import segment_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NEW_PIDS = 0x20000000
 _STARTS = """
 import ctypes, os, sys, time
-import otel_rl, otel_rl.session
+import otel_rl, otel_rl.trainer.session
 
 count, apart = int(sys.argv[1]), sys.argv[2] == "apart"
 starts, children = time.time() + 0.3, []
@@ -121,7 +121,7 @@ def test_a_file_that_is_replaced_by_two(tmp_path: Path) -> None:
     script = """
 import os
 from pathlib import Path
-from otel_rl.files import write_atomically
+from otel_rl.journal.atomic_files import write_atomically
 os.getpid = lambda: 1
 for n in range(300):
     write_atomically(Path("file"), b"x" * 5000)

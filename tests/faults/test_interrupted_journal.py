@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.journal import Reader, Writer
-from otel_rl.records import AnyRecord, Finished
+from otel_rl.journal.records import AnyRecord, Finished
+from otel_rl.journal.segments import Reader, Writer
 from tests.faults.interrupting import each_line
 
 if TYPE_CHECKING:

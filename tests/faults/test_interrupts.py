@@ -10,8 +10,8 @@ import pytest
 from opentelemetry import context, trace
 
 import otel_rl
-from otel_rl import locks
-from otel_rl.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal import locks
+from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
 from tests.run.reading import begin

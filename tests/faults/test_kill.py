@@ -11,9 +11,9 @@ import pytest
 
 import otel_rl
 from benchmarks import kills
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.export import Span
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.processes import items_of, rows_of, start_python
 from tests.real_parts import needs
@@ -72,7 +72,7 @@ with run.step(3), run.phase("generate"):
 """
     start_python(script, tmp_path).wait()
     run_dir = _only_run(tmp_path)
-    wait_for(lambda: launch.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
+    wait_for(lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
 
     errors = {item.name: item.error for item in items_of(run_dir) if isinstance(item, Span)}
     assert errors == {"rl.sample": "rl.process.lost", "rl.loop": "rl.process.lost"}
@@ -94,9 +94,9 @@ os.killpg(0, signal.SIGKILL)
     directory = directories.at(_only_run(tmp_path))
     time.sleep(0.3)
 
-    assert launch.agent_is_alive(directory)
-    os.kill(launch.read_status(directory).pid, signal.SIGTERM)
-    wait_for(lambda: not launch.agent_is_alive(directory), "the agent does not end at SIGTERM")
+    assert agent_start.agent_is_alive(directory)
+    os.kill(agent_start.read_status(directory).pid, signal.SIGTERM)
+    wait_for(lambda: not agent_start.agent_is_alive(directory), "the agent does not end at SIGTERM")
 
 
 @pytest.mark.timeout(120)
@@ -109,9 +109,9 @@ def test_an_agent_that_was_killed_is_replaced_without_loss_or_repetition(tmp_pat
             run.log({"loss": float(n)})
         if n == 150:
             wait_for(lambda: len(rows_of(run.dir)) >= 150, "not all is delivered")
-            before = launch.read_status(directory).pid
+            before = agent_start.read_status(directory).pid
             os.kill(before, signal.SIGKILL)
-            wait_for(lambda: launch.read_status(directory).pid != before, "the agent is not replaced", 20)  # noqa: B023
+            wait_for(lambda: agent_start.read_status(directory).pid != before, "the agent is not replaced", 20)  # noqa: B023
 
     assert run.finish(30)
     assert [row["step"] for row in rows_of(run.dir)] == list(range(300))

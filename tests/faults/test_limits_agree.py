@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_rl.agent import admission
-from otel_rl.records import Configured, Consumed, Happened, Logged, Record, Refusals, Sampled, SpanEnded, Tabled
-from otel_rl.texts import LONGEST_NAME
+from otel_rl.agent.steps import admission
+from otel_rl.errors.texts import LONGEST_NAME
+from otel_rl.journal.records import Configured, Consumed, Happened, Logged, Record, Refusals, Sampled, SpanEnded, Tabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
-from otel_rl.agent.follow import Follower, Found
-from otel_rl.claim import HeldError, claim_journal
+from otel_rl.agent.input.follow import Follower, Found
 from otel_rl.export import Event
-from otel_rl.journal import Writer
-from otel_rl.locks import Lock, is_held
-from otel_rl.record_events import Lost, Revived
-from otel_rl.records import Finished, Logged, Record
+from otel_rl.journal.claim import HeldError, claim_journal
+from otel_rl.journal.locks import Lock, is_held
+from otel_rl.journal.record_events import Lost, Revived
+from otel_rl.journal.records import Finished, Logged, Record
+from otel_rl.journal.segments import Writer
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.processes import items_of, journal_of, rows_of, run_python, start
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_once_waits_for_an_agent_that_lingers(tmp_path: Path) -> None:
 def test_once_while_a_trainer_records(tmp_path: Path) -> None:
     """There is nothing to wait for: the agent that is at work delivers it; the message says which journal it is."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    pid = launch.read_status(directories.at(run.dir)).pid
+    pid = agent_start.read_status(directories.at(run.dir)).pid
     once = start([sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir), "--once"], tmp_path)
     said = once.communicate(timeout=60)[1]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.agent.process import GoneError, run_agent
-from otel_rl.claim import claim_journal
-from otel_rl.journal import Reader, Writer
-from otel_rl.locks import is_held
-from otel_rl.records import AnyRecord, Logged
+from otel_rl.journal.claim import claim_journal
+from otel_rl.journal.locks import is_held
+from otel_rl.journal.records import AnyRecord, Logged
+from otel_rl.journal.segments import Reader, Writer
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
 from tests.processes import journal_of, local_of, rows_of, start
@@ -106,7 +106,7 @@ def test_the_agent_of_a_run_directory_that_is_moved(waiting: Path) -> None:  # n
     running = threading.Thread(target=work)
     (local_of(waiting) / "agent.json").unlink()
     running.start()
-    wait_for(lambda: launch.read_status(directories.at(waiting)).failures, "no exporter that waits")
+    wait_for(lambda: agent_start.read_status(directories.at(waiting)).failures, "no exporter that waits")
     moved = waiting.rename(waiting.parent / "moved")
     running.join(30)
     (moved / "open").touch()

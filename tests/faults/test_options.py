@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import otel_rl
-from otel_rl import session
-from otel_rl.settings import load
+from otel_rl.setup.settings import load
+from otel_rl.trainer import session
 
 
 class Csv:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl.delivery import Destination
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.errors import SettingsError
 from otel_rl.export import Event, Refused, Row, RunInfo
-from otel_rl.launch import read_status
-from otel_rl.outbox import Outbox
-from otel_rl.settings import SettingsError
+from otel_rl.setup import directory as directories
+from otel_rl.setup.agent_start import read_status
 from otel_rl_exporters.otlp import OtlpLogs
 from tests.collector import free_port, wait_for
 from tests.faults.misbehaving import Say, certificates, collector

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.agent.process import Agent, run_agent
-from otel_rl.quarantine import Quarantine
-from otel_rl.records import Consumed, Finished, Logged, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
+from otel_rl.delivery.quarantine import Quarantine
+from otel_rl.journal.records import Consumed, Finished, Logged, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import running, wait_for
 from tests.faults import hostile
 from tests.processes import local_of, rows_of
@@ -22,7 +22,7 @@ from tests.real_parts import needs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 T0 = 1_700_000_000_000_000_000
 STEP_NS = 1_000_000
@@ -61,7 +61,7 @@ def test_an_inconsistent_record_loses_itself_alone(tmp_path: Path) -> None:
     assert run_agent(run.dir, once=True) is False
     assert losses(run.dir) == [0, 1, 2]
     assert [entry["kind"] for entry in quarantined(run.dir)] == ["Consumed"]
-    assert launch.read_status(directories.at(run.dir)).lost == {"quarantined": 1}
+    assert agent_start.read_status(directories.at(run.dir)).lost == {"quarantined": 1}
 
 
 def test_the_next_agent_is_not_poisoned_and_remembers(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_next_agent_is_not_poisoned_and_remembers(tmp_path: Path) -> None:
     assert [run_agent(run.dir, once=True) for _ in range(3)] == [False] * 3
     assert losses(run.dir) == [0, 1]
     assert len(quarantined(run.dir)) == 1
-    assert launch.read_status(directories.at(run.dir)).lost == {"quarantined": 1}
+    assert agent_start.read_status(directories.at(run.dir)).lost == {"quarantined": 1}
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS, ids=lambda kind: kind.__name__)
@@ -89,7 +89,7 @@ def test_no_kind_of_record_stops_the_agent(kind: type[Record], tmp_path: Path) -
 
     assert {0, 1, 2**40, 2**40 + 1} <= {row["step"] for row in rows_of(run.dir)}
     assert losses(run.dir) == arrived
-    assert launch.read_status(directories.at(run.dir)).delivered["jsonl"] > (0, 0)
+    assert agent_start.read_status(directories.at(run.dir)).delivered["jsonl"] > (0, 0)
 
 
 @needs("rotel")
@@ -125,7 +125,7 @@ def test_frames_that_are_no_records(tmp_path: Path) -> None:
 
     assert run_agent(run.dir, once=True) is False
     assert losses(run.dir) == [0, 1]
-    assert launch.read_status(directories.at(run.dir)).lost == {"undecodable": 4}
+    assert agent_start.read_status(directories.at(run.dir)).lost == {"undecodable": 4}
 
 
 def test_a_journal_without_its_beginning_is_read(tmp_path: Path) -> None:
@@ -155,12 +155,14 @@ def test_sums_of_more_than_64_bits_are_saved(tmp_path: Path) -> None:
 
 def test_a_part_of_the_agent_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage raises at every call: the rows of plain values arrive."""
-    from otel_rl.agent import consumption, derive, forensics, presence
-    from otel_rl.agent.goodput import Goodput
-    from otel_rl.agent.instruments import Instruments
-    from otel_rl.agent.measurements import Measurements
-    from otel_rl.agent.stragglers import Stragglers
-    from otel_rl.agent.trackers import TrackerRows
+    from otel_rl.agent.analysis import consumption
+    from otel_rl.agent.analysis.goodput import Goodput
+    from otel_rl.agent.analysis.stragglers import Stragglers
+    from otel_rl.agent.output import presence
+    from otel_rl.agent.output.instruments import Instruments
+    from otel_rl.agent.output.measurements import Measurements
+    from otel_rl.agent.steps import derive, forensics
+    from otel_rl.agent.steps.trackers import TrackerRows
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("broken")
@@ -219,9 +221,9 @@ def test_hostile_requests_do_not_stop_the_head(tmp_path: Path) -> None:
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-    from otel_rl.agent.receiver import Receiver
-    from otel_rl.journal import Reader
-    from otel_rl.records import AnyRecord
+    from otel_rl.agent.input.receiver import Receiver
+    from otel_rl.journal.records import AnyRecord
+    from otel_rl.journal.segments import Reader
     from tests.collector import free_port
 
     def request(name: str, journal: AnyValue, index: AnyValue, body: AnyValue) -> ExportLogsServiceRequest:

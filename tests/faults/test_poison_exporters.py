@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from otel_rl.delivery import Destination
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Ended, Event, Item, Machine, Params, Row, RunInfo, Span, Table
-from otel_rl.outbox import Outbox
-from otel_rl.plugins import find_exporter
 from tests.collector import wait_for
 from tests.exporters import swanlab_file, wandb_file
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.records import Consumed, Happened, Logged, Record, Refusals, Sampled, Tabled
+from otel_rl.journal.records import Consumed, Happened, Logged, Record, Refusals, Sampled, Tabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.agent import process
 from otel_rl.agent.process import run_agent
-from otel_rl.agent.release import Release
-from otel_rl.delivery import Cursor
+from otel_rl.agent.recovery.release import Release
+from otel_rl.delivery.exporter_thread import Cursor
+from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Row
-from otel_rl.journal import START, Position, Reader, Released, Writer, segment_numbers, set_released
-from otel_rl.outbox import Outbox
-from otel_rl.records import AnyRecord, Finished, Logged
+from otel_rl.journal.records import AnyRecord, Finished, Logged
+from otel_rl.journal.segments import START, Position, Reader, Released, Writer, segment_numbers, set_released
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import free_port, wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
@@ -62,7 +62,7 @@ def test_what_an_exporter_needs_is_kept(small: None, tmp_path: Path, monkeypatch
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(*range(500))]}, ["jsonl"], idle_timeout=0.5)
     assert run_agent(run.dir, once=True) is False
-    status = launch.read_status(directories.at(run.dir))
+    status = agent_start.read_status(directories.at(run.dir))
 
     assert losses(run.dir) == [*range(500)]
     assert segment_numbers(local_of(run.dir) / "outbox")[0] == 1
@@ -114,8 +114,8 @@ def test_killed_at_any_moment_around_a_release(tmp_path: Path) -> None:
 import os, sys
 from pathlib import Path
 from otel_rl.agent import process
-from otel_rl.agent.release import Release
-from otel_rl.journal import Writer
+from otel_rl.agent.recovery.release import Release
+from otel_rl.journal.segments import Writer
 Writer.__init__.__kwdefaults__.update(segment_bytes=20_000)
 Release.__init__.__defaults__ = (0,)
 process._RELEASE_EVERY_S = 0.0
@@ -135,12 +135,12 @@ os._exit(0 if done else 1)
     run_python(script, tmp_path, RUN=str(run.dir))
 
     assert losses(run.dir) == [*range(3000)]
-    assert launch.read_status(directories.at(run.dir)).lost == {}
+    assert agent_start.read_status(directories.at(run.dir)).lost == {}
     assert len(segment_numbers(local_of(run.dir) / "journals" / "rank0.attempt1")) <= 2
 
 
 def _began(run_dir: Path, pid: int) -> bool:
-    return launch.read_status(directories.at(run_dir)).pid == pid
+    return agent_start.read_status(directories.at(run_dir)).pid == pid
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -181,8 +181,8 @@ def test_an_agent_of_an_ended_run_ends_though_it_could_measure(tmp_path: Path, m
         time.sleep(0.1)
     run.finish(0)
     directory = directories.at(run.dir)
-    wait_for(lambda: launch.read_status(directory).state == "ended", "the agent does not end", 40)
-    status = launch.read_status(directory)
+    wait_for(lambda: agent_start.read_status(directory).state == "ended", "the agent does not end", 40)
+    status = agent_start.read_status(directory)
 
     assert status.waiting["otlp_logs"] >= 5
     wait_for(lambda: f"otel-rl agent {run.dir} --once" in directory.agent_log.read_text(), "it does not say how")

@@ -10,14 +10,14 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
-from otel_rl.agent.follow import Follower
+from otel_rl.agent.input.follow import Follower
 from otel_rl.agent.process import run_agent
-from otel_rl.claim import claim_journal
-from otel_rl.journal import Writer
-from otel_rl.record_events import Lost, Revived
-from otel_rl.records import Logged
+from otel_rl.journal.claim import claim_journal
+from otel_rl.journal.record_events import Lost, Revived
+from otel_rl.journal.records import Logged
+from otel_rl.journal.segments import Writer
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
 from tests.processes import local_of, rows_of
@@ -138,7 +138,7 @@ def test_cursors_that_are_removed_while_exporters_wait(waiting: Path) -> None:  
     running = threading.Thread(target=lambda: delivered.append(run_agent(waiting, once=True)))
     (local_of(waiting) / "agent.json").unlink()
     running.start()
-    wait_for(lambda: launch.read_status(directories.at(waiting)).failures, "no exporter that waits")
+    wait_for(lambda: agent_start.read_status(directories.at(waiting)).failures, "no exporter that waits")
     shutil.rmtree(local_of(waiting) / "cursors")
     (waiting / "open").touch()
     running.join(30)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl.directory import Manifest
+from otel_rl.setup import directory as directories
+from otel_rl.setup.directory import Manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.agent.process import run_agent
+from otel_rl.archive.history import read
 from otel_rl.export import Ended
-from otel_rl.history import read
 from tests.processes import items_of, rows_of, run, start
 
 if TYPE_CHECKING:

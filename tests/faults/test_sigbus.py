@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.claim import claim_journal
-from otel_rl.journal import Reader, Writer, segment_numbers
-from otel_rl.locks import is_held
-from otel_rl.records import AnyRecord, Finished, StepStarted
+from otel_rl.journal.claim import claim_journal
+from otel_rl.journal.locks import is_held
+from otel_rl.journal.records import AnyRecord, Finished, StepStarted
+from otel_rl.journal.segments import Reader, Writer, segment_numbers
 from tests.journal.written import numbered, read_all, segment, steps
 from tests.processes import rows_of, start_python
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 _CUTS = 20
 _WRITE_WHEN_TOLD = """
 import pathlib, sys
-from otel_rl.journal import Writer
-from otel_rl.records import Logged
+from otel_rl.journal.segments import Writer
+from otel_rl.journal.records import Logged
 
 writer = Writer(pathlib.Path("."), segment_bytes=1 << 20)
 for n, _ in enumerate(sys.stdin):

@@ -9,7 +9,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 
 from otel_rl.export import Span
-from otel_rl.otel_environment import limits
+from otel_rl.setup.otel_environment import limits
 from otel_rl_exporters.otlp import readable_spans
 from tests.agent.reducing import feed, reducing
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_rl import Run
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
     RecordsOf = Callable[..., list[Record]]
 

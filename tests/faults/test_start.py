@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl import directory, parts
 from otel_rl.agent.process import StartError, run_agent
-from otel_rl.claim import claim_journal
+from otel_rl.journal.claim import claim_journal
+from otel_rl.setup import directory, parts
 from tests.processes import local_of, rows_of, run_python
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ import psutil
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.agent import __main__ as supervisor
-from otel_rl.locks import Lock, is_held
+from otel_rl.journal.locks import Lock, is_held
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.processes import journal_of, rows_of, start, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_rl.directory import RunDirectory
+    from otel_rl.setup.directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -57,11 +57,11 @@ def hanging(tmp_path: Path) -> Iterator[RunDirectory]:
 def test_an_agent_that_dies_while_the_trainer_hangs(hanging: RunDirectory) -> None:
     """An agent is back though the trainer makes no call; its log has a line for that and no traceback."""
     for _ in range(3):
-        killed = launch.read_status(hanging).pid
+        killed = agent_start.read_status(hanging).pid
         os.kill(killed, signal.SIGKILL)
-        wait_for(lambda: launch.read_status(hanging).pid != killed, "no agent comes back", 30)  # noqa: B023
+        wait_for(lambda: agent_start.read_status(hanging).pid != killed, "no agent comes back", 30)  # noqa: B023
 
-    assert launch.agent_is_alive(hanging)
+    assert agent_start.agent_is_alive(hanging)
     log = hanging.agent_log.read_text()
     assert log.count("was ended by signal 9; it is started again") == 3
     assert "Traceback" not in log
@@ -76,9 +76,9 @@ def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
         process.send_signal(signal.SIGSTOP)  # so that neither sees the other die
     for process in killed:
         process.kill()
-    wait_for(lambda: not launch.is_looked_after(directory), "they do not die")
+    wait_for(lambda: not agent_start.is_looked_after(directory), "they do not die")
     number = 0
-    while not launch.agent_is_alive(directory):
+    while not agent_start.agent_is_alive(directory):
         with run.step(number):
             run.log({"loss": 1.0})
         number += 1
@@ -101,7 +101,7 @@ def test_the_pause_is_short_again_after_a_while(tmp_path: Path) -> None:
             process.send_signal(signal.SIGSTOP)
         for process in killed:
             process.kill()
-        wait_for(lambda: not launch.is_looked_after(directory), "they do not die")
+        wait_for(lambda: not agent_start.is_looked_after(directory), "they do not die")
         now += 3600
         session._look_after_agent(now)
         wait_for(lambda: len(_agents(directory)) == 2, "the agent is not back", 60)
@@ -116,11 +116,11 @@ def test_the_trainer_waits_for_nobody(tmp_path: Path) -> None:
     run = otel_rl.init(dir=tmp_path, quiet=True, agent="off")
     directory = directories.at(run.dir)
     starting = Lock(directory.start_lock)
-    assert not launch.restart_agent(directory, show_output=False)
+    assert not agent_start.restart_agent(directory, show_output=False)
     starting.release()
     supervising = Lock(directory.supervisor_lock)
 
-    assert not launch.restart_agent(directory, show_output=False)
+    assert not agent_start.restart_agent(directory, show_output=False)
     supervising.release()
 
 
@@ -179,17 +179,17 @@ def test_a_second_supervisor(hanging: RunDirectory) -> None:
 
     assert code.returncode == supervisor.NOT_NEEDED
     assert b"Traceback" not in code.stderr
-    assert launch.agent_is_alive(hanging)
+    assert agent_start.agent_is_alive(hanging)
 
 
 def test_a_supervisor_that_is_told_to_end(hanging: RunDirectory) -> None:
     """It takes its agent along, in order."""
     agents = _agents(hanging)
-    next(process for process in agents if process.pid != launch.read_status(hanging).pid).terminate()
+    next(process for process in agents if process.pid != agent_start.read_status(hanging).pid).terminate()
     wait_for(lambda: not _agents(hanging), "they go on", 40)
 
-    assert not launch.is_looked_after(hanging)
-    assert launch.read_status(hanging).state == "ended"
+    assert not agent_start.is_looked_after(hanging)
+    assert agent_start.read_status(hanging).state == "ended"
 
 
 def test_a_run_directory_that_is_removed(hanging: RunDirectory) -> None:
@@ -209,9 +209,9 @@ def test_an_outbox_that_is_removed(tmp_path: Path) -> None:
             run.log({"loss": float(n)})
         if n == 4:
             wait_for(lambda: len(rows_of(run.dir)) >= 4, "the rows are not there")
-            killed = launch.read_status(directory).pid
+            killed = agent_start.read_status(directory).pid
             shutil.rmtree(directory.outbox)
-            wait_for(lambda: launch.read_status(directory).pid != killed, "no agent comes back", 30)  # noqa: B023
+            wait_for(lambda: agent_start.read_status(directory).pid != killed, "no agent comes back", 30)  # noqa: B023
 
     assert run.finish(30)
     assert [row["step"] for row in rows_of(run.dir)] == list(range(10))
@@ -233,7 +233,7 @@ def _agents(directory: RunDirectory) -> list[psutil.Process]:
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP], ids=lambda number: number.name)
 def test_signals_that_are_for_the_trainer(hanging: RunDirectory, number: signal.Signals) -> None:
     """A batch system may send them to all processes of a job: supervisor and agent go on."""
-    agent = psutil.Process(launch.read_status(hanging).pid)
+    agent = psutil.Process(agent_start.read_status(hanging).pid)
     parent = agent.parent()
     assert parent is not None
     for process in (parent, agent):
@@ -241,4 +241,4 @@ def test_signals_that_are_for_the_trainer(hanging: RunDirectory, number: signal.
     agent.terminate()  # it is at work still, and ends in order
     wait_for(lambda: not is_held(hanging.agent_lock), "the agent does not end")
 
-    assert launch.read_status(hanging).state == "ended"
+    assert agent_start.read_status(hanging).state == "ended"

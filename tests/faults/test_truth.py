@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl import directory as directories
-from otel_rl import launch
 from otel_rl.agent.process import run_agent
-from otel_rl.journal import Writer
-from otel_rl.records import Consumed, Finished
+from otel_rl.journal.records import Consumed, Finished
+from otel_rl.journal.segments import Writer
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
@@ -72,7 +72,7 @@ def test_finish_is_false_if_something_is_lost(tmp_path: Path) -> None:
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
     run.log({"loss": 1.0}, step=0)
     record_poison(run.dir)
-    wait_for(lambda: launch.read_status(directories.at(run.dir)).lost, "nothing is lost")
+    wait_for(lambda: agent_start.read_status(directories.at(run.dir)).lost, "nothing is lost")
 
     assert run.finish(20) is False
     assert [row["values"]["loss"] for row in rows_of(run.dir)] == [1.0]  # type: ignore[index]
@@ -82,10 +82,10 @@ def test_the_metrics_endpoint_says_so(tmp_path: Path) -> None:
     """`rl_telemetry_dropped_total`, by reason, while the run goes on."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
     record_poison(run.dir)
-    wait_for(lambda: launch.read_status(directories.at(run.dir)).lost, "nothing is lost")
+    wait_for(lambda: agent_start.read_status(directories.at(run.dir)).lost, "nothing is lost")
 
     def dropped() -> float:
-        page = urllib.request.urlopen(str(launch.read_status(directories.at(run.dir)).prometheus)).read().decode()
+        page = urllib.request.urlopen(str(agent_start.read_status(directories.at(run.dir)).prometheus)).read().decode()
         found = re.search(r'rl_telemetry_dropped_\w*{[^}]*error_type="quarantined"[^}]*} (\S+)', page)
         return 0.0 if found is None else float(found[1])
 
@@ -115,4 +115,4 @@ def test_a_last_record_with_a_flipped_bit_is_lost(tmp_path: Path) -> None:
     segment.write_bytes(content)
 
     assert run_agent(run.dir, once=True) is False
-    assert launch.read_status(directories.at(run.dir)).lost.keys() == {"torn_bytes"}
+    assert agent_start.read_status(directories.at(run.dir)).lost.keys() == {"torn_bytes"}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from otel_rl import parts, undelivered
+from otel_rl.delivery import undelivered
+from otel_rl.setup import parts
 from tests.collector import wait_for
 from tests.faults.nodes import Nodes, sshfs
 

@@ -8,8 +8,8 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations.recording import LaterTraining
-from otel_rl.records import Logged, Record
-from otel_rl.spans import JournaledSpan
+from otel_rl.journal.records import Logged, Record
+from otel_rl.trainer.spans import JournaledSpan
 from tests.processes import run_python
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_rl.agent.hardware.sampler import Sampler
+from otel_rl.agent.hardware.poller import Sampler
 from otel_rl.export import Event
-from otel_rl.records import DeviceSeen, DeviceTimed, SpanEnded, SpanStarted, StepStarted
+from otel_rl.journal.records import DeviceSeen, DeviceTimed, SpanEnded, SpanStarted, StepStarted
 from tests.agent.reducing import reducing, rows
 from tests.collector import wait_for
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_rl import directory as directories
-from otel_rl import launch
+from otel_rl.setup import agent_start
+from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.exporters import wandb_file
 from tests.processes import rows_of, run, start
@@ -71,7 +71,7 @@ def captured(directory: Path, tracker: str, **environment: str) -> dict[int, Any
     """Return the values of each step that were recorded."""
     train(directory, tracker, sys.executable, "-m", "otel_rl.cli", "run", "--capture", tracker, "--", **environment)
     run_dir = directory / "runs" / "p" / "captured"
-    wait_for(lambda: launch.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
+    wait_for(lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
     return {int(str(row["step"])): row["values"] for row in rows_of(run_dir)}
 
 

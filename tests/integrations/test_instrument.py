@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from otel_rl import Run
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
     RecordsOf = Callable[..., list[Record]]
 

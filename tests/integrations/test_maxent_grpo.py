@@ -14,14 +14,14 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations import maxent_grpo as maxent
-from otel_rl.records import Logged, Sampled, Tabled
+from otel_rl.journal.records import Logged, Sampled, Tabled
 from otel_rl.semconv.dialect import dialect
 from tests.processes import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 
 DIVERSITY = [f"{measure}{over}" for measure in ("distinct_1", "distinct_2", "jaccard") for over in ("", "_micro")]

@@ -10,14 +10,14 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations.nemo_rl import Logger, LoggerInterface, Timer, get_next_experiment_dir
-from otel_rl.records import Configured, Logged, Refusals, Sampled, SpanStarted
+from otel_rl.journal.records import Configured, Logged, Refusals, Sampled, SpanStarted
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 
 def logged(records: list[Record]) -> list[tuple[int, dict[str, int | float]]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.export import Event, Row, Span
-from otel_rl.ids import step_ids
+from otel_rl.journal.ids import step_ids
 from tests.processes import items_of, run_python
 from tests.real_parts import needs
 

@@ -10,7 +10,7 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations.roll import create_tracker, reduce_metrics, state_offload_manger
-from otel_rl.records import Configured, Logged, SpanStarted, Tabled
+from otel_rl.journal.records import Configured, Logged, SpanStarted, Tabled
 from tests.processes import journal_of, rows_of, run_python
 from tests.real_parts import needs
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 
 @pytest.mark.parametrize("name", ["", None])
@@ -157,8 +157,8 @@ def test_hyper_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     tracker = create_tracker("stdout", {"actor": {"lr": 1e-6}})
     run = otel_rl.current()
     assert run is not None
-    from otel_rl.journal import Reader
-    from otel_rl.records import AnyRecord
+    from otel_rl.journal.records import AnyRecord
+    from otel_rl.journal.segments import Reader
 
     records = Reader(journal_of(run.dir), AnyRecord).read()
     tracker.finish()

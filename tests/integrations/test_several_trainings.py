@@ -9,7 +9,7 @@ import pytest
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.history import read
+from otel_rl.archive.history import read
 from otel_rl.integrations.recording import Recording
 from otel_rl.semconv.recognise import Vocabulary
 from tests.processes import rows_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from otel_rl.run import Run
+    from otel_rl.trainer.run import Run
 
 
 def train(run: Run, offset: float, *steps: int) -> None:

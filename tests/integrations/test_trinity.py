@@ -8,7 +8,7 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations.trinity import Monitor, gather_eval_metrics, gather_metrics, get_monitor
-from otel_rl.records import Logged, Tabled
+from otel_rl.journal.records import Logged, Tabled
 from otel_rl.stats import at_k
 from tests.processes import rows_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 RUNS = [[0.8, 0.9], [0.6, 0.9], [0.95, 0.85]]
 

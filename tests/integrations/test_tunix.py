@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import otel_rl
+from otel_rl.errors import SettingsError
 from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions, Mode
-from otel_rl.records import Logged, Sampled
-from otel_rl.settings import SettingsError
+from otel_rl.journal.records import Logged, Sampled
 from tests.processes import rows_of, run_python
 from tests.real_parts import needs
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_rl.records import Record
+    from otel_rl.journal.records import Record
 
 
 class Backend:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.journal import Reader, Writer, segment_numbers
-from otel_rl.records import AnyRecord, Finished, StepStarted
+from otel_rl.journal.records import AnyRecord, Finished, StepStarted
+from otel_rl.journal.segments import Reader, Writer, segment_numbers
 from tests.journal.written import directory, numbered, read_all, steps, write
 from tests.processes import run_python
 
@@ -116,8 +116,8 @@ def test_unwritable_directory(tmp_path: Path) -> None:
 
 _FULL_DISK = """
 import pathlib, resource
-from otel_rl.journal import Reader, Writer
-from otel_rl.records import AnyRecord, Logged
+from otel_rl.journal.segments import Reader, Writer
+from otel_rl.journal.records import AnyRecord, Logged
 
 place = pathlib.Path("journal")
 place.mkdir()

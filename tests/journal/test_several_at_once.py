@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.journal import START, Position, Reader, Writer, segment_numbers
-from otel_rl.records import AnyRecord, Finished, Happened
+from otel_rl.journal.records import AnyRecord, Finished, Happened
+from otel_rl.journal.segments import START, Position, Reader, Writer, segment_numbers
 from tests.journal.written import numbered, read_all, steps, write
 from tests.processes import start_python
 
@@ -101,8 +101,8 @@ def test_written_while_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 _FOLLOW = """
 import pathlib
-from otel_rl.journal import Reader
-from otel_rl.records import AnyRecord, Finished
+from otel_rl.journal.segments import Reader
+from otel_rl.journal.records import AnyRecord, Finished
 
 reader = Reader(pathlib.Path("."), AnyRecord)
 print("ready", flush=True)
@@ -140,8 +140,8 @@ def test_reader_in_another_process(tmp_path: Path) -> None:
 
 _APPEND_FOREVER = """
 import itertools, mmap, pathlib, struct
-from otel_rl.journal import Writer
-from otel_rl.records import Logged
+from otel_rl.journal.segments import Writer
+from otel_rl.journal.records import Logged
 
 with open("returned", "r+b") as file:
     returned = mmap.mmap(file.fileno(), 8)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypothesis import strategies as st
 
-from otel_rl.journal import MAGIC, Reader, Writer
-from otel_rl.records import Happened, Logged, Record, StepStarted
+from otel_rl.journal.records import Happened, Logged, Record, StepStarted
+from otel_rl.journal.segments import MAGIC, Reader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

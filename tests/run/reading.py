@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import otel_rl
-from otel_rl.records import (
-    Logged,
-    Record,
-    Refusals,
-    SpanEnded,
-    SpanStarted,
-)
+from otel_rl.journal.records import Logged, Record, Refusals, SpanEnded, SpanStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

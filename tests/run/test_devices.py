@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.device_clock import DeviceClock
-from otel_rl.device_values import DeviceValues
-from otel_rl.jax_devices import JaxDevices
-from otel_rl.record_events import Lost
-from otel_rl.records import DeviceSeen, DeviceTimed, Logged, OnDevice, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.devices.clock import DeviceClock
+from otel_rl.devices.jax_devices import JaxDevices
+from otel_rl.devices.values import DeviceValues
+from otel_rl.journal.record_events import Lost
+from otel_rl.journal.records import (
+    DeviceSeen,
+    DeviceTimed,
+    Logged,
+    OnDevice,
+    SpanEnded,
+    SpanStarted,
+    StepEnded,
+    StepStarted,
+)
 from tests.agent.reducing import S, feed, logged, reducing, rows, started
 from tests.devices import GIB, Allocator, Queue
 from tests.processes import run_python

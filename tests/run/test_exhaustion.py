@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.exhaustion import is_out_of_memory
+from otel_rl.devices.exhaustion import is_out_of_memory
 from otel_rl.export import Event
-from otel_rl.records import Happened, Record
+from otel_rl.journal.records import Happened, Record
 from tests.agent.reducing import reducing
 from tests.devices import Allocator
 from tests.real_parts import needs

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.records import (
-    Record,
-    Started,
-)
-from otel_rl.settings import SettingsError
+from otel_rl.errors import SettingsError
+from otel_rl.journal.records import Record, Started
 from tests.processes import journal_of, local_of, run_python, start_python
 
 if TYPE_CHECKING:

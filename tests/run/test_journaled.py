@@ -15,16 +15,9 @@ import pytest
 from opentelemetry import context
 from opentelemetry.trace import SpanContext, Status, StatusCode
 
-from otel_rl.ids import step_ids
-from otel_rl.memory import PAGE_SIZE, parse_snapshot
-from otel_rl.records import (
-    Configured,
-    Happened,
-    Record,
-    Started,
-    StepEnded,
-    StepStarted,
-)
+from otel_rl.devices.host_memory import PAGE_SIZE, parse_snapshot
+from otel_rl.journal.ids import step_ids
+from otel_rl.journal.records import Configured, Happened, Record, Started, StepEnded, StepStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

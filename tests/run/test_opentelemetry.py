@@ -8,16 +8,14 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 
-from otel_rl.ids import step_ids
+from otel_rl.journal.ids import step_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from otel_rl import Run
-    from otel_rl.records import (
-        Record,
-    )
+    from otel_rl.journal.records import Record
 
     RecordsOf = Callable[..., list[Record]]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.export import Span
-from otel_rl.records import DeviceMemory, DeviceSeen, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.records import DeviceMemory, DeviceSeen, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import reducing, rows, started
 from tests.devices import GIB, Allocator
 from tests.run.reading import begin
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import otel_rl
-    from otel_rl.agent.reduce import Reducer
+    from otel_rl.agent.steps.reduce import Reducer
     from tests.run.reading import RecordsOf
 
 S = 1_000_000_000

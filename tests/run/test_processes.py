@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl import exit_status
-from otel_rl.ids import step_ids
-from otel_rl.records import (
-    Record,
-    SpanStarted,
-)
+from otel_rl.journal import exit_status
+from otel_rl.journal.ids import step_ids
+from otel_rl.journal.records import Record, SpanStarted
 from tests.processes import journal_of, run_python
 
 if TYPE_CHECKING:
@@ -133,8 +130,8 @@ def test_threads(recording: Run, records_of: RecordsOf) -> None:
 
 _FORKED = """
 import os, otel_rl
-from otel_rl.journal import Reader
-from otel_rl.records import AnyRecord
+from otel_rl.journal.segments import Reader
+from otel_rl.journal.records import AnyRecord
 def journal(run, who):
     reader = Reader(next(run.dir.glob(f"local/*/journals/{who}.attempt0.*")), AnyRecord)
     return [type(record).__name__ for record in reader.read()]
@@ -212,8 +209,8 @@ def work(rank):
     )
     script = f"""
 import multiprocessing, pathlib, workers
-from otel_rl.journal import Reader
-from otel_rl.records import AnyRecord
+from otel_rl.journal.segments import Reader
+from otel_rl.journal.records import AnyRecord
 if __name__ == "__main__":
     processes = [multiprocessing.get_context({method!r}).Process(target=workers.work, args=(n,)) for n in range(2)]
     for process in processes:

@@ -9,16 +9,8 @@ import pytest
 from opentelemetry import context
 
 import otel_rl
-from otel_rl.ids import step_ids
-from otel_rl.records import (
-    Configured,
-    Finished,
-    Happened,
-    Record,
-    SpanEnded,
-    StepEnded,
-    StepStarted,
-)
+from otel_rl.journal.ids import step_ids
+from otel_rl.journal.records import Configured, Finished, Happened, Record, SpanEnded, StepEnded, StepStarted
 from tests.processes import journal_of, run_python
 
 if TYPE_CHECKING:
@@ -230,8 +222,8 @@ def test_params_that_cannot_be_encoded(recording: Run, records_of: RecordsOf) ->
 
 def test_phase_whose_name_is_no_text(recording: Run) -> None:
     """A phase whose name is no text is recorded all the same, under its text."""
-    from otel_rl.journal import Reader
-    from otel_rl.records import AnyRecord
+    from otel_rl.journal.records import AnyRecord
+    from otel_rl.journal.segments import Reader
 
     with recording.phase(7):  # type: ignore[arg-type]
         pass
@@ -264,8 +256,8 @@ def test_step_that_never_began(recording: Run, records_of: RecordsOf) -> None:
 _FULL_DISK = """
 import logging, otel_rl, resource
 logging.disable()
-from otel_rl.journal import Reader
-from otel_rl.records import AnyRecord, Logged, Refusals, StepEnded, StepStarted
+from otel_rl.journal.segments import Reader
+from otel_rl.journal.records import AnyRecord, Logged, Refusals, StepEnded, StepStarted
 run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", journal_limit=1 << 30)
 text = "x" * 4000
 def steps(first, last):

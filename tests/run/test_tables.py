@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import otel_rl
-from otel_rl.records import Logged, Record, Refusals, Sampled, Tabled
+from otel_rl.journal.records import Logged, Record, Refusals, Sampled, Tabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

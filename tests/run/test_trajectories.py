@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.ids import parse_traceparent
-from otel_rl.records import Consumed, Logged, Record, Sampled, SpanStarted
-from otel_rl.trajectories import IDS
+from otel_rl.journal.ids import parse_traceparent
+from otel_rl.journal.records import Consumed, Logged, Record, Sampled, SpanStarted
+from otel_rl.trainer.trajectories import IDS
 from tests.run.reading import begin, ended, refusals, started
 
 if TYPE_CHECKING:

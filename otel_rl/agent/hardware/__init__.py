@@ -1,1 +1,4 @@
-"""Measures GPUs, host, processes and cgroup, in the agent; each source in a thread of its own."""
+"""What the machine is asked: GPUs, the host, processes, the cgroup; each in a thread of its own.
+
+The agent alone imports it; it imports no other part of the agent.
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_rl import semconv
-from otel_rl.agent.hardware.points import Attributes, Point
+from otel_rl.agent.hardware.measurement import Attributes, Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
-from otel_rl.agent.hardware.points import Point
+from otel_rl.agent.hardware.measurement import Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

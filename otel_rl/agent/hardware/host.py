@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from otel_rl import semconv
-from otel_rl.agent.hardware.points import Point
+from otel_rl.agent.hardware.measurement import Point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_rl import semconv
-from otel_rl.agent.hardware.points import Attributes, Point
+from otel_rl.agent.hardware.measurement import Attributes, Point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from otel_rl.agent.hardware.sampler import Watched
+    from otel_rl.agent.hardware.poller import Watched
 
 _GPU: Attributes = ((semconv.HW_TYPE, "gpu"),)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import psutil
 
 from otel_rl import semconv
-from otel_rl.agent.hardware.points import Attributes, Point
+from otel_rl.agent.hardware.measurement import Attributes, Point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from otel_rl.agent.hardware.sampler import Watched
+    from otel_rl.agent.hardware.poller import Watched
 
 _CLOCKS_DIFFER_S = 2.0
 

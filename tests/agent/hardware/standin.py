@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _SOURCE = Path(__file__).with_name("nvml_standin.c")
 _SAMPLE = """
 import json, os, sys, time
-from otel_rl.agent.hardware import sampler as sampling
-from otel_rl.agent.hardware.sampler import Sampler, Watched
+from otel_rl.agent.hardware import poller as sampling
+from otel_rl.agent.hardware.poller import Sampler, Watched
 
 sampling._SLOW_S = 0.2
 wanted = json.loads({wanted!r})

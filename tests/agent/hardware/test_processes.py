@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from otel_rl.agent.hardware.poller import Watched
 from otel_rl.agent.hardware.processes import Processes
-from otel_rl.agent.hardware.sampler import Watched
 from tests.collector import wait_for
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.agent.hardware.points import Point, Sample
-from otel_rl.agent.hardware.sampler import Sampler
+from otel_rl.agent.hardware.measurement import Point, Sample
+from otel_rl.agent.hardware.poller import Sampler
 from tests.collector import wait_for
 
 if TYPE_CHECKING:

@@ -1,0 +1,175 @@
+"""What steps took of the trajectories that were sampled for them: staleness, what was dropped, and its bias."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl import semconv
+from otel_rl.agent.hardware.measurement import Point
+from otel_rl.export import SpanLink
+from otel_rl.stats import statistics
+from otel_rl.trainer.trajectories import IDS, TRAINED, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_rl.export import AttributeValue
+    from otel_rl.journal.records import Consumed
+
+_MOST_OUTCOMES = 16
+_OTHER = "other"
+_LARGEST_LABEL = 16
+_QUANTILES = (0.5, 0.95)
+
+
+class Consumption:
+    """Adds up what became of trajectories; lives in the agent alone."""
+
+    def __init__(self) -> None:
+        self._trajectories: Counter[str] = Counter()
+        self._tokens: Counter[tuple[str, str]] = Counter()
+
+    def take(self, records: Iterable[Consumed]) -> dict[str, float]:
+        """Take in the trajectories of a step; return its values by name.
+
+        Staleness counts the versions between the policy that generated a token and the one that is trained on it,
+        each token once: where nobody told tokens, each trajectory once. A quantile is the lowest staleness that so
+        many of the tokens do not exceed. A bias is the mean over what was dropped less the mean over what was
+        trained on.
+        """
+        told = [one for record in records for one in _each(record)]
+        values: dict[str, float] = {}
+        for outcome in sorted({one.outcome for one in told}):
+            count = sum(one.outcome == outcome for one in told)
+            values[f"trajectories/{outcome}"] = count
+            self._trajectories[self._label(outcome)] += count
+        for one in told:
+            for staleness, tokens in one.stale:
+                self._tokens[self._label(one.outcome), _bucket(staleness)] += tokens
+        values |= {f"trajectories/staleness/{name}": n for name, n in _staleness(told).items()}
+        return values | {f"trajectories/bias/{name}": difference for name, difference in _bias(told).items()}
+
+    def points(self) -> list[Point]:
+        """Return the trajectories and tokens so far."""
+        counts = [
+            Point(semconv.METRIC_TRAJECTORY_COUNT, count, ((semconv.TRAJECTORY_OUTCOME, outcome),))
+            for outcome, count in self._trajectories.items()
+        ]
+        return counts + [
+            Point(
+                semconv.METRIC_TRAJECTORY_TOKENS,
+                tokens,
+                ((semconv.POLICY_STALENESS, staleness), (semconv.TRAJECTORY_OUTCOME, outcome)),
+            )
+            for (outcome, staleness), tokens in self._tokens.items()
+        ]
+
+    def _label(self, outcome: str) -> str:
+        """Return the outcome, if it is one of the first ones: a reason with a number in it must not make series."""
+        return outcome if outcome in self._trajectories or len(self._trajectories) < _MOST_OUTCOMES else _OTHER
+
+
+def links(records: Iterable[Consumed]) -> list[SpanLink]:
+    """Return a link to each trajectory that has a trace, with what is known of it."""
+    found: list[SpanLink] = []
+    for record in records:
+        for one in _each(record):
+            if one.span_id:
+                told: dict[str, AttributeValue] = {
+                    semconv.TRAJECTORY_OUTCOME: one.outcome,
+                    semconv.TRAJECTORY_TOKENS: one.tokens,
+                }
+                told |= {} if math.isnan(one.reward) else {semconv.TRAJECTORY_REWARD: one.reward}
+                told |= {semconv.POLICY_VERSION: one.version} if one.version != UNKNOWN else {}
+                found.append(SpanLink(one.trace_id.hex(), f"{one.span_id:016x}", told))
+    return found
+
+
+def dropped_tokens(records: Iterable[Consumed]) -> int:
+    """Return how many tokens were generated for trajectories that are not trained on."""
+    return sum(sum(array("q", record.segments)[2::3]) for record in records if record.outcome != TRAINED)
+
+
+def of_step(records: Sequence[Consumed]) -> dict[str, AttributeValue]:
+    """Return what the root span of a step says of its trajectories."""
+    trained = [record for record in records if record.outcome == TRAINED]
+    if not trained:
+        return {}
+    version = max(record.policy_version for record in trained)
+    told: dict[str, AttributeValue] = {
+        semconv.TRAJECTORIES_TRAINED: sum(len(record.ids) // IDS.size for record in trained)
+    }
+    return told | ({semconv.POLICY_VERSION: version} if version != UNKNOWN else {})
+
+
+class _Trajectory(NamedTuple):
+    trace_id: bytes
+    span_id: int
+    outcome: str
+    reward: float
+    version: int
+    stale: tuple[tuple[int | None, int], ...]  # staleness and tokens
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens for _, tokens in self.stale)
+
+
+def _each(record: Consumed) -> list[_Trajectory]:
+    rewards, segments = array("d", record.rewards), array("q", record.segments)
+    of_each: list[list[tuple[int, int]]] = [[] for _ in rewards]
+    for n in range(0, len(segments), 3):
+        of_each[segments[n]].append((segments[n + 1], segments[n + 2]))
+    trained = record.policy_version
+    return [
+        _Trajectory(
+            trace_id,
+            span_id,
+            record.outcome,
+            reward,
+            min((version for version, _ in parts), default=UNKNOWN),
+            tuple((None if UNKNOWN in (version, trained) else trained - version, tokens) for version, tokens in parts),
+        )
+        for (trace_id, span_id), reward, parts in zip(IDS.iter_unpack(record.ids), rewards, of_each, strict=True)
+    ]
+
+
+def _staleness(told: Iterable[_Trajectory]) -> dict[str, float]:
+    """Return statistics of the staleness of what was trained on, weighted by tokens."""
+    parts = [part for one in told if one.outcome == TRAINED for part in one.stale]
+    known = [(staleness, tokens) for staleness, tokens in parts if staleness is not None]
+    weighted = [part for part in known if part[1] > 0] or [(staleness, 1) for staleness, _ in known]
+    if not weighted:
+        return {}
+    ages, weights = zip(*sorted(weighted), strict=True)
+    total = sum(weights)
+    found = {"mean": statistics.weighted_mean(ages, weights), "max": float(ages[-1])}
+    for q in _QUANTILES:
+        below = 0.0
+        for age, weight in zip(ages, weights, strict=True):
+            below += weight
+            if below >= q * total:
+                found[statistics.quantile_key(q)] = float(age)
+                break
+    return found
+
+
+def _bias(told: Sequence[_Trajectory]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    quantities = {"length": [float(one.tokens) for one in told], "reward": [one.reward for one in told]}
+    for name, values in quantities.items():
+        given = [(one.outcome == TRAINED, value) for one, value in zip(told, values, strict=True)]
+        trained = [value for was_trained, value in given if was_trained and math.isfinite(value)]
+        dropped = [value for was_trained, value in given if not was_trained and math.isfinite(value)]
+        if trained and dropped:
+            found[name] = statistics.mean(dropped) - statistics.mean(trained)
+    return found
+
+
+def _bucket(staleness: int | None) -> str:
+    if staleness is None:
+        return "unknown"
+    return str(staleness) if staleness < _LARGEST_LABEL else f"{_LARGEST_LABEL}+"

@@ -1,0 +1,67 @@
+"""What follows from the measurements of GPUs and from what the trainer did meanwhile: idleness, energy."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING
+
+from otel_rl import semconv
+from otel_rl.agent.hardware.measurement import Point
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_SAMPLES = 30
+
+
+class GpuUsage:
+    """Relates measurements of GPUs to phases and steps."""
+
+    def __init__(self) -> None:
+        self._idle: dict[tuple[str, str], deque[float]] = defaultdict(lambda: deque(maxlen=_SAMPLES))
+        self._energy: dict[str, float] = {}
+        self._base: dict[str, float] = {}
+        self._steps = 0
+        self._tokens = 0.0
+
+    @property
+    def knows_energy(self) -> bool:
+        """Whether any GPU tells its energy; if none does, nobody needs to tell the steps."""
+        return bool(self._energy)
+
+    def step_ended(self, tokens: float) -> None:
+        """Take note of a step, and of how many tokens were trained on in it."""
+        self._steps += 1
+        self._tokens += tokens
+
+    def measured(self, points: Iterable[Point], phase_on: Callable[[str], str]) -> None:
+        """Take in what was measured of GPUs; `phase_on` tells the phase that a device is in, empty for none."""
+        for point in points:
+            device = str(dict(point.attributes).get(semconv.HW_ID, ""))
+            if point.metric == semconv.METRIC_HW_GPU_UTILIZATION and (phase := phase_on(device)):
+                self._idle[device, phase].append(1 - point.value)
+            elif point.metric == semconv.METRIC_HW_ENERGY:
+                self._energy[device] = point.value
+                self._base.setdefault(device, point.value)
+
+    def idle(self) -> list[Point]:
+        """Return which part of the last samples in a phase each GPU was idle."""
+        return [
+            Point(
+                semconv.METRIC_PHASE_GPU_IDLE_FRACTION,
+                sum(shares) / len(shares),
+                ((semconv.HW_ID, device), (semconv.PHASE, phase)),
+            )
+            for (device, phase), shares in self._idle.items()
+        ]
+
+    def energy(self) -> list[Point]:
+        """Return joules for each step and token since the last call that had an answer; nothing before a step ended."""
+        joules = sum(now - self._base[device] for device, now in self._energy.items())
+        if not self._steps or joules <= 0:
+            return []
+        found = [Point(semconv.METRIC_STEP_ENERGY, joules / self._steps)]
+        if self._tokens:
+            found.append(Point(semconv.METRIC_TOKEN_ENERGY, joules / self._tokens))
+        self._base, self._steps, self._tokens = dict(self._energy), 0, 0.0
+        return found

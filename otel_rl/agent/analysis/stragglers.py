@@ -1,0 +1,215 @@
+"""Which rank is slow, and in which phase: the one that falls behind there, not those that wait for it.
+
+A rank that is slow before a collective makes all others wait in it, so durations show the others. What tells
+is by how much a rank becomes later than the others between entering and leaving a phase; who was early and
+waits becomes no later by that. Times count from the rank's own first phase in the step, since the clocks of
+several machines differ.
+
+A rank is reported when two things are true. It matters: the median over twenty steps of what it falls behind is more
+than 10 % of what the phase takes, 0.25 % of the step, and 10 ms. And it is no accident: in at most 5 % of the runs is
+any healthy rank reported, in whatever phase and however long a run is. The hypothesis is that ranks are exchangeable
+and steps independent; whatever the distribution is, a rank is then among the c of W ranks that fall far behind in a
+step with probability c / W. A bet against it, at odds t, multiplies its wealth by t / (1 + (t - 1) c / W) in such a
+step and by 1 / (1 + (t - 1) c / W) in any other: 1 on average. So is the sum of bets that begin at each step n with
+1 / n(n + 1), which finds a rank that becomes slow late. A wealth above 1 / p comes about with probability p at any
+time (Ville's inequality; Ramdas et al. 2023, "Game-theoretic statistics and safe anytime-valid inference",
+Statistical Science 38; the sum over beginnings: Shin, Ramdas and Rinaldo 2024, "E-detectors", The New England Journal
+of Statistics in Data Science 2), and p is shared out: 6 / (π² i²) of it to the i-th phase, in which each
+rank has the same part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl import semconv
+from otel_rl.agent.hardware.measurement import Point
+from otel_rl.convert.known_names import KnownNames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_rl.export import Span
+
+_WINDOW = 20
+_LEAST_STEPS = 5
+_MOST_PHASES = 200
+_LEAST_SCORE = 0.1
+_LEAST_SHARE = 0.0025
+"""Share of the step by which a rank has to fall behind, at the least."""
+_LEAST_SECONDS = 0.01
+_ERROR = 0.05
+"""Probability that any healthy rank is reported in a run, in whatever phase."""
+_BETS = ((10.0, 0.3), (1000.0, 0.7))
+"""Odds, and the part of the wealth that is bet at them: low ones win in much noise, high ones soon in little."""
+_WEALTHY = 1e100
+_SHORTEST = 1e-3
+"""Seconds: of a phase that takes the ranks less, or nothing, the score is relative to this."""
+
+Stay = tuple[int, int]
+"""When a rank entered and left a phase, in nanoseconds."""
+
+
+class Straggler(NamedTuple):
+    """A rank that falls behind in a phase.
+
+    Attributes:
+        phase: Where.
+        rank: Who.
+        score: By how much in a step, as a part of what the phase takes the ranks; the median over the window.
+        seconds: The same in seconds.
+    """
+
+    phase: str
+    rank: int
+    score: float
+    seconds: float
+
+
+class _Pace:
+    """What is known of a rank in a phase: by how much it fell behind of late, and the wealth of the bets on it."""
+
+    def __init__(self) -> None:
+        self.behind: deque[float] = deque(maxlen=_WINDOW)
+        self.steps = 0
+        self.wealth = [0.0] * len(_BETS)
+        self.reported = False
+
+    def take(self, seconds: float, *, is_far: bool, share: float) -> None:
+        """Take in a step in which this share of the ranks fell far behind, among them this rank or not."""
+        self.behind.append(seconds)
+        self.steps += 1
+        begins = 1 / (self.steps * (self.steps + 1))
+        for index, (odds, part) in enumerate(_BETS):
+            factor = (odds if is_far else 1.0) / (1 + (odds - 1) * share)
+            self.wealth[index] = min(_WEALTHY, (self.wealth[index] + begins * part) * factor)
+
+
+class _Phase:
+    """What is known of a phase.
+
+    Attributes:
+        number: Which phase of those that were seen, from 1 on.
+        takes: Seconds that it took the ranks in each of the last steps.
+        of_step: Seconds of those steps.
+        paces: What is known of each rank.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.takes: deque[float] = deque(maxlen=_WINDOW)
+        self.of_step: deque[float] = deque(maxlen=_WINDOW)
+        self.paces: dict[int, _Pace] = defaultdict(_Pace)
+
+    def take(self, stays: Mapping[int, Stay], step: float) -> None:
+        """Take in a step of so many seconds."""
+        takes = median(left - entered for entered, left in stays.values()) / 1e9
+        self.takes.append(takes)
+        self.of_step.append(step)
+        behind = falls_behind(stays)
+        far = _least(takes, step) / 2
+        share = sum(seconds > far for seconds in behind.values()) / len(behind)
+        for rank, seconds in behind.items():
+            self.paces[rank].take(seconds, is_far=seconds > far, share=share)
+
+    def report(self) -> list[int]:
+        """Return the ranks that have become stragglers; one that has recovered may become one again."""
+        least = _least(median(self.takes), median(self.of_step))
+        enough = len(self.paces) * self.number**2 * math.pi**2 / 6 / _ERROR
+        found = []
+        for rank, pace in self.paces.items():
+            if pace.reported:
+                if median(pace.behind) < least / 2:
+                    pace.reported, pace.wealth = False, [0.0] * len(_BETS)
+            elif sum(pace.wealth) >= enough and len(pace.behind) >= _LEAST_STEPS and median(pace.behind) > least:
+                pace.reported = True
+                found.append(rank)
+        return found
+
+    def straggler(self, name: str, rank: int) -> Straggler:
+        """Return how far a rank falls behind."""
+        seconds = median(self.paces[rank].behind)
+        return Straggler(name, rank, seconds / max(_SHORTEST, median(self.takes)), seconds)
+
+
+class Stragglers:
+    """Keeps score of the last twenty steps; lives in the agent alone, a new agent begins anew."""
+
+    def __init__(self) -> None:
+        self._phases: dict[str, _Phase] = {}
+        self._known = KnownNames("phases that stragglers are looked for in", _MOST_PHASES)
+
+    def take(self, spans: Iterable[Span]) -> list[Straggler]:
+        """Take in the spans of a step; return the stragglers that were none before."""
+        found: list[Straggler] = []
+        of_step = _stays(spans)
+        step = _seconds(of_step)
+        for name, stays in of_step.items():
+            if len(stays) > 1 and self._known.admits(name):
+                phase = self._phases.setdefault(name, _Phase(len(self._phases) + 1))
+                phase.take(stays, step)
+                found += [phase.straggler(name, rank) for rank in phase.report()]
+        return found
+
+    def worst(self) -> list[Straggler]:
+        """Return for each phase the rank that falls behind most, the worst phase first."""
+        found: list[Straggler] = []
+        for name, phase in self._phases.items():
+            rank = max(phase.paces, key=lambda rank: (median(phase.paces[rank].behind), rank))
+            found.append(phase.straggler(name, rank))
+        return sorted(found, key=lambda one: one.seconds, reverse=True)
+
+    def points(self) -> list[Point]:
+        """Return score, seconds and rank of the worst one in each phase: as many series for any number of ranks."""
+        found: list[Point] = []
+        for one in self.worst():
+            phase = ((semconv.PHASE, one.phase),)
+            found.append(Point(semconv.METRIC_STRAGGLER_SCORE, one.score, phase))
+            found.append(Point(semconv.METRIC_STRAGGLER_DELAY, one.seconds, phase))
+            found.append(Point(semconv.METRIC_STRAGGLER_RANK, one.rank, phase))
+        return found
+
+
+def falls_behind(stays: Mapping[int, Stay]) -> dict[int, float]:
+    """Return by how many seconds each rank became later than the median of the ranks while it was in a phase."""
+    entering = median(entered for entered, _ in stays.values())
+    leaving = median(left for _, left in stays.values())
+    return {
+        rank: (max(0.0, left - leaving) - max(0.0, entered - entering)) / 1e9 for rank, (entered, left) in stays.items()
+    }
+
+
+def _stays(spans: Iterable[Span]) -> dict[str, dict[int, Stay]]:
+    """Return when each rank entered each phase first and left it last, counted from its first phase of the step."""
+    found: dict[str, dict[int, Stay]] = {}
+    began: dict[int, int] = {}
+    for span in spans:
+        phase, rank = span.attributes.get(semconv.PHASE), span.attributes.get(semconv.RANK)
+        if semconv.ROLE in span.attributes or semconv.PHASE_PART in span.attributes:
+            continue
+        if isinstance(phase, str) and isinstance(rank, int):
+            of_phase = found.setdefault(phase, {})
+            before = of_phase.get(rank, (span.start_unix_nano, span.end_unix_nano))
+            of_phase[rank] = (min(before[0], span.start_unix_nano), max(before[1], span.end_unix_nano))
+            began[rank] = min(began.get(rank, span.start_unix_nano), span.start_unix_nano)
+    return {
+        phase: {rank: (entered - began[rank], left - began[rank]) for rank, (entered, left) in stays.items()}
+        for phase, stays in found.items()
+    }
+
+
+def _seconds(of_step: Mapping[str, Mapping[int, Stay]]) -> float:
+    """Return how many seconds a step took the ranks, from the first phase of each to the end of its last."""
+    ends: dict[int, int] = {}
+    for stays in of_step.values():
+        for rank, (_, left) in stays.items():
+            ends[rank] = max(ends.get(rank, 0), left)
+    return median(ends.values()) / 1e9 if ends else 0.0
+
+
+def _least(takes: float, step: float) -> float:
+    """Return by how many seconds a rank has to fall behind to matter."""
+    return max(_LEAST_SCORE * takes, _LEAST_SHARE * step, _LEAST_SECONDS)

@@ -1,0 +1,349 @@
+"""Follows the journals of all ranks on this machine, those that appear later too."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from otel_rl.agent.steps.state import is_remote
+from otel_rl.export import Recorded
+from otel_rl.journal import exit_status
+from otel_rl.journal.locks import Lock, is_held
+from otel_rl.journal.record_events import Lost, Revived
+from otel_rl.journal.records import AnyRecord, Finished, Record
+from otel_rl.journal.segments import START, Position, Reader, segment_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+_OPEN_AT_ONCE = 128
+RECORDS_AT_ONCE = 20_000
+"""Records of all journals that one look returns; it bounds memory. The other journals have their turn at the next."""
+_PROBES = 256
+"""Quiet journals whose lock is looked at in one look: 6 µs each."""
+_LOOKS_AT_THE_DEAD = 4
+"""Journals of processes that are held for dead, which one look reads again."""
+_DOUBT_NS = 60_000_000_000
+"""A process whose journal was removed is held for dead after so long; one that had been by mistake, likewise."""
+_SETTLED_NS = 2_000_000_000
+"""A directory may change twice within one tick of the clock that its time of change is taken from."""
+
+
+UNFINISHED = "unfinished_bytes"
+"""Bytes of records that processes were killed in the middle of: their calls had not returned, so nothing is lost."""
+
+
+class Found(NamedTuple):
+    """A record, and the journal that it is from."""
+
+    journal: str
+    record: Record
+
+
+class _Journal:
+    """The journal of one process.
+
+    Attributes:
+        path: Where it is.
+        remote: If true, its process is on another machine and has no lock here; its own agent tells when it is over.
+        reader: Its reader.
+        finished: If true, its process ended its recording in order.
+        is_ending: If true, its process is at its exit, and its end was returned as far as it knows it.
+        is_over: If true, its process will write no more, as far as is known.
+        alive_at: When its process was last seen alive, in Unix nanoseconds; 0 if never.
+        trusted_until: Until then its process is taken to be alive, whatever its lock says.
+    """
+
+    def __init__(self, path: Path, position: Position) -> None:
+        self.path = path
+        self.remote = is_remote(path.name)
+        kinds = AnyRecord | Lost | Revived if self.remote else AnyRecord
+        self.reader: Reader[Record] = Reader(path, kinds, position)  # type: ignore[arg-type] # a union of types
+        self.finished = self.is_ending = self.is_over = self._is_unreadable = False
+        self.alive_at = self.trusted_until = 0
+
+    def read(self, limit: int, *, final: bool) -> list[Record]:
+        """Return what is new; nothing while it cannot be read."""
+        try:
+            records = self.reader.read(limit, final=final)
+        except OSError as error:
+            if not self._is_unreadable:
+                logger.warning("%s cannot be read, it is tried again: %s", self.path.name, error)
+            self._is_unreadable = True
+            return []
+        for record in records:
+            if isinstance(record, Finished | Lost | Revived):
+                self.finished = isinstance(record, Finished)
+                self.is_over = not isinstance(record, Revived)
+        self._is_unreadable = False
+        return records
+
+    def is_dead(self, now: int) -> bool:
+        """Tell whether its process died.
+
+        A process that lives makes its directory again if somebody removed it, at its next call.
+        """
+        if self.alive_at and not self.path.is_dir():
+            return now >= self.alive_at + _DOUBT_NS
+        try:
+            lives = is_held(self.path) or now < self.trusted_until
+        except OSError:  # too many open files, say
+            lives = True
+        if lives:
+            self.alive_at = now
+        return not lives
+
+
+class Follower:
+    """Reads what is new in every journal.
+
+    Journals of processes that have ended cost neither a descriptor nor a look, and those that are read share a limited
+    number of descriptors. The journal of a process that died without a word is looked at again now and then: should it
+    grow, the process lives.
+
+    Args:
+        journals: The directory that holds them.
+        positions: Where to go on, by journal; the others are read from their beginning.
+        final: If true, each process has one end, which waits for its exit status. Else the end that it expects at its
+            exit comes at once, so that its last row does not wait, and the true one follows.
+
+    Attributes:
+        missing: Journals that an earlier agent had not read to their end, and that are not there any more, or of which
+            nothing is there.
+    """
+
+    def __init__(self, journals: Path, positions: Mapping[str, Position], *, final: bool = False) -> None:
+        self._path = journals
+        self._final = final
+        self._positions = dict(positions)
+        self._living: dict[str, _Journal] = {}
+        self._dead: OrderedDict[str, _Journal] = OrderedDict()
+        self._over: set[str] = set()
+        self.missing: set[str] = set()
+        self._quiet: set[str] = set()
+        self._readers: OrderedDict[Path, Reader[Record]] = OrderedDict()
+        self._queue: deque[str] = deque()
+        self._changed = self._looked = 0
+        self._losses = {"torn_bytes": 0, "retention": 0, "undecodable": 0, UNFINISHED: 0}
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """Where reading goes on, by journal."""
+        return self._positions | {name: journal.reader.position for name, journal in self._living.items()}
+
+    @property
+    def given_up(self) -> dict[str, Position]:
+        """Where reading ended in journals whose process is held for dead."""
+        return {name: journal.reader.position for name, journal in self._dead.items()}
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether it looked, and neither it nor an earlier agent ever found a journal."""
+        return bool(self._looked) and not self._positions and not self._living
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process that records lives, as far as the last look tells."""
+        return bool(self._living)
+
+    @property
+    def alive_here(self) -> bool:
+        """Like `alive`, for local processes only: a machine that is powered off never reports its exit."""
+        return any(not journal.remote for journal in self._living.values())
+
+    def ignore(self, journal: str, outcome: str = "", exit_code: int = 0) -> None:
+        """Take a journal as read to its end, as an earlier agent did, unless its exit status says something else.
+
+        Args:
+            journal: Its name.
+            outcome: How its process ended, as far as the earlier agent knew.
+            exit_code: With which exit code.
+        """
+        end = exit_status.read(self._path / journal)
+        if end is not None and ((end.outcome, end.exit_code) != (outcome, exit_code) or is_held(self._path / journal)):
+            return
+        self._over.add(journal)
+        if journal in self._positions:
+            self._dead[journal] = _Journal(self._path / journal, self._positions[journal])
+            self._dead[journal].is_over = True
+
+    def wake(self, journals: Iterable[str]) -> None:
+        """Read these journals of other machines at the next look; they are not looked at without."""
+        for name in journals:
+            self._quiet.discard(name)
+            if name in self._dead:
+                self._dead.move_to_end(name, last=False)
+
+    def look(self) -> bool:
+        """Find new journals; tell whether there are any."""
+        try:
+            changed = self._path.stat().st_mtime_ns
+            if changed == self._changed and self._looked - changed > _SETTLED_NS:
+                return False
+            self._looked = time.time_ns()
+            names = sorted(entry.name for entry in os.scandir(self._path) if entry.is_dir())
+        except FileNotFoundError:
+            return False
+        if not self._changed:
+            self.missing = {name for name in self._positions.keys() - self._over - set(names) if not is_remote(name)}
+        names += sorted(self.missing)
+        fresh = [name for name in names if name[0] != "." and name not in self._living and name not in self._over]
+        for name in fresh:
+            self._living[name] = _Journal(self._path / name, self._positions.get(name, START))
+            self._queue.append(name)
+        self._changed = changed
+        return bool(fresh)
+
+    def read(self, limit: int, now: int) -> list[Found]:
+        """Return what is new, at most `limit` records from each journal; nothing if there is nothing in any."""
+        found: list[Found] = []
+        probes, unprobed = _PROBES, 0
+        for index in range(len(self._queue)):
+            name = self._queue[0]
+            self._queue.rotate(-1)
+            if name in self._quiet:
+                continue
+            journal = self._living[name]
+            records = self._read(journal, limit)
+            if not records and (journal.finished or journal.remote or probes):
+                probes -= not (journal.finished or journal.remote)
+                records = self._read_end(journal, now)
+            elif not records:
+                unprobed = unprobed or index
+            found += [Found(name, record) for record in records]
+            if len(found) > RECORDS_AT_ONCE:
+                break
+        else:
+            self._queue.rotate(-unprobed)  # the next look begins with those that this one did not get to
+        self._queue = deque(name for name in self._queue if name in self._living)
+        return found + self._read_the_dead(limit, now)
+
+    def give_back(self) -> None:
+        """Give the disk back that dead processes had reserved."""
+        for journal in self._dead.values():
+            if not journal.remote:
+                _give_back(journal.path, journal.reader.position)
+
+    def losses(self) -> dict[str, int]:
+        """Return what could not be read, by reason, over all journals."""
+        return dict(self._losses)
+
+    def _read(self, journal: _Journal, limit: int, *, final: bool = False) -> list[Record]:
+        reader = journal.reader
+        before = reader.skipped_bytes, reader.lost_segments, reader.undecodable, reader.unfinished_bytes
+        records = journal.read(limit, final=final)
+        after = reader.skipped_bytes, reader.lost_segments, reader.undecodable, reader.unfinished_bytes
+        if after != before:
+            for reason, old, new in zip(self._losses, before, after, strict=True):
+                self._losses[reason] += new - old
+            if after[0] > before[0]:
+                logger.warning("%s: %d bytes so far were no record", journal.path.name, after[0])
+        self._readers.pop(journal.path, None)
+        if reader.is_open:
+            self._readers[journal.path] = reader
+            if len(self._readers) > _OPEN_AT_ONCE:
+                self._readers.popitem(last=False)[1].close()
+        return records
+
+    def _read_end(self, journal: _Journal, now: int) -> list[Record]:
+        """Return what is left of the journal if its process has ended, and look at it no longer."""
+        if journal.remote and not journal.is_over:
+            self._quiet.add(journal.path.name)
+            return []
+        if not journal.is_over:
+            if not journal.is_dead(now):
+                return self._read_exit(journal)
+            if records := self._read(journal, RECORDS_AT_ONCE, final=True):
+                return records
+        end = None if journal.is_over else exit_status.read(journal.path)
+        if journal.reader.position == START and not journal.remote and not journal.is_over:
+            self.missing.add(journal.path.name)  # each has a segment before its process records
+        journal.finished |= end is not None
+        self._bury(journal)
+        if journal.is_over:
+            return []
+        journal.is_over = True
+        return [end or Lost(journal.alive_at)]
+
+    def _read_exit(self, journal: _Journal) -> list[Record]:
+        """Return the end that a living process expects, once and behind everything else, if it is at its exit."""
+        if self._final or journal.remote or journal.is_ending:
+            return []
+        end = exit_status.read(journal.path)
+        if end is None:
+            return []
+        if records := self._read(journal, RECORDS_AT_ONCE):
+            return records
+        journal.is_ending = True
+        return [end]
+
+    def _bury(self, journal: _Journal) -> None:
+        name = journal.path.name
+        self._over.add(name)
+        self._positions[name] = journal.reader.position
+        self._readers.pop(journal.path, None)
+        journal.reader.close()
+        del self._living[name]
+        if not journal.finished:
+            self._dead[name] = journal
+
+    def _read_the_dead(self, limit: int, now: int) -> list[Found]:
+        """Return what those wrote who were held for dead; each look reads the journals of a few."""
+        found: list[Found] = []
+        for _ in range(min(_LOOKS_AT_THE_DEAD, len(self._dead))):
+            name, journal = self._dead.popitem(last=False)
+            journal.is_over = False
+            records = self._read(journal, limit)
+            if not records:
+                journal.is_over = True
+                self._readers.pop(journal.path, None)
+                journal.reader.close()
+                self._dead[name] = journal
+                continue
+            logger.warning("%s: its process was held for dead, and goes on", name)
+            journal.trusted_until = now + _DOUBT_NS
+            self._over.discard(name)
+            self.missing.discard(name)
+            self._living[name] = journal
+            self._queue.append(name)
+            first = [] if isinstance(records[0], Revived) else [Revived(now)]
+            found += [Found(name, record) for record in (*first, *records)]
+        return found
+
+
+def _give_back(journal: Path, end: Position) -> None:
+    """Give what a dead process reserved behind its last record back to the disk; nothing if there is half a record.
+
+    Whoever holds the lock of the journal knows that nobody has it mapped.
+    """
+    with contextlib.suppress(OSError):
+        lock = Lock(journal, patience=0)
+        try:
+            with segment_path(journal, end.segment).open("r+b") as file:
+                file.seek(end.offset)
+                if not file.read().strip(b"\0"):
+                    file.truncate(end.offset)
+        finally:
+            lock.release()
+
+
+def forwarded(found: Iterable[Found], counts: dict[str, int]) -> list[Recorded]:
+    """Return the records as items for the head, and count them."""
+    encode = msgspec.msgpack.Encoder().encode
+    of_journal: dict[str, list[bytes]] = {}
+    for journal, record in found:
+        of_journal.setdefault(journal, []).append(encode(record))
+    items: list[Recorded] = []
+    for journal, raw in of_journal.items():
+        first = counts.get(journal, 0)
+        counts[journal] = first + len(raw)
+        items.append(Recorded(journal, first, tuple(raw)))
+    return items

@@ -1,0 +1,98 @@
+"""Brings what other machines recorded into the part of the head without a network: their parts, or copies, are here."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.agent.input.remote import RemoteJournal
+from otel_rl.agent.steps.state import Checkpoint, State, of_machine
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.export import Machine, Recorded
+from otel_rl.journal.record_events import Lost
+from otel_rl.journal.records import AnyRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from otel_rl.export import Exporter, Item, RunInfo
+    from otel_rl.journal.records import Record
+    from otel_rl.setup.directory import RunDirectory
+
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(AnyRecord | Lost)
+
+
+class Inbox:
+    """The journals and the outbox of the head, as those see them who bring records of other machines.
+
+    The lock of the head's agent must be held.
+
+    Args:
+        directory: The run directory with the part of the head.
+        limit_bytes: Bytes that are kept of each journal, and of the outbox.
+    """
+
+    def __init__(self, directory: RunDirectory, limit_bytes: int) -> None:
+        self._journals = directory.journals
+        self._limit_bytes = limit_bytes
+        self._outbox = Outbox(directory.outbox, limit_bytes)
+
+    def exporter_of(self, host: str) -> Callable[..., Exporter]:
+        """Return what makes the exporter of a machine, in place of the one that sends to the head's address."""
+
+        def make(_: RunInfo, *, address: str) -> Exporter:
+            return _Bringer(self, host)
+
+        return make
+
+    def journal(self, name: str) -> RemoteJournal:
+        """Return the journal of a process of another machine."""
+        return RemoteJournal(self._journals / name, self._limit_bytes)
+
+    def put(self, items: Sequence[Item]) -> None:
+        """Put items into the outbox of the head, which goes on from where it was."""
+        checkpoint = self._outbox.checkpoint or msgspec.msgpack.encode(Checkpoint({}, State()))
+        self._outbox.append(items, checkpoint)
+
+    def close(self) -> None:
+        """Close the outbox."""
+        self._outbox.close()
+
+
+class _Bringer:
+    """An exporter that writes records of one machine into journals of the head."""
+
+    batch_size = 64
+
+    def __init__(self, inbox: Inbox, host: str) -> None:
+        self._inbox, self._host = inbox, host
+        self._journals: dict[str, RemoteJournal] = {}
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Write records and measurements; records that are there already are passed over.
+
+        Raises:
+            OSError: They cannot be written now.
+        """
+        now = time.monotonic()
+        for item in items:
+            if isinstance(item, Recorded):
+                journal = self._journal(of_machine(item.journal, self._host))
+                for n, raw in enumerate(item.records):
+                    journal.take(item.first + n, _decoder.decode(raw), now)
+        if measured := [item for item in items if isinstance(item, Machine)]:
+            self._inbox.put(measured)
+
+    def shutdown(self) -> None:
+        """Close the journals."""
+        for journal in self._journals.values():
+            journal.rest()
+
+    def _journal(self, name: str) -> RemoteJournal:
+        if name not in self._journals:
+            for other in self._journals.values():
+                other.rest()
+            self._journals[name] = self._inbox.journal(name)
+        return self._journals[name]

@@ -1,0 +1,342 @@
+"""Takes in what other machines send to the head.
+
+Records of the agents there go into journals beside those of this machine. Measurements, and the spans of inference
+servers, go into the outbox with what the agent makes; who sent them is answered when they are there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+import time
+from collections import OrderedDict
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from otel_rl import semconv
+from otel_rl.agent.input.remote import EARLY, RemoteJournal
+from otel_rl.agent.steps.state import of_machine
+from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
+from otel_rl.otlp.bridge import decode
+from otel_rl.otlp.bridge.answers import Refusals
+from otel_rl.otlp.bridge.http import HttpServer
+from otel_rl.otlp.bridge.others import Others
+from otel_rl.otlp.bridge.responses import data_points, response
+from otel_rl.setup.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+
+    from otel_rl.export import Item, Machine
+
+logger = logging.getLogger(__name__)
+_SCOPE = "otel_rl"
+_ADVICE = (
+    "send them to a collector, or set OTEL_EXPORTER_OTLP_ENDPOINT where the run starts, so that they are passed on"
+)
+_HINT = "the OTLP endpoint of the agent is its own head: set OTEL_EXPORTER_OTLP_ENDPOINT to a collector"
+_QUIET_S = 3.0
+"""Seconds after the last record of another machine; its last measurements come behind its last record."""
+_LONGEST_S = 15.0
+"""Seconds after the end of all processes in which other machines can be waited for, whatever they send."""
+_MOST_WAITING = 50_000
+_SAFE_WITHIN_S = 10.0
+_MOST_RECORDS = 1 << 53
+_OPEN_AT_ONCE = 64
+_LONGEST_NAME = 200  # bytes; file systems have room for 255
+
+
+class _Waiting:
+    """Items whose sender waits for the answer.
+
+    Attributes:
+        items: The items.
+        is_answered: Set when it is known what became of them.
+        are_safe: If true, they are in the outbox.
+    """
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+        self.is_answered = threading.Event()
+        self.are_safe = False
+
+
+class Receiver:
+    """Listens for records of one run, and for the spans of other systems, such as inference servers.
+
+    Args:
+        address: `host:port`, or `https://host:port`.
+        run_id: The run; records of others are refused.
+        journals: The directory of the journals of this machine.
+        limit_bytes: Bytes that are kept of each.
+        token: What senders must bring; empty for none.
+        ways: What passes metrics and logs of other programs on, by signal.
+
+    Attributes:
+        refusals: Counts what was refused.
+
+    Raises:
+        OSError: The address cannot be listened on.
+        ValueError: It is to be encrypted, and there is no certificate.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        run_id: str,
+        journals: Path,
+        limit_bytes: int,
+        token: str,
+        ways: Mapping[str, Callable[[Any], None]] | None = None,
+    ) -> None:
+        head = parse(address)
+        self._run_id = run_id
+        self._path = journals
+        self._limit_bytes = limit_bytes
+        self._journals: OrderedDict[str, RemoteJournal] = OrderedDict()  # the last ones were written last
+        self._lock = threading.Lock()
+        self._grown: set[str] = set()
+        self._incomplete: set[str] = set()
+        self._measured_at: dict[str, int] = {}
+        self._waiting: list[_Waiting] = []
+        self._taken: list[_Waiting] = []
+        self._heard_at = 0.0
+        self._over_since = 0.0
+        self._is_ending = False
+        self.refusals = Refusals()
+        for path in journals.glob(f"*/{EARLY}"):
+            self._of(path.parent.name)
+            self._incomplete.add(path.parent.name)
+        self._others = Others(ways or {}, self.refusals, _ADVICE)
+        try:
+            self._server = HttpServer((head.host, head.port), self, token, _tls(head))
+        except OSError as error:
+            raise OSError(
+                f"head={address!r}: cannot be listened on ({error.strerror or error}); "
+                "give an address of one machine of the run and a free port"
+            ) from error
+
+    def take_request(self, signal: str, request: Any) -> Any:
+        """Accept records, spans, and what other programs send, and return the response, when they are safe.
+
+        Raises:
+            OSError: They cannot be accepted now; the sender is to send them again.
+            Refusal: The same, of what is passed on.
+        """
+        if signal == "metrics":
+            return self._take_metrics(request)
+        if signal == "logs":
+            return self._take_logs(request)
+        spans, rejected = decode.spans(request)
+        foreign: list[Item] = [span for span in spans if not self._is_own(span.scope[0], span.resource)]
+        if len(foreign) < len(spans):
+            self.refusals.note("telemetry of the agent itself", _HINT, len(spans) - len(foreign))
+        if foreign:
+            self._wait_for(foreign)
+        return response(signal, rejected.count, rejected.reason, self.refusals)
+
+    def tend(self, *, is_over: bool, now: float) -> None:
+        """Take note of whether all processes of the run have ended; a while later nothing of others is accepted.
+
+        Args:
+            is_over: Whether they have.
+            now: Seconds on a steady clock.
+        """
+        self._settle(now)
+        self._over_since = (self._over_since or now) if is_over else 0.0
+        self._is_ending = is_over and self.is_quiet(now)
+
+    def _settle(self, now: float) -> None:
+        with self._lock:
+            for name in list(self._incomplete):
+                if self._journals[name].settle(now):
+                    self._grown.add(name)
+                if self._journals[name].is_complete:
+                    self._incomplete.discard(name)
+
+    def is_quiet(self, now: float) -> bool:
+        """Tell whether the machines of this run have nothing more to say: neither inference servers nor others count.
+
+        Args:
+            now: Seconds on a steady clock.
+        """
+        return now - self._heard_at >= _QUIET_S or bool(self._over_since and now - self._over_since >= _LONGEST_S)
+
+    def take_grown(self) -> set[str]:
+        """Return the journals that got records since the last call."""
+        with self._lock:
+            grown, self._grown = self._grown, set()
+        return grown
+
+    def take_items(self) -> list[Item]:
+        """Return the spans and measurements that came; who sent them waits until `saved` is called."""
+        with self._lock:
+            self._taken += self._waiting
+            items = [item for waiting in self._waiting for item in waiting.items]
+            self._waiting = []
+        return items
+
+    def saved(self) -> None:
+        """Take note that all that was taken is safe."""
+        for waiting in self._taken:
+            waiting.are_safe = True
+            waiting.is_answered.set()
+        self._taken = []
+
+    @property
+    def lost(self) -> int:
+        """How many records were sent and never came."""
+        return sum(journal.lost for journal in self._journals.copy().values())
+
+    def close(self) -> None:
+        """Listen no longer."""
+        with self._lock:
+            self._is_ending = True
+            for waiting in (*self._waiting, *self._taken):
+                waiting.is_answered.set()
+        self._server.close()
+
+    def _wait_for(self, items: list[Item]) -> None:
+        waiting = _Waiting(items)
+        with self._lock:
+            if self._is_ending:
+                raise OSError("the run has ended")
+            if sum(len(one.items) for one in (*self._waiting, *self._taken)) > _MOST_WAITING:
+                raise OSError("too many spans are waiting")
+            self._waiting.append(waiting)
+        waiting.is_answered.wait(_SAFE_WITHIN_S)
+        if not waiting.are_safe:
+            raise OSError("the outbox could not be written in time")
+
+    def _is_own(self, scope: str, resource: Mapping[str, object]) -> bool:
+        """Tell whether telemetry is the agent's own, which went in a circle: its OTLP endpoint is the head itself."""
+        return scope == _SCOPE and resource.get(semconv.RUN_ID) == self._run_id
+
+    def _take_metrics(self, request: ExportMetricsServiceRequest) -> Any:
+        resources = [decode.attributes(one.resource.attributes) for one in request.resource_metrics]
+        scopes = {scope.scope.name for one in request.resource_metrics for scope in one.scope_metrics}
+        if scopes == {_SCOPE} and all(self._is_own(_SCOPE, resource) for resource in resources):
+            self.refusals.note("telemetry of the agent itself", _HINT, data_points(request))
+            return response("metrics", 0, "", self.refusals)
+        return self._others.take("metrics", request)
+
+    def _take_logs(self, request: ExportLogsServiceRequest) -> Any:
+        rejected = decode.Rejected("log records")
+        measured: dict[str, list[Machine]] = {}
+        foreign = ExportLogsServiceRequest()
+        number = own = 0
+        for of_resource in request.resource_logs:
+            resource = decode.attributes(of_resource.resource.attributes)
+            kept: Any = None
+            for scope in of_resource.scope_logs:
+                others = []
+                for event in scope.log_records:
+                    if not event.event_name.startswith((PREFIX, MACHINE)):
+                        others.append(event)
+                    elif reason := self._take_event(event, resource, measured):
+                        rejected.add(number, reason)
+                    number += 1
+                if others and self._is_own(scope.scope.name, resource):
+                    own += len(others)
+                elif others:
+                    kept = kept or _like(of_resource, foreign.resource_logs.add(), "resource")
+                    _like(scope, kept.scope_logs.add(), "scope").log_records.extend(others)
+        self._keep(measured)
+        if own:
+            self.refusals.note("telemetry of the agent itself", _HINT, own)
+        if not foreign.resource_logs:
+            return response("logs", rejected.count, rejected.reason, self.refusals)
+        answer = self._others.take("logs", foreign)
+        if rejected.count:
+            found = answer.partial_success
+            reasons = "; ".join(filter(None, (rejected.reason, found.error_message)))
+            answer = response("logs", rejected.count + found.rejected_log_records, reasons, self.refusals)
+        return answer
+
+    def _take_event(self, event: LogRecord, resource: Mapping[str, Any], measured: dict[str, list[Machine]]) -> str:
+        """Write a record, or add a measurement to `measured`; return why that cannot be, if it cannot."""
+        told = decode.attributes(event.attributes)
+        host = str(resource.get("host.name", ""))
+        run_id = resource.get(semconv.RUN_ID)
+        try:
+            if run_id != self._run_id:
+                raise ValueError(f"these are records of run {run_id!r}, but this is the head of run {self._run_id!r}")
+            if event.event_name == MACHINE:
+                machine = to_machine(event.time_unix_nano, decode.plain(event.body), told)
+                measured.setdefault(host, []).append(machine)
+                self._heard_at = time.monotonic()
+                return ""
+            record = from_event(event.event_name, decode.plain(event.body))
+            journal = of_machine(str(told[JOURNAL]), host)
+            index = _index(told[INDEX])
+            _check_name(journal)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            return f"attribute {error} is missing" if isinstance(error, KeyError) else str(error)
+        with self._lock:
+            self._heard_at = time.monotonic()
+            of_process = self._of(journal)
+            of_process.take(index, record, self._heard_at)
+            if not of_process.is_complete:
+                self._incomplete.add(journal)
+            self._grown.add(journal)
+        return ""
+
+    def _keep(self, measured: Mapping[str, Sequence[Machine]]) -> None:
+        """Hand over the measurements that did not come before: what was not answered in time is sent again."""
+        with self._lock:
+            fresh = {
+                host: {one.time_unix_nano: one for one in found if one.time_unix_nano > self._measured_at.get(host, 0)}
+                for host, found in measured.items()
+            }
+        items: list[Item] = [machine for of_host in fresh.values() for machine in of_host.values()]
+        if items:
+            self._wait_for(items)
+            with self._lock:
+                self._measured_at |= {host: max(of_host) for host, of_host in fresh.items() if of_host}
+
+    def _of(self, name: str) -> RemoteJournal:
+        if name not in self._journals:
+            self._journals[name] = RemoteJournal(self._path / name, self._limit_bytes)
+        self._journals.move_to_end(name)
+        if len(self._journals) > _OPEN_AT_ONCE:  # only one more was opened since the last call, if any
+            next(islice(reversed(self._journals.values()), _OPEN_AT_ONCE, None)).rest()
+        return self._journals[name]
+
+
+def _like(message: Any, fresh: Any, field: str) -> Any:
+    """Return a fresh message with what a message says of all records below it, but without these."""
+    if message.HasField(field):
+        getattr(fresh, field).CopyFrom(getattr(message, field))
+    fresh.schema_url = message.schema_url
+    return fresh
+
+
+def _check_name(name: str) -> None:
+    if name.startswith(".") or "/" in name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(f"invalid name {name[:_LONGEST_NAME]!r} of a journal")
+
+
+def _index(told: Any) -> int:
+    index = int(told)
+    if not 0 <= index < _MOST_RECORDS:
+        raise ValueError(f"invalid {INDEX}={index}: must be at least 0 and below {_MOST_RECORDS}")
+    return index
+
+
+def _tls(head: Head) -> ssl.SSLContext | None:
+    if not head.secure:
+        return None
+    certificate = os.environ.get(CERTIFICATE_VARIABLE)
+    if not certificate:
+        raise ValueError(f"{head.url}: set {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} to PEM files where the head is")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, os.environ.get(KEY_VARIABLE) or None)
+    return context

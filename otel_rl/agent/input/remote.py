@@ -1,0 +1,225 @@
+"""The journals of processes of other machines, as the head keeps them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.journal.segments import Reader, frame_of, released, segment_numbers, segment_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.journal.records import Record
+
+logger = logging.getLogger(__name__)
+_PATIENCE_S = 60.0
+_MOST_EARLY_BYTES = 16 << 20
+"""Bytes of records of one process that are kept until those before them are there."""
+EARLY = "early"
+
+
+class Appender:
+    """Appends to a journal by `write`: it reserves and maps nothing, and has a descriptor only between two rests.
+
+    A trainer cannot wait for the disk; the head can, and has thousands of journals.
+
+    Args:
+        directory: The journal; it must exist.
+        limit_bytes: Bytes that are kept of it.
+        segment_bytes: Bytes of a segment.
+    """
+
+    def __init__(self, directory: Path, limit_bytes: int, segment_bytes: int = 4 << 20) -> None:
+        self._directory = directory
+        self._limit_bytes = limit_bytes
+        self._segment_bytes = segment_bytes
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._number = max(segment_numbers(directory), default=0) + 1  # the last one may end in half a frame
+        self._fd = -1
+        self._size = 0
+
+    def append(self, record: msgspec.Struct | msgspec.Raw) -> None:
+        """Write a record; it survives the process once this returns.
+
+        Raises:
+            OSError: It cannot be written, and nothing of it was.
+        """
+        frame = frame_of(self._encode(record))
+        if self._size and self._size + len(frame) > self._segment_bytes:
+            self.close()
+            self._number, self._size = self._number + 1, 0
+            self._forget_oldest()
+        if self._fd < 0:
+            path = segment_path(self._directory, self._number)
+            self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+            self._size = os.fstat(self._fd).st_size
+        try:
+            if os.write(self._fd, frame) < len(frame):
+                raise OSError(f"no space left for {len(frame)} bytes in {self._directory}")
+        except OSError:
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(frame)
+
+    def close(self) -> None:
+        """Close the segment; appending can go on afterwards."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _forget_oldest(self) -> None:
+        numbers = segment_numbers(self._directory)
+        sizes = {number: segment_path(self._directory, number).stat().st_size for number in numbers}
+        for number in numbers:
+            if sum(sizes.values()) + self._segment_bytes <= self._limit_bytes:
+                break
+            segment_path(self._directory, number).unlink(missing_ok=True)
+            del sizes[number]
+
+
+def give_up_missing(journals: Path, limit_bytes: int) -> int:
+    """Go on without the records that have not come: nobody sends them now. Return how many there are.
+
+    Args:
+        journals: The directory of the journals of the head.
+        limit_bytes: Bytes that are kept of each.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    lost = 0
+    for path in journals.glob(f"*/{EARLY}"):
+        journal = RemoteJournal(path.parent, limit_bytes)
+        while not journal.is_complete:
+            journal.go_on(0.0)
+        journal.rest()
+        lost += journal.lost
+    return lost
+
+
+class _Early(msgspec.Struct, array_like=True):
+    """A record that came before others that are still to come."""
+
+    index: int
+    record: msgspec.Raw
+
+
+class RemoteJournal:
+    """The journal of one process of another machine; a record that is there already is not written again.
+
+    Between the machines there may be a Collector that overtakes itself. A record that comes too early is kept in a
+    journal beside this one until those before it are there: to refuse it would make the Collector slower with each
+    one. Records that have not come for a minute were lost on the way, and are counted.
+
+    Args:
+        path: Where it is.
+        limit_bytes: Bytes that are kept of it.
+
+    Attributes:
+        lost: How many records never came.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        path.mkdir(exist_ok=True)
+        reader = Reader(path, msgspec.Raw)
+        self._count = released(path).records
+        while found := reader.read(final=True):
+            self._count += len(found)
+        reader.close()
+        self._appender = Appender(path, limit_bytes)
+        self._beside = path / EARLY
+        self._early_appender: Appender | None = None
+        self._early = {index for index in self._read_early() if index >= self._count}
+        self._early_bytes = 0
+        self._since: float | None = None
+        self.lost = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no record is kept that waits for others."""
+        return not self._early
+
+    def take(self, index: int, record: Record, now: float) -> None:
+        """Write a record.
+
+        Args:
+            index: How many records were before it.
+            record: The record.
+            now: Seconds on a steady clock.
+
+        Raises:
+            OSError: It cannot be written, or too many before it have not come yet.
+        """
+        if index == self._count:
+            self._appender.append(record)
+            self._count += 1
+            self._take_early(now)
+        elif index > self._count and index not in self._early:
+            self._keep(index, record)
+        self.settle(now)
+
+    def settle(self, now: float) -> bool:
+        """Go on without records that have not come for a minute; tell whether there were any."""
+        if not self._early:
+            return False
+        self._since = now if self._since is None else self._since
+        if now - self._since <= _PATIENCE_S:
+            return False
+        self.go_on(now)
+        return True
+
+    def go_on(self, now: float) -> None:
+        """Go on with the first record that is there."""
+        first = min(self._early)
+        logger.warning("%d records before %d never came", first - self._count, first)
+        self.lost += first - self._count
+        self._count = first
+        self._take_early(now)
+
+    def rest(self) -> None:
+        """Give the descriptors back until the next record comes."""
+        self._appender.close()
+        if self._early_appender is not None:
+            self._early_appender.close()
+
+    def _keep(self, index: int, record: Record) -> None:
+        raw = msgspec.msgpack.encode(record)
+        if self._early_bytes + len(raw) > _MOST_EARLY_BYTES:
+            raise OSError(f"record {self._count} has not come yet, but {index}")
+        if self._early_appender is None:
+            self._beside.mkdir(exist_ok=True)
+            self._early_appender = Appender(self._beside, 2 * _MOST_EARLY_BYTES)
+        self._early_appender.append(_Early(index, msgspec.Raw(raw)))
+        self._early.add(index)
+        self._early_bytes += len(raw)
+
+    def _take_early(self, now: float) -> None:
+        """Write the records that came too early and no longer are."""
+        if not self._early:
+            return
+        self._since = now
+        records = self._read_early() if self._count in self._early else {}
+        while (record := records.get(self._count)) is not None:
+            self._appender.append(record)
+            self._early.discard(self._count)
+            self._count += 1
+        self._early.discard(self._count)  # if it was damaged, it has not come
+        if not self._early:
+            self._since, self._early_bytes = None, 0
+            if self._early_appender is not None:
+                self._early_appender.close()
+                self._early_appender = None
+            shutil.rmtree(self._beside, ignore_errors=True)
+
+    def _read_early(self) -> dict[int, msgspec.Raw]:
+        reader = Reader(self._beside, _Early)
+        records: dict[int, msgspec.Raw] = {}
+        while found := reader.read(final=True):
+            records |= {one.index: one.record for one in found}
+        reader.close()
+        return records

@@ -1,0 +1,119 @@
+"""Shows the run on the metrics endpoint: what is new at each look, and the books of the run every two seconds."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from otel_rl import semconv
+from otel_rl.agent.hardware.measurement import Point
+from otel_rl.agent.output import presence
+from otel_rl.agent.steps.state import is_remote
+from otel_rl.journal.atomic_files import disk_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_rl.agent.output.instruments import Instruments
+    from otel_rl.agent.steps.pipeline import Pipeline
+    from otel_rl.agent.steps.state import Journal
+    from otel_rl.delivery.exporter_thread import Destination
+    from otel_rl.delivery.quarantine import Quarantine
+    from otel_rl.export import Item
+    from otel_rl.setup.directory import RunDirectory
+
+_BOOKS_NS = 2_000_000_000
+_REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbox_damaged", "refused_by_exporter")
+"""Losses that are shown as 0 from the beginning: a counter has to begin before it can rise."""
+
+
+class Display:
+    """Feeds the instruments; a part that fails leaves out itself alone.
+
+    Args:
+        instruments: What is fed.
+        pipeline: Where the rows come from.
+        directory: The run directory, whose size is shown.
+        quarantine: Counts what fails.
+        sends: If true, a head shows what is of the run as a whole, so this agent does not.
+    """
+
+    def __init__(
+        self,
+        instruments: Instruments,
+        pipeline: Pipeline,
+        directory: RunDirectory,
+        quarantine: Quarantine,
+        *,
+        sends: bool,
+    ) -> None:
+        self._instruments = instruments
+        self._pipeline = pipeline
+        self._directory = directory
+        self._guard = partial(quarantine.guard, source="metrics")
+        self._sends = sends
+        self._shown_books_at = 0
+
+    def show(self, items: list[Item], now: int) -> None:
+        """Show what is new; `now` is in Unix nanoseconds."""
+        reducer, traces = self._pipeline.reducer, self._pipeline.traces
+        finished, phases = traces.rollouts.take_finished(), reducer.take_phases()
+        if items:
+            self._instruments.name_devices(reducer.state.labels)
+        if not self._sends:
+            with self._guard("showing of rows"):
+                self._instruments.show(items, traces.keeps)
+            with self._guard("showing of trajectories"):
+                self._instruments.show_trajectories(finished)
+        own = {name: one for name, one in reducer.state.journals.items() if not is_remote(name)}
+        with self._guard("showing of books"):
+            self._show_books(own, now)
+        with self._guard("showing of phases"):
+            self._instruments.show_phases(phases)
+        with self._guard("showing of processes"):
+            self._instruments.show_journals(own.values())
+
+    def show_delivery(
+        self, destinations: Sequence[Destination], delivering: Mapping[str, Any], dropped: Mapping[str, int]
+    ) -> None:
+        """Show what was delivered, and what was not.
+
+        Args:
+            destinations: The exporters' threads.
+            delivering: All that delivers, by name: these, and readers that push.
+            dropped: What was left out or lost, by reason.
+        """
+        show = self._instruments.show_totals
+        with self._guard("showing of delivery"):
+            show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {d.label: d.taken for d in destinations})
+            show(semconv.METRIC_TELEMETRY_FAILURES, semconv.EXPORTER, dict.fromkeys(delivering, 0))  # before the first
+            for name, one in delivering.items():
+                show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, one.causes, ((semconv.EXPORTER, name),))
+            show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, dict.fromkeys(_REASONS, 0) | dict(dropped))
+            now = time.monotonic()
+            lags = [
+                Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, d.label),)) for d in destinations
+            ]
+            self._instruments.show_points("delivery", lags)
+
+    def _show_books(self, own: Mapping[str, Journal], now: int) -> None:
+        """Show what is added up over all steps, and what is so now of this machine's processes; not at each look."""
+        if now - self._shown_books_at <= _BOOKS_NS:
+            return
+        self._shown_books_at = now
+        reducer, show = self._pipeline.reducer, self._instruments.show_points
+        show("presence", presence.points(own.values(), self._pipeline.vocabulary, now))
+        show("storage", self._storage())
+        show("ledger", reducer.forensics.points(own))
+        if not self._sends:
+            show("stragglers", reducer.stragglers.points())
+            show("goodput", reducer.goodput.points())
+            show("trajectories", reducer.consumption.points())
+
+    def _storage(self) -> list[Point]:
+        places = {"journal": self._directory.journals, "outbox": self._directory.outbox}
+        return [
+            Point(semconv.METRIC_TELEMETRY_STORAGE, disk_usage(path), ((semconv.TELEMETRY_FILE, name),))
+            for name, path in places.items()
+        ]

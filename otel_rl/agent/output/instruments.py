@@ -1,0 +1,308 @@
+"""OTel instruments: the latest view of the run, for Prometheus and for OTLP metrics.
+
+Gauges and UpDownCounters are observable and read from a table, so that a value that is NaN leaves the scrape instead of
+showing the last good one for ever.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+from otel_rl import semconv
+from otel_rl.agent.hardware.measurement import Point
+from otel_rl.convert.known_names import OTHER, KnownNames
+from otel_rl.export import Event, Row, Span
+from otel_rl.semconv import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from opentelemetry import metrics
+    from opentelemetry.metrics import CallbackOptions
+    from opentelemetry.sdk.metrics.export import MetricReader
+
+    from otel_rl.agent.steps.state import Journal
+    from otel_rl.export import Item, RunInfo
+    from otel_rl.journal.records import DeviceMemory
+    from otel_rl.semconv.recognise import Vocabulary
+
+_SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600]
+_MOST_SERIES = 2000  # of what is logged
+_MOST_PHASES = 200  # each with its parts has nineteen series, and one more for each rank
+
+Attributes = tuple[tuple[str, str | int], ...]
+
+
+def _no_trace(_: str) -> bool:
+    return False
+
+
+class Instruments:
+    """All instruments of the registry, fed with what the reducer makes.
+
+    Args:
+        run: Whose metrics they are.
+        readers: The SDK's metric readers.
+        vocabulary: What the names of metrics mean.
+    """
+
+    def __init__(self, run: RunInfo, readers: Sequence[MetricReader], vocabulary: Vocabulary) -> None:
+        self._provider = MeterProvider(readers, resource=Resource.create(dict(run.resource)), shutdown_on_exit=False)
+        self._vocabulary = vocabulary
+        self._chosen = vocabulary.chosen
+        self._of_rows: dict[tuple[str, Attributes], _Series] = {}
+        self._series: dict[str, _Series] = {}
+        self._rows = 0
+        self._lock = threading.Lock()
+        self._gauges: dict[str, dict[Attributes, float]] = defaultdict(dict)
+        self._totals: dict[str, dict[Attributes, float]] = defaultdict(dict)
+        self._histograms: dict[str, metrics.Histogram] = {}
+        self._counters: dict[str, metrics.Counter] = {}
+        self._of_sources: dict[str, set[tuple[str, Attributes]]] = {}
+        self._devices: dict[int, str] = {}
+        self._processes: set[Attributes] = set()
+        self._phases = KnownNames("phases and parts of phases", _MOST_PHASES)
+        self._create()
+
+    def show(self, items: Iterable[Item], keeps: Callable[[str], bool] = _no_trace) -> None:
+        """Take in the rows, step spans and events that the reducer made; exemplars point to traces that it keeps."""
+        for item in items:
+            if isinstance(item, Row):
+                self._show_row(item)
+            elif isinstance(item, Span) and item.name == semconv.SPAN_LOOP:
+                context = _context(item, kept=keeps(item.trace_id))
+                self._histograms[semconv.METRIC_LOOP_DURATION].record(_seconds(item), context=context)
+                self._counters[semconv.METRIC_TRAIN_STEPS].add(1)
+            elif isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST:
+                who = _who(item.rank or 0, str(item.attributes.get(semconv.ROLE, "")))
+                self._counters[semconv.METRIC_PROCESSES_LOST].add(1, dict(who))
+
+    def show_phases(self, spans: Iterable[Span]) -> None:
+        """Take in phases, as soon as they end: a step may last for long."""
+        for span in spans:
+            which = _some(span, semconv.ROLE, semconv.PHASE_PART, semconv.CLOCK)
+            name = self._vocabulary.phase(str(span.attributes[semconv.PHASE]))
+            if not self._phases.admits(f"{name}/{which.get(semconv.PHASE_PART, '')}"):
+                name = OTHER
+                which.pop(semconv.PHASE_PART, None)
+                with self._lock:
+                    self._drop_series()
+            phase = {semconv.PHASE: name, semconv.CLOCK: "host", **which}
+            self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), phase)
+            if (stage := f"{span.name}.duration") in self._histograms:
+                self._histograms[stage].record(_seconds(span), _some(span, semconv.ROLE))
+            if phase[semconv.CLOCK] == "host" and semconv.PHASE_PART not in phase and name != OTHER:
+                # One series for each rank: a histogram would be nineteen.
+                who = tuple(sorted({semconv.PHASE: name, **_some(span, semconv.RANK, semconv.ROLE)}.items()))
+                with self._lock:
+                    self._gauges[semconv.METRIC_RANK_PHASE_TIME][who] = _seconds(span)
+
+    def show_trajectories(self, decided: Iterable[tuple[Span, bool]]) -> None:
+        """Take in trajectories, each with whether its trace was kept."""
+        for span, kept in decided:
+            histogram = self._histograms[semconv.METRIC_TRAJECTORY_DURATION]
+            histogram.record(_seconds(span), _some(span, semconv.ROLE), _context(span, kept=kept))
+
+    def show_journals(self, journals: Iterable[Journal]) -> None:
+        """Take in what is known of the processes: when they were heard of, their memory, what they refused."""
+        refusals: Counter[Attributes] = Counter()
+        memory_of: dict[Attributes, tuple[int, int]] = {}
+        with self._lock:
+            for journal in journals:
+                who = _who(journal.started.rank, journal.started.role)
+                if who not in self._processes:  # a counter has to begin before it can rise
+                    self._processes.add(who)
+                    self._counters[semconv.METRIC_PROCESSES_LOST].add(0, dict(who))
+                if journal.step_ended_at:
+                    self._gauges[semconv.METRIC_STEP_LAST_COMPLETED_TIMESTAMP][who] = journal.step_ended_at / 1e9
+                if journal.resident and not journal.over:
+                    memory_of[who] = (journal.resident, journal.virtual)
+                for index, memory in journal.on_devices.items():
+                    self._show_allocator(journal, index, memory, who)
+                for reason, count in journal.refusals.items():
+                    of_reason: Attributes = (*who, (semconv.ERROR_TYPE, reason))
+                    refusals[of_reason] += count
+            self._totals[semconv.METRIC_TELEMETRY_REFUSED].update(refusals)
+        self.show_points("journals", _memory(memory_of))
+
+    def show_points(self, source: str, points: Iterable[Point]) -> None:
+        """Show what a source measured; what it measured before and not now is shown no longer."""
+        shown: set[tuple[str, Attributes]] = set()
+        with self._lock:
+            for point in points:
+                self._table(point.metric)[point.attributes] = point.value
+                shown.add((point.metric, point.attributes))
+            for metric, attributes in self._of_sources.get(source, set()) - shown:
+                self._gauges[metric].pop(attributes, None)  # counters stay: they do not fall
+            self._of_sources[source] = shown
+
+    def show_failures(self, failures: Mapping[tuple[str, str], int]) -> None:
+        """Show how often sources could not be measured, by source and reason."""
+        with self._lock:
+            for (source, reason), count in failures.items():
+                key: Attributes = ((semconv.HARDWARE_SOURCE, source), (semconv.ERROR_TYPE, reason))
+                self._totals[semconv.METRIC_HARDWARE_FAILURES][key] = count
+
+    def name_devices(self, labels: Mapping[str, int]) -> None:
+        """Take note of the UUID of each device that names have an index for."""
+        devices = {label: uuid for uuid, label in labels.items() if "/" not in uuid}
+        if devices != self._devices:
+            self._devices = devices
+            with self._lock:
+                self._forget_rows()
+
+    def show_totals(self, metric: str, attribute: str, totals: Mapping[str, int], also: Attributes = ()) -> None:
+        """Set the counters of `metric`, one for each value of the attribute; each has the other attributes too."""
+        with self._lock:
+            for value, total in totals.items():
+                attributes: Attributes = ((attribute, value), *also)
+                self._totals[metric][attributes] = total
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Push what is to be pushed once more, and end."""
+        self._provider.shutdown(timeout_millis=timeout_s * 1000)
+
+    def _create(self) -> None:
+        meter = self._provider.get_meter("otel_rl")
+        added_to = {
+            *(semconv.METRIC_TRAIN_STEPS, semconv.METRIC_PROCESSES_LOST, semconv.METRIC_NUMERICS_NONFINITE),
+            *(semconv.METRIC_TELEMETRY_LATE, semconv.METRIC_TELEMETRY_INCOMPLETE),
+        }
+        for name, metric in registry.metrics().items():
+            if metric.instrument == "histogram":
+                self._histograms[name] = meter.create_histogram(
+                    name, metric.unit, metric.brief, explicit_bucket_boundaries_advisory=_SECONDS
+                )
+            elif name in added_to:
+                self._counters[name] = meter.create_counter(name, metric.unit, metric.brief)
+            elif metric.instrument == "counter":
+                meter.create_observable_counter(name, [self._callback(self._totals[name])], metric.unit, metric.brief)
+            elif metric.instrument == "updowncounter":
+                callback = self._callback(self._gauges[name])
+                meter.create_observable_up_down_counter(name, [callback], metric.unit, metric.brief)
+            else:
+                meter.create_observable_gauge(name, [self._callback(self._gauges[name])], metric.unit, metric.brief)
+
+    def _callback(self, table: Mapping[Attributes, float]) -> Callable[[CallbackOptions], list[Observation]]:
+        def observe(_: CallbackOptions) -> list[Observation]:
+            with self._lock:
+                return [Observation(value, dict(key)) for key, value in table.items() if math.isfinite(value)]
+
+        return observe
+
+    def _show_row(self, row: Row) -> None:
+        with self._lock:
+            if self._chosen != self._vocabulary.chosen:  # the names mean something else now
+                self._chosen = self._vocabulary.chosen
+                self._forget_rows()
+            if not row.late:
+                self._gauges[semconv.METRIC_STEP_CURRENT][()] = row.step
+            self._rows += 1
+            for name, value in row.values.items():
+                series = self._series.get(name) or self._resolve(name)
+                newer = series is not None and (row.attempt, row.step) >= series.at  # a late row is not the latest view
+                if series is not None and newer and series.row != self._rows:
+                    series.row, series.at = self._rows, (row.attempt, row.step)
+                    series.table[series.attributes] = value * series.factor
+        if row.late:
+            self._counters[semconv.METRIC_TELEMETRY_LATE].add(len(row.values))
+        if row.missing_ranks:
+            self._counters[semconv.METRIC_TELEMETRY_INCOMPLETE].add(1)
+        nonfinite = Counter(row.nonfinite)
+        nonfinite.update(name for name, value in row.values.items() if not math.isfinite(value))
+        for name, count in nonfinite.items():
+            self._counters[semconv.METRIC_NUMERICS_NONFINITE].add(count, {semconv.METRIC_NAME: name})
+
+    def _resolve(self, name: str) -> _Series | None:
+        """Return where a logged value is shown; `None` if there are too many series, which is counted."""
+        metric, attributes, factor = self._meaning(name)
+        attributes = tuple((k, self._device(v) if k == semconv.HW_ID else v) for k, v in attributes)
+        series = self._of_rows.get((metric, attributes))
+        if series is None and len(self._of_rows) >= _MOST_SERIES:
+            self._drop_series()
+            return None
+        if series is None:
+            series = self._of_rows[metric, attributes] = _Series(self._table(metric), attributes, factor)
+        self._series[name] = series
+        return series
+
+    def _drop_series(self) -> None:
+        overflow: Attributes = ((semconv.ERROR_TYPE, "series_limit"),)
+        dropped = self._totals[semconv.METRIC_TELEMETRY_DROPPED]
+        dropped[overflow] = dropped.get(overflow, 0) + 1
+
+    def _show_allocator(self, journal: Journal, index: int, memory: DeviceMemory, who: Attributes) -> None:
+        seen = journal.devices.get(index)
+        of_device: Attributes = ((semconv.HW_ID, seen.uuid if seen is not None and seen.uuid else str(index)), *who)
+        self._totals[semconv.METRIC_DEVICE_ALLOC_RETRIES][of_device] = memory.retries
+        self._totals[semconv.METRIC_DEVICE_OOMS][of_device] = memory.ooms
+
+    def _device(self, index: str | int) -> str:
+        return self._devices.get(int(index), str(index)) if str(index).isdecimal() else str(index)
+
+    def _table(self, metric: str) -> dict[Attributes, float]:
+        return (self._totals if registry.metrics()[metric].instrument == "counter" else self._gauges)[metric]
+
+    def _meaning(self, name: str) -> tuple[str, Attributes, float]:
+        """Return the metric, the attributes and the factor under which a logged value is shown."""
+        reading = self._vocabulary.read(name) or self._vocabulary.read(name.removesuffix("/mean"))  # of samples
+        if reading is not None:
+            return reading.metric, reading.attributes, reading.factor
+        return semconv.METRIC_METRIC, ((semconv.METRIC_NAME, name),), 1.0
+
+    def _forget_rows(self) -> None:
+        for series in self._of_rows.values():
+            series.table.pop(series.attributes, None)
+        self._of_rows.clear()
+        self._series.clear()
+
+
+class _Series:
+    """Where the values of a name are shown; of two names of one thing the first one in a row counts.
+
+    That is the trainer's own name, before what is derived.
+    """
+
+    __slots__ = ("at", "attributes", "factor", "row", "table")
+
+    def __init__(self, table: dict[Attributes, float], attributes: Attributes, factor: float) -> None:
+        self.table = table
+        self.attributes = attributes
+        self.factor = factor
+        self.row = 0
+        self.at = (-1, -1)
+
+
+def _memory(memory_of: Mapping[Attributes, tuple[int, int]]) -> Iterator[Point]:
+    for who, (resident, virtual) in memory_of.items():
+        yield Point(semconv.METRIC_PROCESS_MEMORY_USAGE, resident, who)
+        yield Point(semconv.METRIC_PROCESS_MEMORY_VIRTUAL, virtual, who)
+
+
+def _some(span: Span, *names: str) -> dict[str, str | int]:
+    """Return those of the span's attributes that it has."""
+    return {name: value for name in names if isinstance(value := span.attributes.get(name), str | int)}
+
+
+def _seconds(span: Span) -> float:
+    return (span.end_unix_nano - span.start_unix_nano) / 1e9
+
+
+def _context(span: Span, *, kept: bool) -> Context:
+    """Return a context of which the SDK makes an exemplar if the span is kept."""
+    flags = TraceFlags(TraceFlags.SAMPLED if kept else TraceFlags.DEFAULT)
+    ids = SpanContext(int(span.trace_id, 16), int(span.span_id, 16), is_remote=False, trace_flags=flags)
+    return set_span_in_context(NonRecordingSpan(ids), Context())
+
+
+def _who(rank: int, role: str) -> Attributes:
+    return ((semconv.RANK, rank), (semconv.ROLE, role)) if role else ((semconv.RANK, rank),)

@@ -1,0 +1,167 @@
+"""Brings what the sampler measured to where it is wanted: instruments, trackers, the ledger, the reading of GPUs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from otel_rl import semconv
+from otel_rl.agent.analysis.gpu_usage import GpuUsage
+from otel_rl.agent.analysis.memory_ledger import OUTSIDE, Account
+from otel_rl.agent.hardware.poller import Watched
+from otel_rl.agent.steps.forensics import Room
+from otel_rl.export import Machine, Row
+from otel_rl.setup.launcher import node_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_rl.agent.hardware.measurement import Point, Sample
+    from otel_rl.agent.hardware.poller import Sampler
+    from otel_rl.agent.output.instruments import Instruments
+    from otel_rl.agent.steps.forensics import Forensics
+    from otel_rl.agent.steps.state import Journal
+    from otel_rl.export import Item
+    from otel_rl.semconv.recognise import Vocabulary
+
+_NS = 1_000_000_000
+_LOOK_EVERY_NS = 250_000_000
+_GPU_NAMES = {
+    semconv.METRIC_HW_GPU_UTILIZATION: ("util", 100.0),
+    semconv.METRIC_HW_GPU_MEMORY_USAGE: ("mem_gb", 2.0**-30),
+    semconv.METRIC_HW_POWER: ("power_w", 1.0),
+    semconv.METRIC_HW_TEMPERATURE: ("temp_c", 1.0),
+}
+"""What trackers call measurements of a GPU, and in which multiple of the registry's unit; NeMo-RL has the first two."""
+_HOST_NAMES = {
+    semconv.METRIC_SYSTEM_MEMORY_USAGE: ("mem_gb", 2.0**-30),
+    semconv.METRIC_SYSTEM_MEMORY_LIMIT: ("mem_total_gb", 2.0**-30),
+}
+
+
+class Measurements:
+    """Takes what was measured, whenever the agent's loop comes by.
+
+    Args:
+        sampler: What measures.
+        instruments: What shows it.
+        forensics: What keeps the books of memory.
+        vocabulary: What the names of phases mean.
+        flush_interval: Seconds after which trackers get what was measured.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        instruments: Instruments,
+        forensics: Forensics,
+        vocabulary: Vocabulary,
+        flush_interval: float,
+    ) -> None:
+        self._sampler = sampler
+        self._instruments = instruments
+        self._forensics = forensics
+        self._vocabulary = vocabulary
+        self._flush_ns = round(flush_interval * _NS)
+        self._node = node_number(os.environ)
+        self._usage = GpuUsage()
+        self._waiting: dict[int, Machine] = {}
+        self._flushed_at = self._looked_at = 0
+        self._host: dict[str, float] = {}
+
+    def take(
+        self, journals: Mapping[str, Journal], items: Iterable[Item], now: int, *, all_of_it: bool = False
+    ) -> list[Item]:
+        """Pass on what was measured since the last call; return what trackers get.
+
+        Args:
+            journals: What is known of the processes.
+            items: What the reducer made meanwhile.
+            now: Unix nanoseconds.
+            all_of_it: Whether nothing waits for the flush interval any more.
+        """
+        for item in items:
+            if isinstance(item, Row) and not item.late and self._usage.knows_energy:
+                self._usage.step_ended(self._tokens(item))
+        if now - self._looked_at < _LOOK_EVERY_NS and not all_of_it:
+            return []
+        self._looked_at = now
+        live = {name: journal for name, journal in journals.items() if not journal.over}
+        self._sampler.watch([_watched(journal) for journal in live.values()])
+        samples = self._sampler.take()
+        began = min((journal.started.time for journal in journals.values()), default=now)
+        for sample in samples:
+            self._pass_on(sample, live, began)
+        if samples:
+            self._instruments.show_points("usage", [*self._usage.idle(), *self._usage.energy()])
+        self._instruments.show_failures(self._sampler.failures)
+        if not all_of_it and now - self._flushed_at < self._flush_ns:
+            return []
+        self._flushed_at = now
+        left, self._waiting = list(self._waiting.values()), {}
+        return list(left)
+
+    def _pass_on(self, sample: Sample, live: Mapping[str, Journal], began: int) -> None:
+        self._instruments.show_points(sample.source, sample.points)
+        self._usage.measured(sample.points, lambda device: self._phase_on(device, live))
+        self._charge(sample.points, live)
+        self._host |= {point.metric: point.value for point in sample.points if not point.attributes}
+        used = [point.value for point in sample.points if point.metric == semconv.METRIC_SYSTEM_MEMORY_USAGE]
+        if used:
+            self._forensics.host = self._room(used[0])
+        values = self._named(sample.points)
+        if values:
+            second = max(0, sample.time - began) // _NS
+            known = self._waiting.get(second)
+            self._waiting[second] = Machine(second, sample.time, {**(known.values if known else {}), **values})
+
+    def _charge(self, points: Iterable[Point], live: Mapping[str, Journal]) -> None:
+        """Enter the memory of process trees into the books, under the phase that their trainer is in."""
+        names = {(journal.started.rank, journal.started.role): name for name, journal in live.items()}
+        for point in points:
+            told = dict(point.attributes)
+            if point.metric == semconv.METRIC_PROCESS_MEMORY_USAGE and semconv.RANK in told:
+                name = names.get((int(told[semconv.RANK]), str(told.get(semconv.ROLE, ""))))
+                if name is not None:
+                    phase = live[name].phase_now or OUTSIDE
+                    self._forensics.ledger.charge(Account(name, "host_tree"), phase, point.value)
+
+    def _room(self, used: float) -> Room:
+        """Return the memory of the host, or of the cgroup where that leaves less."""
+        limit = self._host.get(semconv.METRIC_SYSTEM_MEMORY_LIMIT, 0.0)
+        host = Room(limit, limit - used)
+        limit = self._host.get(semconv.METRIC_CONTAINER_MEMORY_LIMIT, 0.0)
+        cgroup = Room(limit, limit - self._host.get(semconv.METRIC_CONTAINER_MEMORY_USAGE, 0.0))
+        return min((room for room in (host, cgroup) if room.limit > 0), key=lambda room: room.left, default=Room())
+
+    def _phase_on(self, device: str, live: Mapping[str, Journal]) -> str:
+        """Return the phase of the process that uses the device, or where nobody told, of the first one."""
+        users = [journal for journal in live.values() if device in {seen.uuid for seen in journal.devices.values()}]
+        return self._vocabulary.phase(next((j.phase_now for j in users or live.values() if j.phase_now), ""))
+
+    def _tokens(self, row: Row) -> float:
+        known = {
+            r.metric: v * r.factor
+            for n, v in row.values.items()
+            if (r := self._vocabulary.read(n)) and not r.attributes
+        }
+        rate = known.get(semconv.METRIC_TOKENS_RATE, 0.0) * row.values.get("time/step", 0.0)
+        return known.get(semconv.METRIC_TRAIN_STEP_TOKENS, rate)
+
+    def _named(self, points: Iterable[Point]) -> dict[str, int | float]:
+        """Return what trackers get, in NeMo-RL's names; parts of a GPU have none there."""
+        found: dict[str, int | float] = {}
+        for point in points:
+            told = dict(point.attributes)
+            if point.metric in _GPU_NAMES and semconv.HW_PARENT not in told:
+                name, factor = _GPU_NAMES[point.metric]
+                found[f"ray/node.{self._node}.gpu.{told[semconv.GPU_INDEX]}.{name}"] = point.value * factor
+            elif point.metric in _HOST_NAMES:
+                name, factor = _HOST_NAMES[point.metric]
+                found[f"ray/node.{self._node}.{name}"] = point.value * factor
+        return found
+
+
+def _watched(journal: Journal) -> Watched:
+    started = journal.started
+    return Watched(started.pid, started.rank, started.role, started.visible_devices, started.time)

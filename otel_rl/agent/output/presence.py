@@ -1,0 +1,71 @@
+"""What is so at this moment: which attempt runs and on how many ranks, and which phase each process is in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl import semconv
+from otel_rl.agent.hardware.measurement import Point
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_rl.agent.steps.state import Journal
+    from otel_rl.semconv.recognise import Vocabulary
+
+_UNKNOWN = "unknown"
+_MOST_DOWN = 64
+"""Processes that are shown as down: enough to find the first one, and a bound on the series."""
+
+
+def points(journals: Iterable[Journal], vocabulary: Vocabulary, now: int) -> list[Point]:
+    """Return the run's attempt, framework, start and ranks, who went down when, and the age of open phases.
+
+    Args:
+        journals: What is known of the processes.
+        vocabulary: What names mean, and whose they are.
+        now: Unix nanoseconds.
+    """
+    known = list(journals)
+    if not known:
+        return []
+    attempt = max(journal.started.attempt for journal in known)
+    latest = [journal for journal in known if journal.started.attempt == attempt]
+    began = min(journal.started.time for journal in latest)
+    world = max((journal.started.world_size for journal in latest if journal.is_rank), default=0)
+    whose = ((semconv.FRAMEWORK, vocabulary.chosen or _UNKNOWN), (semconv.RUN_ATTEMPT, attempt))
+    found = [
+        Point(semconv.METRIC_RUN_INFO, 1, whose),
+        Point(semconv.METRIC_RUN_STARTED_TIMESTAMP, began / 1e9),
+        Point(semconv.METRIC_RUN_RANKS, world, ((semconv.RANK_STATE, "expected"),)),
+        Point(semconv.METRIC_RUN_RANKS, _alive(latest), ((semconv.RANK_STATE, "alive"),)),
+    ]
+    down = sorted((journal for journal in latest if journal.order), key=_order)[:_MOST_DOWN]
+    found += [Point(semconv.METRIC_PROCESS_DOWN_TIMESTAMP, one.ended_at / 1e9, _how(one)) for one in down]
+    return found + [point for journal in latest if (point := _open_phase(journal, vocabulary, now))]
+
+
+def _order(journal: Journal) -> int:
+    return journal.order
+
+
+def _how(journal: Journal) -> tuple[tuple[str, str | int], ...]:
+    return tuple(sorted({**_who(journal), semconv.PROCESS_OUTCOME: journal.outcome}.items()))
+
+
+def _who(journal: Journal) -> dict[str, str | int]:
+    who: dict[str, str | int] = {semconv.RANK: journal.started.rank}
+    return who | ({semconv.ROLE: journal.started.role} if journal.started.role else {})
+
+
+def _alive(journals: Iterable[Journal]) -> int:
+    return len({journal.started.rank for journal in journals if journal.is_rank and not journal.over})
+
+
+def _open_phase(journal: Journal, vocabulary: Vocabulary, now: int) -> Point | None:
+    innermost = next((span_id for span_id in reversed(journal.phases) if span_id in journal.spans), None)
+    if innermost is None or journal.over:
+        return None
+    span = journal.spans[innermost]
+    place = {semconv.PHASE: vocabulary.phase(span.name), **_who(journal)}
+    return Point(semconv.METRIC_PHASE_OPEN_TIME, max(0, now - span.time) / 1e9, tuple(sorted(place.items())))

@@ -1,0 +1,136 @@
+"""The file by which a Prometheus finds this run: the agent's own page, and those of its inference servers.
+
+Source: Prometheus's file-based service discovery (`file_sd_configs`); its answer to a file that is gone is to forget
+what was in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+
+from otel_rl import semconv
+from otel_rl.journal.atomic_files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+ENGINE = "engine"
+"""The role of inference servers in the labels of their targets."""
+REFRESH_S = 30.0
+"""Seconds after which an agent marks its file as in use."""
+STALE_S = 180.0
+"""Seconds without such a mark after which a file is removed. An NFS client may see marks that are 60 s old."""
+_CLOSE_S = 5.0
+
+
+class Target:
+    """The file of one agent, which exists for as long as the agent runs.
+
+    An agent that is killed leaves its file behind. The agents that still run, one of each run, remove files that
+    nobody has marked as in use for `STALE_S`. An agent whose file was removed though it runs writes it again.
+    A thread does all of this: a network file system that hangs must not stop the agent.
+
+    Args:
+        path: Where.
+        run_id: Identity of the run.
+        own: URL of the agent's page, if it has one.
+        engines: URLs of the pages of inference servers, such as `http://node1:8000/metrics`.
+        sweeps: If true, the agent removes the files of agents that were killed.
+        refresh_s: Seconds between two marks.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        own: str | None,
+        engines: Iterable[str],
+        *,
+        sweeps: bool,
+        refresh_s: float = REFRESH_S,
+    ) -> None:
+        self._path = path
+        self._content = msgspec.json.format(msgspec.json.encode(_groups(run_id, own, engines)))
+        self._sweeps = sweeps
+        self._refresh_s = refresh_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="target", daemon=True)
+
+    def start(self) -> None:
+        """Write the file, and keep it."""
+        self._write()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(_CLOSE_S)
+
+    def _keep(self) -> None:
+        while True:
+            if self._sweeps:
+                with contextlib.suppress(OSError):
+                    sweep(self._path.parent, now=self._path.stat().st_mtime)  # the clock of the file server
+            if self._ended.wait(self._refresh_s):
+                break
+            self._refresh()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _refresh(self) -> None:
+        try:
+            os.utime(self._path)
+        except FileNotFoundError:
+            self._write()
+        except OSError:
+            pass  # tried again
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk: the run goes on without being found
+            self._path.parent.mkdir(exist_ok=True)
+            write_atomically(self._path, self._content)
+
+
+def sweep(directory: Path, *, now: float) -> None:
+    """Remove the files of agents that were killed.
+
+    Args:
+        directory: Where the files of all agents are.
+        now: Seconds since 1970.
+    """
+    for path in directory.glob("*.json"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < now - STALE_S:
+                path.unlink()
+
+
+def _groups(run_id: str, own: str | None, engines: Iterable[str]) -> list[dict[str, object]]:
+    """Return what the file says; the label `rl_run_id` joins what the targets say."""
+    label = semconv.RUN_ID.replace(".", "_")
+    groups: list[dict[str, object]] = []
+    for url in engines:
+        try:
+            groups.append(_group(url, {label: run_id, semconv.ROLE.replace(".", "_"): ENGINE}))
+        except ValueError as error:
+            logger.warning("invalid engines URL %r: %s; give one such as http://node1:8000/metrics", url, error)
+    if own is not None:
+        groups.insert(0, _group(own, {}))  # its series have their labels
+    return groups
+
+
+def _group(url: str, labels: dict[str, str]) -> dict[str, object]:
+    parts = urlsplit(url)
+    if not parts.netloc or not parts.scheme:
+        raise ValueError("it needs a scheme and a host")
+    place = {"__scheme__": parts.scheme, "__metrics_path__": parts.path or "/metrics"}
+    return {"targets": [parts.netloc], "labels": {**place, **labels}}

@@ -1,0 +1,214 @@
+"""Makes damaged batches of the outbox again: from the journals, and the checkpoints before and behind the damage."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl import semconv
+from otel_rl.agent.input.follow import Found, forwarded
+from otel_rl.agent.steps.pipeline import Pipeline
+from otel_rl.agent.steps.state import Checkpoint, State
+from otel_rl.delivery.outbox import Batch, released_items
+from otel_rl.delivery.outbox_reader import Made, Wanted, located, wanted, write_made
+from otel_rl.delivery.quarantine import Quarantine
+from otel_rl.export import Event, Identity, Item, Row, Span, Table, identity
+from otel_rl.journal import exit_status
+from otel_rl.journal.ids import step_ids
+from otel_rl.journal.record_events import Lost, Revived
+from otel_rl.journal.records import AnyRecord, Finished, Record
+from otel_rl.journal.segments import START, Position, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_rl.delivery.outbox import Outbox
+    from otel_rl.setup.directory import Manifest, RunDirectory
+
+logger = logging.getLogger(__name__)
+_LOOK_EVERY_S = 0.1
+_AT_ONCE = 500
+_AFTER_ALL = 1 << 62
+"""A time at which every step is overdue."""
+
+
+class _Gap(msgspec.Struct):
+    """A place in the outbox where batches are missing.
+
+    Attributes:
+        before: Checkpoint of the last batch that is intact; empty if there is none.
+        count: How many items there are up to the gap; -1 if nothing tells.
+        following: The next batch that is intact; `None` if there is none.
+        end: Behind that one.
+        survivors: Identities of all items behind the gap.
+    """
+
+    before: bytes = b""
+    count: int = -1
+    following: Batch | None = None
+    end: Position = START
+    survivors: set[Identity] = msgspec.field(default_factory=set)
+
+
+class Rebuilder:
+    """Answers the readers of the outbox that met a damaged batch.
+
+    Args:
+        directory: The run directory.
+        manifest: How rows are made.
+        outbox: The outbox.
+
+    Attributes:
+        damaged: How many items could not be made again.
+        retained: How many items the outbox had no room for until they were delivered.
+        answered: How many answers were given.
+    """
+
+    def __init__(self, directory: RunDirectory, manifest: Manifest, outbox: Outbox) -> None:
+        self._directory = directory
+        self._manifest = manifest
+        self._outbox = outbox
+        self._looked_at = 0.0
+        self.damaged = self.retained = self.answered = 0
+
+    def look(self) -> None:
+        """Answer what is wanted now."""
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        for place, asked in wanted(self._outbox.path):
+            made = self._make_again(place, asked)
+            with contextlib.suppress(OSError):  # asked again
+                write_made(self._outbox.path, place, made)
+                self.answered += 1
+                if made.lost and place.segment and not self._segment_exists(place):
+                    self.retained += made.lost
+                else:
+                    self.damaged += made.lost
+
+    def _make_again(self, place: Position, asked: Wanted) -> Made:
+        gap = self._gap(place, asked)
+        following = [] if gap.following is None else gap.following.items
+        first = self._outbox.count if gap.following is None else gap.following.before
+        first = gap.count + 1 if first < 0 else first  # of a version that did not count
+        behind = first + len(following)
+        missing = first - gap.count if gap.count >= 0 else 1
+        again: list[Item] = []
+        if missing > 0 and (gap.before or (gap.count == 0 and not released_items(self._outbox.path))):
+            try:
+                last = self._outbox.checkpoint if gap.following is None else bytes(gap.following.checkpoint)
+                again = self._replayed(gap, msgspec.msgpack.decode(last, type=Checkpoint))
+            except Exception:
+                logger.exception("a damaged part of the outbox cannot be made again")
+        lost = max(0, missing - len(again))
+        logger.warning(
+            "the outbox is damaged at %s: %d item(s) were missing, %d made again, %d are lost",
+            f"{place.segment:08d}.seg:{place.offset}",
+            max(0, missing),
+            len(again),
+            lost,
+        )
+        checkpoint = self._outbox.checkpoint if gap.following is None else bytes(gap.following.checkpoint)
+        return Made([*again, *following], gap.end, behind, lost, checkpoint)
+
+    def _segment_exists(self, place: Position) -> bool:
+        return (self._outbox.path / f"{place.segment:08d}.seg").exists()
+
+    def _gap(self, place: Position, asked: Wanted) -> _Gap:
+        gap = _Gap(count=0 if place == START else -1, end=self._outbox.end)
+        for found in located(self._outbox.path, Batch):
+            if found.end <= place:
+                gap.before, gap.count = bytes(found.batch.checkpoint), found.batch.before + len(found.batch.items)
+                continue
+            if gap.following is None:
+                gap.following, gap.end = found.batch, found.end
+            gap.survivors.update(map(identity, found.batch.items))
+        if asked.checkpoint and asked.count >= 0:
+            gap.before, gap.count = asked.checkpoint, asked.count
+        if gap.count < 0 and gap.following is not None and not released_items(self._outbox.path):
+            gap.count = 0  # nothing of the outbox before the gap is there any more
+        return gap
+
+    def _replayed(self, gap: _Gap, last: Checkpoint) -> list[Item]:
+        """Return the items that the missing batches had, made of the records between the two checkpoints."""
+        first = msgspec.msgpack.decode(gap.before, type=Checkpoint) if gap.before else Checkpoint({}, State())
+        pipeline = Pipeline(self._manifest, first.state, Quarantine())
+        reducer = pipeline.reducer
+        now = time.time_ns()
+        if first.held_since is not None:
+            for found in located(self._outbox.path, Batch, first.held_since):
+                if found.batch.before >= gap.count:
+                    break
+                pipeline.traces.rollouts.restore(found.batch.held, found.batch.settled.items(), START, now)
+        made: list[Item] = []
+        sends = any(name == "head" for name, _ in self._manifest.exporters)
+        for records in self._records(first, last):
+            if sends:
+                made += forwarded(records, reducer.state.forwarded)
+            made += pipeline.leaving(reducer.feed(records), START, now, near_end=False)
+        for attempt, steps in last.state.steps.items():  # what is open behind the gap leaves behind it
+            for number in steps:
+                reducer.state.steps.get(attempt, {}).pop(number, None)
+        made += pipeline.leaving(reducer.tick(_AFTER_ALL), START, now, near_end=last.held_since is None)
+        known = set(gap.survivors)
+        unique: list[Item] = []
+        for item in made:
+            if (who := identity(item)) not in known and not _is_of_open_step(item, last.state, self._manifest.id):
+                known.add(who)
+                unique.append(item)
+        lost_ranks = {item[3] for item in gap.survivors if item[:2] == ("event", semconv.EVENT_PROCESS_LOST)}
+        return [item for item in unique if not _is_told(item, lost_ranks)]
+
+    def _records(self, first: Checkpoint, last: Checkpoint) -> Iterator[list[Found]]:
+        """Yield the records between two checkpoints, of all journals in turns."""
+        kinds = AnyRecord | Lost | Revived
+        ends = {name: end for name, end in last.positions.items() if end > first.positions.get(name, START)}
+        readers = {
+            name: Reader[Record](self._directory.journals / name, kinds, first.positions.get(name, START))  # type: ignore[arg-type]
+            for name in ends
+        }
+        over: dict[str, bool] = {}
+        while readers:
+            turn: list[Found] = []
+            for name, reader in list(readers.items()):
+                for _ in range(_AT_ONCE):
+                    found = reader.read(1, final=True) if reader.position < ends[name] else []
+                    if not found or reader.position > ends[name]:
+                        reader.close()
+                        del readers[name]
+                        break
+                    over[name] = isinstance(found[0], Finished | Lost)
+                    turn.append(Found(name, found[0]))
+            yield turn
+        ended = {
+            name: journal
+            for name, journal in last.state.journals.items()
+            if journal.over and not over.get(name) and not _was_over(first.state, name)
+        }
+        for name, journal in ended.items():
+            end = exit_status.read(self._directory.journals / name)
+            if end is not None or journal.lost:
+                yield [Found(name, end or Lost(journal.last_time))]
+
+
+def _was_over(state: State, name: str) -> bool:
+    return name in state.journals and state.journals[name].over
+
+
+def _is_of_open_step(item: Item, state: State, run_id: str) -> bool:
+    if isinstance(item, Row | Table):
+        return item.step in state.steps.get(item.attempt, {})
+    if isinstance(item, Span):
+        open_ = {f"{step_ids(run_id, attempt, n).trace_id:032x}" for attempt, of in state.steps.items() for n in of}
+        return item.trace_id in open_
+    return False
+
+
+def _is_told(item: Item, lost_ranks: set[object]) -> bool:
+    """Tell whether it is the loss of a process that another event tells already; the time of it differs."""
+    return isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST and item.rank in lost_ranks

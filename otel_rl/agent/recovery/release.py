@@ -1,0 +1,192 @@
+"""Removes what nobody needs any more from the outbox and the journals: what all exporters have.
+
+An exporter needs what lies behind its cursor, as its file says. To make a damaged batch again, the agent needs an
+intact one before it, and the journals from there on. Everything else may go, but for a small tail of the outbox.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.agent.steps.state import is_remote
+from otel_rl.delivery.exporter_thread import Cursor
+from otel_rl.delivery.outbox import Outbox, set_released_items
+from otel_rl.delivery.outbox_reader import Head, Located, forget_repairs, located
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.segments import START, Position, Reader, Released, released, segment_numbers, set_released
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from otel_rl.setup.directory import RunDirectory
+
+TAIL_BYTES = 16 << 20
+"""Bytes of the outbox that are kept although everybody has them: for whoever looks into a run that has ended."""
+_SPARE_BATCHES = 8
+"""Batches before the first that somebody needs whose journals are kept, so that several damaged ones are made again."""
+
+
+class _Positions(msgspec.Struct):
+    """Of a checkpoint, how far the journals were read."""
+
+    positions: dict[str, Position] = {}
+
+
+class Release:
+    """Removes segments of an outbox, and of the journals that it was made from.
+
+    Args:
+        outbox: The outbox.
+        cursors: The directory of the cursors of all who read it, in this process and in others.
+        journals: The directory of the journals; without one there are none.
+        tail_bytes: Bytes of the outbox that are kept in any case.
+    """
+
+    def __init__(self, outbox: Outbox, cursors: Path, journals: Path | None, tail_bytes: int = TAIL_BYTES) -> None:
+        self._outbox = outbox
+        self._cursors = cursors
+        self._journals = journals
+        self._tail_bytes = tail_bytes
+        self._done = START
+
+    def look(self, expected: Iterable[str] = (), held_since: Position | None = None) -> None:
+        """Remove what nobody needs.
+
+        Args:
+            expected: Files of the cursors that there have to be: whoever has none has got nothing yet.
+            held_since: The first place in the outbox that the agent itself needs.
+
+        Raises:
+            OSError: Something cannot be read or removed now.
+        """
+        needed = self.needed(expected)
+        if held_since is not None:
+            needed = min(needed, held_since)
+        if needed == self._done:
+            return
+        self._done = needed
+        before = self._before(needed)
+        if not before:
+            return
+        if self._journals is not None:
+            raw = before[max(0, len(before) - 1 - _SPARE_BATCHES)].batch.checkpoint
+            for name, position in msgspec.msgpack.decode(raw, type=_Positions).positions.items():
+                self._release_journal(self._journals / name, position)
+        self._release_outbox(before[0].end.segment)
+
+    def needed(self, expected: Iterable[str]) -> Position:
+        """Return the place in the outbox up to which everybody has everything.
+
+        Args:
+            expected: Files of the cursors that there have to be: whoever has none has got nothing yet.
+        """
+        files = {file.name for file in self._cursors.glob("*.json") if not file.name.startswith(".")}
+        if not files >= set(expected):
+            return START
+        return min((self._cursor(self._cursors / name) for name in files), default=START)
+
+    def _cursor(self, file: Path) -> Position:
+        try:
+            cursor = msgspec.json.decode(file.read_bytes(), type=Cursor)
+        except (OSError, msgspec.DecodeError):
+            return START
+        return cursor.position if cursor.outbox == self._outbox.id else START
+
+    def _before(self, needed: Position) -> list[Located[Head]]:
+        """Return intact batches before a place, of its segment and the one before, in order."""
+        numbers = [number for number in segment_numbers(self._outbox.path) if number <= needed.segment]
+        first = numbers[-2] if len(numbers) > 1 else needed.segment
+        found: list[Located[Head]] = []
+        for batch in located(self._outbox.path, Head, Position(first, 0)):
+            if batch.end > needed:
+                break
+            found.append(batch)
+        return found
+
+    def _release_outbox(self, first_needed: int) -> None:
+        """Remove whole segments before one, the oldest first, as far as the tail allows."""
+        path = self._outbox.path
+        kept_bytes, first = 0, first_needed
+        sizes = {number: (path / f"{number:08d}.seg").stat().st_size for number in segment_numbers(path)}
+        for number in sorted((number for number in sizes if number < first_needed), reverse=True):
+            kept_bytes += sizes[number]
+            if kept_bytes > self._tail_bytes:
+                break
+            first = number
+        if not any(number < first for number in sizes):
+            return
+        kept = next(located(path, Head, Position(first, 0)), None)
+        if kept is None or kept.batch.before < 0:  # damaged, or of a version that did not count
+            return
+        set_released_items(path, kept.batch.before)
+        for number in sorted(number for number in sizes if number < first):
+            (path / f"{number:08d}.seg").unlink(missing_ok=True)
+        forget_repairs(path, first)
+
+    def _release_journal(self, path: Path, position: Position) -> None:
+        numbers = [number for number in segment_numbers(path) if number < position.segment]
+        if not numbers or not path.is_dir():
+            return
+        before = released(path)
+        records = before.records + (_count(path, numbers[0], position.segment) if is_remote(path.name) else 0)
+        set_released(path, Released(position.segment, records))
+        for number in numbers:
+            (path / f"{number:08d}.seg").unlink(missing_ok=True)
+
+
+def cut_off(journals: Path, positions: Mapping[str, Position]) -> int:
+    """Return of how many journals a part was removed that an agent which goes on from these positions would need.
+
+    That is so only where the checkpoint is gone that was there when the part was removed: damaged, or deleted.
+    """
+    names = {path.name for path in journals.iterdir()} if journals.is_dir() else set()
+    return sum(released(journals / name).first > positions.get(name, START).segment for name in names)
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What an agent left undelivered at its end; it tells what is lost if the outbox and the journals are removed.
+
+    Attributes:
+        waiting: How many items each exporter had not got.
+        journals: The journals from which those items could be made again.
+    """
+
+    waiting: dict[str, int]
+    journals: list[str]
+
+
+def leave(place: Path, waiting: dict[str, int], journals: Iterable[str]) -> None:
+    """Note what an agent leaves.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    write_atomically(place, msgspec.json.encode(Left(waiting, sorted(journals))))
+
+
+def vanished(directory: RunDirectory, outbox: Outbox) -> int:
+    """Return how many items an earlier agent had left that are in no outbox, and that no journal has any more."""
+    if outbox.checkpoint:
+        return 0
+    try:
+        left = msgspec.json.decode(directory.left.read_bytes(), type=Left)
+    except (OSError, msgspec.MsgspecError):
+        return 0
+    journals = directory.journals
+    are_there = all((journals / name).is_dir() and segment_numbers(journals / name) for name in left.journals)
+    return 0 if are_there and left.journals else max(left.waiting.values(), default=0)
+
+
+def _count(path: Path, first: int, end: int) -> int:
+    """Return how many records there are in some segments of a journal; the head counts them to know which is next."""
+    reader = Reader(path, msgspec.Raw, Position(first, 0))
+    count = 0
+    while found := reader.read(1):
+        if reader.position.segment >= end:
+            break
+        count += len(found)
+    reader.close()
+    return count

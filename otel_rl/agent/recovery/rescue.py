@@ -1,0 +1,142 @@
+"""Brings what is not delivered into the run directory, where the part of this machine lies elsewhere.
+
+That is done when an agent ends with something undelivered. Where the part may be removed with the job, it is done now
+and then while an exporter is behind. A thread does it: a network file system that hangs must not hang the agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from otel_rl.delivery import undelivered
+from otel_rl.errors.occasional import Occasional
+from otel_rl.setup.file_systems import ends_with_job
+from otel_rl.setup.parts import this_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_rl.delivery.outbox import Outbox
+    from otel_rl.journal.segments import Position
+    from otel_rl.setup.directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+_EVERY_S = 5.0
+"""Seconds between two looks: what they cost grows with what is undelivered alone."""
+_MOST_OF_TIME = 10
+"""A copy is followed by a pause of so many times its own length."""
+_TOUCH_S = 15.0
+_END_WITHIN_S = 20.0
+"""Seconds for the last copy: Slurm kills 30 s after it has told a job to end."""
+
+
+class Rescue:
+    """Copies what is not delivered of a part, if it lies outside of the run directory.
+
+    Args:
+        directory: The run directory, and the part.
+        outbox: The outbox of the part.
+        needed: Returns the place in the outbox up to which nobody needs anything.
+        waiting: Returns how many items each exporter has not got.
+        of_copy: If true, the part was made of a copy, which is then kept up to date whatever happens.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        outbox: Outbox,
+        needed: Callable[[], Position],
+        waiting: Callable[[], dict[str, int]],
+        *,
+        of_copy: bool = False,
+    ) -> None:
+        self._directory, self._outbox, self._needed, self._waiting = directory, outbox, needed, waiting
+        self._of_copy = of_copy
+        self._is_elsewhere = is_elsewhere(directory)
+        self._ends_with_job = self._is_elsewhere and ends_with_job(directory.local, os.environ)
+        self._warnings = Occasional(logger)
+        self._stopped, self._hurried = threading.Event(), threading.Event()
+        self._has_copy = False
+        self._copier: undelivered.Copier | None = None
+        if self._is_elsewhere:
+            machine = None if of_copy else this_machine()
+            self._copier = undelivered.Copier(directory.path, directory.local, directory.host, machine)
+            self._has_copy = undelivered.read(directory.path, directory.host) is not None
+        self._thread = threading.Thread(target=self._run, name="otel-rl-rescue", daemon=True)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the part lies outside of the run directory."""
+        return self._is_elsewhere
+
+    def start(self) -> None:
+        """Begin to look, if that is needed."""
+        if self._copier is not None and not self._of_copy:
+            self._thread.start()
+
+    def hurry(self) -> None:
+        """Make a copy now: the job ends, and exporters may take longer to close than it leaves them."""
+        self._hurried.set()
+
+    def end(self, *, is_complete: bool, is_last: bool) -> None:
+        """Make the last copy, or remove it if everything was delivered; wait for that at most 20 s."""
+        if self._copier is None:
+            return
+        self._stopped.set()
+        self._hurried.set()
+        last = threading.Thread(target=self._end, args=(is_complete, is_last), name="otel-rl-rescue", daemon=True)
+        last.start()
+        last.join(_END_WITHIN_S)
+        if last.is_alive():
+            logger.warning("what is not delivered could not be copied into %s in time", self._directory.path)
+
+    def _end(self, is_complete: bool, is_last: bool) -> None:
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._copier is not None and (self._of_copy or not is_complete):
+            self._copy(self._copier, is_delivered=is_complete, is_last=is_last)
+        elif self._copier is not None and self._has_copy:
+            self._copier.remove()
+        undelivered.alive(self._directory.path, self._directory.host).remove()
+
+    def _run(self) -> None:
+        sign = undelivered.alive(self._directory.path, self._directory.host)
+        touched_at, pause, is_behind = -_TOUCH_S, _EVERY_S, self._has_copy
+        while not self._stopped.is_set():
+            is_last = self._hurried.wait(pause)
+            pause = _EVERY_S
+            began = time.monotonic()
+            was_behind, is_behind = is_behind, bool(self._waiting())
+            is_useful = is_last or (self._ends_with_job and (is_behind or was_behind))
+            if self._copier is not None and is_useful and not self._stopped.is_set():
+                if not self._has_copy:
+                    sign.put(undelivered.own_name())
+                self._copy(self._copier)
+                pause = max(_EVERY_S, _MOST_OF_TIME * (time.monotonic() - began))
+            if self._has_copy and began - touched_at > _TOUCH_S:
+                touched_at = began
+                sign.touch()
+            if is_last:
+                return
+
+    def _copy(self, copier: undelivered.Copier, *, is_delivered: bool = False, is_last: bool = False) -> None:
+        try:
+            with self._outbox.grown:
+                end, checkpoint = self._outbox.end, self._outbox.checkpoint
+            copier.copy(self._needed(), end, checkpoint, self._waiting(), is_delivered=is_delivered, is_last=is_last)
+        except Exception as error:
+            self._warnings.warn(f"what is not delivered cannot be copied into {self._directory.path}: {error}")
+            return
+        self._has_copy = True
+        if self._stopped.is_set() and not is_delivered:
+            place = undelivered.place_of(self._directory.path, self._directory.host)
+            logger.info("what is not delivered was copied to %s", place)
+
+
+def is_elsewhere(directory: RunDirectory) -> bool:
+    """Tell whether the part of this machine lies outside of the run directory."""
+    return not directory.local.resolve().is_relative_to(directory.path.resolve())

@@ -1,0 +1,300 @@
+"""What a record has to satisfy before it is applied: msgspec checked the types, this checks the values.
+
+A record that is applied halfway leaves its half behind, and one that fails later fails again at every start, from the
+checkpoint. So what cannot be processed is found here, before anything has been changed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from otel_rl.errors.texts import LONGEST_NAME
+from otel_rl.journal.record_events import Lost
+from otel_rl.journal.records import (
+    Configured,
+    Consumed,
+    DeviceSeen,
+    DeviceTimed,
+    Finished,
+    Happened,
+    Logged,
+    OnDevice,
+    Refusals,
+    Sampled,
+    SpanEnded,
+    SpanStarted,
+    Started,
+    StepEnded,
+    StepStarted,
+    Tabled,
+)
+from otel_rl.trainer.trajectories import IDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from otel_rl.export import Span
+    from otel_rl.journal.records import DeviceMemory, Record
+
+_INT64 = 1 << 63
+_COUNT = 1 << 31
+_LATEST = 1 << 62
+"""Latest time, in Unix nanoseconds: the year 2116. Sums of two times still fit in 64 bits."""
+_LONGEST_NAME = 6 * LONGEST_NAME  # where a trainer spells out what UTF-8 does not have
+_LONGEST_SNAPSHOT = 256
+_MOST_SECONDS = 1e9
+_SPAN_KINDS = range(5)
+_TRACE_ID = 16
+_SNAPSHOT = b"0123456789 \n"
+_SEGMENT = 3
+_IDS = re.compile("[0-9a-f]{32}/[0-9a-f]{16}/([0-9a-f]{16})?")
+
+
+def check(record: Record) -> None:
+    """Check the values in a record.
+
+    Raises:
+        ValueError: The record cannot be processed.
+    """
+    checker = _CHECKERS.get(type(record))
+    if checker is not None:
+        checker(record)
+
+
+def check_span(span: Span) -> None:
+    """Check the ids of a span, which may be from another system.
+
+    Raises:
+        ValueError: One is not in lower-case hex, or has not its length.
+    """
+    if not _IDS.fullmatch(f"{span.trace_id}/{span.span_id}/{span.parent_id}"):
+        raise ValueError(f"invalid ids {span.trace_id!r}, {span.span_id!r}, {span.parent_id!r} of a span")
+
+
+def representable(record: Record) -> Record:
+    """Return the record with integers beyond 64 bits with sign, which OTLP has no place for, as floats."""
+    if isinstance(record, Logged | Configured) and any(map(_is_too_large, record.values.values())):
+        return replace(record, values={name: _floated(value) for name, value in record.values.items()})
+    if isinstance(record, Happened | StepEnded | SpanEnded) and record.attributes:
+        return replace(record, attributes={name: _floated(value) for name, value in record.attributes.items()})
+    return record
+
+
+def _is_too_large(value: object) -> bool:
+    return type(value) is int and not -_INT64 <= value < _INT64
+
+
+def _floated(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_floated(item) for item in value]
+    return float(value) if _is_too_large(value) else value
+
+
+def _within(what: str, value: int, low: int, bound: int) -> None:
+    if not low <= value < bound:
+        raise ValueError(f"invalid {what}={value}: must be at least {low} and below {bound}")
+
+
+def _step(value: int | None) -> None:
+    if value is not None:
+        _within("step", value, 0, _INT64)
+
+
+def _time(value: int) -> None:
+    _within("time", value, 0, _LATEST)
+
+
+def _names(what: str, names: Iterable[str]) -> None:
+    longest = max(map(len, names), default=0)
+    if longest > _LONGEST_NAME:
+        raise ValueError(f"invalid {what}: a name of {longest} characters; at most {_LONGEST_NAME} are allowed")
+
+
+def _memory(raw: bytes, devices: Sequence[DeviceMemory] | None) -> None:
+    if len(raw) > _LONGEST_SNAPSHOT or raw.translate(None, _SNAPSHOT):
+        raise ValueError(f"invalid memory={raw[:40]!r}: must be the content of /proc/PID/statm")
+    for field in raw.split()[:2]:
+        _within("memory", int(field), 0, 1 << 48)
+    for device in devices or ():
+        _within("device index", device.index, 0, _COUNT)
+        for name in device.__struct_fields__:
+            _within(name, getattr(device, name), -1, _INT64)
+
+
+def _moments(events: Iterable[tuple[str, int, Mapping[str, object]]] | None) -> None:
+    for name, time, attributes in events or ():
+        _names("event", [name, *attributes])
+        _time(time)
+
+
+def _links(found: Iterable[tuple[bytes, int]] | None) -> None:
+    for trace_id, span_id in found or ():
+        _ids(trace_id, span_id)
+
+
+def _ids(trace_id: bytes, *span_ids: int) -> None:
+    if len(trace_id) not in (0, _TRACE_ID):
+        raise ValueError(f"invalid trace id of {len(trace_id)} bytes: must be {_TRACE_ID}, or none")
+    for span_id in span_ids:
+        _within("span id", span_id, 0, 1 << 64)
+
+
+def _started(record: Started) -> None:
+    for what in ("attempt", "rank", "world_size", "local_world_size"):
+        _within(what, getattr(record, what), 0, _COUNT)
+    _within("page_size", record.page_size, 1, _COUNT)
+    _within("pid", record.pid, 0, _INT64)
+    _names("names", (record.run_id, record.role, record.host))
+    _time(record.time)
+
+
+def _step_started(record: StepStarted) -> None:
+    _step(record.step)
+    _time(record.time)
+    _memory(record.memory, record.devices)
+
+
+def _step_ended(record: StepEnded) -> None:
+    _step(record.step)
+    _span_ended(record)
+
+
+def _span_ended(record: SpanEnded | StepEnded) -> None:
+    _time(record.time)
+    _memory(record.memory, record.devices)
+    _names("attributes", record.attributes or ())
+    _moments(record.events)
+    _links(record.links)
+
+
+def _span_started(record: SpanStarted) -> None:
+    _ids(record.trace_id, record.span_id, record.parent_id)
+    _step(record.step)
+    _time(record.time)
+    _memory(record.memory, record.devices)
+    _names("names", (record.name, record.part, *(record.scope or ())))
+    if record.kind is not None and record.kind not in _SPAN_KINDS:
+        raise ValueError(f"invalid kind={record.kind}: must be one of {[*_SPAN_KINDS]}")
+
+
+def _logged(record: Logged) -> None:
+    _step(record.step)
+    _time(record.time)
+    _names("values", record.values)
+    if not 0 <= record.weight < math.inf:
+        raise ValueError(f"invalid weight={record.weight}: must be a finite number of at least 0")
+
+
+def _sampled(record: Sampled) -> None:
+    _step(record.step)
+    _time(record.time)
+    _names("values", record.values)
+    for name, raw in record.values.items():
+        _doubles(name, raw)
+
+
+def _doubles(name: str, raw: bytes) -> None:
+    if len(raw) % 8:
+        raise ValueError(f"invalid {name} of {len(raw)} bytes: must be whole numbers of 8 bytes each")
+
+
+def _tabled(record: Tabled) -> None:
+    _step(record.step)
+    _time(record.time)
+    _names("columns", (record.name, *record.columns))
+    _within("cut_rows", record.cut_rows, 0, _INT64)
+    if len(set(record.columns)) < len(record.columns):
+        raise ValueError(f"invalid columns={record.columns}: each name must be there once")
+    for cells in record.rows:
+        if len(cells) != len(record.columns):
+            raise ValueError(f"invalid row of {len(cells)} cells: there are {len(record.columns)} columns")
+
+
+def _configured(record: Configured) -> None:
+    _time(record.time)
+    _names("values", record.values)
+
+
+def _happened(record: Happened) -> None:
+    _step(record.step)
+    _time(record.time)
+    _names("names", (record.name, *record.attributes))
+    if record.trace_id or record.span_id:
+        _ids(record.trace_id, record.span_id)
+
+
+def _refusals(record: Refusals) -> None:
+    _names("counts", record.counts)
+    for count in record.counts.values():
+        _within("count", count, 0, _INT64)
+
+
+def _device_seen(record: DeviceSeen) -> None:
+    _time(record.time)
+    _names("names", (record.uuid, record.name))
+    _within("index", record.index, 0, _COUNT)
+    _within("total", record.total, 0, _INT64)
+
+
+def _device_timed(record: DeviceTimed) -> None:
+    _step(record.step)
+    for what, seconds in (("seconds", record.seconds), ("offset", record.offset)):
+        if not (math.isnan(seconds) or abs(seconds) < _MOST_SECONDS):
+            raise ValueError(f"invalid {what}={seconds}: must be below {_MOST_SECONDS:g}")
+
+
+def _on_device(record: OnDevice) -> None:
+    _step(record.step)
+    _within("count", record.count, -_COUNT, _COUNT)
+
+
+def _consumed(record: Consumed) -> None:
+    _step(record.step)
+    _time(record.time)
+    _names("outcome", (record.outcome,))
+    _within("policy_version", record.policy_version, -1, _INT64)
+    _doubles("rewards", record.rewards)
+    count, rest = divmod(len(record.ids), IDS.size)
+    if rest or count != len(record.rewards) // 8:
+        raise ValueError(f"invalid ids of {len(record.ids)} bytes for {len(record.rewards) // 8} rewards")
+    if len(record.segments) % (8 * _SEGMENT):
+        raise ValueError(f"invalid segments of {len(record.segments)} bytes: must be three integers of 8 bytes each")
+    segments = memoryview(record.segments).cast("q")
+    for which, version, tokens in zip(segments[0::3], segments[1::3], segments[2::3], strict=True):
+        _within("trajectory", which, 0, count)
+        _within("version", version, -1, _INT64)
+        _within("tokens", tokens, 0, 1 << 53)
+
+
+def _finished(record: Finished) -> None:
+    _time(record.time)
+    _within("exit_code", record.exit_code, 0, _COUNT)
+
+
+def _lost(record: Lost) -> None:
+    _time(record.time)
+
+
+_CHECKERS: dict[type, Callable[[Any], None]] = {
+    Started: _started,
+    StepStarted: _step_started,
+    StepEnded: _step_ended,
+    SpanStarted: _span_started,
+    SpanEnded: _span_ended,
+    Logged: _logged,
+    Sampled: _sampled,
+    Tabled: _tabled,
+    Configured: _configured,
+    Happened: _happened,
+    Refusals: _refusals,
+    DeviceSeen: _device_seen,
+    DeviceTimed: _device_timed,
+    OnDevice: _on_device,
+    Consumed: _consumed,
+    Finished: _finished,
+    Lost: _lost,
+}

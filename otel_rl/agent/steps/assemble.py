@@ -1,0 +1,165 @@
+"""Makes finished spans and events of the records of their beginnings and ends."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from otel_rl import semconv
+from otel_rl.devices.host_memory import parse_snapshot
+from otel_rl.export import Event, Span, SpanEvent, SpanLink
+from otel_rl.semconv import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_rl.agent.analysis.stragglers import Straggler
+    from otel_rl.agent.steps.state import Journal, OpenPhase, Timed
+    from otel_rl.export import AttributeValue
+    from otel_rl.journal.ids import SpanIds
+    from otel_rl.journal.records import DeviceTimed, Happened, SpanEnded, SpanStarted, Started, StepEnded
+
+
+def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhase | None) -> Span:
+    """Return the span of a phase, a part of one, or of a third party."""
+    attributes: dict[str, AttributeValue] = {semconv.RANK: process.rank}
+    if process.role:
+        attributes[semconv.ROLE] = process.role
+    if begun.step is not None:
+        attributes[semconv.LOOP_ITERATION] = begun.step
+    name = ended.name or begun.name
+    if begun.kind is None:
+        attributes[semconv.PHASE] = name
+        name = f"rl.{registry.stages()[name]}" if name in registry.stages() else name
+        if begun.part:
+            attributes[semconv.PHASE_PART] = begun.part
+            name = f"{name}.{begun.part}"
+    for key, raw in (
+        (semconv.PHASE_PROCESS_MEMORY_START, begun.memory),
+        (semconv.PHASE_PROCESS_MEMORY_END, ended.memory),
+    ):
+        memory = parse_snapshot(raw, process.page_size)
+        if memory is not None:
+            attributes[key] = memory.resident
+    if begun.devices and ended.devices and phase is not None:
+        attributes[semconv.PHASE_DEVICE_MEMORY_START] = max(d.allocated for d in begun.devices)
+        attributes[semconv.PHASE_DEVICE_MEMORY_END] = max(d.allocated for d in ended.devices)
+        attributes[semconv.PHASE_DEVICE_MEMORY_PEAK] = max(peak for peak, _ in phase.peaks.values())
+    if ended.error is not None and ended.error[0]:
+        attributes[semconv.ERROR_TYPE] = ended.error[0]
+    return Span(
+        name=name,
+        trace_id=begun.trace_id.hex(),
+        span_id=f"{begun.span_id:016x}",
+        parent_id=f"{begun.parent_id:016x}" if begun.parent_id else "",
+        start_unix_nano=begun.time,
+        end_unix_nano=max(ended.time, begun.time),
+        attributes=attributes | (ended.attributes or {}),
+        error=None if ended.error is None else error_text(ended.error),
+        kind=begun.kind or 0,
+        events=tuple(SpanEvent(*moment) for moment in ended.events or ()),
+        links=tuple(links(ended)),
+        scope=begun.scope or ("", ""),
+        ok=ended.ok,
+    )
+
+
+def links(ended: SpanEnded | StepEnded) -> list[SpanLink]:
+    """Return links as they were recorded."""
+    pairs = zip_longest(ended.links or (), (ended.link_attributes or ())[: len(ended.links or ())], fillvalue=None)
+    return [SpanLink(link[0].hex(), f"{link[1]:016x}", told or {}) for link, told in pairs if link is not None]
+
+
+def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
+    """Return a phase as its device saw it, for instruments alone; only its duration means anything."""
+    attributes: dict[str, AttributeValue] = {semconv.RANK: process.rank, semconv.CLOCK: "device"}
+    attributes |= {semconv.PHASE: timed.phase} | ({semconv.PHASE_PART: timed.part} if timed.part else {})
+    attributes |= {semconv.ROLE: process.role} if process.role else {}
+    return Span(timed.phase, "", "", "", 0, round(measured.seconds * 1e9), attributes)
+
+
+def timed(span: Span, measured: DeviceTimed) -> Span:
+    """Return the span with what its device says, if it is the one that was measured."""
+    if span.span_id != f"{measured.span_id:016x}":
+        return span
+    told: dict[str, AttributeValue] = {
+        semconv.PHASE_DEVICE_DURATION: measured.seconds,
+        semconv.PHASE_DEVICE_OFFSET: measured.offset,
+    }
+    return replace(span, attributes=span.attributes | told)
+
+
+def straggler(found: Straggler, step: int, host: str, time: int) -> Event:
+    """Return the event that names a straggler."""
+    attributes: dict[str, AttributeValue] = {
+        semconv.PHASE: found.phase,
+        semconv.HOST_NAME: host,
+        semconv.STRAGGLER_SCORE: found.score,
+        semconv.STRAGGLER_DELAY: found.seconds,
+    }
+    return Event(semconv.EVENT_STRAGGLER, time, attributes, step, found.rank)
+
+
+def failed(journal: Journal, error: tuple[str, str]) -> Event:
+    """Return the event that a process ended with an exception or by a signal."""
+    told: dict[str, AttributeValue] = {
+        semconv.PROCESS_OUTCOME: journal.outcome,
+        semconv.ERROR_TYPE: error[0],
+        semconv.EXCEPTION_MESSAGE: error[1],
+    }
+    inside = max(journal.step, journal.failed_in)
+    step = None if inside < 0 else inside
+    return Event(semconv.EVENT_PROCESS_FAILED, journal.ended_at, told, step, journal.started.rank)
+
+
+def who(process: Started) -> dict[str, AttributeValue]:
+    """Return the attributes that tell, beside its rank, which process it is."""
+    told: dict[str, AttributeValue] = {semconv.HOST_NAME: process.host}
+    return told | ({semconv.ROLE: process.role} if process.role else {})
+
+
+def root(
+    ids: SpanIds,
+    attempt: int,
+    step: int,
+    begun: Mapping[str, int],
+    ended: Mapping[str, int],
+    attributes: Mapping[str, AttributeValue],
+    error: str | None,
+    links: Sequence[SpanLink] = (),
+    *,
+    ok: bool = False,
+) -> Span:
+    """Return the root span of a step: from its first rank's start to its last one's end."""
+    return Span(
+        name=semconv.SPAN_LOOP,
+        trace_id=f"{ids.trace_id:032x}",
+        span_id=f"{ids.span_id:016x}",
+        parent_id="",
+        start_unix_nano=min(begun.values()),
+        end_unix_nano=max(ended.values()),
+        attributes={semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: attempt, **attributes},
+        error=error,
+        links=tuple(links),
+        ok=ok and error is None,
+    )
+
+
+def event(rank: int, record: Happened) -> Event:
+    """Return an event as it was told, with where it was told."""
+    return Event(
+        record.name,
+        record.time,
+        record.attributes,
+        record.step,
+        rank,
+        record.trace_id.hex(),
+        f"{record.span_id:016x}" if record.span_id else "",
+    )
+
+
+def error_text(error: tuple[str, str]) -> str:
+    """Return the type and the message of an exception in one line, as far as there are both."""
+    return ": ".join(part for part in error if part)

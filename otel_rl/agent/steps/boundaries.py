@@ -1,0 +1,169 @@
+"""Memory at the boundaries of phases: peaks of phases, values for rows, entries in the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl.agent.analysis.memory_ledger import OUTSIDE, Account
+from otel_rl.agent.steps.state import OpenPhase
+from otel_rl.devices.host_memory import parse_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_rl.agent.analysis.memory_ledger import Ledger
+    from otel_rl.agent.steps.state import Journal, OpenStep
+    from otel_rl.journal.records import DeviceMemory, DeviceSeen, SpanEnded, SpanStarted
+
+_GIB = 1 << 30
+_PLACES = {"onload": ("start", "onload"), "execute": ("end", "onload"), "offload": ("end", "offload")}
+"""Where ROLL's names say that the end of a part is: before or after the work, with states on the device or off."""
+_BEFORE_ONLOAD, _BEFORE, _AFTER, _AFTER_OFFLOAD = (
+    ("start", "offload"),
+    ("start", "onload"),
+    ("end", "onload"),
+    ("end", "offload"),
+)
+
+
+def cross(name: str, journal: Journal, raw: bytes, devices: Sequence[DeviceMemory] | None, ledger: Ledger) -> None:
+    """Take in the memory at a boundary, before the phase that begins or ends there does so.
+
+    The peak of a phase that is open rises to the allocator's own peak where that one rose since the last
+    boundary, or was reset in between; else nothing more is known than the level at both ends.
+    """
+    phase = journal.phase_now or OUTSIDE
+    memory = parse_snapshot(raw, journal.started.page_size)
+    if memory is not None:
+        journal.resident, journal.virtual = memory
+        ledger.charge(Account(name, "host"), phase, memory.resident)
+    for device in devices or ():
+        before = journal.on_devices.get(device.index)
+        peak = (_peak(_allocated(before), _allocated(device)), _peak(_reserved(before), _reserved(device)))
+        for open_ in journal.phases.values():
+            known = open_.peaks.get(device.index, (0, 0))
+            open_.peaks[device.index] = (max(known[0], peak[0]), max(known[1], peak[1]))
+        journal.on_devices[device.index] = device
+        journal.highest[device.index] = max(journal.highest.get(device.index, 0), peak[1])
+        ledger.charge(Account(name, "device", device.index), phase, device.allocated, peak[0])
+        if device.used >= 0:
+            ledger.charge(Account(name, "device_used", device.index), phase, device.used)
+
+
+def open_phase(begun: SpanStarted) -> OpenPhase:
+    """Return what is remembered of a phase, or a part of one, that begins."""
+    return OpenPhase(begun.name, {d.index: (d.allocated, d.reserved) for d in begun.devices or ()})
+
+
+def close_phase(
+    journal: Journal, begun: SpanStarted, ended: SpanEnded, open_: OpenPhase, labels: Mapping[int, int]
+) -> dict[str, float]:
+    """Return the values for the row of a phase, or of a part of one, that ends; in ROLL's names and GiB."""
+    whole = journal.phases.get(begun.parent_id)
+    if begun.part and whole is not None and whole.name == begun.name:
+        whole.parts.append(begun.part)
+        if begun.part in _PLACES:
+            return _at(begun.name, _PLACES[begun.part], ended.devices, whole.peaks, journal.devices, labels)
+    if begun.part:
+        return _change(begun, ended)
+    found = _of_process(journal, begun, ended)
+    before = {d.index: (d.allocated, d.reserved) for d in begun.devices or ()}
+    places = [(_BEFORE_ONLOAD, begun.devices, before)] if open_.parts else []
+    if "onload" not in open_.parts:
+        places.append((_BEFORE, begun.devices, before))
+    if "execute" not in open_.parts:
+        places.append((_AFTER, ended.devices, open_.peaks))
+    if open_.parts and "offload" not in open_.parts:
+        places.append((_AFTER_OFFLOAD, ended.devices, open_.peaks))
+    for place, devices, peaks in places:
+        found |= _at(begun.name, place, devices, peaks, journal.devices, labels)
+    return found
+
+
+def at_end_of_step(journal: Journal, labels: Mapping[int, int]) -> dict[str, float]:
+    """Return headroom and fragmentation of each device in GiB."""
+    found: dict[str, float] = {}
+    for index, memory in journal.on_devices.items():
+        place = f"memory/device/{labels.get(index, index)}"
+        found[f"{place}/fragmentation"] = (memory.reserved - memory.allocated) / _GIB
+        total = journal.devices[index].total if index in journal.devices else 0
+        if total:
+            found[f"{place}/headroom"] = (total - max(journal.highest.get(index, 0), memory.reserved)) / _GIB
+    return found
+
+
+def labels(journal: Journal, known: dict[str, int]) -> dict[int, int]:
+    """Return what the devices of a process are called in names: each its own index, as far as that is free.
+
+    Args:
+        journal: Whose devices; its indices may be those of other devices in another process.
+        known: The name of each device so far, by its UUID or by what else tells it; new ones join.
+    """
+    found: dict[int, int] = {}
+    for index, seen in journal.devices.items():
+        key = seen.uuid or f"{journal.started.host}/{index}"
+        if key not in known:
+            known[key] = index if index not in known.values() else max(known.values()) + 1
+        found[index] = known[key]
+    return found
+
+
+def merge(step: OpenStep, found: Mapping[str, float]) -> None:
+    """Put values into the step, the worst of several calls and ranks."""
+    for name, value in found.items():
+        worst = min if name.endswith("/headroom") else max
+        step.memory[name] = worst(value, step.memory.get(name, value))
+
+
+def _peak(before: tuple[int, int], after: tuple[int, int]) -> int:
+    """Return the highest level between two boundaries, from the level and the allocator's peak at both."""
+    return max(before[0], after[0]) if after[1] == before[1] else after[1]
+
+
+def _allocated(memory: DeviceMemory | None) -> tuple[int, int]:
+    return (0, 0) if memory is None else (memory.allocated, memory.peak_allocated)
+
+
+def _reserved(memory: DeviceMemory | None) -> tuple[int, int]:
+    return (0, 0) if memory is None else (memory.reserved, memory.peak_reserved)
+
+
+def _at(
+    phase: str,
+    place: tuple[str, str],
+    devices: Iterable[DeviceMemory] | None,
+    peaks: Mapping[int, tuple[int, int]],
+    seen: Mapping[int, DeviceSeen],
+    labels: Mapping[int, int],
+) -> dict[str, float]:
+    found: dict[str, float] = {}
+    head = f"memory/{phase}/{place[0]}/{place[1]}"
+    for memory in devices or ():
+        label = labels.get(memory.index, memory.index)
+        allocated, reserved = peaks.get(memory.index, (memory.allocated, memory.reserved))
+        found[f"{head}/allocated/{label}"] = memory.allocated / _GIB
+        found[f"{head}/reserved/{label}"] = memory.reserved / _GIB
+        found[f"{head}/max_allocated/{label}"] = allocated / _GIB
+        found[f"{head}/max_reserved/{label}"] = reserved / _GIB
+        total = seen[memory.index].total if memory.index in seen else 0
+        if place == _AFTER and total:
+            found[f"{head}/max_allocated_frac/{label}"] = allocated / total
+            found[f"{head}/max_reserved_frac/{label}"] = reserved / total
+    return found
+
+
+def _of_process(journal: Journal, begun: SpanStarted, ended: SpanEnded) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for moment, raw in (("start", begun.memory), ("end", ended.memory)):
+        memory = parse_snapshot(raw, journal.started.page_size)
+        if memory is not None:
+            found[f"memory/cpu/{begun.name}/{moment}/rss"] = memory.resident / _GIB
+            found[f"memory/cpu/{begun.name}/{moment}/vms"] = memory.virtual / _GIB
+    return found
+
+
+def _change(begun: SpanStarted, ended: SpanEnded) -> dict[str, float]:
+    """Return how much of the devices' memory a part took or gave back, all processes together."""
+    before = {device.index: device.used for device in begun.devices or () if device.used >= 0}
+    changes = [abs(d.used - before[d.index]) for d in ended.devices or () if d.used >= 0 and d.index in before]
+    return {f"memory/{begun.name}/{begun.part}": max(changes) / _GIB} if changes else {}

@@ -1,0 +1,46 @@
+"""How processes and attempts end: in order, by an exception, by a signal, or without a word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from otel_rl.export import Ended, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_rl.agent.steps.state import Journal
+
+_SEVERITY: tuple[Outcome, ...] = get_args(Outcome)
+"""Outcomes, the worst one last."""
+_MOST_NAMED = 3
+_LOST_EXIT_CODE = 255
+
+
+def ended(attempt: int, journals: Sequence[Journal]) -> Ended:
+    """Return the end of an attempt whose processes are all over.
+
+    The outcome is the worst of its ranks. Processes with a role end as they like, since whoever started them may stop
+    them; they count where there are no ranks. The error names who ended badly, the first one first, which may be a
+    process with a role.
+    """
+    ranks = [journal for journal in journals if journal.is_rank] or journals
+    worst = max(ranks, key=lambda journal: (_SEVERITY.index(journal.outcome), -journal.ended_at))
+    time = max(journal.ended_at for journal in journals)
+    if worst.outcome == "finished":
+        return Ended(time, attempt, "finished")
+    bad = in_order(journal for journal in journals if journal.outcome != "finished")
+    named = [f"{journal.label}: {journal.error}" for journal in bad[:_MOST_NAMED]]
+    if len(bad) > _MOST_NAMED:
+        named.append(f"and {len(bad) - _MOST_NAMED} more")
+    code = _LOST_EXIT_CODE if worst.outcome == "lost" else worst.exit_code or 1
+    return Ended(time, attempt, worst.outcome, "; ".join(named), code)
+
+
+def in_order(journals: Iterable[Journal]) -> list[Journal]:
+    """Return processes that are over in the order of their ends.
+
+    The deaths of several that were seen at once have the same time; of these, the one that recorded least recently
+    comes first.
+    """
+    return sorted(journals, key=lambda one: (one.ended_at, one.last_time, one.started.role, one.started.rank))

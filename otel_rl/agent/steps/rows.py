@@ -1,0 +1,108 @@
+"""Makes the values of a row of what was logged for a step."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from otel_rl.agent.steps.window import NONFINITE, Observed, Scalars
+from otel_rl.export import Row, Table
+from otel_rl.stats import statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_rl.agent.steps.naming import Reduction, Reductions
+    from otel_rl.agent.steps.state import Number, OpenStep
+    from otel_rl.journal.ids import SpanIds
+    from otel_rl.journal.records import Tabled
+
+logger = logging.getLogger(__name__)
+_KEEPING = frozenset({("mean",), ("max",), ("min",), ("sum",), ("last",), ("geomean",)})
+"""Statistics that are the value itself where there is one value, which is the common case."""
+
+
+def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], dict[str, int], Observed]:
+    """Return the values of a step, reduced over ranks and samples, how many of each name were not finite, and of what.
+
+    Two names that become one, such as `loss@sum` and `loss@max`, are kept apart: the later one keeps its tag.
+    """
+    values: dict[str, Number] = {}
+    observed = Observed({}, {}, step.samples)
+    for logged, by in step.values.items():
+        reduction = reductions.of(logged)
+        given = list(by.values())
+        weights = step.weights.get(logged, {})
+        of_each = [weights.get(journal, 1.0) for journal in by] if weights else None
+        if len(by) == 1 and reduction.statistics in _KEEPING and reduction.name not in values:
+            (values[reduction.name],) = given
+            observed.scalars[reduction.name] = Scalars(reduction.statistics[0], given, of_each)
+            continue
+        for name, statistic in _targets(logged, reduction, values):
+            values[name] = statistics.reduce(statistic, given, of_each)
+            observed.scalars[name] = Scalars(statistic, given, of_each)
+    nonfinite: dict[str, int] = {}
+    for logged, pool in step.samples.items():
+        reduction = reductions.of(logged, samples=True)
+        targets = _targets(logged, reduction, values)
+        values.update(zip((name for name, _ in targets), pool.statistics([s for _, s in targets]), strict=True))
+        observed.samples.update({name: (logged, statistic) for name, statistic in targets})
+        if pool.nonfinite:
+            nonfinite[reduction.name] = values[f"{reduction.name}/nonfinite"] = pool.nonfinite
+            observed.samples[f"{reduction.name}/nonfinite"] = (logged, NONFINITE)
+    return values, nonfinite, observed
+
+
+def plain(step: OpenStep) -> dict[str, Number]:
+    """Return the values of a step where they cannot be reduced: one of each name, of the last rank to log it."""
+    return {name: next(reversed(by.values())) for name, by in step.values.items() if by}
+
+
+def row(
+    ids: SpanIds, attempt: int, number: int, step: OpenStep, values: dict[str, Number], nonfinite: dict[str, int]
+) -> Row:
+    """Return the row of a step."""
+    return Row(
+        step=number,
+        time_unix_nano=step.time,
+        values=values,
+        attempt=attempt,
+        trace_id=f"{ids.trace_id:032x}" if step.begun else "",
+        span_id=f"{ids.span_id:016x}" if step.begun else "",
+        nonfinite=nonfinite,
+    )
+
+
+def tables(attempt: int, number: int, found: Sequence[tuple[str, Tabled]], rank_of: Mapping[str, int]) -> list[Table]:
+    """Return the tables of a step; those of one name and the same columns are one, in the order of their ranks.
+
+    Their parts are not numbered.
+    """
+    parts: dict[tuple[str, tuple[str, ...]], list[tuple[int, Tabled]]] = {}
+    for journal, table in found:
+        parts.setdefault((table.name, tuple(table.columns)), []).append((rank_of[journal], table))
+    return [
+        Table(
+            name=name,
+            step=number,
+            time_unix_nano=max(table.time for _, table in of_ranks),
+            columns=columns,
+            rows=tuple(cells for _, table in sorted(of_ranks, key=_rank) for cells in table.rows),
+            attempt=attempt,
+            ranks=tuple(sorted({rank for rank, _ in of_ranks})),
+            cut_rows=sum(table.cut_rows for _, table in of_ranks),
+        )
+        for (name, columns), of_ranks in parts.items()
+    ]
+
+
+def _rank(part: tuple[int, Tabled]) -> int:
+    return part[0]
+
+
+def _targets(logged: str, reduction: Reduction, taken: Mapping[str, Number]) -> list[tuple[str, str]]:
+    named = list(zip(reduction.names(), reduction.statistics, strict=True))
+    if any(name in taken for name, _ in named):
+        logger.warning("%s: another metric is called %s already; it keeps the name it was logged under", logged, named)
+        return [(logged if len(named) == 1 else f"{logged}/{statistic}", statistic) for _, statistic in named]
+    return named

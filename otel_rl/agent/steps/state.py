@@ -1,0 +1,281 @@
+"""What the reducer remembers: plain data, saved in the outbox beside what was made of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from otel_rl.agent.analysis.goodput import TimeSpent
+from otel_rl.agent.steps.window import Window
+from otel_rl.export import AttributeValue, Ended, Outcome, Span, SpanLink
+from otel_rl.journal.records import Consumed, DeviceMemory, DeviceSeen, Record, SpanStarted, Started, Tabled
+from otel_rl.journal.segments import Position
+from otel_rl.stats.pool import Pool
+
+Number = int | float
+_REMOTE = "@"
+_MOST_LATE_STEPS = 256
+
+
+def of_machine(journal: str, host: str) -> str:
+    """Return what a journal of another machine is called here."""
+    return f"{journal}{_REMOTE}{host}"
+
+
+def is_remote(journal: str) -> bool:
+    """Tell by its name whether a journal is of another machine, which shows its processes itself."""
+    return _REMOTE in journal
+
+
+def stand_in(run_id: str, journal: str, first: Record) -> Started:
+    """Return the beginning of a journal whose own is damaged, as far as the journal's name says what it was.
+
+    Args:
+        run_id: Identity of the run.
+        journal: Name of the journal, such as `rank3.attempt1.5f0c7a91d2e4b863`.
+        first: The first of its records that is there.
+    """
+    who, _, rest = journal.partition(_REMOTE)[0].rpartition(".attempt")
+    attempt = rest.partition(".")[0]
+    role = who.rstrip("0123456789")
+    return Started(
+        run_id=run_id,
+        attempt=int(attempt) if attempt.isdecimal() else 0,
+        rank=int(who[len(role) :] or 0),
+        world_size=1,
+        local_world_size=1,
+        role="" if role == "rank" else role,
+        pid=0,
+        host=journal.partition(_REMOTE)[2],
+        page_size=4096,
+        time=getattr(first, "time", 0),
+    )
+
+
+class OpenPhase(msgspec.Struct):
+    """What is known of a phase, or of a part of one, that is open.
+
+    Attributes:
+        name: The phase.
+        peaks: Highest bytes since it began, allocated and reserved, by device.
+        parts: Its parts that have ended.
+    """
+
+    name: str
+    peaks: dict[int, tuple[int, int]] = {}
+    parts: list[str] = []
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """A phase whose time on the device is not known yet: what it is, and its seconds on the host."""
+
+    phase: str
+    part: str
+    seconds: float
+
+
+class Journal(msgspec.Struct):
+    """What is known of one process.
+
+    Attributes:
+        started: Its first record.
+        spans: Its open spans.
+        step: The step that it is in, -1 outside of any.
+        moved_on_to: Steps below this one are done with, as far as this process is concerned.
+        takes_part: Whether it ever began a step or logged.
+        uses_steps: Whether it marks steps, rather than only naming them in `log`.
+        over: Whether it finished or died.
+        lost: Whether it died.
+        outcome: How it ended, if it is over.
+        error: What ended it, in words; empty if it finished.
+        exit_code: As `otel_rl.export.Ended` has it.
+        ended_at: When it ended; of a process that died, when it was last known to live.
+        order: Which of the processes that ended badly it was, from 1; 0 if it did not.
+        failed_in: The step that it left with an exception, -1 if it went on.
+        last_time: Time of its last record.
+        step_ended_at: When it ended a step last.
+        resident: Its resident memory at the last boundary, in bytes.
+        virtual: Its virtual memory then.
+        refusals: What it could not serve, by reason.
+        phases: Its open phases and parts of phases by span id, in the order in which they began.
+        devices: The devices that it uses.
+        on_devices: Their memory at the last boundary.
+        highest: The most bytes reserved on them in the open step.
+        timed: Phases that have ended, and whose time on the device is still to come, by span id.
+        awaited: How much is still to come from devices for a step.
+        nonfinite: Losses and gradient norms that were not finite before.
+    """
+
+    started: Started
+    spans: dict[int, SpanStarted] = {}
+    step: int = -1
+    moved_on_to: int = -1
+    takes_part: bool = False
+    uses_steps: bool = False
+    over: bool = False
+    lost: bool = False
+    outcome: Outcome = "finished"
+    error: str = ""
+    exit_code: int = 0
+    ended_at: int = 0
+    order: int = 0
+    failed_in: int = -1
+    last_time: int = 0
+    step_ended_at: int = 0
+    resident: int = 0
+    virtual: int = 0
+    refusals: dict[str, int] = {}
+    phases: dict[int, OpenPhase] = {}
+    devices: dict[int, DeviceSeen] = {}
+    on_devices: dict[int, DeviceMemory] = {}
+    highest: dict[int, int] = {}
+    timed: dict[int, Timed] = {}
+    awaited: dict[int, int] = {}
+    nonfinite: list[str] = []
+
+    @property
+    def phase_now(self) -> str:
+        """The phase that it is in, the innermost of several; empty outside of any."""
+        return next((phase.name for phase in reversed(self.phases.values())), "")
+
+    @property
+    def done_below(self) -> int:
+        """Steps below this one have all that this process gives them."""
+        return min([self.moved_on_to, *(step for step, count in self.awaited.items() if count > 0)])
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether it is an ordinary rank, rather than a process with a role of its own."""
+        return not self.started.role
+
+    @property
+    def label(self) -> str:
+        """What people call it: `rank 3`, or its role and its number."""
+        return f"{self.started.role or 'rank'} {self.started.rank}"
+
+
+class OpenStep(msgspec.Struct):
+    """A step whose row has not left yet.
+
+    Attributes:
+        values: By name, then by journal.
+        weights: How many samples a value stands for, where that was said; by name, then by journal.
+        samples: Pooled over journals, by name.
+        tables: With the journal that each is from.
+        reported: Journals that logged something.
+        seconds: Time in phases by name, then by journal.
+        parts: Time in parts of phases: by phase, by part, then by journal.
+        memory: Memory of phases and devices, as rows have it.
+        tokens: Tokens that phases say they worked on, by name, then by journal.
+        begun: When each journal began the step.
+        ended: When each journal ended it.
+        abandoned: Journals whose process died inside it.
+        spans: Finished spans of it.
+        consumed: What became of trajectories.
+        attributes: Attributes for the root span.
+        links: Other spans that the root refers to.
+        error: What went wrong on some rank.
+        ok: Whether a rank has set its status to OK.
+        time: When the last value was recorded.
+        outside: Whether it was heard of from a process that is not inside it.
+    """
+
+    values: dict[str, dict[str, Number]] = {}
+    weights: dict[str, dict[str, float]] = {}
+    samples: dict[str, Pool] = {}
+    tables: list[tuple[str, Tabled]] = []
+    reported: list[str] = []
+    seconds: dict[str, dict[str, float]] = {}
+    parts: dict[str, dict[str, dict[str, float]]] = {}
+    memory: dict[str, float] = {}
+    tokens: dict[str, dict[str, float]] = {}
+    begun: dict[str, int] = {}
+    ended: dict[str, int] = {}
+    abandoned: list[str] = []
+    spans: list[Span] = []
+    consumed: list[Consumed] = []
+    attributes: dict[str, AttributeValue] = {}
+    links: list[SpanLink] = []
+    error: str | None = None
+    time: int = 0
+    outside: bool = False
+    ok: bool = False
+
+    def add_part(self, phase: str, part: str, journal: str, seconds: float) -> None:
+        """Add to the time of a part of a phase."""
+        of_part = self.parts.setdefault(phase, {}).setdefault(part, {})
+        of_part[journal] = of_part.get(journal, 0.0) + seconds
+
+
+class Parts(msgspec.Struct):
+    """Numbers of late rows, or of tables that are not the first of their name: each step counts its own, from 1.
+
+    Steps that were late are remembered, up to a limit; of those before them, numbers go up over all steps, so that
+    no number is used twice.
+
+    Attributes:
+        last: The last number of steps that had late rows.
+        below: Steps below this one are no longer remembered.
+        highest: The highest number among these.
+    """
+
+    last: dict[int, int] = {}
+    below: int = 0
+    highest: int = 0
+
+    def next(self, step: int) -> int:
+        """Return the number of the next late row of a step."""
+        if step < self.below:
+            self.highest += 1
+            return self.highest
+        part = self.last[step] = self.last.get(step, 0) + 1
+        if len(self.last) > _MOST_LATE_STEPS:
+            first = min(self.last)
+            self.highest = max(self.highest, self.last.pop(first))
+            self.below = first + 1
+        return part
+
+
+class State(msgspec.Struct):
+    """Everything that the reducer knows; `steps`, `closed`, `parts` and `table_parts` are by attempt.
+
+    Attributes:
+        journals: What is known of each process.
+        steps: The open steps by number.
+        closed: The last step that was closed.
+        parts: Numbers of late rows.
+        table_parts: Numbers of tables that are not the first of their name and step.
+        ended: The end of the last attempt, as long as nothing has taken it back.
+        dialect: Which framework the names showed the trainer to be; empty if that is not known.
+        window: What was observed since the last row that left for trackers.
+        forwarded: How many records of each journal went on to the head.
+        time_spent: Where the time of the processes went.
+        labels: Index of each device in names, by its UUID, or by what else tells it.
+    """
+
+    journals: dict[str, Journal] = {}
+    steps: dict[int, dict[int, OpenStep]] = {}
+    closed: dict[int, int] = {}
+    parts: dict[int, Parts] = {}
+    table_parts: dict[int, Parts] = {}
+    ended: Ended | None = None
+    dialect: str = ""
+    window: Window = msgspec.field(default_factory=Window)
+    labels: dict[str, int] = {}
+    forwarded: dict[str, int] = {}
+    time_spent: TimeSpent = msgspec.field(default_factory=TimeSpent)
+
+
+class Checkpoint(msgspec.Struct):
+    """Where an agent was.
+
+    Attributes:
+        positions: How far it had read each journal.
+        state: What it had not made items of yet.
+        held_since: Where in the outbox the oldest span is that it held back.
+        lost: What had been lost, by reason.
+    """
+
+    positions: dict[str, Position]
+    state: State
+    held_since: Position | None = None
+    lost: dict[str, int] = {}

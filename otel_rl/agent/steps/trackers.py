@@ -1,0 +1,110 @@
+"""What trackers get of the rows: every so many steps, reduced over the steps between, of chosen metrics.
+
+Instruments get every row as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.export import Ended, Row, identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_rl.agent.steps.cadence import Cadence
+    from otel_rl.agent.steps.filters import Filter
+    from otel_rl.agent.steps.naming import Reductions
+    from otel_rl.agent.steps.state import State
+    from otel_rl.agent.steps.window import Observed
+    from otel_rl.export import Identity, Item
+
+logger = logging.getLogger(__name__)
+
+
+class TrackerRows:
+    """Turns the items that the reducer makes into those that destinations get.
+
+    A window of steps leaves with its last step; or earlier, with what it has, if a step of another window or of
+    another attempt comes, or the attempt ends. A late row joins its window if that has not left.
+
+    Args:
+        cadence: When rows leave.
+        chosen: Which metrics are in them.
+        reductions: How a metric is combined over the steps between two rows.
+        name_limit: How many different names there may be; the first ones are kept.
+
+    Attributes:
+        dropped: How many values were left out because there were too many names.
+    """
+
+    def __init__(self, cadence: Cadence, chosen: Filter, reductions: Reductions, name_limit: int) -> None:
+        self._cadence = cadence
+        self._filter = chosen
+        self._reductions = reductions
+        self._limit = name_limit
+        self._names: set[str] = set()
+        self.dropped = 0
+
+    def of(
+        self, items: Iterable[Item], state: State, observed: Mapping[Identity, Observed] | None = None
+    ) -> list[Item]:
+        """Return what leaves; what is reduced later is kept in the state.
+
+        Args:
+            items: What the reducer made.
+            state: Its state, which keeps the window.
+            observed: What its rows were reduced from.
+        """
+        leaving: list[Item] = []
+        for item in items:
+            if isinstance(item, Row):
+                leaving += self._rows(item, state, (observed or {}).get(identity(item)))
+            else:
+                leaving += _left(state) if isinstance(item, Ended) else []
+                leaving.append(item)
+        return leaving
+
+    def _rows(self, row: Row, state: State, observed: Observed | None) -> list[Row]:
+        row = msgspec.structs.replace(row, values=self._filter.select(self._limited(row.values)))
+        cadence, window = self._cadence, state.window
+        if not row.values or cadence.every == 0:
+            return []
+        last = window.row
+        is_of_window = last is not None and self._window_of(last) == self._window_of(row)
+        if cadence.leaves_all or (row.late and not (is_of_window and last and row.step <= last.step)):
+            return [row] if cadence.window == "mean" or cadence.is_due(row.step) else []
+        leaving = [] if is_of_window else _left(state)
+        if cadence.window == "mean":
+            window.add(row, observed, self._statistic)
+        else:
+            window.keep(row)
+        return leaving + (_left(state) if cadence.is_due(row.step) else [])
+
+    def _window_of(self, row: Row) -> tuple[int, int]:
+        return row.attempt, self._cadence.window_of(row.step)
+
+    def _statistic(self, name: str) -> str:
+        return self._reductions.of(name).statistics[0]
+
+    def _limited(self, values: dict[str, int | float]) -> dict[str, int | float]:
+        fresh = values.keys() - self._names
+        if len(self._names) + len(fresh) <= self._limit:
+            self._names |= fresh
+            return values
+        for name in values:  # in their order, so that the first ones are kept
+            if len(self._names) < self._limit:
+                self._names.add(name)
+        kept = {name: value for name, value in values.items() if name in self._names}
+        if not self.dropped:
+            logger.warning("there are more than %d metric names; the first of them are kept", self._limit)
+        self.dropped += len(values) - len(kept)
+        return kept
+
+
+def _left(state: State) -> list[Row]:
+    row = state.window.take()
+    return [] if row is None else [row]

@@ -1,0 +1,138 @@
+"""The valid history of a run, from the rows that `rows.jsonl` has of all of its attempts.
+
+from otel_rl.archive.history import read
+
+for row in read("runs/grpo/5f2c"):
+    print(row.step, row.values["loss"])
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from otel_rl.convert.strict_json import SPELLED
+from otel_rl.export import Row
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+logger = logging.getLogger(__name__)
+_FILE = "rows.jsonl"
+
+
+def read(path: str | os.PathLike[str]) -> Iterator[Row]:
+    """Yield one row for each step of a run, in the order of the steps.
+
+    A run that resumes from a checkpoint repeats steps. The last attempt wins: from the first step of an attempt on,
+    the rows of all earlier attempts are void. Late rows are merged into the row of their step. A row that a killed
+    process left behind has `partial` set, if no later attempt has repeated its step.
+
+    A torn line at the end of the file, which its writer completes or cuts off, is left out. Other lines that are not
+    rows are left out too, with one warning that counts them.
+
+    Args:
+        path: A run directory, or the file of rows in it.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    place = Path(path)
+    with (place / _FILE if place.is_dir() else place).open("rb") as file:
+        found = _index(file)
+        firsts: dict[int, int] = {}
+        for attempt, first, late, *_ in found:
+            if not late:
+                firsts[attempt] = min(first, firsts.get(attempt, first))
+        parts: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        void_from = _void_from(firsts, {attempt for attempt, *_ in found})
+        for attempt, _, _, step, part, offset in found:
+            if step < void_from[attempt]:
+                parts[step].append((attempt, part, offset))
+        for step in sorted(parts):
+            yield _merged([_row_at(file, offset) for *_, offset in sorted(parts[step])])
+
+
+def _index(file: IO[bytes]) -> list[tuple[int, int, bool, int, int, int]]:
+    """Return for each line its attempt, its first step, whether it is late, its step, its part, and where it is."""
+    found: list[tuple[int, int, bool, int, int, int]] = []
+    damaged = offset = 0
+    for line in file:
+        try:
+            if line.endswith(b"\n"):
+                row = _row(line)
+                first = row.step if row.begins is None else row.begins
+                found.append((row.attempt, first, row.late, row.step, row.part, offset))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            damaged += 1
+        offset += len(line)
+    if damaged:
+        logger.warning("%s: %d lines are not rows and are left out", file.name, damaged)
+    return found
+
+
+def _void_from(firsts: dict[int, int], attempts: Iterable[int]) -> dict[int, float]:
+    """Return for each attempt the first step that a later one records."""
+    void_from: dict[int, float] = {}
+    least = float("inf")
+    for attempt in sorted({*attempts, *firsts}, reverse=True):
+        void_from[attempt] = least
+        least = min(least, firsts.get(attempt, least))
+    return void_from
+
+
+def _row_at(file: IO[bytes], offset: int) -> Row:
+    file.seek(offset)
+    return _row(file.readline())
+
+
+def _row(line: bytes) -> Row:
+    found = json.loads(line)
+    begins = found.get("begins")
+    return Row(
+        step=_whole(found["step"]),
+        time_unix_nano=_whole(found["time_unix_nano"]),
+        values={str(name): _number(value) for name, value in found["values"].items()},
+        attempt=_whole(found.get("attempt", 0)),
+        missing_ranks=tuple(map(_whole, found.get("missing_ranks", ()))),
+        late=bool(found.get("late", False)),
+        part=_whole(found.get("part", 0)),
+        partial=bool(found.get("partial", False)),
+        begins=None if begins is None else _whole(begins),
+    )
+
+
+def _merged(rows: list[Row]) -> Row:
+    """Return one row of the rows of a step, in the order of their attempts and parts."""
+    merged = rows[0]
+    for row in rows[1:]:
+        merged = replace(
+            merged,
+            values={**merged.values, **row.values},
+            attempt=row.attempt,
+            time_unix_nano=max(merged.time_unix_nano, row.time_unix_nano),
+            missing_ranks=merged.missing_ranks if row.late else row.missing_ranks,
+            late=merged.late or row.late,
+            partial=merged.partial or row.partial,
+        )
+    return replace(merged, part=0)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, str):
+        return SPELLED[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return value

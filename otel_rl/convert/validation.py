@@ -1,0 +1,208 @@
+"""Samples of a validation in the terminal: how rewards are distributed, and what was said for which reward."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich import box
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.text import Text
+
+from otel_rl.convert.content import Limits, cut
+from otel_rl.convert.samples import message_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BARS = 20
+_BAR_WIDTH = 20
+_MARKERS = ((0.7, "🔥", "bright_green"), (0.3, "✨", "green"), (-0.5, "🟠", "orange3"))
+_LOWEST_MARKER = ("🔴", "red")
+_UNKNOWN_MARKER = ("❔", "bright_black")
+_ROLES = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
+_OTHER_ROLE = "blue"
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that move the cursor, ring the bell, start an escape sequence, or turn the direction of writing."""
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """How many rewards have a value, or are from `low` up to `high`.
+
+    Attributes:
+        low: The value, or the least one.
+        high: The greatest value; it belongs to the next bar, unless this is the last one or `low` itself.
+        count: How many rewards there are.
+    """
+
+    low: float
+    high: float
+    count: int
+
+
+def print_samples(
+    message_logs: Sequence[object],
+    rewards: Sequence[object],
+    num_samples: int = 5,
+    step: int = 0,
+    *,
+    console: Console | None = None,
+) -> None:
+    """Print statistics of the rewards, and the samples that `choose` picks, input and output of each.
+
+    Texts of models are shown as they are: what looks like markup, an escape sequence or broken Unicode is spelled out.
+    Rewards on a device are read, so call it where the trainer waits anyway.
+
+    Args:
+        message_logs: For each sample its messages, mappings with `role` and `content`; or the text of a prompt and of
+            a completion as a pair; or one text.
+        rewards: Reward of each sample; one that is missing is NaN.
+        num_samples: How many samples to show at most; with 0 nothing is printed.
+        step: Iteration of the RL loop.
+        console: Where to print; standard output if absent.
+    """
+    if num_samples <= 0:
+        return
+    screen = Console() if console is None else console
+    paper = _Paper(screen.encoding)
+    logs = list(message_logs)
+    if not logs:
+        screen.print(paper.text(f"⚠ no samples to show at step {step}", "yellow"))
+        return
+    given = rewards.tolist() if hasattr(rewards, "tolist") else rewards
+    values = [_number(reward) for reward in (given if isinstance(given, (list, tuple)) else [given])]
+    values = (values + [math.nan] * len(logs))[: len(logs)]
+    screen.rule(paper.text(f"TRAINING STEP {step}", "bold"))
+    screen.print(_statistics(values, paper))
+    for number, index in enumerate(choose(values, num_samples), 1):
+        screen.print(_sample(number, logs[index], values[index], paper))
+    screen.rule(paper.text("End of Samples", "bold"))
+
+
+def print_message_log_samples(
+    message_logs: Sequence[object], rewards: Sequence[object], num_samples: int = 5, step: int = 0
+) -> None:
+    """Print samples as `print_samples` does, under the name and with the arguments that NeMo-RL has.
+
+    Raises:
+        AssertionError: There are not as many rewards as samples.
+    """
+    if len(message_logs) != len(rewards):
+        raise AssertionError(f"{len(message_logs)} samples and {len(rewards)} rewards")
+    print_samples(message_logs, rewards, num_samples, step)
+
+
+def choose(rewards: Sequence[float], n: int) -> list[int]:
+    """Return which samples to show: all in order if they are no more than `n`.
+
+    Otherwise the `n // 2` best ones from the best on, the `n // 2` worst ones up to the worst, and the middle one if
+    `n` is odd. NaN is worse than any number.
+    """
+    if n >= len(rewards):
+        return list(range(len(rewards)))
+    keys = [(math.isnan(reward), 0.0 if math.isnan(reward) else -reward) for reward in rewards]
+    order = sorted(range(len(rewards)), key=keys.__getitem__)
+    half = max(n, 0) // 2
+    middle = [order[len(order) // 2]] if n > 0 and n % 2 else []
+    return order[:half] + order[len(order) - half :] + middle
+
+
+def bars(rewards: Sequence[float]) -> list[Bar]:
+    """Return one bar for each distinct reward, ascending; if these are more than 20, 20 bins of one width.
+
+    NaN has no bar; in bins, neither have infinities.
+    """
+    counts = Counter(reward for reward in rewards if not math.isnan(reward))
+    if len(counts) <= _BARS:
+        return [Bar(value, value, counts[value]) for value in sorted(counts)]
+    finite = {value: count for value, count in counts.items() if math.isfinite(value)}
+    low, high = min(finite), max(finite)
+    edges = [low + (high / _BARS - low / _BARS) * index for index in range(_BARS)] + [high]
+    heights = [0] * _BARS
+    for value, count in finite.items():
+        place = (value / 2 - low / 2) / (high / 2 - low / 2)  # halves: the range of all floats is beyond a float
+        heights[min(int(place * _BARS), _BARS - 1)] += count
+    return [Bar(edges[index], edges[index + 1], height) for index, height in enumerate(heights)]
+
+
+def marker(reward: float) -> tuple[str, str]:
+    """Return the emoji and the colour of a reward: at least 0.7, 0.3, -0.5, or less; NaN has its own."""
+    if math.isnan(reward):
+        return _UNKNOWN_MARKER
+    return next(((emoji, colour) for least, emoji, colour in _MARKERS if reward >= least), _LOWEST_MARKER)
+
+
+class _Paper(msgspec.Struct, frozen=True):
+    """Makes texts that a terminal of this encoding shows as they are."""
+
+    encoding: str
+
+    def text(self, literal: str, style: str = "") -> Text:
+        shown = literal.replace("\r\n", "\n")
+        shown = _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), shown)
+        return Text(shown.encode(self.encoding, "backslashreplace").decode(self.encoding), style)
+
+
+def _statistics(rewards: Sequence[float], paper: _Paper) -> Panel:
+    known = [reward for reward in rewards if not math.isnan(reward)]
+    finite = [reward for reward in known if math.isfinite(reward)]
+    average = sum(reward / len(finite) for reward in finite) if finite else math.nan
+    lines = [
+        paper.text(f"Total samples: {len(rewards)}"),
+        paper.text(f"Average reward: {average:.4f}"),
+        paper.text(f"Min: {min(known, default=math.nan):.4f} | Max: {max(known, default=math.nan):.4f}"),
+    ]
+    if len(finite) < len(rewards):
+        lines.append(paper.text(f"Not finite, and not in the average: {len(rewards) - len(finite)}", "yellow"))
+    lines += _chart(bars(rewards), paper)
+    return Panel(Group(*lines), title=paper.text("Reward Statistics", "bold"), box=box.ROUNDED)
+
+
+def _chart(found: Sequence[Bar], paper: _Paper) -> list[Text]:
+    values = [f"{bar.low:.4f}" if bar.low == bar.high else f"{bar.low:.4f} … {bar.high:.4f}" for bar in found]
+    width = max(map(len, values), default=0)
+    most = max((bar.count for bar in found), default=0)
+    lines = []
+    for bar, value in zip(found, values, strict=True):
+        emoji, colour = marker(bar.low)
+        length = max(bar.count * _BAR_WIDTH // most, 1) if bar.count else 0
+        row = (f"{emoji} {value:>{width}} ", ""), ("█" * length, colour), (f" ({bar.count})", "")
+        lines.append(Text.assemble(*(paper.text(part, style) for part, style in row)))
+    return lines
+
+
+def _sample(number: int, log: object, reward: float, paper: _Paper) -> Panel:
+    emoji, colour = marker(reward)
+    lines: list[Text] = []
+    for role, content in _messages(log):
+        style = _ROLES.get(role.lower(), _OTHER_ROLE)
+        lines += [paper.text(role.upper(), f"bold {style}"), paper.text(cut(content, Limits().text), style), Text()]
+    title = paper.text(f"{emoji} Sample {number} | Reward: {reward:.4f}", "bold")
+    return Panel(Group(*lines[:-1]), title=title, border_style=colour, box=box.ROUNDED)
+
+
+def _messages(log: object) -> list[tuple[str, str]]:
+    if isinstance(log, str):
+        return [("assistant", log)]
+    if not isinstance(log, (list, tuple)):
+        return [("unknown", f"<{type(log).__name__}>")]
+    if len(log) == 2 and all(isinstance(text, str) for text in log):
+        return [("user", log[0]), ("assistant", log[1])]
+    return [
+        (str(message.get("role", "unknown")), message_text(message))
+        if isinstance(message, Mapping)
+        else ("unknown", message if isinstance(message, str) else f"<{type(message).__name__}>")
+        for message in log
+    ]
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type] # what cannot be converted raises
+    except Exception:  # what a foreign object's conversion may raise is not known
+        return math.nan

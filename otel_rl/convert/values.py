@@ -1,0 +1,205 @@
+"""What trainers hold — floats, NumPy and torch scalars, 1-D arrays — as plain numbers, never waiting for a device."""
+
+from __future__ import annotations
+
+import numbers
+import sys
+from array import array
+from operator import countOf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_rl.errors.texts import name_of, shown, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PLAIN = frozenset({float, int})
+_good_names: set[str] = set()
+"""Names of metrics that were looked at and that a record can hold; to look at a hundred of them takes microseconds."""
+_MOST_NAMES = 1 << 14
+_FEW = 5
+_LARGEST_INT = 1 << 63
+_SEQUENCES = frozenset({list, tuple, array})
+
+
+class Unconvertible(TypeError):
+    """A value is no number, or reading it would make the trainer wait."""
+
+
+class Unnamed(TypeError):
+    """A metric's name is not a text, or too long."""
+
+
+def is_plain(values: Mapping[str, object]) -> bool:
+    """Tell whether all names are known to be good and all values `float` or `int`, so that nothing is to be converted.
+
+    Any other values are for `sort`, which knows their names from then on.
+    """
+    if len(values) <= _FEW:  # a loop is quicker
+        for name, value in values.items():
+            kind = type(value)
+            if (kind is not float and kind is not int) or name not in _good_names:
+                return False
+        return True
+    numbers_only = countOf(map(type, values.values()), float) == len(values) or PLAIN.issuperset(
+        map(type, values.values())
+    )
+    return numbers_only and _good_names.issuperset(values)
+
+
+class Sorted(NamedTuple):
+    """Values by kind and name.
+
+    Attributes:
+        scalars: Numbers.
+        samples: 1-D arrays, as native doubles.
+        on_device: torch tensors that lie on a device.
+    """
+
+    scalars: dict[str, int | float]
+    samples: dict[str, bytes]
+    on_device: dict[str, Any]
+
+
+def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> Sorted:
+    """Return the values by their kind.
+
+    The others are given to `refuse` with a reason and a text. What is empty is neither: a rank may have no samples.
+    """
+    found = Sorted({}, {}, {})
+    try:
+        for name, value in values.items():
+            try:
+                _sort(found, name, value)
+            except Unnamed as error:
+                refuse("name", str(error))
+            except Exception as error:  # what a foreign object's conversion may raise is not known
+                refuse("value", f"{text_of(name)}: {text_of(error)}")
+    except Exception as error:  # no mapping, or one that fails half way
+        refuse("log", f"log: {text_of(error)}")
+    return found
+
+
+def _sort(found: Sorted, name: object, value: object) -> None:
+    name = _good_name(name)
+    kind = type(value)
+    if kind is float:
+        found.scalars[name] = value  # type: ignore[assignment] # its type was just looked at
+    elif getattr(value, "is_cuda", False):
+        _check_on_device(value)
+        found.on_device[name] = value
+    elif getattr(value, "ndim", None) or kind in _SEQUENCES:
+        if samples := to_samples(value):
+            found.samples[name] = samples
+    else:
+        found.scalars[name] = to_number(value)
+
+
+def _good_name(name: object) -> str:
+    if type(name) is str and name in _good_names:
+        return name
+    if not isinstance(name, str) or not str.__len__(name):
+        raise Unnamed(f"metric name {shown(name)} is no text")
+    try:
+        good = name_of(str.__str__(name))
+    except ValueError as error:
+        raise Unnamed(f"metric: {error}") from None
+    if len(_good_names) >= _MOST_NAMES:
+        _good_names.clear()
+    if good == name:
+        _good_names.add(good)
+    return good
+
+
+def _check_on_device(tensor: Any) -> None:
+    """Look at what is known of a tensor without asking the device."""
+    torch = sys.modules["torch"]
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # of a DTensor each rank has a part
+        raise Unconvertible(f"a {type(tensor).__name__} on {tensor.device}; log its local or its full tensor")
+    if tensor.ndim > 1 and tensor.numel() != 1:
+        raise Unconvertible(f"shape {tuple(tensor.shape)} where a number or a 1-D array is expected")
+    if tensor.dtype is torch.bool or tensor.is_complex() or tensor.layout is not torch.strided:
+        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected")
+
+
+def to_samples(value: object) -> bytes:
+    """Return a 1-D array, tensor or sequence of numbers as native doubles, one after another.
+
+    Raises:
+        Unconvertible: It is not 1-D, not of real numbers, or on a device.
+    """
+    if isinstance(value, (list, tuple, array)):
+        plain = PLAIN.issuperset(map(type, value))
+        return array("d", value if plain else [to_number(item) for item in value]).tobytes()
+    _check_host(value)
+    if value.ndim != 1:  # type: ignore[attr-defined] # whatever comes here has it
+        raise Unconvertible(f"shape {tuple(value.shape)} where a number or a 1-D array is expected")  # type: ignore[attr-defined]
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = _numpy_of(value, torch)
+    numpy = sys.modules.get("numpy")
+    if numpy is None:  # torch without NumPy
+        return array("d", value.tolist()).tobytes()  # type: ignore[attr-defined]
+    found = numpy.asarray(value)
+    if found.dtype.kind not in "fiu":
+        raise Unconvertible(f"an array of {found.dtype} where numbers are expected")
+    return found.astype("=f8", copy=False).tobytes()  # type: ignore[no-any-return]
+
+
+def _numpy_of(tensor: Any, torch: Any) -> Any:
+    if tensor.dtype is torch.bool or tensor.is_complex():
+        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected; log it as floats")
+    if tensor.dtype is torch.bfloat16 or tensor.layout is not torch.strided:  # NumPy has neither
+        tensor = tensor.detach().to_dense().double()
+    return tensor.numpy(force=True) if "numpy" in sys.modules else tensor.double()
+
+
+def to_number(value: object) -> int | float:
+    """Return a real scalar as `int` or `float`, exactly.
+
+    Raises:
+        Unconvertible: It is a bool, a text, not a scalar, complex, or on a device.
+    """
+    if type(value) is float:
+        return value
+    if isinstance(value, bool):
+        raise Unconvertible("a bool is no number; log int(value) if it is meant to be one")
+    if isinstance(value, int):
+        return int(value) if -_LARGEST_INT <= value < 2 * _LARGEST_INT else float(value)
+    _check_host(value)
+    item = getattr(value, "item", None)
+    if item is not None:
+        if getattr(value, "size", None) not in (1, None) and not callable(value.size):  # type: ignore[attr-defined]
+            raise Unconvertible(f"{value.size} values where one is expected")  # type: ignore[attr-defined]
+        scalar = item()
+        if isinstance(scalar, (str, bytes)):
+            raise Unconvertible("a text is no number")
+        return float(scalar) if not isinstance(scalar, (bool, int, float)) else to_number(scalar)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise Unconvertible(f"{type(value).__name__} is no number")
+
+
+def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
+    """Return what `int` makes of a value.
+
+    Raises:
+        Exception: It makes nothing of it.
+        Unconvertible: It is below `low`, or not below `bound`.
+    """
+    number = int(value)
+    if not low <= number < bound:
+        raise Unconvertible(f"{shown(number)} is not at least {low} and below {bound}")
+    return number
+
+
+def _check_host(value: object) -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if not value.is_cpu:
+            raise Unconvertible(
+                f"a tensor on {value.device} would make the step wait for the device; "
+                "log `.item()` or `.cpu()` where the trainer waits anyway"
+            )
+    elif type(value).__module__.startswith("jax") and any(d.platform != "cpu" for d in value.devices()):  # type: ignore[attr-defined]
+        raise Unconvertible("a JAX array on a device would make the step wait; log float(value) where it is ready")

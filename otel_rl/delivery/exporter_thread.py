@@ -1,0 +1,309 @@
+"""One thread for each destination, with its own cursor in the outbox: none ever waits for another."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from otel_rl.delivery.handover import Entry, Handover, describe, error_type
+from otel_rl.delivery.outbox import Place, released_items
+from otel_rl.delivery.outbox_reader import OutboxReader
+from otel_rl.delivery.quarantine import Quarantine
+from otel_rl.errors.occasional import Occasional
+from otel_rl.export import Ended, Gone, NotNow
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.segments import START, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from otel_rl.export import Exporter, Item, RunInfo
+
+logger = logging.getLogger(__name__)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
+_LONGEST_ASKED_S = 3600.0
+"""What a destination asks for is kept up to here: one that asks for a year is broken."""
+_LOOK_S = 0.1
+"""Seconds between two looks at what an exporter has made safe."""
+_STUCK_S = 60.0
+"""Seconds after which an exporter that makes nothing safe of what it was given is replaced."""
+_dice = random.Random()  # a relay runs in the trainer, whose random numbers are not to be touched
+
+
+class Source(Protocol):
+    """An outbox as its readers see it.
+
+    Attributes:
+        path: The directory of its segments.
+        end: Where it ends, as far as that is known.
+        grown: Notified when it grew, or should be looked at.
+        rebuilds: If true, there is an agent that makes damaged batches again.
+    """
+
+    path: Path
+    end: Position
+    grown: threading.Condition
+    rebuilds: bool
+
+    @property
+    def id(self) -> str:
+        """Return its identity."""
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a destination has got: a place, the identity of the outbox that it is in, and how the run ended there."""
+
+    position: Position = START
+    index: int = 0
+    outbox: str = ""
+    ended: Ended | None = None
+
+
+class Destination(threading.Thread):
+    """Delivers an outbox to one exporter, from its cursor on.
+
+    The exporter is built, called and shut down here, in one thread. What it does not take is offered
+    again, after the pause that it asks for, or one that doubles from 0.25 s to 30 s, more or less a quarter;
+    and after five failures in a row that are no `NotNow` to an exporter built anew. The cursor moves when the
+    items are safe at the destination. An item that cannot be exported is put into the quarantine. A destination that is
+    gone is given everything again that the outbox has.
+
+    Attributes:
+        cursor: Name of the file that says how far it has got.
+        delivered: How far in the outbox everything is safe.
+        lost: How many items were lost in the outbox, where there is no agent that makes them again.
+        last_error: What it said last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[..., Exporter],
+        options: Mapping[str, object],
+        run: RunInfo,
+        outbox: Source,
+        cursors: Path,
+    ) -> None:
+        super().__init__(name=f"otel-rl-{name}", daemon=True)
+        self._outbox = outbox
+        self._path = cursors / f"{name.replace(':', '.')}.json"
+        self.cursor = self._path.name
+        self._closing = threading.Event()
+        self._stopped = threading.Event()
+        self._size = int(getattr(factory, "batch_size", 1))
+        self._quarantine = Quarantine(cursors.parent / "quarantine.jsonl")
+        self._handover = Handover(partial(factory, run, **options), self._size, self._set_aside, self._note)
+        self._complete_at = self._safe_at = self._looked_at = time.monotonic()
+        self.label = name
+        self.last_error = ""
+        self._failures = self.lost = 0
+        self._gone_pause = _FIRST_PAUSE_S
+        self._causes: Counter[str] = Counter()
+        self._warnings = Occasional(logger)
+        self._begin = self._place = self._read_cursor()
+        self._keep_cursor()
+        self._reader = OutboxReader(outbox.path, self._place, rebuilds=outbox.rebuilds)
+        self._reached: Position = self._place.position
+        self.delivered: Position = self._place.position
+
+    @property
+    def taken(self) -> int:
+        """How many items the exporter took."""
+        return self._handover.taken
+
+    @property
+    def refused(self) -> int:
+        """How many items it will never take."""
+        return self._handover.refused
+
+    @property
+    def failures(self) -> int:
+        """How often it failed and was tried again."""
+        return self._failures + self._handover.failures
+
+    @property
+    def causes(self) -> dict[str, int]:
+        """How often each type of error was met, refusals included."""
+        return dict(self._causes + self._handover.causes)
+
+    @property
+    def has_everything(self) -> bool:
+        """Whether the exporter took all that is in the outbox; its end makes safe what is not safe yet."""
+        return self._reached >= self._outbox.end
+
+    def close_when_done(self) -> None:
+        """Shut the exporter down as soon as it has everything; nothing is appended to the outbox any more."""
+        self._closing.set()
+        with self._outbox.grown:
+            self._outbox.grown.notify_all()
+
+    def lag(self, now: float) -> float:
+        """Return the seconds since it had everything, as far as calls of this could see; `now` is monotonic."""
+        if self.has_everything:
+            self._complete_at = now
+        return now - self._complete_at
+
+    def stop(self) -> None:
+        """Give up what is not delivered; it stays in the outbox."""
+        self._stopped.set()
+        self.close_when_done()
+
+    def run(self) -> None:
+        """Deliver until told to stop, or to close and everything is delivered."""
+        while self._persist("read the outbox", self._read):
+            handover = self._handover
+            if handover.waiting and handover.has_room:
+                self._persist("export", handover.give)
+                self._look()
+            elif self._closing.is_set() and handover.waits and not handover.has_room:
+                self._persist("shut down", handover.shutdown)  # the trainer has ended: another one takes the rest
+                self._move()
+            elif self._closing.is_set() and not handover.waiting and self._reader.position >= self._outbox.end:
+                if self._persist("shut down", handover.shutdown):
+                    self._move()
+                    self._reached = self.delivered = self._reader.position
+                    return
+            else:
+                self._look()
+                self._wait(_LOOK_S if handover.given else 1.0)
+
+    def _wait(self, seconds: float) -> None:
+        if self._closing.is_set() or not self._handover.has_room:
+            self._stopped.wait(_LOOK_S)
+            return
+        with self._outbox.grown:
+            self._outbox.grown.wait_for(self._is_called, seconds)
+
+    def _is_called(self) -> bool:
+        return self._outbox.end > self._reader.position or self._closing.is_set()
+
+    def _read(self) -> None:
+        """Read until there is a full batch for the exporter, or nothing more: a slow one gets few and large ones."""
+        while len(self._handover.waiting) < self._size:
+            found = self._reader.read(self._outbox.end)
+            if found is None:
+                break
+            self._handover.waiting.extend(Entry(item, behind) for item, behind in found)
+        self.lost = self._reader.lost
+
+    def _look(self) -> None:
+        """See what is safe by now, and move the cursor there; not at every item, if the exporter has to look it up."""
+        now = time.monotonic()
+        handover = self._handover
+        if not handover.waiting:
+            self._reached = self._reader.position
+        if handover.knows_what_is_safe and handover.given and now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = now
+        self._keep_cursor()
+        moved = self._persist("see what is safe", handover.settle) and self._move()
+        if moved or handover.waits or not handover.given:
+            self._safe_at = now
+        elif now - self._safe_at > _STUCK_S:
+            self._safe_at = now
+            self._failures += 1
+            self._note(f"nothing of {len(handover.given)} item(s) is safe {_STUCK_S:.0f} s after they were exported")
+            self._persist("replace the exporter", handover.renew)
+        if not handover.given and not handover.waiting:
+            self.delivered = self._reader.position
+
+    def _move(self) -> bool:
+        """Move the cursor to what is safe; tell whether that is further than before."""
+        place = self._handover.safe
+        if place is None or place == self._place:
+            return False
+        self._place = place
+        self._persist("move the cursor", self._write_cursor)
+        self.delivered = place.position
+        return True
+
+    def _keep_cursor(self) -> None:
+        """Write the cursor if there is none: what nobody waits for is removed, and somebody may have deleted it."""
+        if not self._path.exists():
+            with contextlib.suppress(OSError):
+                self._write_cursor()
+
+    def _write_cursor(self) -> None:
+        place = self._place
+        cursor = Cursor(place.position, place.index, self._outbox.id, self._handover.ended)
+        self._path.parent.mkdir(exist_ok=True)
+        write_atomically(self._path, msgspec.json.encode(cursor))
+
+    def _read_cursor(self) -> Place:
+        try:
+            cursor = msgspec.json.decode(self._path.read_bytes(), type=Cursor)
+        except (OSError, msgspec.DecodeError):
+            return Place()
+        ends = self._outbox.end
+        if cursor.outbox in ("", self._outbox.id) and (ends == START or cursor.position <= ends):
+            self._handover.ended = cursor.ended
+            return Place(cursor.position, cursor.index)
+        self._failures += 1
+        self._note("the cursor belongs to another outbox, which is gone; delivering this one from its beginning")
+        return Place()
+
+    def _set_aside(self, item: Item, error: BaseException) -> None:
+        self.last_error = f"{type(item).__name__} cannot be exported: {describe(error)}"
+        self._quarantine.put("export", self.label, item, error)
+
+    def _persist(self, what: str, call: Callable[[], None]) -> bool:
+        """Call until it does not raise; tell whether it came to that before being stopped, or beginning again."""
+        pause = _FIRST_PAUSE_S
+        while not self._stopped.is_set():
+            taken = self.taken
+            try:
+                call()
+            except Gone as error:
+                self._begin_again(error)
+                return False
+            except BaseException as error:  # a destination may even call sys.exit()
+                self._failures += 1
+                self._causes[error_type(error)] += 1
+                self._note(f"{what} failed: {describe(error)}")
+                pause = _FIRST_PAUSE_S if self.taken != taken else pause
+                self._stopped.wait(_asked(error) or pause * _dice.uniform(0.75, 1.25))
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            else:
+                return True
+        return False
+
+    def _begin_again(self, error: Gone) -> None:
+        """Deliver everything again that the outbox has: what the destination held is gone."""
+        self._failures += 1
+        self._causes[error_type(error)] += 1
+        pause, self._gone_pause = self._gone_pause, min(2 * self._gone_pause, _LONGEST_PAUSE_S)
+        if not self._outbox.path.is_dir():  # the whole run directory was removed, and must not come back in part
+            self._note(f"{error}, and so was {self._outbox.path}")
+            self._stopped.wait(pause)
+            return
+        removed = released_items(self._outbox.path)
+        kept = f"without the run's first {removed} item(s), which it has no more" if removed else "from the run's start"
+        self._note(f"{error}; it is made again from the outbox, {kept}")
+        self._handover.forget()
+        self._reader.close()
+        self._begin = self._place = Place()
+        self._reader = OutboxReader(self._outbox.path, self._place, rebuilds=self._outbox.rebuilds)
+        self._reached = self.delivered = START
+        with contextlib.suppress(OSError):  # a full disk: the file says then that more is delivered, until it moves on
+            write_atomically(self._path, msgspec.json.encode(Cursor(outbox=self._outbox.id)))
+        self._stopped.wait(pause)  # something may remove it again and again
+
+    def _note(self, text: str) -> None:
+        self.last_error = text
+        self._warnings.warn(f"{self.label}: {text}")
+
+
+def _asked(error: BaseException) -> float:
+    """Return the seconds that the destination asked to wait, a little more so that not all come back at once."""
+    if not isinstance(error, NotNow) or error.retry_after is None:
+        return 0.0
+    return min(max(error.retry_after, 0.0), _LONGEST_ASKED_S) * _dice.uniform(1.0, 1.1)

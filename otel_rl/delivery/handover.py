@@ -1,0 +1,291 @@
+"""What one exporter was given, what of it is safe, and what it will never take."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import sqlite3
+import struct
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.export import Ended, Gone, NotNow, Refused, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_rl.delivery.outbox import Place
+    from otel_rl.export import Exporter, Item
+
+ANEW_AFTER = 5
+"""Failures in a row after which an exporter is replaced: some, once broken, never work again."""
+MOST_IN_FLIGHT = 4096
+"""Items that an exporter may have been given that are not safe yet; they are kept in memory."""
+_OF_THE_ENVIRONMENT = (OSError, ImportError, MemoryError, json.JSONDecodeError)
+_OF_A_NAME = (errno.ENAMETOOLONG, errno.EILSEQ)
+_OF_THE_ITEM = (
+    *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, RecursionError),
+    *(NotImplementedError, struct.error, msgspec.MsgspecError),
+    *(sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
+)
+
+
+class Entry:
+    """An item on its way.
+
+    Attributes:
+        item: The item.
+        behind: The place in the outbox behind it.
+        settled: If true, nobody waits for the exporter to make it safe: it has it already, or will never take it.
+        failures: How often the exporter failed because of it.
+    """
+
+    __slots__ = ("behind", "failures", "item", "settled")
+
+    def __init__(self, item: Item, behind: Place) -> None:
+        self.item = item
+        self.behind = behind
+        self.settled = False
+        self.failures = 0
+
+
+class Handover:
+    """Hands items to an exporter in order, and replaces the exporter when it is broken.
+
+    An item that the exporter cannot take, whatever is wrong with it, is tried again with an exporter that was built
+    anew, and then set aside. Errors that have nothing to do with an item are raised; the items stay.
+
+    Args:
+        build: Builds the exporter.
+        batch_size: How many items it gets at most.
+        set_aside: Takes an item that is given up, and why.
+        note: Takes what should be logged.
+
+    Attributes:
+        waiting: What the exporter has not been given.
+        given: What it was given and is not known to be safe.
+        safe: Behind what is safe; `None` as long as nothing new is.
+        ended: How the last attempt up to `safe` ended; `None` if it goes on.
+        taken: How many items it took.
+        refused: How many it will never take, those that were set aside included.
+        held: How many its destination had already.
+        failures: How often it failed because of an item.
+        causes: How often each type of error was met that is no failure of the environment.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Exporter],
+        batch_size: int,
+        set_aside: Callable[[Item, BaseException], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.waiting: deque[Entry] = deque()
+        self.given: deque[Entry] = deque()
+        self.safe: Place | None = None
+        self.ended: Ended | None = None
+        self.taken = self.refused = self.held = self.failures = 0
+        self.causes: Counter[str] = Counter()
+        self._build = build
+        self._size = self._at_most = batch_size
+        self._set_aside = set_aside
+        self._note = note
+        self._exporter: Exporter | None = None
+        self._counted = 0  # of what `durable` counts, how much has left `given`
+        self._failed_in_a_row = 0
+        self._blamed = False  # an item was set aside, and nothing taken since
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the exporter may be given more."""
+        return len(self.given) < MOST_IN_FLIGHT
+
+    @property
+    def knows_what_is_safe(self) -> bool:
+        """Whether the exporter says itself what is safe: it is not all that it took."""
+        return hasattr(self._exporter, "durable")
+
+    @property
+    def waits(self) -> bool:
+        """Whether what is not safe waits for the trainer, and for nothing that another exporter could mend."""
+        return bool(getattr(self._exporter, "waits", False))
+
+    def give(self) -> None:
+        """Give the exporter what comes next, if its destination does not have it already.
+
+        Raises:
+            Exception: It failed, for a reason that has nothing to do with the items; they are still waiting.
+        """
+        try:
+            if self._exporter is None:
+                self._exporter, self._counted = self._built()
+            if part := self._next_part(self._exporter):
+                self._export(self._exporter, part)
+        except (NotNow, Gone):
+            self._failed_in_a_row = 0
+            raise
+        except BaseException:
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row % ANEW_AFTER == 0:
+                self.renew()
+            raise
+        self._failed_in_a_row = 0
+
+    def _built(self) -> tuple[Exporter, int]:
+        """Return a new exporter, and how much of what its `durable` will count is not among the items here."""
+        exporter = self._build()
+        if self.ended is None or not getattr(exporter, "shows_end", False):
+            return exporter, 0
+        exporter.export([self.ended])
+        return exporter, 1
+
+    def settle(self) -> None:
+        """Forget what is safe by now, and move `safe` behind it."""
+        durable: Callable[[], int] | None = getattr(self._exporter, "durable", None)
+        count = len(self.given) if durable is None else durable() - self._counted
+        while self.given and (self.given[0].settled or count > 0):
+            entry = self.given.popleft()
+            if not entry.settled:
+                count -= 1
+                self._counted += 1
+            self._passed(entry)
+
+    def shutdown(self) -> None:
+        """Shut the exporter down; all that it was given is safe then.
+
+        Raises:
+            Exception: It failed; it can be tried again.
+        """
+        if self._exporter is not None:
+            self._exporter.shutdown()
+            self._exporter = None
+        while self.given:
+            self._passed(self.given.popleft())
+
+    def _passed(self, entry: Entry) -> None:
+        self.safe = entry.behind
+        if isinstance(entry.item, Ended):
+            self.ended = entry.item
+        elif isinstance(entry.item, Row) and self.ended is not None and entry.item.attempt > self.ended.attempt:
+            self.ended = None
+
+    def renew(self) -> None:
+        """Shut the exporter down; another one is built for the next items, and for those that are not safe yet."""
+        old, self._exporter = self._exporter, None
+        if old is None:
+            return
+        closed = True
+        try:
+            old.shutdown()
+        except BaseException as error:
+            closed = False
+            self._note(f"a broken exporter cannot be shut down: {describe(error)}")
+        for entry in reversed(self.given):
+            # Its end has made everything safe; but to ask the next one is better.
+            entry.settled = entry.settled or (closed and not hasattr(old, "holds"))
+            self.waiting.appendleft(entry)
+        self.given.clear()
+
+    def forget(self) -> None:
+        """Give up the exporter, whose destination is gone, and everything that it was given or waits for it."""
+        old, self._exporter = self._exporter, None
+        self.waiting.clear()
+        self.given.clear()
+        self.safe = self.ended = None
+        if old is not None:
+            with contextlib.suppress(BaseException):  # it may well say again that the destination is gone
+                old.shutdown()
+
+    def _next_part(self, exporter: Exporter) -> list[Item]:
+        """Pass over what is settled or at the destination already; return what comes then, in one piece."""
+        holds: Callable[[Item], bool] = getattr(exporter, "holds", _holds_nothing)
+        part: list[Item] = []
+        while len(part) < min(self._at_most, len(self.waiting)):
+            entry = self.waiting[len(part)]
+            if not entry.settled and holds(entry.item):
+                entry.settled = True
+                self.held += 1
+            if not entry.settled:
+                part.append(entry.item)
+            elif part:
+                break
+            else:
+                self.given.append(self.waiting.popleft())
+        return part
+
+    def _export(self, exporter: Exporter, part: list[Item]) -> None:
+        try:
+            exporter.export(part)
+        except Refused as error:
+            done = _within(error.done, len(part), otherwise=len(part))
+            refused = _within(error.count, done, otherwise=done)
+            self.causes[error.error_type] += 1
+            self._note(f"refused {refused} item(s): {error}")
+            self._leave(done, refused, settled=True)
+        except NotNow as error:
+            self._leave(_within(error.done, len(part) - 1, otherwise=0), 0, settled=False)
+            raise
+        except BaseException as error:
+            if not is_of_the_item(error):
+                raise
+            self.failures += 1
+            self.causes[error_type(error)] += 1
+            self._at_most = max(1, len(part) // 2)
+            if len(part) == 1:
+                self._suspect(self.waiting[0], error)
+        else:
+            self._at_most = min(self._size, 2 * self._at_most)
+            self._blamed = False
+            self._leave(len(part), 0, settled=False)
+
+    def _leave(self, done: int, refused: int, *, settled: bool) -> None:
+        self.taken += done - refused
+        self.refused += refused
+        for _ in range(done):
+            entry = self.waiting.popleft()
+            entry.settled = settled
+            self.given.append(entry)
+
+    def _suspect(self, entry: Entry, error: BaseException) -> None:
+        """Set the item aside if an exporter that was built anew cannot take it either; else have one built."""
+        entry.failures += 1
+        if entry.failures > 1 or self._blamed:
+            entry.settled = self._blamed = True
+            self.refused += 1
+            self._set_aside(entry.item, error)
+        else:
+            self.renew()
+
+
+def _holds_nothing(_: Item) -> bool:
+    return False
+
+
+def is_of_the_item(error: BaseException) -> bool:
+    """Tell whether an error is a property of an item, so that it would be the same another time."""
+    if isinstance(error, _OF_THE_ENVIRONMENT):
+        return getattr(error, "errno", None) in _OF_A_NAME
+    of_protobuf = any(cls.__module__ == "google.protobuf.message" for cls in type(error).__mro__)
+    panic = not isinstance(error, Exception) and type(error).__module__.startswith("pyo3")
+    return isinstance(error, _OF_THE_ITEM) or of_protobuf or panic
+
+
+def describe(error: BaseException) -> str:
+    """Return type and message of an error."""
+    return str(error) if isinstance(error, NotNow | Gone) else f"{type(error).__name__}: {error}"
+
+
+def error_type(error: BaseException) -> str:
+    """Return the error's `error.type`."""
+    if isinstance(error, NotNow | Gone):
+        return error.error_type
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _within(said: int | None, most: int, *, otherwise: int) -> int:
+    """Return a count that an exporter gave, as far as it can be."""
+    return otherwise if said is None else max(0, min(said, most))

@@ -1,0 +1,50 @@
+"""What machines have not delivered of earlier attempts, and how it is delivered."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from otel_rl.delivery import undelivered
+from otel_rl.journal.claim import attempt_of, is_journal, noted
+from otel_rl.setup import parts
+from otel_rl.setup.directory import RunDirectory
+from otel_rl.setup.launcher import is_in_job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MOST_NAMED = 3
+"""Machines that are named because they may have a backlog."""
+
+
+def deliver_with(directory: RunDirectory) -> tuple[str, str]:
+    """Return the machine on which what waits in a part can be delivered, and the command for it."""
+    part = parts.read(directory.path, directory.host)
+    host = part.machine.host if part is not None and part.machine is not None else directory.host
+    return host, f"otel-rl agent {shlex.quote(str(directory.path))} --once"
+
+
+def left_behind(directory: RunDirectory, environ: Mapping[str, str]) -> list[str]:
+    """Return a warning for machines that have records of earlier attempts, which this one does not deliver.
+
+    Machines that take part in this attempt too deliver theirs. A few are named.
+
+    Raises:
+        OSError: The journals of this machine cannot be listed.
+    """
+    attempt = max((attempt_of(path.name) for path in directory.journals.iterdir() if is_journal(path.name)), default=0)
+    said = []
+    for name, journals in sorted(noted(directory.attempts).items()):
+        part = parts.read(directory.path, name) or parts.Part(name=name, place=directory.path / parts.LOCAL / name)
+        host = part.machine.host if part.machine is not None else name
+        earlier = [number for number in map(attempt_of, journals) if number < attempt]
+        if name in ("", directory.host) or not earlier or part.is_delivered or is_in_job(host, environ):
+            continue
+        command = deliver_with(RunDirectory(directory.path, part.place, name))[1]
+        is_here = not part.is_elsewhere or undelivered.read(directory.path, name) is not None
+        said.append(
+            f"attempt {max(earlier)} of the run was recorded on {host}, and not all of it is known to be delivered; "
+            f"if {host} does not take part in this attempt, run {'here' if is_here else f'on {host}'}: {command}"
+        )
+    return said[:_MOST_NAMED]

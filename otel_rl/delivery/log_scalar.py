@@ -1,0 +1,91 @@
+"""Objects that only have `log_scalar(event, value, **kwargs)` and `close()`, as destinations.
+
+This is the protocol of google/metrax's logging backends, which Tunix takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from otel_rl.errors import SettingsError
+from otel_rl.export import Exporter, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from otel_rl.export import Item, RunInfo
+
+
+@runtime_checkable
+class LogsScalars(Protocol):
+    """A backend that takes one value at a time."""
+
+    def log_scalar(self, event: str, value: float, **kwargs: Any) -> None:
+        """Take the value of `event`; `step` is among the keywords."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class LogScalarExporter:
+    """Hands each value of each row to a backend, with its step."""
+
+    def __init__(self, backend: LogsScalars) -> None:
+        self._backend = backend
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Log the values of the rows."""
+        for item in items:
+            if isinstance(item, Row):
+                for name, value in item.values.items():
+                    self._backend.log_scalar(name, value, step=item.step)
+
+    def shutdown(self) -> None:
+        """Close the backend."""
+        self._backend.close()
+
+
+def adapted(factory: Any) -> Callable[..., Exporter]:
+    """Return what a user gave as a destination as a factory that takes the run.
+
+    That is a class or function called with the run, such a class or function without parameters, or an object.
+
+    Raises:
+        SettingsError: It makes, or is, neither an exporter nor a backend that logs scalars.
+    """
+    if isinstance(factory, type) and not hasattr(factory, "log_scalar"):
+        return factory
+    if not callable(factory):
+        _exporter(factory)
+        return lambda run: _exporter(factory)
+    if isinstance(factory, type):
+        missing = [name for name in ("log_scalar", "close") if not callable(getattr(factory, name, None))]
+        if missing:
+            raise SettingsError(f"exporters: {factory!r} has no method {missing[0]}()")
+    elif _takes_run(factory):
+        return factory  # type: ignore[no-any-return]
+
+    def build(run: RunInfo, **options: Any) -> Exporter:
+        return _exporter(factory(**options))
+
+    with contextlib.suppress(ValueError):  # a class written in C
+        own = inspect.signature(factory)
+        run = inspect.Parameter("_run", inspect.Parameter.POSITIONAL_ONLY)
+        build.__signature__ = own.replace(parameters=[run, *own.parameters.values()])  # type: ignore[attr-defined]
+    return build
+
+
+def _takes_run(factory: Callable[..., object]) -> bool:
+    parameters = inspect.signature(factory).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
+
+
+def _exporter(made: object) -> Exporter:
+    if isinstance(made, Exporter):
+        return made
+    if isinstance(made, LogsScalars):
+        return LogScalarExporter(made)
+    raise SettingsError(f"exporters: {made!r} has neither export() and shutdown(), nor log_scalar() and close()")

@@ -1,0 +1,148 @@
+"""The outbox: what the agent made, on disk, until every destination has it.
+
+It is a journal of batches. A batch holds items together with a checkpoint of who made them, so that
+either both are there or neither: an agent that starts anew goes on exactly where the last one was.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.export import Item, Span
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.segments import START, Position, Reader, Writer, segment_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+
+class Batch(msgspec.Struct, array_like=True):
+    """What was made at once.
+
+    Attributes:
+        items: For the destinations.
+        checkpoint: Its maker's, as MessagePack, since only the last one is ever read.
+        held: Spans that wait until it is known whether they leave.
+        settled: Traces whose spans wait no longer, and whether they left.
+        before: How many items the outbox had before it; -1 in batches of versions that did not count.
+    """
+
+    items: list[Item]
+    checkpoint: msgspec.Raw
+    held: list[Span] = []
+    settled: dict[str, bool] = {}
+    before: int = -1
+
+
+_ID = "id"
+_RELEASED = "released"
+_NOTHING: Mapping[str, bool] = MappingProxyType({})
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A place in the outbox: the batch that begins at `position`, and the item in it."""
+
+    position: Position = START
+    index: int = 0
+
+
+class Outbox:
+    """The writing end; readers are told when there is something new.
+
+    Attributes:
+        path: The directory of its segments.
+        grown: Notified when there is something new.
+        checkpoint: What the last batch carries that is intact; empty if there is none.
+        end: Where the next batch will be.
+        id: Identity of the outbox: another one in its place has another.
+        count: How many items were written, those that are not there any more included.
+        unreadable: How many batches `since` could not read.
+        rebuilds: If true, whoever holds this makes damaged batches again for its readers.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, *, rebuilds: bool = False) -> None:
+        self.path = path
+        self.rebuilds = rebuilds
+        self.id = identity(path)
+        if not self.id:
+            self.id = secrets.token_hex(8)
+            write_atomically(path / _ID, self.id.encode())
+        self.grown = threading.Condition()
+        self.checkpoint, self.count = _last_batch(path)
+        self.unreadable = 0
+        self._writer = Writer(path, limit_bytes=limit_bytes)
+        self.end = self._writer.position
+
+    def append(
+        self,
+        items: Sequence[Item],
+        checkpoint: bytes,
+        held: Sequence[Span] = (),
+        settled: Mapping[str, bool] = _NOTHING,
+    ) -> None:
+        """Write a batch; `end` is behind it then."""
+        self._writer.append(Batch(list(items), msgspec.Raw(checkpoint), list(held), dict(settled), self.count))
+        with self.grown:
+            self.count += len(items)
+            self.checkpoint = checkpoint
+            self.end = self._writer.position
+            self.grown.notify_all()
+
+    def since(self, position: Position) -> Iterator[tuple[Position, Batch]]:
+        """Yield the batches from a position on, each with where it is."""
+        reader = Reader(self.path, Batch, position)
+        while True:
+            place = reader.position
+            if not (batches := reader.read(1)):
+                break
+            yield place, batches[0]
+        self.unreadable += bool(reader.skipped_bytes) + reader.lost_segments + reader.undecodable
+        reader.close()
+
+    def close(self) -> None:
+        """Give back what is reserved."""
+        self._writer.close()
+
+
+def identity(path: Path) -> str:
+    """Return the identity of the outbox in a directory; empty if there is none."""
+    try:
+        return (path / _ID).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def released_items(path: Path) -> int:
+    """Return how many of the first items of an outbox were removed because nobody needed them any more."""
+    try:
+        return int((path / _RELEASED).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def set_released_items(path: Path, count: int) -> None:
+    """Take note that so many of the first items are not needed any more; before they are removed.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    write_atomically(path / _RELEASED, str(count).encode())
+
+
+def _last_batch(path: Path) -> tuple[bytes, int]:
+    """Return the checkpoint of the last batch that is intact, and how many items there are up to its end."""
+    for number in reversed(segment_numbers(path)):
+        reader = Reader(path, Batch, Position(number, 0))
+        last: Batch | None = None
+        while batches := reader.read(final=True):
+            last = batches[-1]
+        reader.close()
+        if last is not None:
+            return bytes(last.checkpoint), max(0, last.before) + len(last.items)
+    return b"", released_items(path)

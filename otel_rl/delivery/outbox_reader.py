@@ -1,0 +1,276 @@
+"""The reading end of an outbox: items in order, and in the place of a damaged batch what was made again of it.
+
+Each batch says how many items were before it, so that a reader notices what is missing, however it went: a flipped
+bit, a file that was cut or removed. It then asks the agent, by a file in `repairs/`, to make the batch again from the
+journals; the answer is a file beside it. So it works for a reader in another process too. The reader remembers the last
+checkpoint that it read and asks with that: what it has read is not made again, though all before it may be gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from operator import itemgetter
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from otel_rl.delivery.outbox import Batch, Place, released_items
+from otel_rl.export import Item
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.segments import START, Position, Reader, payloads, segment_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+T = TypeVar("T")
+_REPAIRS = "repairs"
+_WANTED, _MADE = ".wanted", ".made"
+_CHECKSUM_BYTES = 4
+_ASK_AGAIN_S = 5.0
+_PAUSE_S = 0.05
+"""Seconds between two looks for an answer; a reader has a thread of its own."""
+
+
+class Wanted(msgspec.Struct, array_like=True):
+    """What a reader wants to be made again.
+
+    Attributes:
+        count: How many items the outbox has up to there; -1 if the reader does not know.
+        checkpoint: Of the batch that ends there; empty if the reader has not read it.
+    """
+
+    count: int = -1
+    checkpoint: bytes = b""
+
+
+class Made(msgspec.Struct, array_like=True):
+    """What a reader gets from a place on where batches are missing.
+
+    Attributes:
+        items: What was made again, and the items of the next batch that is intact.
+        end: Behind that batch.
+        count: How many items the outbox has up to there.
+        lost: How many could not be made again.
+        checkpoint: Of that batch; empty if there is none behind what is missing.
+    """
+
+    items: list[Item]
+    end: Position
+    count: int
+    lost: int = 0
+    checkpoint: bytes = b""
+
+
+class Head(msgspec.Struct, array_like=True):
+    """A batch, its items unread."""
+
+    items: list[msgspec.Raw]
+    checkpoint: msgspec.Raw
+    held: msgspec.Raw = msgspec.Raw()
+    settled: msgspec.Raw = msgspec.Raw()
+    before: int = -1
+
+    @property
+    def behind(self) -> int:
+        """How many items the outbox has up to its end; -1 if that is not known."""
+        return self.before + len(self.items) if self.before >= 0 else -1
+
+
+class Located(NamedTuple, Generic[T]):
+    """A batch that is intact, and the place behind it."""
+
+    batch: T
+    end: Position
+
+
+def located(path: Path, kind: type[T], position: Position = START) -> Iterator[Located[T]]:
+    """Yield the intact batches of an outbox that end behind a position."""
+    decode = msgspec.msgpack.Decoder(kind).decode
+    for number in segment_numbers(path):
+        if number >= position.segment:
+            for payload, offset in payloads(path, number):
+                with contextlib.suppress(msgspec.MsgspecError):
+                    if (end := Position(number, offset)) > position:
+                        yield Located(decode(payload), end)
+
+
+def count_before(path: Path, position: Position) -> int:
+    """Return how many items were written before a place; -1 if nothing there tells."""
+    return _known_before(path, position).count
+
+
+def _known_before(path: Path, position: Position) -> Wanted:
+    if position == START:
+        return Wanted(0)
+    for first in (position.segment, position.segment - 1, 0):
+        last: Located[Head] | None = None
+        for found in located(path, Head, Position(first, 0)):
+            if found.end > position:
+                break
+            last = found
+        if last is not None and last.batch.behind >= 0:
+            return Wanted(last.batch.behind, bytes(last.batch.checkpoint) if last.end == position else b"")
+    return Wanted()
+
+
+class OutboxReader:
+    """Reads the items of an outbox from a place on.
+
+    Args:
+        path: The outbox.
+        place: Where to begin.
+        rebuilds: If true, there is an agent that makes damaged batches again; otherwise they are skipped.
+
+    Attributes:
+        position: Behind the last batch that was read.
+        lost: How many items are lost, as far as this reader decides that itself.
+    """
+
+    def __init__(self, path: Path, place: Place, *, rebuilds: bool = True) -> None:
+        self.lost = 0
+        self._path = path
+        self._begin = place
+        self._rebuilds = rebuilds
+        self._reader = Reader(path, Batch, place.position)
+        self._known = _known_before(path, place.position)
+        self._asked_at = 0.0
+        self._gap: Position | None = None
+
+    @property
+    def position(self) -> Position:
+        """Behind the last batch that was read."""
+        return self._reader.position if self._gap is None else self._gap
+
+    def read(self, end: Position) -> list[tuple[Item, Place]] | None:
+        """Return the items of the next batch, each with the place behind it; `None` if there is nothing yet.
+
+        Args:
+            end: Where the outbox ended before this call, as far as that is known.
+        """
+        start = self.position
+        if self._gap is None:
+            found = self._reader.read(1)
+            if found and self._is_next(found[0]):
+                self._known = _behind(found[0])
+                return self._placed(found[0].items, start)
+            if not found and self._reader.position >= end:
+                return None
+            if not self._rebuilds:
+                return self._skip(found, start, end)
+            self._gap = start
+        return self._made_again(start)
+
+    def _is_next(self, batch: Batch) -> bool:
+        """Tell whether nothing is missing before a batch."""
+        reader = self._reader
+        noticed = reader.skipped_bytes or reader.lost_segments or reader.undecodable
+        if batch.before < 0:  # of an older version
+            return not noticed
+        count = self._known.count
+        if count < 0:
+            return not noticed
+        return batch.before <= max(count, released_items(self._path) if batch.before > count else 0)
+
+    def _skip(self, found: list[Batch], start: Position, end: Position) -> list[tuple[Item, Place]] | None:
+        if not found:
+            return None
+        before, count = found[0].before, self._known.count
+        self.lost += before - count if 0 <= count < before else 1
+        self._known = _behind(found[0])
+        self._go_to(self._reader.position)
+        return self._placed(found[0].items, start)
+
+    def _made_again(self, start: Position) -> list[tuple[Item, Place]] | None:
+        made = read_made(self._path, start)
+        if made is None:
+            if time.monotonic() - self._asked_at > _ASK_AGAIN_S:
+                self._asked_at = time.monotonic()
+                _want(self._path, start, self._known)
+            time.sleep(_PAUSE_S)
+            return None
+        self._known, self._gap, self._asked_at = Wanted(made.count, made.checkpoint), None, 0.0
+        self._go_to(made.end)
+        return self._placed(made.items, start, skip=False)
+
+    def close(self) -> None:
+        """Close the outbox."""
+        self._reader.close()
+
+    def _go_to(self, position: Position) -> None:
+        self._reader.close()
+        self._reader = Reader(self._path, Batch, position)
+
+    def _placed(self, items: list[Item], start: Position, *, skip: bool = True) -> list[tuple[Item, Place]]:
+        # What was made again has another order, and its index is none of the batch; the exporter knows what it holds.
+        behind = [Place(start, n if skip else 0) for n in range(1, len(items))] + [Place(self._reader.position, 0)]
+        skipped = self._begin.index if skip and self._begin.position == start else 0
+        return list(zip(items, behind, strict=False))[skipped:]
+
+
+def _behind(batch: Batch) -> Wanted:
+    return Wanted(batch.before + len(batch.items) if batch.before >= 0 else -1, bytes(batch.checkpoint))
+
+
+def wanted(path: Path) -> list[tuple[Position, Wanted]]:
+    """Return what readers of an outbox want to be made again, and from where on, in order."""
+    try:
+        names = [file.name for file in (path / _REPAIRS).iterdir() if file.name.endswith(_WANTED)]
+    except FileNotFoundError:
+        return []
+    found: dict[Position, Wanted] = {}
+    for name in names:
+        segment, _, offset = name.removesuffix(_WANTED).partition("-")
+        if segment.isdecimal() and offset.isdecimal():
+            found[Position(int(segment), int(offset))] = _read(path / _REPAIRS / name, Wanted) or Wanted()
+    return sorted(found.items(), key=itemgetter(0))
+
+
+def write_made(path: Path, start: Position, made: Made) -> None:
+    """Answer the readers that want what is missing from `start` on.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    _write(_repair(path, start, _MADE), made)
+    _repair(path, start, _WANTED).unlink(missing_ok=True)
+
+
+def read_made(path: Path, start: Position) -> Made | None:
+    """Return the answer for a place; `None` if there is none, or if it is damaged itself."""
+    return _read(_repair(path, start, _MADE), Made)
+
+
+def _want(path: Path, start: Position, what: Wanted) -> None:
+    (path / _REPAIRS).mkdir(exist_ok=True)
+    _write(_repair(path, start, _WANTED), what)
+
+
+def _write(path: Path, what: Wanted | Made) -> None:
+    raw = msgspec.msgpack.encode(what)
+    write_atomically(path, crc32(raw).to_bytes(_CHECKSUM_BYTES, "big") + raw)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        raw = path.read_bytes()
+        if crc32(raw[_CHECKSUM_BYTES:]) == int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
+            return msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=kind)
+    except (OSError, msgspec.MsgspecError):
+        pass
+    return None
+
+
+def forget_repairs(path: Path, first: int) -> None:
+    """Remove the answers for segments before `first`."""
+    with contextlib.suppress(FileNotFoundError):
+        for file in (path / _REPAIRS).iterdir():
+            segment = file.name.partition("-")[0]
+            if segment.isdecimal() and int(segment) < first:
+                file.unlink(missing_ok=True)
+
+
+def _repair(path: Path, start: Position, kind: str) -> Path:
+    return path / _REPAIRS / f"{start.segment:08d}-{start.offset}{kind}"

@@ -1,0 +1,92 @@
+"""Finds destinations and metric readers by name, and checks them before a run depends on them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.delivery.log_scalar import adapted
+from otel_rl.errors import SettingsError
+from otel_rl.export import ENTRY_POINT_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.export import Exporter
+
+Factory = Any
+"""A class or a function; called as `factory(run, **options)`."""
+
+
+def find(group: str, name: str) -> Factory:
+    """Return the factory registered as `name` in an entry point group, or importable as `module:qualname`.
+
+    Raises:
+        SettingsError: There is none; the message lists those that are known.
+    """
+    if ":" in name:
+        try:
+            return pkgutil.resolve_name(name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise SettingsError(f"the exporter {name!r} cannot be imported: {error}") from error
+    known = {point.name: point for point in importlib.metadata.entry_points(group=group)}
+    if name not in known:
+        raise SettingsError(f"there is no exporter {name!r}; known are: {', '.join(sorted(known))}")
+    return known[name].load()
+
+
+def find_exporter(name: str) -> Callable[..., Exporter]:
+    """Return what builds the destination of this name, called with the run.
+
+    Raises:
+        SettingsError: There is none, or it is no destination.
+    """
+    return adapted(find(ENTRY_POINT_GROUP, name))
+
+
+def check(group: str, name: str, options: Mapping[str, object]) -> None:
+    """Raise if the destination cannot be built here: unknown, its package missing, an option wrong.
+
+    Raises:
+        SettingsError: The message names the fix.
+    """
+    factory = find(group, name)
+    for module in getattr(factory, "requires", ()):
+        if not _is_installed(module):
+            raise SettingsError(
+                f"the exporter {name!r} needs the package {module!r}, which is not installed; "
+                f"pip install 'otel-rl[{getattr(factory, 'extra', name)}]'"
+            )
+    check_options(name, adapted(factory) if group == ENTRY_POINT_GROUP else factory, options)
+    if callable(own := getattr(factory, "check", None)):
+        try:
+            own(**options)
+        except ValueError as error:
+            raise SettingsError(f"exporter {name!r}: {error}") from None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is what is missing
+        return False
+
+
+def check_options(name: str, factory: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Raise if a factory cannot be called with the run and these options.
+
+    Raises:
+        SettingsError: The message lists the options that there are.
+    """
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # a class written in C
+        return
+    try:
+        signature.bind(None, **options)
+    except TypeError as error:
+        accepted = ", ".join(list(signature.parameters)[1:]) or "none"
+        raise SettingsError(f"exporter {name!r}: {error}; its options are: {accepted}") from None

@@ -1,0 +1,85 @@
+"""Destinations that only the trainer's process can build, such as a lambda: threads that read what the agent made."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import identity
+from otel_rl.delivery.outbox_reader import wanted
+from otel_rl.errors import SettingsError
+from otel_rl.journal.segments import START, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from otel_rl.export import Exporter, RunInfo
+    from otel_rl.setup.directory import RunDirectory
+
+_LOOK_EVERY_S = 0.5
+
+
+class _GrowingOutbox:
+    """An outbox that another process writes; where it ends is known only at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.grown = threading.Condition()
+        self.end: Position = START
+        self.rebuilds = True
+
+    @property
+    def id(self) -> str:
+        """Identity of the outbox."""
+        return identity(self.path)
+
+
+class Relay:
+    """Delivers the agent's outbox to destinations of this process, each in a thread of its own.
+
+    Args:
+        run: The run that is shown.
+        directory: Its directory.
+        factories: What builds each destination, by a name that is the same when the run is started again.
+        start_agent: Starts an agent if there is none, so that somebody makes damaged batches again.
+    """
+
+    def __init__(
+        self,
+        run: RunInfo,
+        directory: RunDirectory,
+        factories: Mapping[str, Callable[..., Exporter]],
+        start_agent: Callable[[], object],
+    ) -> None:
+        self._start_agent = start_agent
+        self._outbox = _GrowingOutbox(directory.outbox)
+        self._destinations = [
+            Destination(name, factory, {}, run, self._outbox, directory.cursors) for name, factory in factories.items()
+        ]
+        for destination in self._destinations:
+            destination.start()
+
+    def finish(self, end: Position | None, timeout: float) -> bool:
+        """Deliver up to `end` and close; tell whether that was done in time. Without an end, stop."""
+        self._outbox.end = end or START
+        for destination in self._destinations:
+            if end is None:
+                destination.stop()
+            else:
+                destination.close_when_done()
+        deadline = time.monotonic() + timeout
+        for destination in self._destinations:
+            while destination.is_alive() and (left := deadline - time.monotonic()) > 0:
+                destination.join(min(left, _LOOK_EVERY_S))
+                if end is not None and destination.is_alive() and wanted(self._outbox.path):
+                    with contextlib.suppress(OSError, SettingsError):  # tried again until the time is over
+                        self._start_agent()
+        done = end is not None and not any(destination.is_alive() for destination in self._destinations)
+        if not done:
+            for destination in self._destinations:
+                destination.stop()
+        return done

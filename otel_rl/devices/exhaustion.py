@@ -1,0 +1,64 @@
+"""What is known at the moment when memory runs out."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+from otel_rl import semconv
+from otel_rl.errors.texts import text_of, type_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.devices.accelerators import Framework
+
+_LARGEST = 10
+_LONGEST = 8192
+_SIGNS = ("out of memory", "RESOURCE_EXHAUSTED")  # CUDA's and XLA's errors that are no class of their own
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an exception says that the memory of a device or of the host is exhausted."""
+    if isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in text_of(error) for sign in _SIGNS)
+
+
+def describe(error: BaseException, devices: Framework | None, place: Path) -> dict[str, object]:
+    """Return attributes for the event: the error, the allocator's summary, the largest tensors, the memory history.
+
+    Args:
+        error: What was raised.
+        devices: The framework whose devices the process uses, if there is one.
+        place: The file that the history is written to, without its suffix; only where it is kept.
+    """
+    found: dict[str, object] = {
+        semconv.ERROR_TYPE: type_of(error),
+        semconv.EXCEPTION_MESSAGE: text_of(error)[:_LONGEST],
+    }
+    summary = getattr(devices, "summary", None)
+    if devices is None or summary is None:
+        return found
+    memory = devices.memory()
+    if memory:
+        fullest = max(memory, key=lambda device: device.reserved)
+        found[semconv.MEMORY_SUMMARY] = summary(fullest.index)[:_LONGEST]
+    found[semconv.MEMORY_LARGEST] = _largest_tensors()
+    if getattr(devices, "keeps_history", False):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path = place.with_name(f"{place.name}.pickle")
+        devices.dump_history(str(path))  # type: ignore[attr-defined] # whoever keeps a history can write it
+        found[semconv.MEMORY_SNAPSHOT_FILE] = str(path)
+    return found
+
+
+def _largest_tensors() -> list[str]:
+    """Return what can be found of the largest device tensors that Python holds: bytes, type and shape."""
+    found: dict[int, tuple[int, str]] = {}
+    for held in gc.get_objects():
+        kind: Any = type(held)
+        if any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in kind.__mro__) and held.is_cuda:
+            size = held.untyped_storage().nbytes()
+            found[held.data_ptr()] = (size, f"{size} bytes: {held.dtype} {tuple(held.shape)}")
+    return [text for _, text in sorted(found.values(), reverse=True)[:_LARGEST]]

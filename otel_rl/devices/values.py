@@ -1,0 +1,150 @@
+"""Brings metric values from a device to the host: one copy for each `log`, read when it has arrived."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_rl.convert.values import Unconvertible, to_number, to_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.devices.clock import DeviceEvent
+
+_LARGEST = 1 << 16  # elements of one log
+_MOST_PENDING = 1024
+
+
+class Arrived(NamedTuple):
+    """Values that were logged some time ago, as numbers now.
+
+    Attributes:
+        step: Step that they were logged for.
+        time: When they were logged.
+        weight: The weight that they were logged with.
+        scalars: Numbers by name.
+        samples: Native doubles by name.
+    """
+
+    step: int
+    time: int
+    weight: float
+    scalars: dict[str, int | float]
+    samples: dict[str, bytes]
+
+
+class _Copy(NamedTuple):
+    names: list[tuple[str, int, bool]]  # with how many elements, and whether they are samples
+    host: Any
+    passed: DeviceEvent
+
+
+class _Pending(NamedTuple):
+    step: int
+    time: int
+    weight: float
+    copies: list[_Copy]
+
+
+class DeviceValues:
+    """Queues copies of device tensors behind the work that makes them.
+
+    What the trainer does to a tensor afterwards comes behind the copy in the device's queue, so the value that
+    arrives is the one that was logged. Tensors of one type are put side by side first, so that there is one copy;
+    a single one is copied as it is.
+
+    Args:
+        torch: The module.
+        mark: Puts a mark behind the work that is queued on a device now.
+        is_capturing: Tells whether a graph is being captured, of which a copy would become a part.
+        stream_of: Returns the identity of the stream that a device's work goes to now.
+        pinned: Whether the host's side is page-locked, without which a copy would wait for the device.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        mark: Callable[[Any], DeviceEvent],
+        is_capturing: Callable[[], bool],
+        stream_of: Callable[[Any], int],
+        *,
+        pinned: bool = True,
+    ) -> None:
+        self._torch = torch
+        self._mark = mark
+        self._is_capturing = is_capturing
+        self._stream_of = stream_of
+        self._pinned = pinned
+        self._side_by_side: dict[tuple[Any, ...], Any] = {}
+        self._pending: deque[_Pending] = deque()
+
+    def copy(self, tensors: Mapping[str, Any], step: int, time: int, weight: float) -> None:
+        """Queue the copies of one `log`.
+
+        Raises:
+            Unconvertible: A graph is being captured, there are too many elements, or too many copies wait.
+        """
+        if self._is_capturing():
+            raise Unconvertible("a CUDA graph is being captured; log outside of it")
+        if len(self._pending) >= _MOST_PENDING:
+            raise Unconvertible(f"{_MOST_PENDING} copies from the device wait already")
+        if sum(tensor.numel() for tensor in tensors.values()) > _LARGEST:
+            raise Unconvertible(f"more than {_LARGEST} elements on a device in one log; log their statistics")
+        alike: dict[tuple[Any, Any], list[str]] = {}
+        for name, tensor in tensors.items():
+            alike.setdefault((tensor.device, tensor.dtype), []).append(name)
+        copies = [self._copy([(name, tensors[name]) for name in names]) for names in alike.values()]
+        self._pending.append(_Pending(step, time, weight, copies))
+
+    def arrived(self) -> list[Arrived]:
+        """Return what has come since the last call, in the order in which it was logged."""
+        found: list[Arrived] = []
+        while self._pending and all(copy.passed.query() for copy in self._pending[0].copies):
+            try:
+                found.append(_read(self._pending.popleft()))
+            except IndexError:  # another thread was quicker
+                break
+        return found
+
+    @property
+    def waiting(self) -> bool:
+        """Whether copies have not arrived yet."""
+        return bool(self._pending)
+
+    def _copy(self, named: list[tuple[str, Any]]) -> _Copy:
+        flat = [tensor.detach().reshape(-1) for _, tensor in named]
+        together = flat[0] if len(flat) == 1 else self._put_side_by_side(flat)
+        host = self._torch.empty(together.shape, dtype=together.dtype, pin_memory=self._pinned)
+        host.copy_(together, non_blocking=True)
+        samples = [(name, tensor.numel(), tensor.ndim > 0) for name, tensor in named]
+        return _Copy(samples, host, self._mark(together.device))
+
+    def _put_side_by_side(self, flat: list[Any]) -> Any:
+        """Fill a tensor that is kept for it: nothing is allocated on the device but the first time."""
+        size = sum(tensor.numel() for tensor in flat)
+        first = flat[0]
+        key = (first.device, self._stream_of(first.device), first.dtype)
+        kept = self._side_by_side.get(key)
+        if kept is None or kept.numel() < size:
+            with self._torch.inference_mode(mode=False):  # it is used outside of that mode too
+                kept = self._torch.empty(max(size, 64), dtype=first.dtype, device=first.device)
+            self._side_by_side[key] = kept
+        together = kept[:size]
+        self._torch.cat(flat, out=together)
+        return together
+
+
+def _read(pending: _Pending) -> Arrived:
+    scalars: dict[str, int | float] = {}
+    samples: dict[str, bytes] = {}
+    for copy in pending.copies:
+        start = 0
+        for name, size, is_samples in copy.names:
+            part = copy.host[start : start + size]
+            if is_samples:
+                samples[name] = to_samples(part)
+            else:
+                scalars[name] = to_number(part[0])
+            start += size
+    return Arrived(pending.step, pending.time, pending.weight, scalars, samples)

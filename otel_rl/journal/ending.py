@@ -1,0 +1,79 @@
+"""How a process ends, as far as it can know: by an exception, by a signal that became one, or as it should."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.errors.texts import text_of, type_of
+
+if TYPE_CHECKING:
+    from otel_rl.export import Outcome
+
+_BY_SIGNAL = 128  # what a shell adds to the number of the signal that ended a process
+_NO_FAILURES = (StopIteration, StopAsyncIteration, GeneratorExit)
+
+
+class Ending(NamedTuple):
+    """The end of a process, as `otel_rl.journal.records.Finished` has it."""
+
+    outcome: Outcome = "finished"
+    error: tuple[str, str] | None = None
+    exit_code: int = 0
+
+
+def ending_by(error: BaseException | None) -> Ending:
+    """Return how a process ends that this exception leaves."""
+    if error is None or isinstance(error, _NO_FAILURES):
+        return Ending()
+    if isinstance(error, KeyboardInterrupt):
+        return _by_signal(signal.SIGINT)
+    if isinstance(error, SystemExit):
+        return _by_exit(error)
+    return Ending("failed", (type_of(error), text_of(error)), 1)
+
+
+def _by_exit(error: SystemExit) -> Ending:
+    code = error.code
+    if code is None or code == 0:
+        return Ending()
+    if not isinstance(code, int):  # a text, which Python prints
+        return Ending("failed", (type_of(error), text_of(code)), 1)
+    return ending_by_status(code & 0xFF)
+
+
+def ending_by_status(status: int) -> Ending:
+    """Return how a process ended that left this exit status: 0 to 255."""
+    if status - _BY_SIGNAL in signal.valid_signals():  # as a handler of SIGTERM says `sys.exit(143)`
+        return _by_signal(signal.Signals(status - _BY_SIGNAL))
+    return Ending("failed", (SystemExit.__name__, f"exit code {status}"), status) if status else Ending()
+
+
+def _by_signal(number: signal.Signals) -> Ending:
+    return Ending("crashed", (number.name, signal.strsignal(number) or ""), _BY_SIGNAL + number)
+
+
+class Interpreter:
+    """The exceptions that the interpreter holds; it remembers those of before the run.
+
+    Nothing is hooked for it: `sys.excepthook` stays whose it is.
+    """
+
+    def __init__(self) -> None:
+        self._before = {id(error) for error in (sys.exc_info()[1], _last_uncaught())}
+
+    def handled(self) -> BaseException | None:
+        """Return the exception that an `except` or `finally` around here is dealing with."""
+        return self._of_this_run(sys.exc_info()[1])
+
+    def uncaught(self) -> BaseException | None:
+        """Return the exception that ends the process, at its exit; a prompt that goes on after one has none."""
+        return None if hasattr(sys, "ps1") else self._of_this_run(_last_uncaught())
+
+    def _of_this_run(self, error: BaseException | None) -> BaseException | None:
+        return None if id(error) in self._before else error
+
+
+def _last_uncaught() -> BaseException | None:
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)

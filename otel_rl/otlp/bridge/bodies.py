@@ -1,0 +1,165 @@
+"""Bodies of OTLP requests: content encodings and content types."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import sys
+import zlib
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import json_format
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+
+from otel_rl.otlp.bridge.answers import JSON, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LARGEST_REQUEST = 16 << 20
+"""Bytes of a request as it is sent; the Collector's own limit is 20 MiB."""
+LARGEST_DECOMPRESSED = 64 << 20
+"""Bytes of a request when decompressed; no more are ever held for one request."""
+REQUESTS: dict[str, Any] = {
+    "logs": logs_service_pb2.ExportLogsServiceRequest,
+    "traces": trace_service_pb2.ExportTraceServiceRequest,
+    "metrics": metrics_service_pb2.ExportMetricsServiceRequest,
+}
+"""The request message of each signal."""
+
+_HEX_FIELDS = ("traceId", "spanId", "parentSpanId")  # OTLP has these in hex, protobuf's own JSON in base64
+
+
+def _gunzip(body: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+        return file.read(LARGEST_DECOMPRESSED + 1)
+
+
+def _inflate(body: bytes) -> bytes:
+    decompressor = zlib.decompressobj()
+    content = decompressor.decompress(body, LARGEST_DECOMPRESSED + 1)
+    if not decompressor.eof and len(content) <= LARGEST_DECOMPRESSED:
+        raise EOFError("the stream ends too early")
+    return content
+
+
+def _unzstd(body: bytes) -> bytes:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    with zstd.ZstdFile(io.BytesIO(body)) as file:
+        return bytes(file.read(LARGEST_DECOMPRESSED + 1))
+
+
+def _has_zstd() -> bool:
+    return sys.version_info >= (3, 14) or (find_spec("backports") is not None and bool(find_spec("backports.zstd")))
+
+
+ENCODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": _gunzip, "deflate": _inflate}
+"""The accepted content encodings beside `identity`; zstd needs Python 3.14 or the extra `zstd`."""
+if _has_zstd():
+    ENCODINGS["zstd"] = _unzstd
+_SAME = {"x-gzip": "gzip", "zlib": "deflate"}  # the Collector's name for deflate is zlib
+
+
+def content_type(header: str) -> str:
+    """Return the content type that a header names.
+
+    Raises:
+        Refusal: It is not accepted.
+    """
+    if is_protobuf(header):
+        return PROTOBUF
+    if _media_type(header) == JSON:
+        return JSON
+    text = f"Content-Type {header[:100]!r} is not supported: use {PROTOBUF} or {JSON}"
+    raise Refusal(UNSUPPORTED, text, {"Accept-Post": f"{PROTOBUF}, {JSON}"})
+
+
+def is_protobuf(header: str) -> bool:
+    """Tell whether a content type is protobuf's."""
+    return _media_type(header) == PROTOBUF
+
+
+def _media_type(header: str) -> str:
+    return header.partition(";")[0].strip().lower()
+
+
+def encoding(header: str) -> str:
+    """Return the content encoding that a header names; empty for none.
+
+    Raises:
+        Refusal: It is not accepted.
+    """
+    name = header.strip().lower()
+    name = _SAME.get(name, name)
+    if name in ("", "identity"):
+        return ""
+    if name not in ENCODINGS:
+        accepted = ", ".join([*ENCODINGS, "identity"])
+        text = f"Content-Encoding {header[:100]!r} is not supported: use one of {accepted}"
+        raise Refusal(UNSUPPORTED, text, {"Accept-Encoding": accepted})
+    return name
+
+
+def request(signal: str, body: bytes, kind: str = PROTOBUF, encoded_as: str = "") -> Any:
+    """Return the request message in a body.
+
+    Args:
+        signal: "logs", "traces" or "metrics".
+        body: The bytes that were sent.
+        kind: Their content type.
+        encoded_as: Their content encoding.
+
+    Raises:
+        Refusal: The body is no such message, or too large when decompressed.
+    """
+    content = _decompressed(body, encoded_as)
+    found = REQUESTS[signal]()
+    try:
+        if kind == PROTOBUF:
+            found.ParseFromString(content)
+        else:
+            json_format.ParseDict(_with_base64(_object(json.loads(content))), found, ignore_unknown_fields=True)
+    except Exception as error:  # parsing has no effects, so whatever it raises is the fault of the bytes
+        text = f"the body is not a valid {type(found).__name__} ({kind}): {type(error).__name__}: {error}"
+        raise Refusal(MALFORMED, text) from error
+    return found
+
+
+def _decompressed(body: bytes, name: str) -> bytes:
+    if not name:
+        return body
+    try:
+        content = ENCODINGS[name](body)
+    except Exception as error:  # each library has its own exceptions for bytes that are not compressed
+        raise Refusal(MALFORMED, f"the body is not valid {name}: {error}") from error
+    if len(content) > LARGEST_DECOMPRESSED:
+        raise Refusal(
+            TOO_LARGE, f"the body has more than {LARGEST_DECOMPRESSED} bytes when decompressed: send less at once"
+        )
+    return content
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return a value if it is a JSON object; protobuf takes an empty list, text or number for an empty message."""
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def _with_base64(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _id(item) if key in _HEX_FIELDS else _with_base64(item) for key, item in value.items()}
+    return [_with_base64(item) for item in value] if isinstance(value, list) else value
+
+
+def _id(text: str) -> str:
+    return base64.b64encode(bytes.fromhex(text)).decode()

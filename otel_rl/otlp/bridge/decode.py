@@ -1,0 +1,269 @@
+"""OTLP requests as items of runs, and what of them is refused."""
+
+from __future__ import annotations
+
+import base64
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from otel_rl import semconv
+from otel_rl.export import Item, RunInfo, Span, SpanEvent, SpanLink
+from otel_rl.otlp.step_events import event_of, item_of, run_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+    from opentelemetry.proto.trace.v1 import trace_pb2
+
+    from otel_rl.export import AttributeValue, Cell
+
+_EVENT_NAME = "event.name"
+_ERROR_STATUS = 2  # of OTLP's Status.StatusCode
+_LARGEST_ITEM = 16 << 20
+_LARGEST_KIND = 4  # of the API's SpanKind
+_LONGEST_REASON = 300
+_MOST_REASONS = 3
+_ONE_TYPE: tuple[set[type], ...] = (set(), {bool}, {int}, {float}, {str})
+_MOST_NUMBERS = 5
+_T = TypeVar("_T")
+_encode = msgspec.msgpack.Encoder().encode
+_decode: Callable[[bytes], Item] = msgspec.msgpack.Decoder(Item).decode
+_json = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Decoded(NamedTuple):
+    """What a request holds.
+
+    Attributes:
+        runs: Items by run, in their order.
+        rejected: How many records or spans were refused.
+        reason: Which ones, and why.
+    """
+
+    runs: list[tuple[RunInfo, list[Item]]]
+    rejected: int
+    reason: str
+
+
+class Rejected:
+    """Records of a request that are refused: their numbers, by reason.
+
+    Args:
+        what: What they are called, in the plural.
+
+    Attributes:
+        count: How many.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._numbers: dict[str, list[int]] = {}
+        self.count = 0
+
+    def add(self, number: int, reason: str) -> None:
+        """Refuse a record: its number in the request, from 0, and why."""
+        self.count += 1
+        reason = reason[:_LONGEST_REASON]
+        if reason in self._numbers or len(self._numbers) < _MOST_REASONS:
+            self._numbers.setdefault(reason, []).append(number)
+
+    @property
+    def reason(self) -> str:
+        """The reasons, each with the numbers of its first records; empty if nothing is refused."""
+        told = []
+        for reason, numbers in self._numbers.items():
+            shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
+            more = f" and {len(numbers) - _MOST_NUMBERS} more" if len(numbers) > _MOST_NUMBERS else ""
+            told.append(f"{reason} ({self._what} {shown}{more}, counted from 0)")
+        known = sum(map(len, self._numbers.values()))
+        return "; ".join([*told, *([f"{self.count - known} more for other reasons"] if self.count > known else [])])
+
+
+class _Collected:
+    def __init__(self, what: str, directory: Path) -> None:
+        self._directory = directory
+        self._next = 0
+        self.runs: dict[str, tuple[RunInfo, list[Item]]] = {}
+        self.rejected = Rejected(what)
+
+    def take(self, resource: Iterable[KeyValue], records: Iterable[_T], to_item: Callable[[_T], Item]) -> None:
+        """Take the records of one resource, as far as they make sense."""
+        run, reason = self._run_of(resource)
+        for record in records:
+            number, self._next = self._next, self._next + 1
+            if run is None:
+                self.rejected.add(number, reason)
+                continue
+            try:
+                item = to_item(record)
+                encoded = _encode(item)
+                _decode(encoded)  # what the outbox could not read again must not get there
+                if len(encoded) > _LARGEST_ITEM:
+                    raise ValueError(f"the record has more than {_LARGEST_ITEM} bytes")
+            except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
+                missing = isinstance(error, KeyError)
+                self.rejected.add(number, f"attribute {error} is missing" if missing else str(error))
+                continue
+            self.runs.setdefault(run.directory, (run, []))[1].append(item)
+
+    def _run_of(self, resource: Iterable[KeyValue]) -> tuple[RunInfo | None, str]:
+        told = attributes(resource)
+        id_ = told.get(semconv.RUN_ID)
+        if isinstance(id_, (str, int)) and not isinstance(id_, bool) and str(id_):
+            return run_of(flat(told), self._directory), ""
+        said = "has no attribute" if id_ is None else "has no text in"
+        return None, f"the resource {said} {semconv.RUN_ID}, so the run is unknown: set it to the id of the run"
+
+    @property
+    def decoded(self) -> Decoded:
+        return Decoded(list(self.runs.values()), self.rejected.count, self.rejected.reason)
+
+
+def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
+    """Return the rows, tables, parameters and events in a request for logs.
+
+    Records without an event name and records whose resource names no run are refused.
+    """
+    found = _Collected("log records", directory)
+    for of_resource in request.resource_logs:
+        records = (record for scope in of_resource.scope_logs for record in scope.log_records)
+        found.take(of_resource.resource.attributes, records, _item)
+    return found.decoded
+
+
+def has_no_events(request: ExportLogsServiceRequest) -> bool:
+    """Tell whether a request for logs holds records, but no event."""
+    records = [
+        record
+        for of_resource in request.resource_logs
+        for scope in of_resource.scope_logs
+        for record in scope.log_records
+    ]
+    return bool(records) and not any(_name(record) for record in records)
+
+
+def spans(request: ExportTraceServiceRequest) -> tuple[list[Span], Rejected]:
+    """Return all spans in a request for traces, and those that are refused."""
+    found: list[Span] = []
+    rejected = Rejected("spans")
+    number = 0
+    for of_resource in request.resource_spans:
+        resource = flat(attributes(of_resource.resource.attributes))
+        for of_scope in of_resource.scope_spans:
+            for span in of_scope.spans:
+                try:
+                    found.append(_span(span, resource, of_scope.scope))
+                except ValueError as error:
+                    rejected.add(number, str(error))
+                number += 1
+    return found, rejected
+
+
+def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:
+    """Return the spans in a request for traces; those whose resource names no run are refused."""
+    found = _Collected("spans", directory)
+    for of_resource in request.resource_spans:
+        pairs = of_resource.resource.attributes
+        resource = flat(attributes(pairs))
+        for of_scope in of_resource.scope_spans:
+            found.take(pairs, of_scope.spans, partial(_span, resource=resource, scope=of_scope.scope))
+    return found.decoded
+
+
+def attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:
+    """Return OTLP's key-value pairs as a mapping of plain values."""
+    return {pair.key: plain(pair.value) for pair in pairs}
+
+
+def plain(value: AnyValue) -> Any:
+    """Return an OTLP value as the plain value that it is."""
+    kind = value.WhichOneof("value")
+    if kind == "kvlist_value":
+        return attributes(value.kvlist_value.values)
+    if kind == "array_value":
+        return [plain(item) for item in value.array_value.values]
+    return None if kind is None else getattr(value, kind)
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Return plain values as attributes: maps and mixed lists as JSON text, bytes in base64, `None` left out.
+
+    Source: the OpenTelemetry specification, "Common: AnyValue representation for non-OTLP protocols".
+    """
+    return {key: _flat(value) for key, value in values.items() if value is not None}
+
+
+def _flat(value: Any) -> AttributeValue:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list) and {type(item) for item in value} in _ONE_TYPE:
+        return value
+    return _json(value).decode()
+
+
+def _cell(value: Any) -> Cell:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(_flat(value))
+
+
+def _name(record: LogRecord) -> str:
+    """Return the name of an event; SDKs and Collectors from before OTLP 1.5 have it as an attribute."""
+    if record.event_name:
+        return record.event_name
+    return next((pair.value.string_value for pair in record.attributes if pair.key == _EVENT_NAME), "")
+
+
+def _item(record: LogRecord) -> Item:
+    name = _name(record)
+    if not name:
+        raise ValueError("the record has no event name, so it is not an event")
+    time = record.time_unix_nano or record.observed_time_unix_nano
+    told = attributes(record.attributes)
+    told.pop(_EVENT_NAME, None)
+    body = plain(record.body)
+    if name == semconv.EVENT_TABLE:
+        if not isinstance(body, list) or not all(isinstance(row, list) for row in body):
+            raise ValueError(f"{name}: the body is not a list of rows")
+        body = [[_cell(cell) for cell in row] for row in body]
+    if name == semconv.EVENT_RUN_CONFIG and isinstance(values := told.get(semconv.RUN_CONFIG_VALUES), dict):
+        told[semconv.RUN_CONFIG_VALUES] = {key: _cell(value) for key, value in values.items()}
+    item = item_of(name, time, told, body)
+    if item is not None:
+        return item
+    ids = (record.trace_id.hex(), record.span_id.hex())
+    trace_id, span_id = ids if _are_ids(record.trace_id, record.span_id) else ("", "")
+    return event_of(name, time, flat(told), trace_id, span_id)
+
+
+def _are_ids(trace_id: bytes, span_id: bytes) -> bool:
+    return len(trace_id) == 16 and len(span_id) == 8 and any(trace_id) and any(span_id)
+
+
+def _span(span: trace_pb2.Span, resource: dict[str, AttributeValue], scope: InstrumentationScope) -> Span:
+    if not _are_ids(span.trace_id, span.span_id):
+        raise ValueError(f"span {span.name[:100]!r}: needs a trace id of 16 bytes and a span id of 8, not all zero")
+    failed = span.status.code == _ERROR_STATUS
+    links = [link for link in span.links if _are_ids(link.trace_id, link.span_id)]
+    return Span(
+        name=span.name,
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex() if len(span.parent_span_id) == 8 and any(span.parent_span_id) else "",
+        start_unix_nano=span.start_time_unix_nano,
+        end_unix_nano=span.end_time_unix_nano,
+        attributes=flat(attributes(span.attributes)),
+        error=span.status.message if failed else None,
+        kind=min(max(0, span.kind - 1), _LARGEST_KIND),  # OTLP counts from 1, the API from 0
+        events=tuple(SpanEvent(e.name, e.time_unix_nano, flat(attributes(e.attributes))) for e in span.events),
+        links=tuple(SpanLink(x.trace_id.hex(), x.span_id.hex(), flat(attributes(x.attributes))) for x in links),
+        scope=(scope.name, scope.version),
+        resource=resource,
+    )

@@ -1,0 +1,109 @@
+"""Metrics and logs of other programs, such as inference servers that send all signals to one address."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from otel_rl.delivery import plugins
+from otel_rl.export import ENTRY_POINT_GROUP, READER_ENTRY_POINT_GROUP, NotNow, Refused
+from otel_rl.otlp.bridge.answers import LATER, Refusal
+from otel_rl.otlp.bridge.responses import data_points, response
+from otel_rl.otlp.connection import connection
+from otel_rl.setup import head
+from otel_rl.setup.launcher import is_of_this_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from otel_rl.otlp.bridge.answers import Refusals
+
+_AT_A_TIME = 4
+_WAIT_S = 2.0
+_MOST_SENDERS = 10_000
+
+
+class Others:
+    """Passes requests on to the collector of the run, and refuses them where there is none.
+
+    A sender that keeps sending hears once that it is refused; afterwards its records are only counted, since clients
+    log each partial success.
+
+    Args:
+        ways: What passes a request on, by signal; it raises `NotNow` or `Refused`.
+        refusals: Counts what is refused.
+        advice: What to do where there is no collector.
+    """
+
+    def __init__(self, ways: Mapping[str, Callable[[Any], None]], refusals: Refusals, advice: str) -> None:
+        self._ways = ways
+        self._advice = advice
+        self._refusals = refusals
+        self._room = threading.BoundedSemaphore(_AT_A_TIME)
+        self._told: set[tuple[str, str]] = set()
+
+    def take(self, signal: str, request: Any) -> Any:
+        """Return the response to a request, as a whole of other programs.
+
+        Raises:
+            Refusal: It cannot be passed on now; the client is to send it again.
+        """
+        count = data_points(request) if signal == "metrics" else _records(request)
+        if signal not in self._ways:
+            return self._refuse(signal, request, count)
+        if not self._room.acquire(timeout=_WAIT_S):
+            raise Refusal(LATER, f"too many requests for {signal} are being passed on")
+        try:
+            self._ways[signal](request)
+        except NotNow as error:
+            raise Refusal(LATER, f"the collector of the run: {error}", retry_after=error.retry_after) from error
+        except Refused as error:
+            return response(signal, error.count or count, f"the collector of the run: {error}", self._refusals)
+        finally:
+            self._room.release()
+        return response(signal, 0, "", self._refusals)
+
+    def _refuse(self, signal: str, request: Any, count: int) -> Any:
+        reason = f"{signal} of other programs belong to no step of a run: {self._advice}"
+        sender = (signal, _service(signal, request))
+        if sender in self._told or len(self._told) > _MOST_SENDERS:
+            self._refusals.note(f"refused {signal} of other programs", reason, count)
+            return response(signal, 0, "", self._refusals)
+        self._told.add(sender)
+        return response(signal, count, reason, self._refusals)
+
+
+def to_collector(signals: Iterable[str], own: Iterable[str]) -> dict[str, Callable[[Any], None]]:
+    """Return what passes requests on to the collector of `OTEL_EXPORTER_OTLP_*`, by signal.
+
+    Args:
+        signals: "METRICS" and "LOGS", or one of them.
+        own: Addresses of this receiver, which is no collector for itself.
+    """
+    outputs = {"METRICS": (READER_ENTRY_POINT_GROUP, "otlp"), "LOGS": (ENTRY_POINT_GROUP, "otlp_logs")}
+    found: dict[str, Callable[[Any], None]] = {}
+    for signal in signals:
+        endpoint = connection(os.environ, "METRICS" if signal == "METRICS" else "LOGS").endpoint
+        if not any(_is_same(address, endpoint) for address in own):
+            found[signal.lower()] = plugins.find(*outputs[signal]).pass_on()
+    return found
+
+
+def _is_same(address: str, endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
+        return parts.port == head.parse(address).port and is_of_this_machine(parts.hostname or "")
+    except ValueError:  # another scheme of gRPC's
+        return False
+
+
+def _records(request: Any) -> int:
+    return sum(len(scope.log_records) for of_resource in request.resource_logs for scope in of_resource.scope_logs)
+
+
+def _service(signal: str, request: Any) -> str:
+    resources = request.resource_metrics if signal == "metrics" else request.resource_logs
+    pairs = (pair for of_resource in resources for pair in of_resource.resource.attributes)
+    return next((str(pair.value.string_value) for pair in pairs if pair.key == "service.name"), "")

@@ -1,0 +1,72 @@
+"""OTLP over gRPC.
+
+Source: the OTLP specification 1.x, "OTLP/gRPC": status codes, and `RetryInfo` where the client is to send again.
+"""
+
+from __future__ import annotations
+
+from concurrent import futures
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from otel_rl.otlp.bridge import bodies
+from otel_rl.otlp.bridge.answers import Refusal
+from otel_rl.otlp.bridge.http import check_token, respond
+
+if TYPE_CHECKING:
+    from otel_rl.otlp.bridge.http import Sink
+
+_THREADS = 8
+_SERVICES = {"logs": "logs.v1.LogsService", "traces": "trace.v1.TraceService", "metrics": "metrics.v1.MetricsService"}
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OPTIONS = [
+    ("grpc.max_receive_message_length", bodies.LARGEST_DECOMPRESSED),
+    ("grpc.max_concurrent_streams", 64),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.so_reuseport", 0),
+]
+
+
+def serve(address: str, sink: Sink, token: str = "", credentials: Any = None) -> tuple[Any, int]:
+    """Return a server that has begun to receive, and its port.
+
+    Args:
+        address: Host and port; port 0 for a free one.
+        sink: What accepts the requests.
+        token: What clients must send as their bearer token; empty for none.
+        credentials: gRPC's server credentials, if connections are encrypted.
+
+    Raises:
+        RuntimeError: The port is in use.
+    """
+    server = grpc.server(futures.ThreadPoolExecutor(_THREADS), options=_OPTIONS)
+    handlers = [
+        grpc.method_handlers_generic_handler(
+            f"opentelemetry.proto.collector.{service}",
+            {"Export": grpc.unary_unary_rpc_method_handler(partial(_export, signal, sink, token))},
+        )
+        for signal, service in _SERVICES.items()
+    ]
+    server.add_generic_rpc_handlers(tuple(handlers))
+    add_port = server.add_insecure_port if credentials is None else partial(_add_secure_port, server, credentials)
+    port = int(add_port(address))
+    server.start()
+    return server, port
+
+
+def _add_secure_port(server: Any, credentials: Any, address: str) -> Any:
+    return server.add_secure_port(address, credentials)
+
+
+def _export(signal: str, sink: Sink, token: str, body: bytes, context: Any) -> bytes:
+    try:
+        check_token(str(dict(context.invocation_metadata()).get("authorization", "")), token)
+        return bytes(respond(sink, signal, bodies.request(signal, body)).SerializeToString())
+    except Refusal as refusal:
+        code = _CODES[refusal.kind.code]
+        sink.refusals.note(f"gRPC {code.name} for {signal}", str(refusal))
+        context.set_trailing_metadata((("grpc-status-details-bin", refusal.status.SerializeToString()),))
+        context.abort(code, str(refusal))
+        raise  # abort has raised already

@@ -1,0 +1,310 @@
+"""The runs that come in: each with an outbox of its own, and exporters that read it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.delivery import plugins
+from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.export import RunInfo
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.locks import Lock
+from otel_rl.otlp.bridge.seen import Seen
+from otel_rl.setup.directory import RunDirectory
+from otel_rl.setup.parts import LOCAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_rl.export import Item
+
+logger = logging.getLogger(__name__)
+_CLOSE_WITHIN_S = 15.0
+"""Seconds in which all runs are closed; Kubernetes kills 30 s after SIGTERM."""
+_TEND_S = 1.0
+_BATCH_BYTES = 4 << 20
+_MOST_CLOSING = 16
+_INFO = "bridge.json"  # in the directory of a run that is not delivered yet
+_INDEX = "seen.sqlite"
+_BRIDGE = "bridge"
+_encode = msgspec.msgpack.Encoder().encode
+_NOTHING = _encode(None)
+
+Exporters = list[tuple[str, dict[str, object]]]
+
+
+def directory_of(path: Path) -> RunDirectory:
+    """Return the directory of a bridged run: its part is the bridge's, whatever its container is called this time."""
+    return RunDirectory(path, path / LOCAL / _BRIDGE, _BRIDGE)
+
+
+class BridgedRun:
+    """One run: what comes is durable before it is answered, and goes to every exporter once.
+
+    A client that got no answer sends again; an item that was taken before, ever, is not taken twice.
+
+    Args:
+        run: The run.
+        exporters: Where its items go.
+        limit_bytes: Bytes that its outbox keeps.
+
+    Attributes:
+        info: The run.
+        used_at: When items came last, in seconds on the monotonic clock; 0 if none did since it was opened.
+        repeated: How many items came again.
+        destinations: The threads of the exporters.
+    """
+
+    def __init__(self, run: RunInfo, exporters: Exporters, limit_bytes: int) -> None:
+        directory = directory_of(Path(run.directory))
+        for place in (directory.outbox, directory.cursors):
+            place.mkdir(parents=True, exist_ok=True)
+        self.info = run
+        self._saved = Path(run.directory, _INFO)
+        self._outbox = Outbox(directory.outbox, limit_bytes)
+        try:
+            self._seen = Seen(directory.cursors.parent / _INDEX, self._outbox)
+            write_atomically(self._saved, msgspec.json.encode(run))
+        except OSError:
+            self._outbox.close()
+            raise
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self.used_at = 0.0
+        self.repeated = 0
+        self.destinations = [
+            Destination(name, plugins.find_exporter(name), options, run, self._outbox, directory.cursors)
+            for name, options in exporters
+        ]
+        for destination in self.destinations:
+            destination.start()
+
+    def take(self, items: Sequence[Item]) -> None:
+        """Keep items for the exporters.
+
+        Raises:
+            OSError: Not all of them can be written now; those that were are known when they come again.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise OSError(f"run {self.info.id} is being closed after it was idle")
+            for some in _batches(items):
+                self._append(some)
+
+    def _append(self, items: list[Item]) -> None:
+        fresh = self._seen.fresh(items)
+        self.repeated += len(items) - len(fresh)
+        if not fresh:
+            self._seen.rollback()
+            return
+        try:
+            self._outbox.append(fresh, _NOTHING)
+        except BaseException:
+            self._seen.rollback()
+            raise
+        self._seen.commit()
+
+    @property
+    def is_delivered(self) -> bool:
+        """If true, all exporters took everything."""
+        return all(destination.has_everything for destination in self.destinations)
+
+    def begin_to_close(self) -> None:
+        """Take no more items, and let the exporters end when they have everything."""
+        with self._lock:
+            self._is_closed = True
+        for destination in self.destinations:
+            destination.close_when_done()
+
+    def close(self, deadline: float) -> bool:
+        """End the exporters; return whether they have everything. What they lack is delivered another time.
+
+        Args:
+            deadline: How long they have, on the monotonic clock.
+        """
+        self.begin_to_close()
+        for destination in self.destinations:
+            destination.join(max(0.0, deadline - time.monotonic()))
+        complete = all(destination.has_everything and not destination.is_alive() for destination in self.destinations)
+        for destination in self.destinations:
+            destination.stop()
+        self._outbox.close()
+        self._seen.close()
+        if complete:
+            self._saved.unlink(missing_ok=True)
+        return complete
+
+
+class Runs:
+    """All runs, each opened when its first item comes, and closed when it is idle.
+
+    Args:
+        directory: Where run directories are.
+        exporters: Where items go.
+        limit_bytes: Bytes that the outbox of a run keeps.
+        most: How many runs are open at a time.
+        idle_s: Seconds without items after which a delivered run is closed.
+        spare_s: Seconds without items after which a run is closed for another one.
+
+    Raises:
+        OSError: The directory cannot be written, or another bridge uses it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        exporters: Exporters,
+        *,
+        limit_bytes: int = 1 << 30,
+        most: int = 64,
+        idle_s: float = 900.0,
+        spare_s: float = 60.0,
+    ) -> None:
+        self.directory = directory
+        self._exporters = exporters
+        self._limit_bytes = limit_bytes
+        self._most, self._idle_s, self._spare_s = most, idle_s, spare_s
+        self._runs: dict[str, BridgedRun] = {}
+        self._closing: dict[str, threading.Thread] = {}
+        self._undelivered: deque[RunInfo] = deque()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._held = _held(directory)
+        self._tending = threading.Thread(target=self._tend, name="otel-rl-runs", daemon=True)
+        self._tending.start()
+
+    @property
+    def open(self) -> list[BridgedRun]:
+        """The runs that are open."""
+        with self._lock:
+            return list(self._runs.values())
+
+    def take(self, run: RunInfo, items: Sequence[Item]) -> None:
+        """Keep the items of a run.
+
+        Raises:
+            OSError: They cannot be written now.
+        """
+        self._of(run).take(items)
+
+    def close(self, timeout: float = _CLOSE_WITHIN_S) -> bool:
+        """End all runs; return whether everything was delivered."""
+        deadline = time.monotonic() + timeout
+        self._stopped.set()
+        with self._lock:
+            runs, closing = list(self._runs.values()), list(self._closing.values())
+            self._runs.clear()
+            waiting = bool(self._undelivered)
+        for run in runs:
+            run.begin_to_close()
+        complete = [run.close(deadline) for run in runs]  # all of them, whatever the first one says
+        for thread in closing:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._held.release()
+        return all(complete) and not waiting
+
+    def resume(self) -> None:
+        """Open the runs that an earlier bridge has not delivered all of, one after the other if they are many."""
+        for saved in sorted(self.directory.glob(f"*/*/{_INFO}")):
+            try:
+                self._undelivered.append(msgspec.json.decode(saved.read_bytes(), type=RunInfo))
+            except (OSError, msgspec.DecodeError) as error:
+                logger.warning("%s cannot be read, so that run is not resumed: %s", saved, error)
+        self._open_undelivered()
+
+    def _of(self, run: RunInfo) -> BridgedRun:
+        with self._lock:
+            if run.directory in self._closing:
+                raise OSError(f"run {run.id} is being closed after it was idle")
+            if run.directory not in self._runs:
+                if self._stopped.is_set():
+                    raise OSError("the bridge is ending")
+                if len(self._runs) >= self._most:
+                    self._make_room()
+                self._open(run)
+            found = self._runs[run.directory]
+            found.used_at = time.monotonic()
+            return found
+
+    def _open(self, run: RunInfo) -> None:
+        self._runs[run.directory] = BridgedRun(run, self._exporters, self._limit_bytes)
+        logger.info("run %r: %s", run.id, run.directory)
+
+    def _make_room(self) -> None:
+        now = time.monotonic()
+        spare = [run for run in self._runs.values() if now - run.used_at >= self._spare_s]
+        if not spare or len(self._closing) >= _MOST_CLOSING:
+            raise OSError(f"{self._most} runs are active")
+        self._let_go(min(spare, key=lambda run: (not run.is_delivered, run.used_at)))
+
+    def _let_go(self, run: BridgedRun) -> None:
+        """Close a run in a thread of its own: exporters may take long to end."""
+        del self._runs[run.info.directory]
+        thread = threading.Thread(target=self._close, args=(run,), name="otel-rl-closing", daemon=True)
+        self._closing[run.info.directory] = thread
+        thread.start()
+
+    def _close(self, run: BridgedRun) -> None:
+        timeout = _CLOSE_WITHIN_S if run.is_delivered else 0.0
+        complete = False
+        try:
+            complete = run.close(time.monotonic() + timeout)
+        except Exception:
+            logger.exception("run %r could not be closed", run.info.id)
+        with self._lock:
+            del self._closing[run.info.directory]
+            if not complete:
+                self._undelivered.append(run.info)
+
+    def _tend(self) -> None:
+        while not self._stopped.wait(_TEND_S):
+            now = time.monotonic()
+            with self._lock:
+                idle = [run for run in self._runs.values() if now - run.used_at > self._idle_s and run.is_delivered]
+                for run in idle[: _MOST_CLOSING - len(self._closing)]:
+                    self._let_go(run)
+            self._open_undelivered()
+
+    def _open_undelivered(self) -> None:
+        with self._lock:
+            for _ in range(len(self._undelivered)):
+                if len(self._runs) >= self._most or self._stopped.is_set():
+                    return
+                run = self._undelivered.popleft()
+                if run.directory in self._runs:
+                    continue
+                try:
+                    self._open(run)
+                except OSError as error:
+                    logger.warning("run %r cannot be opened: %s", run.id, error)
+                    self._undelivered.append(run)
+
+
+def _held(directory: Path) -> Lock:
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        return Lock(directory)
+    except BlockingIOError as error:
+        raise OSError(f"{directory} is used by another bridge: give this one another --dir") from error
+
+
+def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Yield the items in batches that the outbox has room for."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += len(_encode(item))
+        if size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

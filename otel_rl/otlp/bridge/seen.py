@@ -1,0 +1,169 @@
+"""An index of all items of a run, so that what a client sends again is recognized.
+
+A client that got no answer sends the same records again, perhaps long afterwards and in another order. The index
+is a file beside the outbox. The outbox is the truth: what the index lacks after a crash is read from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from otel_rl.export import Row
+from otel_rl.journal.segments import START, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from otel_rl.delivery.outbox import Outbox
+    from otel_rl.export import Item
+
+logger = logging.getLogger(__name__)
+_MOST_OTHERS = 1_000_000
+"""Spans, events and tables that are remembered, some 20 bytes each; rows are all remembered."""
+_PRUNE_EVERY = 100_000
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS row (
+    attempt INTEGER, step INTEGER, part INTEGER, digest INTEGER, PRIMARY KEY (attempt, step, part)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS other (digest INTEGER PRIMARY KEY, number INTEGER);
+CREATE TABLE IF NOT EXISTS covered (
+    one INTEGER PRIMARY KEY, outbox TEXT, segment INTEGER, place INTEGER, number INTEGER
+);
+"""
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Seen:
+    """The index of one run; used under the lock of its owner.
+
+    Args:
+        path: Its file.
+        outbox: The outbox with the items.
+
+    Raises:
+        OSError: It cannot be read or written now.
+    """
+
+    def __init__(self, path: Path, outbox: Outbox) -> None:
+        self._path = path
+        self._outbox = outbox
+        self._behind = True
+        self._number = 0
+        self._file: sqlite3.Connection | None = None
+        try:
+            self.catch_up()
+        except OSError:
+            self.close()
+            raise
+
+    def fresh(self, items: Iterable[Item]) -> list[Item]:
+        """Return the items that were not seen before; each row with a part that no other row of its step has.
+
+        They count as seen when `commit` is called.
+
+        Raises:
+            OSError: The index cannot be written now.
+        """
+        self.catch_up()
+        try:
+            return [found for item in items if (found := self._add(item)) is not None]
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def commit(self) -> None:
+        """Remember what `fresh` returned: it is in the outbox now."""
+        try:
+            self._cover(self._outbox.end)
+            self._open.commit()
+        except sqlite3.Error as error:
+            logger.warning("the index is behind the outbox, from which it is read later: %s", self._failed(error))
+
+    def rollback(self) -> None:
+        """Forget what `fresh` returned: it did not get into the outbox."""
+        self._open.rollback()
+
+    def catch_up(self) -> None:
+        """Read what the outbox has and the index lacks, after a crash or on a full disk.
+
+        Raises:
+            OSError: The index cannot be written now.
+        """
+        if not self._behind:
+            return
+        try:
+            for _, batch in self._outbox.since(self._covered()):
+                for item in batch.items:
+                    self._add(item)
+            self._cover(self._outbox.end)
+            self._open.commit()
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        self._behind = False
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._file is None:
+            self._file = sqlite3.connect(self._path, timeout=1, check_same_thread=False)
+            self._file.execute("PRAGMA locking_mode = EXCLUSIVE")  # no shared memory, which network file systems lack
+            self._file.execute("PRAGMA journal_mode = WAL")
+            self._file.execute("PRAGMA synchronous = NORMAL")  # what a crash of the machine takes is in the outbox
+            self._file.executescript(_SCHEMA)
+        return self._file
+
+    def _failed(self, error: sqlite3.Error) -> OSError:
+        """Close the file, to begin again at the next call: without it, if it is damaged."""
+        self._behind = True
+        self.close()  # what was not committed is undone
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            logger.warning("%s is damaged; it is made again from the outbox: %s", self._path, error)
+            for end in ("", "-wal", "-shm"):
+                self._path.with_name(self._path.name + end).unlink(missing_ok=True)
+        return OSError(f"the index of items cannot be used: {error}")
+
+    def _add(self, item: Item) -> Item | None:
+        if isinstance(item, Row):
+            return self._add_row(item)
+        self._number += 1
+        added = self._open.execute("INSERT OR IGNORE INTO other VALUES (?, ?)", (_digest(item), self._number))
+        if self._number % _PRUNE_EVERY == 0:
+            self._open.execute("DELETE FROM other WHERE number <= ?", (self._number - _MOST_OTHERS,))
+        return item if added.rowcount else None
+
+    def _add_row(self, row: Row) -> Row | None:
+        digest = _digest(replace(row, part=0))
+        place = (row.attempt, row.step)
+        found = self._open.execute("SELECT part, digest FROM row WHERE attempt = ? AND step = ?", place)
+        parts: dict[int, int] = dict(found.fetchall())
+        if digest in parts.values():
+            return None
+        part = row.part if row.part not in parts else max(parts) + 1
+        self._open.execute("INSERT INTO row VALUES (?, ?, ?, ?)", (*place, part, digest))
+        return replace(row, part=part)
+
+    def _covered(self) -> Position:
+        found = self._open.execute("SELECT outbox, segment, place, number FROM covered").fetchone()
+        if found is None or found[0] != self._outbox.id:
+            return START
+        self._number = found[3]
+        return Position(found[1], found[2])
+
+    def _cover(self, position: Position) -> None:
+        told = (self._outbox.id, *position, self._number)
+        self._open.execute("INSERT OR REPLACE INTO covered VALUES (1, ?, ?, ?, ?)", told)
+
+
+def _digest(item: Item) -> int:
+    return int.from_bytes(blake2b(_encode(item), digest_size=8).digest(), "big", signed=True)

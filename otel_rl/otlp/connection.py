@@ -1,0 +1,244 @@
+"""What the variables `OTEL_EXPORTER_OTLP_*` say about one signal, read as the specification has it.
+
+A wrong address and a file that cannot be used raise an error when the run begins. Numbers and names that are not
+understood are ignored with a warning, which the specification demands.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from otel_rl.errors import SettingsError
+from otel_rl.errors.occasional import Occasional
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_warnings = Occasional(logging.getLogger(__name__))
+Signal = Literal["TRACES", "LOGS", "METRICS"]
+PROTOCOLS = ("http/protobuf", "http/json", "grpc")
+_TIMEOUT_S = 10.0
+"""Seconds; the specification's default."""
+_SECONDS_BELOW_MS = 100
+"""A timeout below this many milliseconds is read as seconds, as opentelemetry-python reads it."""
+_PATHS = {"TRACES": "v1/traces", "LOGS": "v1/logs", "METRICS": "v1/metrics"}
+_GRPC_SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one signal is sent, and how.
+
+    Attributes:
+        signal: Which one.
+        protocol: How requests are encoded and sent; "stdout" prints them.
+        endpoint: URL of the signal over HTTP, target of the channel over gRPC.
+        secure: If true, the connection is encrypted.
+        headers: Sent with every request, names in lower case. They hold secrets: never shown.
+        timeout: Seconds that a request may take; `None` for no limit.
+        compression: Encoding of the bodies.
+        certificate: File with the authorities that are trusted; empty for the default ones.
+        client_certificate: File with the certificate that is shown to the server; empty for none.
+        client_key: File with its key.
+        proxies: If true, the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …) choose a proxy.
+    """
+
+    signal: Signal
+    endpoint: str
+    secure: bool
+    protocol: str = PROTOCOLS[0]
+    headers: dict[str, str] = {}
+    timeout: float | None = _TIMEOUT_S
+    compression: str = "none"
+    certificate: str = ""
+    client_certificate: str = ""
+    client_key: str = ""
+    proxies: bool = True
+
+    @property
+    def address(self) -> str:
+        """The endpoint as it may be shown: without user, password and query."""
+        parts = urlsplit(self.endpoint)
+        if parts.scheme not in ("http", "https"):
+            return self.endpoint
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def connection(environ: Mapping[str, str], signal: Signal) -> Connection:
+    """Return what the variables say about a signal; those of the signal itself win.
+
+    Raises:
+        SettingsError: An address cannot be parsed, or a file cannot be used.
+    """
+
+    def find(option: str) -> tuple[str, str]:
+        names = (f"OTEL_EXPORTER_OTLP_{signal}_{option}", f"OTEL_EXPORTER_OTLP_{option}")
+        return next(((name, environ[name].strip()) for name in names if environ.get(name, "").strip()), (names[1], ""))
+
+    protocol = _one_of(*find("PROTOCOL"), PROTOCOLS)
+    compressions = ("none", "gzip") if protocol == "grpc" else ("none", "gzip", "deflate")
+    endpoint, secure = _grpc_target(*find("ENDPOINT"), insecure=_is_true(*find("INSECURE")))
+    if protocol != "grpc":
+        endpoint, secure = _url(*find("ENDPOINT"), signal)
+    found = Connection(
+        signal=signal,
+        endpoint=endpoint,
+        secure=secure,
+        protocol=protocol,
+        headers=_headers(*find("HEADERS")),
+        timeout=_seconds(*find("TIMEOUT")),
+        compression=_one_of(*find("COMPRESSION"), compressions),
+        certificate=find("CERTIFICATE")[1],
+        client_certificate=find("CLIENT_CERTIFICATE")[1],
+        client_key=find("CLIENT_KEY")[1],
+    )
+    check_files(
+        *find("CERTIFICATE"),
+        client_certificate=find("CLIENT_CERTIFICATE"),
+        client_key=find("CLIENT_KEY"),
+    )
+    return found
+
+
+def check_files(
+    name: str,
+    certificate: str,
+    client_certificate: tuple[str, str] = ("", ""),
+    client_key: tuple[str, str] = ("", ""),
+) -> None:
+    """Raise if the files of a secure connection do not exist, cannot be read, or are of another kind.
+
+    Args:
+        name: What the user set to name the authorities' file.
+        certificate: That file; empty for none.
+        client_certificate: Name and value of the same for the own certificate.
+        client_key: Name and value of the same for its key.
+
+    Raises:
+        SettingsError: The message names the setting, the file and the reason.
+    """
+    if not (certificate or client_certificate[1] or client_key[1]):
+        return
+    import ssl  # what most runs need not load in the trainer
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if certificate:
+        try:
+            context.load_verify_locations(certificate)
+        except (OSError, ValueError) as error:
+            raise _unusable(name, certificate, error, "certificates of authorities in PEM") from None
+    if client_key[1] and not client_certificate[1]:
+        missing = client_key[0].replace("_KEY", "_CERTIFICATE")
+        raise SettingsError(f"{client_key[0]} is set without {missing}: set both, or neither")
+    if client_certificate[1]:
+        key = client_key if client_key[1] else client_certificate
+        for setting, path in (client_certificate, key):
+            try:
+                with open(path, "rb"):  # noqa: PTH123 - the path is the user's text
+                    pass
+            except OSError as error:
+                raise _unusable(setting, path, error, "a file that can be read") from None
+        try:
+            context.load_cert_chain(client_certificate[1], key[1], password=lambda: b"")
+        except (OSError, ValueError) as error:
+            both = f"a certificate and its key in PEM, without a password (the key is {key[1]!r})"
+            raise _unusable(*client_certificate, error, both) from None
+
+
+def _unusable(name: str, path: str, error: Exception, expected: str) -> SettingsError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return SettingsError(f"{name}={path!r}: {reason}; expected {expected}")
+
+
+def _url(name: str, text: str, signal: Signal) -> tuple[str, bool]:
+    text = text or "http://localhost:4318"
+    if not _is_http(text):
+        raise SettingsError(f"{name}={_shown(text)!r}: expected a URL such as http://localhost:4318")
+    parts = urlsplit(text)
+    if f"_{signal}_" not in name:
+        parts = parts._replace(path=f"{parts.path.rstrip('/')}/{_PATHS[signal]}")
+    return parts._replace(path=parts.path or "/", fragment="").geturl(), parts.scheme == "https"
+
+
+def _grpc_target(name: str, text: str, *, insecure: bool) -> tuple[str, bool]:
+    """Return the target of a channel, and whether it is encrypted: the scheme says so, else the other variable."""
+    text = text or "http://localhost:4317"
+    if _is_http(text):
+        parts = urlsplit(text)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}", parts.scheme == "https"
+    host, colon, port = text.rpartition(":")
+    scheme = text.partition(":")[0].lower()
+    if scheme in _GRPC_SCHEMES or (
+        host and colon and port.isdecimal() and int(port) < 1 << 16 and not re.search(r"[\s/@]", text)
+    ):
+        return text, not insecure
+    if re.fullmatch(r"[\w.-]+", text):
+        return text, not insecure
+    raise SettingsError(f"{name}={_shown(text)!r}: expected a URL such as http://localhost:4317, or host:port")
+
+
+def _is_http(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in text
+    except ValueError:  # a port that is no number, brackets that do not close
+        return False
+
+
+def _shown(text: str) -> str:
+    before, at, after = text.rpartition("@")
+    return f"{before.partition('//')[0]}//…@{after}" if at and "//" in before else text
+
+
+def _headers(name: str, text: str) -> dict[str, str]:
+    found = {}
+    for n, entry in enumerate(part for part in text.split(",") if part.strip()):
+        key, equals, value = (unquote(part).strip() for part in entry.partition("="))
+        if not equals or not _HEADER_NAME.fullmatch(key) or not _is_header_value(value):
+            _warn(f"{name}: entry {n + 1} is not name=value with the value percent-encoded; it is ignored")
+            continue
+        found[key.lower()] = value
+    return found
+
+
+def _is_header_value(value: str) -> bool:
+    return value.isascii() and all(c.isprintable() or c == "\t" for c in value)
+
+
+def _seconds(name: str, text: str) -> float | None:
+    if not text:
+        return _TIMEOUT_S
+    if not re.fullmatch(r"\d{1,12}(\.\d+)?", text):
+        _warn(f"{name}={text!r} is not a number of milliseconds; the default of 10000 is used")
+        return _TIMEOUT_S
+    value = float(text)
+    if value == 0:
+        return None
+    if value < _SECONDS_BELOW_MS:
+        _warn(f"{name}={text} is read as {text} s, as by opentelemetry-python; in milliseconds it is {value * 1000:g}")
+        return value
+    return value / 1000
+
+
+def _is_true(name: str, text: str) -> bool:
+    if text.lower() not in ("", "true", "false"):
+        _warn(f"{name}={text!r} is neither true nor false; it is false")
+    return text.lower() == "true"
+
+
+def _one_of(name: str, text: str, known: tuple[str, ...]) -> str:
+    if text.lower() in known:
+        return text.lower()
+    if text:
+        _warn(f"{name}={text!r} is not known and ignored; known are {', '.join(known)}; {known[0]} is used")
+    return known[0]
+
+
+def _warn(text: str) -> None:
+    _warnings.warn(text)

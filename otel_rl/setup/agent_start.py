@@ -1,0 +1,206 @@
+"""Starts the agent of this machine and waits for what it says: its address, and that all is delivered."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.errors import SettingsError, UnavailableError, UnwritableError
+from otel_rl.journal.locks import LONG_S, Lock, is_held
+from otel_rl.journal.segments import Position
+from otel_rl.setup import parts
+from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
+
+if TYPE_CHECKING:
+    from otel_rl.setup.directory import RunDirectory
+
+logger = logging.getLogger("otel_rl")
+_POLL_S = 0.01
+# The agent imports what the trainer can, such as an exporter beside its script, and nothing else.
+_SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
+_SUPERVISOR = Path(__file__).parents[1] / "agent" / "__main__.py"
+_children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent is no resource warning
+
+MACHINE, DIRECTORY = "machine", "directory"
+_ERRORS = {MACHINE: UnavailableError, DIRECTORY: UnwritableError}
+
+
+class AgentStatus(msgspec.Struct, frozen=True):
+    """What the agent says of itself in its status file.
+
+    Attributes:
+        pid: Its process.
+        state: "starting", "ready", "failed" (see `error`) or "ended".
+        prometheus: Where it can be scraped.
+        error: Why it could not start.
+        cause: "machine" or "directory" if that does not allow it to start; empty if the settings are wrong.
+        warnings: What it does in another way than the settings ask for, because the machine does not allow it.
+        unreachable: Why other machines cannot send to this agent, which is to be their head; empty if they can.
+        finished: For each journal that was read to its end: where in the outbox its last item is.
+        given_up: For each journal whose process is held for dead: how far it was read.
+        delivered: For each destination: how far in the outbox it has got.
+        failures: For each destination: how often it failed.
+        last_error: For each destination: what it said last.
+        lost: How much of the run was lost, by reason: records, items, or bytes of a journal.
+        waiting: How many items each destination has not got, where it ended before it had them.
+    """
+
+    pid: int = 0
+    state: str = "starting"
+    prometheus: str | None = None
+    error: str = ""
+    cause: str = ""
+    warnings: list[str] = []
+    unreachable: str = ""
+    finished: dict[str, Position] = {}
+    given_up: dict[str, Position] = {}
+    delivered: dict[str, Position] = {}
+    failures: dict[str, int] = {}
+    last_error: dict[str, str] = {}
+    lost: dict[str, int] = {}
+    waiting: dict[str, int] = {}
+
+
+def read_status(directory: RunDirectory) -> AgentStatus:
+    """Return what the agent last said; an empty status if none ever did."""
+    try:
+        return msgspec.json.decode(directory.status.read_bytes(), type=AgentStatus)
+    except (OSError, msgspec.DecodeError):
+        return AgentStatus()
+
+
+def incomplete(status: AgentStatus) -> str:
+    """Return what an agent that has ended says of what was lost, and of what waits for the next agent."""
+    said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
+    for name, count in status.waiting.items():
+        said.append(f"{count} item(s) not delivered to {name} ({status.last_error.get(name) or 'no error so far'})")
+    return "; ".join(said) or "not everything was delivered"
+
+
+def note_delivered(directory: RunDirectory) -> None:
+    """Say in the run directory that all of a part was delivered, for the time when the part is gone."""
+    part = parts.read(directory.path, directory.host)
+    with contextlib.suppress(OSError):
+        if part is not None and part.place == directory.local:
+            parts.note(directory.path, part, is_delivered=True)
+
+
+def agent_is_alive(directory: RunDirectory) -> bool:
+    """Tell whether an agent holds its lock; the kernel releases it with the process, however that ends."""
+    return is_held(directory.agent_lock)
+
+
+def _environment() -> dict[str, str]:
+    """Return the agent's environment: what it writes to trackers is no trainer's."""
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    kept = {name: value for name, value in os.environ.items() if name not in (INSTRUMENT_VARIABLE, CAPTURE_VARIABLE)}
+    return kept | {"PYTHONPATH": paths}
+
+
+def _spawn(directory: RunDirectory, *, show_output: bool) -> subprocess.Popen[bytes]:
+    """Start a supervisor, which starts the agent."""
+    with directory.agent_log.open("ab") as log:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), *map(str, directory)],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=None if show_output else log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must not take it along
+            )
+        except OSError as error:
+            raise UnavailableError(f"the agent cannot be started: {error}") from error
+    _children[:] = [*(child for child in _children if child.poll() is None), process]
+    return process
+
+
+def is_looked_after(directory: RunDirectory) -> bool:
+    """Tell whether an agent is at work, or somebody is there who starts one again."""
+    return agent_is_alive(directory) or is_held(directory.supervisor_lock)
+
+
+def restart_agent(directory: RunDirectory, *, show_output: bool) -> bool:
+    """Start the agent of this machine if nobody looks after that; tell whether it was started. It waits for nobody.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    try:
+        lock = Lock(directory.start_lock, patience=0)
+    except BlockingIOError:
+        return False  # another rank does it
+    with lock:
+        if is_looked_after(directory):
+            return False
+        _spawn(directory, show_output=show_output)
+    return True
+
+
+def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float = 60.0) -> AgentStatus:
+    """Start the agent of this machine unless it runs; return what it says when it is ready.
+
+    Raises:
+        UnavailableError: The machine does not allow it to start; the message is the agent's own.
+        SettingsError: It could not start for another reason.
+    """
+    with _start_lock(directory):
+        if agent_is_alive(directory):
+            return read_status(directory)
+        directory.status.unlink(missing_ok=True)
+        process = _spawn(directory, show_output=show_output)
+        deadline = time.monotonic() + timeout
+        while (status := read_status(directory)).state == "starting":
+            ended = process.poll() is not None and not agent_is_alive(directory)  # another supervisor's may be at work
+            if ended and read_status(directory).state == "starting":
+                raise UnavailableError(f"the agent ended with code {process.returncode}; see {directory.agent_log}")
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"the agent was not ready after {timeout:.0f} s; see {directory.agent_log}")
+            time.sleep(_POLL_S)
+    if status.state == "failed":
+        raise _ERRORS.get(status.cause, SettingsError)(status.error)
+    for warning in status.warnings:
+        logger.warning("%s", warning)
+    return status
+
+
+def _start_lock(directory: RunDirectory) -> Lock:
+    try:
+        return Lock(directory.start_lock, patience=LONG_S)
+    except BlockingIOError as error:
+        raise UnavailableError(f"the agent could not be started: {error.filename}: {error.strerror}") from error
+
+
+def end_agents(timeout: float) -> None:
+    """Tell the agents that this process started to end, and wait for them; what they leave stays on disk."""
+    for child in _children:
+        child.terminate()
+    deadline = time.monotonic() + timeout
+    for child in _children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.0, deadline - time.monotonic()))
+
+
+def wait_until_delivered(directory: RunDirectory, journal: str, end: Position, timeout: float) -> Position | None:
+    """Wait until every destination has what `journal` holds up to `end`; return where in the outbox that ends.
+
+    `None` says that it did not come true in time.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        status = read_status(directory)
+        last = status.finished.get(journal)
+        is_read = status.given_up.get(journal, end) >= end  # else it was held for dead, and more has come
+        if last is not None and is_read and all(reached >= last for reached in status.delivered.values()):
+            return last
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_POLL_S)

@@ -1,0 +1,185 @@
+"""OpenTelemetry's standard variables, with their standard meaning.
+
+Source: OpenTelemetry specification, "Environment Variable Specification" and "OTLP Exporter".
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.errors import SettingsError
+from otel_rl.errors.occasional import Occasional
+from otel_rl.export import READER_ENTRY_POINT_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Plugin = tuple[str, dict[str, object]]
+_warnings = Occasional(logging.getLogger(__name__))
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+_UNUSED = {
+    "OTEL_CONFIG_FILE": "settings come from variables, keywords of init() and OTEL_RL_CONFIG_FILE",
+    "OTEL_EXPERIMENTAL_CONFIG_FILE": "settings come from variables, keywords of init() and OTEL_RL_CONFIG_FILE",
+    "OTEL_EXPORTER_ZIPKIN_ENDPOINT": "send OTLP to a Collector that exports to Zipkin",
+    "OTEL_EXPORTER_OTLP_SPAN_INSECURE": "it is obsolete; set OTEL_EXPORTER_OTLP_TRACES_INSECURE",
+    "OTEL_EXPORTER_OTLP_METRIC_INSECURE": "it is obsolete; set OTEL_EXPORTER_OTLP_METRICS_INSECURE",
+}
+"""Standard variables that do nothing, and what does it instead."""
+
+
+def sdk_is_disabled(environ: Mapping[str, str]) -> bool:
+    """Tell whether `OTEL_SDK_DISABLED` turns spans and metrics off; trackers go on."""
+    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+def metric_readers(environ: Mapping[str, str]) -> list[Plugin]:
+    """Return which metric readers the agent needs: what `OTEL_METRICS_EXPORTER` lists.
+
+    If it is not set: Prometheus, and OTLP where an OTLP endpoint for metrics is known.
+    """
+    if sdk_is_disabled(environ):
+        return []
+    listed = _listed(environ, "METRICS")
+    if listed is None:
+        listed = ["prometheus", *(["otlp"] if _endpoint(environ, "METRICS") else [])]
+    host = environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1"
+    options: dict[str, dict[str, object]] = {"prometheus": {"host": host, "port": _port(environ)}}
+    return [(name.replace("/", "_"), options.get(name, {})) for name in listed]
+
+
+def otlp_exporters(environ: Mapping[str, str]) -> list[Plugin]:
+    """Return the destinations of spans and of step events that have an endpoint or are listed."""
+    if sdk_is_disabled(environ):
+        return []
+    found: list[Plugin] = []
+    for signal in ("TRACES", "LOGS"):
+        listed = _listed(environ, signal)
+        if listed is None:
+            listed = ["otlp"] if _endpoint(environ, signal) else []
+        found += [(f"{name.replace('/', '_')}_{signal.lower()}", {}) for name in listed]
+    return found
+
+
+def prints(environ: Mapping[str, str]) -> bool:
+    """Tell whether a signal goes to standard output."""
+    plugins = [*metric_readers(environ), *otlp_exporters(environ)]
+    return any(name.startswith(("console", "otlp_stdout")) for name, _ in plugins)
+
+
+def warn_of_unused(environ: Mapping[str, str]) -> None:
+    """Log which variables are set and do nothing here."""
+    for name, instead in _UNUSED.items():
+        if environ.get(name):
+            _warnings.warn(f"{name} is set and not used: {instead}")
+
+
+def log_level(environ: Mapping[str, str]) -> int:
+    """Return the level that `OTEL_LOG_LEVEL` sets for the agent's log."""
+    text = environ.get("OTEL_LOG_LEVEL", "").strip().lower() or "info"
+    if text not in _LEVELS:
+        _warnings.warn(f"OTEL_LOG_LEVEL={text!r} is unknown and ignored; known are: {', '.join(_LEVELS)}")
+    return _LEVELS.get(text, logging.INFO)
+
+
+class Limits(NamedTuple):
+    """How much a span or a log event may hold; `None` is as much as it likes.
+
+    Attributes:
+        span_attributes: Attributes of a span.
+        span_text: Characters in a text of a span.
+        events: Events of a span.
+        event_attributes: Attributes of such an event.
+        links: Links of a span.
+        link_attributes: Attributes of a link.
+        record_attributes: Attributes of a log event.
+        record_text: Characters in a text of a log event.
+    """
+
+    span_attributes: int | None
+    span_text: int | None
+    events: int | None
+    event_attributes: int | None
+    links: int | None
+    link_attributes: int | None
+    record_attributes: int | None
+    record_text: int | None
+
+
+def limits(environ: Mapping[str, str]) -> Limits:
+    """Return the limits of attributes, spans and log records; those of the kind win over the general ones."""
+    return Limits(
+        span_attributes=_count(environ, 128, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
+        span_text=_count(environ, None, "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
+        events=_count(environ, 128, "OTEL_SPAN_EVENT_COUNT_LIMIT"),
+        event_attributes=_count(environ, 128, "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
+        links=_count(environ, 128, "OTEL_SPAN_LINK_COUNT_LIMIT"),
+        link_attributes=_count(environ, 128, "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
+        record_attributes=_count(environ, 128, "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
+        record_text=_count(
+            environ, None, "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"
+        ),
+    )
+
+
+def batch_size(environ: Mapping[str, str], signal: str) -> int:
+    """Return how many spans or log events a request has at most."""
+    name = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" if signal == "TRACES" else "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE"
+    return _count(environ, 512, name) or 512
+
+
+def resource(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the resource attributes that the environment names, and the host's name."""
+    import socket
+    from urllib.parse import unquote
+
+    entries = [entry for entry in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",") if entry.strip()]
+    pairs = [(key.strip(), unquote(value.strip())) for key, _, value in (entry.partition("=") for entry in entries)]
+    if any("=" not in entry or not entry.split("=")[0].strip() for entry in entries):  # all of it is discarded then
+        _warnings.warn("OTEL_RESOURCE_ATTRIBUTES is ignored: expected key=value pairs with commas between them")
+        pairs = []
+    found = {"host.name": socket.gethostname()} | dict(pairs)
+    name = environ.get("OTEL_SERVICE_NAME")
+    return found | {"service.name": name} if name else found
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    text = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT") or "9464"
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        raise SettingsError(f"OTEL_EXPORTER_PROMETHEUS_PORT={text!r}: expected a port, such as 9464")
+    return int(text)
+
+
+def _listed(environ: Mapping[str, str], signal: str) -> list[str] | None:
+    """Return what a variable lists and is known, each once; `None` if it lists nothing."""
+    variable = f"OTEL_{signal}_EXPORTER"
+    names = [name.strip().lower() for name in environ.get(variable, "").split(",") if name.strip()]
+    if not names:
+        return None
+    known = {"console", "otlp", "otlp/stdout"} | (_readers() if signal == "METRICS" else set())
+    for name in names:
+        if name not in known and name != "none":
+            more = "; send OTLP to a Collector that exports to it" if name in ("zipkin", "jaeger") else ""
+            _warnings.warn(f"{variable}: {name!r} is ignored; known are: {', '.join(sorted(known))}, none{more}")
+    return [name for name in dict.fromkeys(names) if name in known]
+
+
+def _readers() -> set[str]:
+    points = importlib.metadata.entry_points(group=READER_ENTRY_POINT_GROUP)
+    return {point.name for point in points} - {"otlp_stdout"}
+
+
+def _count(environ: Mapping[str, str], default: int | None, *names: str) -> int | None:
+    for name in names:
+        text = environ.get(name, "").strip()
+        if text.isdecimal() and len(text) < 12:
+            return int(text)
+        if text:
+            _warnings.warn(f"{name}={text!r} is ignored: expected a number of 0 or more")
+    return default
+
+
+def _endpoint(environ: Mapping[str, str], signal: str) -> str:
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")

@@ -1,0 +1,368 @@
+"""The part of a run directory that belongs to one machine: where it lies, and whose it is.
+
+Machines may share a run directory. Each has a part of its own, `local/<host>`. On a file system that this machine alone
+mounts it is a directory. Elsewhere it is a file that says where on this machine the part is: a lock or a mapping on a
+network file system may not hold, and one that hangs must not hang a trainer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import socket
+import stat
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.journal.atomic_files import make_directory, write_atomically
+from otel_rl.journal.locks import LONG_S, Lock, is_held
+from otel_rl.setup.file_systems import is_shared, what_fails
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOCAL = "local"
+SENDER = ".sender"
+OWNER = "machine.json"
+JOURNALS, OUTBOX, CURSORS = "journals", "outbox", "cursors"
+_LASTING = Path("/var/tmp")
+"""A directory of this machine that outlives the job and a reboot, as the Filesystem Hierarchy Standard has it."""
+_MOST_NAMES = 100
+"""Names that are tried; other users, or machines of one name, would have to make as many."""
+_LONGEST_HOST = 64
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a machine is.
+
+    Attributes:
+        host: Its name.
+        boot: Identity of its kernel since the last boot; empty if the system does not tell.
+        id: Identity of the installed system; empty if there is none, as in many containers.
+    """
+
+    host: str
+    boot: str = ""
+    id: str = ""
+
+    def is_same(self, other: Machine) -> bool:
+        """Tell whether this is the same machine, perhaps after a reboot."""
+        if self.boot == other.boot:
+            return True
+        return bool(self.id) and self.id == other.id
+
+
+class Pointer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file `local/<host>` says where a part lies elsewhere.
+
+    Attributes:
+        place: The directory of the part, on that machine.
+        machine: That machine.
+        is_delivered: If true, all of it was delivered when its last agent ended.
+    """
+
+    place: str
+    machine: Machine
+    is_delivered: bool = False
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a run directory.
+
+    Attributes:
+        name: What it is called in the run directory.
+        place: Where it is, seen from the machine that it belongs to.
+        machine: That machine; `None` if the part does not tell.
+        is_elsewhere: If true, it lies outside of the run directory, where another machine may have another directory.
+        is_delivered: If true, all of it was delivered when its last agent ended, as far as the run directory says.
+    """
+
+    name: str
+    place: Path
+    machine: Machine | None = None
+    is_elsewhere: bool = False
+    is_delivered: bool = False
+
+
+def this_machine() -> Machine:
+    """Return who this machine is."""
+    return Machine(
+        host=socket.gethostname(),
+        boot=_line("/proc/sys/kernel/random/boot_id"),
+        id=_line("/etc/machine-id") or _line("/var/lib/dbus/machine-id"),
+    )
+
+
+def find(run: Path, machine: Machine, kind: str = "") -> Part:
+    """Return the part of a machine; where it would be made if there is none."""
+    for name in _names(machine, kind):
+        part = read(run, name)
+        if part is None:
+            return Part(name=name, place=run / LOCAL / name)
+        if _is_of(part, machine):
+            return part
+    raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
+
+
+def make(run: Path, machine: Machine, chosen: str = "", kind: str = "") -> Part:
+    """Make the part of this machine, or what is missing of it.
+
+    Args:
+        run: The run directory.
+        machine: This machine.
+        chosen: Where it goes if the run directory is shared; empty for a directory that outlives the job.
+        kind: `SENDER` if the machine sends to a head; in the next attempt it may be the head itself.
+
+    Raises:
+        OSError: It cannot be made or written.
+    """
+    local = run / LOCAL
+    make_directory(local)
+    if local.is_symlink():
+        make_private(local.parent.resolve() / local.readlink())
+    if is_shared(local) or what_fails_in(local):
+        return _make_elsewhere(run, machine, chosen, kind)
+    with Lock(local, patience=LONG_S):
+        part = find(run, machine, kind)
+        if part.is_elsewhere:  # made where the file system was taken to be shared
+            return _made(part)
+        make_directory(part.place)
+        owner = msgspec.json.encode(machine)
+        if not _has(part.place / OWNER, owner):
+            write_atomically(part.place / OWNER, owner)
+    return _made(part)
+
+
+def what_fails_in(local: Path) -> str:
+    """Return what fails on the file system of `local/`; not tried where a part of this machine is already."""
+    if any((path / JOURNALS).is_dir() for path in local.iterdir()):
+        return ""
+    return what_fails(local)
+
+
+def remake(part: Path) -> None:
+    """Make what somebody removed of a part.
+
+    Raises:
+        OSError: It cannot be made or written.
+    """
+    for name in (JOURNALS, OUTBOX, CURSORS):
+        make_directory(part / name)
+
+
+def read(run: Path, name: str) -> Part | None:
+    """Return what there is under a name; `None` if there is nothing."""
+    place = run / LOCAL / name
+    try:
+        content = place.read_bytes()
+    except IsADirectoryError:
+        return Part(name=name, place=place, machine=_owner(place))
+    except OSError:
+        return None
+    try:
+        pointer = msgspec.json.decode(content, type=Pointer)
+    except msgspec.MsgspecError:
+        return None  # damaged: made again
+    return Part(
+        name=name,
+        place=Path(pointer.place),
+        machine=pointer.machine,
+        is_elsewhere=True,
+        is_delivered=pointer.is_delivered,
+    )
+
+
+def note(run: Path, part: Part, *, is_delivered: bool) -> None:
+    """Say in the run directory where a part is that lies elsewhere, and whether all of it was delivered.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if part.is_elsewhere and part.machine is not None:
+        pointer = Pointer(place=str(part.place), machine=part.machine, is_delivered=is_delivered)
+        write_atomically(run / LOCAL / part.name, msgspec.json.encode(pointer))
+
+
+def everyone(run: Path) -> list[Part]:
+    """Return the parts of all machines, by name."""
+    try:
+        names = sorted(path.name for path in (run / LOCAL).iterdir() if not path.name.startswith("."))
+    except OSError:
+        return []
+    return [part for name in names if (part := read(run, name)) is not None]
+
+
+def is_at_work(place: Path) -> bool:
+    """Tell whether a process that lives holds something of a part: an agent, its supervisor or a trainer."""
+    try:
+        journals = [*(place / JOURNALS).iterdir()]
+    except OSError:
+        journals = []
+    for path in (place / OUTBOX, place / CURSORS, *journals):
+        with contextlib.suppress(OSError):  # where there are no locks
+            if is_held(path):
+                return True
+    return False
+
+
+def private_directory(base: Path | None = None) -> Path:
+    """Return a directory that only this user can write, below `base` or the temporary directory; make it.
+
+    Another user may have made the first name, or may be able to write it; then the next name is used.
+
+    Raises:
+        OSError: There is no such directory that can be written.
+    """
+    import tempfile  # what only the start of a run needs
+
+    usual = (base or Path(tempfile.gettempdir())) / f"otel-rl-{os.getuid()}"
+    for number in range(_MOST_NAMES):
+        place = usual.with_name(f"{usual.name}.{number}") if number else usual
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        if _is_private(place):
+            return place
+    return Path(tempfile.mkdtemp(prefix=f"{usual.name}.", dir=base))
+
+
+def make_private(target: Path) -> None:
+    """Make a directory for temporary data, if it is one, so that only this user can write it.
+
+    It may be in the temporary directory of an earlier job.
+
+    Raises:
+        PermissionError: Another user made it, or can write it.
+    """
+    import tempfile
+
+    temporary = {Path(tempfile.gettempdir()), _LASTING}
+    own = re.compile(rf"otel-rl-{os.getuid()}(\..+)?")
+    parts = [*reversed(target.parents), target]
+    for number, part in enumerate(parts):
+        above = temporary & {*part.parents}
+        if not above and not any(own.fullmatch(one.name) for one in parts[: number + 1]):
+            continue
+        with contextlib.suppress(FileExistsError):
+            part.mkdir(mode=0o700, parents=True)
+        if not _is_private(part):
+            raise PermissionError(errno.EACCES, f"other users can write {part}", str(part))
+
+
+def check(run: Path, name: str) -> None:
+    """Look where the links of a part lead before anything is written there.
+
+    Raises:
+        PermissionError: Other users can write it.
+    """
+    local, part = run / LOCAL, read(run, name)
+    if local.is_symlink():
+        make_private(local.parent.resolve() / local.readlink())
+    if part is not None and part.is_elsewhere and part.place.exists():
+        make_private(part.place)
+    elif (run / LOCAL / name).is_symlink():
+        make_private((run / LOCAL).resolve() / (run / LOCAL / name).readlink())
+
+
+def _names(machine: Machine, kind: str) -> Iterator[str]:
+    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in machine.host).strip(".-")
+    host = (kept[:_LONGEST_HOST] or "host") + kind
+    for number in count(1):
+        yield f"{host}.{number}" if number > 1 else host
+        if number > _MOST_NAMES:
+            return
+
+
+def _is_of(part: Part, machine: Machine) -> bool:
+    """Tell whether a part is this machine's: it says so, or it is here and nobody who lives has it."""
+    if part.machine is None or part.machine.is_same(machine):
+        return True
+    return not part.is_elsewhere and not is_shared(part.place) and not is_at_work(part.place)
+
+
+def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str) -> Part:
+    base = home(chosen)
+    if base is None:  # nothing better: locks and mappings may not hold, but no other machine has this name
+        here = next(part for name in _names(machine, kind) if _may_be_in_place(part := _in_place(run, name), machine))
+        make_directory(here.place)
+        write_atomically(here.place / OWNER, msgspec.json.encode(machine))
+        return _made(here)
+    with Lock(base, patience=LONG_S):  # on this machine; the run directory may not know locks
+        for name in _names(machine, kind):
+            found = read(run, name)
+            if found is not None and not (found.is_elsewhere and _is_of(found, machine)):
+                continue
+            if found is not None and found.place.is_dir():
+                make_private(found.place)
+                if found.is_delivered:
+                    note(run, found, is_delivered=False)
+                return _made(found)
+            label = hashlib.sha256(os.fsencode(run)).hexdigest()[:16]
+            own = Part(name=name, place=base / f"{label}.{name}", machine=machine, is_elsewhere=True)
+            note(run, own, is_delivered=False)
+            make_private(own.place)
+            return _made(own)
+    raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
+
+
+def home(chosen: str = "") -> Path | None:
+    """Return a private directory of this machine on which locks and mappings hold; `None` if there is none."""
+    import tempfile
+
+    bases = [Path(chosen).absolute()] if chosen else []
+    for base in (*bases, _LASTING, Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError):
+            if chosen and base == bases[0]:
+                base.mkdir(parents=True, exist_ok=True)
+            elif is_shared(base):
+                continue
+            private = private_directory(base)
+            if not what_fails(private):
+                return private
+    return None
+
+
+def _in_place(run: Path, name: str) -> Part:
+    return read(run, name) or Part(name=name, place=run / LOCAL / name)
+
+
+def _may_be_in_place(part: Part, machine: Machine) -> bool:
+    return not part.is_elsewhere and (part.machine is None or part.machine.is_same(machine))
+
+
+def _made(part: Part) -> Part:
+    make_directory(part.place)
+    remake(part.place)
+    return part
+
+
+def _owner(place: Path) -> Machine | None:
+    try:
+        return msgspec.json.decode((place / OWNER).read_bytes(), type=Machine)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _has(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
+
+
+def _is_private(place: Path) -> bool:
+    """Tell whether this is a directory, no link to one, that belongs to this user and that no other can write."""
+    found = place.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,341 @@
+"""Which run, and which attempt of it, a start of the trainer is, where the launcher names a job and not a run.
+
+In one job there may be several trainings, one after the other or at once. The ranks of a training must agree on its
+run without talking. The first one to start notes the training in a log beside the run directories, and the others find
+it there. Each rank also notes which training it has joined, so that its next start is of the next training.
+
+docs/resumed-runs.md has the rule for what is another attempt, and what is another run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from otel_rl.journal import exit_status
+from otel_rl.journal.claim import label
+from otel_rl.journal.locks import is_held
+from otel_rl.journal.records import Finished
+from otel_rl.journal.segments import Position, Reader, segment_numbers
+from otel_rl.setup import directory as directories
+from otel_rl.setup.launcher import Launch, ancestors, find_launch, process
+from otel_rl.setup.settings import JobSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.setup.settings import Settings
+
+_JOIN_WITHIN_S = 1800.0
+"""Seconds after the first rank of a training in which the others join it: `torch.distributed` waits for no longer."""
+_MOST_TRIES = 100
+_MOST_ATTEMPTS = 1 << 30
+_WRITTEN_WITHIN_S = 1.0
+"""Seconds that a note may be empty: from its creation until its text is there, on a network file system."""
+_POLL_S = 0.01
+
+T = TypeVar("T")
+
+
+class Training(msgspec.Struct, frozen=True):
+    """A training of a job, as the first one of its ranks noted it.
+
+    Attributes:
+        id: Identity of its run.
+        attempt: Which attempt of the run it is.
+        label: Project and name, which all of its ranks have in common.
+        launch: What the launcher said to the rank that noted it.
+        host: The machine of that rank.
+        command: A digest of that rank's command line.
+        time: When it was noted, in seconds of the wall clock.
+    """
+
+    id: str
+    attempt: int
+    label: str
+    launch: Launch
+    host: str
+    command: str
+    time: float
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A start of a rank, as it noted it.
+
+    Attributes:
+        host: Its machine.
+        process: Its process there.
+        supervisor: The process that starts it again if it fails.
+        command: A digest of its command line.
+    """
+
+    host: str
+    process: str
+    supervisor: str
+    command: str
+
+
+class Start(NamedTuple):
+    """What a start of the trainer is.
+
+    Attributes:
+        settings: With the identity of the run.
+        attempt: The number of its attempt, or more if journals have that number already.
+        note: What says that this rank has joined the training.
+    """
+
+    settings: Settings
+    attempt: int = 0
+    note: Path | None = None
+
+    def withdraw(self) -> None:
+        """Take back that the rank has joined."""
+        if self.note is not None:
+            with contextlib.suppress(OSError):
+                self.note.unlink()
+
+
+def find_start(settings: Settings) -> Start:
+    """Return which run and attempt this start is; an identity that the user gave is always that of one run."""
+    launch = find_launch(os.environ)
+    if not isinstance(settings, JobSettings):
+        return Start(settings, launch.restarts)
+    try:
+        return _Log(settings, launch).find()
+    except OSError:  # the run directory cannot be made either, or it says why
+        return Start(settings, launch.restarts)
+
+
+def renamed(settings: Settings, run_id: str) -> Settings:
+    """Return the settings with another identity, and with the name that follows from it."""
+    return replace(settings, id=run_id, name=run_id if settings.name == settings.id else settings.name)
+
+
+class _Log:
+    """The trainings of a job."""
+
+    def __init__(self, settings: Settings, launch: Launch) -> None:
+        self._settings, self._launch = settings, launch
+        self._who = label(settings.role, settings.rank)
+        self._label = f"{settings.project}/{'' if settings.name == settings.id else settings.name}"
+        self._own = Joined(socket.gethostname(), process(os.getpid()), launch.supervisor, _command())
+        self._taken: set[tuple[int, int]] = set()
+        self._place = Path(settings.dir).absolute() / f".trainings-{os.getuid()}" / settings.id
+
+    def find(self) -> Start:
+        """Return the training that this start is of; note it if it is the first rank.
+
+        Raises:
+            OSError: The log cannot be written.
+        """
+        self._place.mkdir(parents=True, exist_ok=True)
+        for _ in range(_MOST_TRIES):
+            trainings = self._read()
+            here = {number: one for (restarts, number), one in trainings.items() if restarts == self._launch.restarts}
+            joined = {number: one for number in here if (one := self._joined(number)) is not None}
+            if (around := self._around(here, joined)) is not None:
+                return self._start(around)
+            number = self._of_a_role(here) if self._settings.role else self._to_join(here, joined)
+            if number is None:
+                self._note(f"{self._free()}", self._next(trainings, here, joined))
+            elif self._settings.role:
+                return self._start(here[number])
+            elif (note := self._note(f"{number}.{self._who}", self._own)) is not None:
+                return self._start(here[number], note)
+        raise TimeoutError(f"{self._place} changes all the time")
+
+    def _free(self) -> int:
+        """Return the number of the next training; one whose note is damaged has a number too."""
+        return 1 + max((number for restarts, number in self._taken if restarts == self._launch.restarts), default=0)
+
+    def _start(self, training: Training, note: Path | None = None) -> Start:
+        attempt = 0 if self._settings.role else training.attempt
+        return Start(renamed(self._settings, training.id), attempt, note)
+
+    def _around(self, here: dict[int, Training], joined: dict[int, Joined]) -> Training | None:
+        """Return the training that goes on in a process above this one; it has this rank already."""
+        above = ancestors()
+        for number, note in joined.items():
+            is_above = note.host == self._own.host and note.process in above
+            if is_above and any(map(is_held, self._journals(here[number], self._who))):
+                return here[number]
+        return None
+
+    def _to_join(self, here: dict[int, Training], joined: dict[int, Joined]) -> int | None:
+        """Return the number of the training that another rank has noted and that this one is part of."""
+        fitting = [number for number in sorted(here) if number not in joined and self._fits(here[number])]
+        if self._launch.supervisor:  # it starts all ranks again, with new ones among them
+            return next((number for number in reversed(fitting) if number > max(joined, default=0)), None)
+        return min(fitting, key=lambda number: (here[number].command != self._own.command, number), default=None)
+
+    def _fits(self, training: Training) -> bool:
+        other, own = training.launch, self._launch
+        if training.label != self._label or (other.port and own.port and other.port != own.port):
+            return False
+        if (training.host, other.supervisor) == (self._own.host, own.supervisor) and own.supervisor:
+            return other.supervised == own.supervised
+        return abs(time.time() - training.time) < _JOIN_WITHIN_S
+
+    def _of_a_role(self, here: dict[int, Training]) -> int | None:
+        """Return the number of the training that a process with a role belongs to: the last one, unless it is over."""
+        last = max((number for number, one in here.items() if one.label == self._label), default=None)
+        if last is None:
+            return None
+        journals = self._journals(here[last], "rank*")
+        is_over = bool(journals) and all(_has_finished(journal) for journal in journals)
+        return None if is_over else last
+
+    def _next(
+        self, trainings: dict[tuple[int, int], Training], here: dict[int, Training], joined: dict[int, Joined]
+    ) -> Training:
+        """Return the training that begins with this rank."""
+        own = [number for number in sorted(here) if number in joined and here[number].label == self._label]
+        everything = [trainings[key] for key in sorted(trainings)]
+        if own and self._goes_on(here[own[-1]], joined[own[-1]]):
+            return self._noted(everything, here[own[-1]].id)
+        begun = len({here[number].id for number in own})
+        before = [
+            one.id
+            for (restarts, _), one in sorted(trainings.items())
+            if restarts < self._launch.restarts and one.label == self._label
+        ]
+        earlier = list(dict.fromkeys(before))  # the job was started again, and begins with its first run
+        if not self._settings.role and begun < len(earlier):
+            return self._noted(everything, earlier[begun])
+        return self._noted(everything, self._new_id({one.id for one in everything}))
+
+    def _noted(self, everything: Sequence[Training], run_id: str) -> Training:
+        attempt = 1 + max((one.attempt for one in everything if one.id == run_id), default=-1)
+        if not everything:
+            attempt = self._launch.restarts  # of the earlier attempts this directory knows nothing
+        own = self._own
+        return Training(run_id, attempt, self._label, self._launch, own.host, own.command, time.time())
+
+    def _new_id(self, taken: set[str]) -> str:
+        base, number = self._settings.id, len(taken) + 1
+        if not taken:
+            return base
+        while f"{base}-{number}" in taken or self._path_of(f"{base}-{number}").exists():
+            number += 1
+        return f"{base}-{number}"
+
+    def _goes_on(self, last: Training, note: Joined) -> bool:
+        """Tell whether this start goes on with what this rank recorded last."""
+        own = self._own
+        if note.host == own.host and note.process == own.process:
+            return False  # a process that lives has ended the run itself, and begins another one
+        if note.host == own.host and note.supervisor and note.supervisor == own.supervisor:
+            return True
+        journals = self._journals(last, self._who)
+        if any(is_held(journal) or _has_finished(journal) for journal in journals):
+            return False
+        if not journals and self._has_ended(last):
+            return False
+        return self._launch.resumes and note.command == own.command
+
+    def _has_ended(self, training: Training) -> bool:
+        """Tell whether a training of another machine has finished, or its run directory is gone."""
+        place = self._path_of(training.id)
+        if not place.exists():
+            return True
+        try:
+            end = msgspec.json.decode((place / "run.end.json").read_bytes(), type=_RunEnd)
+        except (OSError, msgspec.MsgspecError):
+            return False
+        return end == _RunEnd(training.attempt, "finished")
+
+    def _journals(self, training: Training, who: str) -> list[Path]:
+        journals = directories.at(self._path_of(training.id)).journals
+        return [*journals.glob(f"{who}.attempt{training.attempt}.*")]
+
+    def _path_of(self, run_id: str) -> Path:
+        return directories.place_of(renamed(self._settings, run_id))
+
+    def _read(self) -> dict[tuple[int, int], Training]:
+        """Return all trainings by the number of restarts of the job, and their number since then."""
+        found: dict[tuple[int, int], Training] = {}
+        for path in self._place.iterdir():
+            if match := re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", path.name):
+                key = int(match[1]), int(match[2])
+                self._taken.add(key)
+                if (one := _decoded(path, Training)) is not None and self._is_possible(one):
+                    found[key] = one
+        return found
+
+    def _is_possible(self, training: Training) -> bool:
+        """Tell whether a rank may have noted this: where a directory is shared, others may write there."""
+        base, end = self._settings.id, training.id.removeprefix(self._settings.id)
+        is_of_job = training.id.startswith(base) and bool(re.fullmatch(r"(-[0-9]{1,9})?", end))
+        return is_of_job and 0 <= training.attempt < _MOST_ATTEMPTS
+
+    def _joined(self, number: int) -> Joined | None:
+        return _decoded(self._place / f"{self._launch.restarts}.{number}.{self._who}", Joined)
+
+    def _note(self, name: str, content: Training | Joined) -> Path | None:
+        """Write a note that nobody has written before; return its path, `None` if somebody was quicker."""
+        path = self._place / f"{self._launch.restarts}.{name}"
+        try:
+            with path.open("xb") as file:
+                file.write(msgspec.json.encode(content))
+        except FileExistsError:
+            return None
+        return path
+
+
+class _RunEnd(msgspec.Struct, frozen=True):
+    """What the JSONL exporter leaves of the end of an attempt, beside the run, for other machines too."""
+
+    attempt: int
+    outcome: str
+
+
+def _decoded(path: Path, type_: type[T]) -> T | None:
+    """Return a note; `None` if there is none, or whoever made it died before it was written."""
+    deadline = time.monotonic() + _WRITTEN_WITHIN_S
+    while True:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=type_)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError:
+            if time.monotonic() > deadline:
+                return None
+        time.sleep(_POLL_S)
+
+
+def _command() -> str:
+    """Return a digest of the command line: it may have secrets in it."""
+    return hashlib.sha256("\0".join(sys.orig_argv).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _has_finished(journal: Path) -> bool:
+    """Tell whether the process of a journal has ended in order, by its exit status or its last record."""
+    end = exit_status.read(journal)
+    if end is None:
+        for raw in _last_records(journal):
+            with contextlib.suppress(msgspec.MsgspecError):
+                end = msgspec.msgpack.decode(raw, type=Finished)
+    return end is not None and end.outcome == "finished"
+
+
+def _last_records(journal: Path) -> list[msgspec.Raw]:
+    """Return the last record of a journal, of its last segments; none if there is none."""
+    last: list[msgspec.Raw] = []
+    for number in reversed(segment_numbers(journal)[-2:]):
+        reader = Reader(journal, msgspec.Raw, Position(number, 0))
+        while found := reader.read():
+            last = found[-1:]
+        reader.close()
+        if last:
+            break
+    return last

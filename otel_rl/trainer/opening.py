@@ -1,0 +1,131 @@
+"""Begins the recording of a process: as asked for, or, where the machine does not allow it, in another way."""
+
+from __future__ import annotations
+
+import logging
+import math
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict, replace
+
+from otel_rl.errors import SettingsError, UnavailableError
+from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.texts import text_of
+from otel_rl.journal.claim import HeldError, has_attempts, label
+from otel_rl.journal.sink import NOWHERE
+from otel_rl.setup import directory as directories
+from otel_rl.setup import parts
+from otel_rl.setup.directory import RunDirectory
+from otel_rl.setup.settings import Settings
+from otel_rl.setup.trainings import find_start, renamed
+from otel_rl.trainer.session import Session
+
+if TYPE_CHECKING:
+    from otel_rl.journal.records import Finished
+
+logger = logging.getLogger("otel_rl")
+
+
+def open_session(settings: Settings) -> Session | Unrecorded:
+    """Begin to record; where another process has the run, under another id; else in the temporary directory.
+
+    Raises:
+        SettingsError: A setting is wrong; or the machine does not allow what is asked for, and the run is strict.
+    """
+    asked, problems = settings, list[str]()
+    while True:
+        start = find_start(asked)
+        chosen = start.settings
+        try:
+            session = Session(chosen, start.attempt)
+        except BaseException as error:
+            start.withdraw()
+            if not isinstance(error, Exception):
+                raise
+            let_pass(error)
+            if isinstance(error, SettingsError) and not isinstance(error, UnavailableError):
+                raise
+            if settings.strict:
+                raise error if isinstance(error, SettingsError) else _unavailable(settings, error) from error
+            problems.append(text_of(error))
+            another = _another_id(chosen) if isinstance(error, HeldError) else _elsewhere(settings, asked)
+            if another is None:
+                logger.warning("run %s is not recorded: %s", chosen.id, "; ".join(problems))
+                return Unrecorded(chosen)
+            asked = another
+        else:
+            if problems:
+                where = f"run {chosen.id} is recorded into {session.directory.path} instead"
+                logger.warning("%s; %s; strict=True raises an error", "; ".join(problems), where)
+            return session
+
+
+def _another_id(held: Settings) -> Settings:
+    """Return the settings with the next id of which this rank has made no attempt, so that all ranks agree on it."""
+    who, plain = label(held.role, held.rank), Settings(**asdict(held))
+    for number in count(2):
+        another = renamed(plain, f"{held.id}-{number}")
+        place = directories.at(directories.place_of(another))
+        if not has_attempts(place.attempts, who) and not has_attempts(place.journals, who):
+            return another
+    raise AssertionError("there is always another number")
+
+
+def _elsewhere(settings: Settings, asked: Settings) -> Settings | None:
+    """Return the settings with a directory in the temporary directory; `None` if that was tried, or cannot be had."""
+    if asked.dir != settings.dir:
+        return None
+    try:
+        return replace(asked, dir=str(parts.private_directory() / "runs"))
+    except OSError:
+        return None
+
+
+def _unavailable(settings: Settings, error: Exception) -> UnavailableError:
+    return UnavailableError(f"dir={settings.dir!r}: nothing can be recorded there: {text_of(error)}")
+
+
+class Unrecorded:
+    """What stands in for a session where nothing can be recorded: the run refuses and counts everything.
+
+    Attributes:
+        settings: What `init` was asked for.
+        directory: Where the run would be.
+        label: What files of this process would be called.
+        attempt: Always 0.
+        prometheus: Always `None`.
+        journal: What refuses all records.
+        check_at: Never.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.directory = RunDirectory(Path(settings.dir), Path(settings.dir), "")
+        self.label = label(settings.role, settings.rank)
+        self.attempt = 0
+        self.prometheus: str | None = None
+        self.journal = NOWHERE
+        self.check_at = math.inf
+
+    def check(self) -> None:
+        """Do nothing: there are no files and no agent."""
+
+    def leave(self, _end: Finished) -> bool:
+        """Leave nothing."""
+        return False
+
+    def give_up(self) -> None:
+        """Do nothing."""
+
+    def close(self, *, at_exit: bool = False) -> None:
+        """Do nothing."""
+
+    def wait_until_delivered(self, _timeout: float) -> bool:
+        """Return false: nothing was recorded."""
+        return False
+
+    def missing(self) -> str:
+        """Return why nothing was delivered."""
+        return "nothing was recorded"

@@ -1,0 +1,147 @@
+"""Phases: named stretches of a step, with memory at both ends and two clocks."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from opentelemetry import context, trace
+
+from otel_rl.errors.texts import text_of
+from otel_rl.journal.records import SpanEnded, SpanStarted
+from otel_rl.trainer.spans import JournaledSpan, surroundings
+from otel_rl.trainer.with_blocks import entered_in
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanKind
+    from typing_extensions import Self
+
+    from otel_rl.devices.clock import DeviceEvent
+    from otel_rl.trainer.spans import StepSpan
+
+_attach, _current_context = context.attach, context.get_current
+_current_span, _with_span = trace.get_current_span, trace.set_span_in_context
+
+
+class Phase(JournaledSpan):
+    """A named stretch of a step, with the process's and its devices' memory at both ends; a context manager.
+
+    `kind` is `None` for a phase; a span of a third party has one, and takes no snapshots. A trainer that loads
+    and unloads states marks the parts of a phase: `onload`, `execute`, `offload`, or any by `part`.
+    """
+
+    kind: SpanKind | None = None
+    scope: tuple[str, str] | None = None  # name and version of a third party's tracer
+    begins_on_entry = True
+    in_phase = ""  # the phase that it is a part of
+    _depth = 1  # frames from `__enter__` here to the one that enters
+    _step: int | None = None
+    _device_start: DeviceEvent | None = None
+
+    @property
+    def phase(self) -> str:
+        """The phase that it is, or is a part of."""
+        return self.in_phase or self._name
+
+    def onload(self) -> Phase:
+        """Return a context manager for bringing states to the device."""
+        return self.part("onload")
+
+    def execute(self) -> Phase:
+        """Return a context manager for the work itself."""
+        return self.part("execute")
+
+    def offload(self) -> Phase:
+        """Return a context manager for taking states off the device; what stays there is asked of the driver."""
+        return self.part("offload")
+
+    def part(self, name: str, /, **attributes: object) -> Phase:
+        """Return a context manager for a part of this phase, such as `reload_nccl`."""
+        part = Phase(self._recorder, text_of(name), attributes)
+        part.in_phase = self.phase
+        return part
+
+    def begin(self, parent: trace.Span | None = None, start_time: int | None = None) -> Self:
+        """Start the span under `parent`, or under what is current: a span, else the open step."""
+        self._begin(_current_span() if parent is None else parent, start_time)
+        return self
+
+    def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:
+        recorder = self._recorder
+        clock = recorder.clock
+        self._anchor = clock.anchor
+        self._began = now = self._anchor + clock.monotonic() if start_time is None else self._moment(start_time)
+        step = recorder.open_step
+        parent_id, self.trace_id = self._place(parent, step)
+        self.span_id = recorder.ids.span_id()
+        self._ended = False
+        self._step = None if step is None else step.number
+        name, part = (self.in_phase, self._name) if self.in_phase else (self._name, "")
+        begun = (self.span_id, parent_id, self.trace_id, self._step, name, now)
+        kind = self.kind
+        if kind is not None:
+            recorder.write(SpanStarted(*begun, b"", kind.value, None, "", self.scope))
+            return
+        devices = recorder.devices
+        memory = recorder.memory.recent(now)
+        if now < devices.silent_until or not devices.asked(now):
+            recorder.write(SpanStarted(*begun, memory, None, None, part))
+            return
+        recorder.write(SpanStarted(*begun, memory, None, devices.begin(now, used=bool(part)), part))
+        devices.arrived()
+        self._device_start = devices.start_clock()
+
+    def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
+        """Return the id of the span that this one is under, 0 for none, and the trace."""
+        recorder = self._recorder
+        if parent is not None:
+            if isinstance(parent, JournaledSpan):
+                return parent.span_id, parent.trace_id
+            if (found := parent.get_span_context()).is_valid:
+                return found.span_id, found.trace_id.to_bytes(16, "big")
+        if step is not None:
+            return step.span_id, step.trace_id
+        if (remote := recorder.remote) is not None:
+            return remote.span_id, remote.trace_id.to_bytes(16, "big")
+        return 0, recorder.ids.trace_id().to_bytes(16, "big")
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the span; a second call does nothing."""
+        if self._ended:
+            return
+        recorder = self._recorder
+        now = self._anchor + recorder.clock.monotonic() if end_time is None else self._moment(end_time)
+        if now < self._began:  # noqa: PLR1730 - a call costs more
+            now = self._began
+        renamed = self._name if self._renamed and not self.in_phase else None
+        told = self._told()
+        ok, link_attributes = self._is_ok, self._link_attributes
+        devices = recorder.devices
+        memory, on_devices, timed = b"", None, False
+        if self.kind is None and devices.found is None:
+            memory = recorder.memory.snapshot(now)
+        elif self.kind is None:
+            start, self._device_start = self._device_start, None
+            timed = devices.stop_clock(self._step, self.span_id, start)
+            memory = recorder.memory.snapshot(now)
+            on_devices = devices.memory(now, used=bool(self.in_phase))
+        recorder.write(SpanEnded(self.span_id, now, memory, *told, renamed, on_devices, timed, ok, link_attributes))
+        self._ended = True
+
+    def __enter__(self) -> Self:
+        try:
+            if not self.begins_on_entry:
+                here = _current_context()
+            elif self._recorder.open_step is None:  # what is left behind inside a step, the end of the step removes
+                here = surroundings(self._recorder)
+                self._block = entered_in(sys._getframe(self._depth))
+                self._begin(_current_span(here) if here else None)
+            else:
+                here = _current_context()
+                self._begin(_current_span(here))
+            self._outer = here
+            self._token = _attach(_with_span(self, here))
+            return self
+        except BaseException as interruption:
+            self.abandon(interruption)
+            raise

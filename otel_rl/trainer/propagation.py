@@ -1,0 +1,54 @@
+"""The current trace context in a form that can be sent: to a subprocess, an HTTP server, a Ray actor."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from opentelemetry import context, trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
+from otel_rl.errors.interrupts import detach, let_pass
+from otel_rl.errors.texts import text_of
+from otel_rl.journal.ids import SpanIds, format_traceparent, parse_traceparent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def carrier() -> dict[str, str]:
+    """Return the current span as W3C trace context: HTTP headers as they are; empty if there is none."""
+    here = trace.get_current_span().get_span_context()
+    return {"traceparent": format_traceparent(SpanIds(here.trace_id, here.span_id))} if here.is_valid else {}
+
+
+@contextmanager
+def attach(carrier: Mapping[str, str]) -> Iterator[None]:
+    """Make the span that a carrier names the parent of the phases inside.
+
+    Keys are taken in any case, since environment variables are in capitals. A carrier without a valid
+    `traceparent` changes nothing.
+    """
+    ids = _ids_in(carrier)
+    if ids is None:
+        yield
+        return
+    remote = SpanContext(ids.trace_id, ids.span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    before, token = context.get_current(), None
+    try:
+        token = context.attach(trace.set_span_in_context(NonRecordingSpan(remote)))
+        yield
+    finally:
+        if token is not None:
+            detach(token)
+        elif context.get_current() is not before:  # an interrupt came before the token did
+            context.attach(before)
+
+
+def _ids_in(carrier: Mapping[str, str]) -> SpanIds | None:
+    try:
+        found = next((text for key, text in carrier.items() if text_of(key).lower() == "traceparent"), "")
+    except Exception as error:  # no mapping
+        let_pass(error)
+        return None
+    return parse_traceparent(text_of(found))

@@ -1,0 +1,217 @@
+"""What spans, and the run itself, write with: the journal of this process, its clocks and its counts.
+
+Nothing here raises into the trainer: what cannot be served is counted and logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from otel_rl.convert.attributes import clean_attributes
+from otel_rl.convert.values import sort, to_whole
+from otel_rl.devices import exhaustion
+from otel_rl.devices.accelerators import Devices
+from otel_rl.devices.host_memory import MemoryReader
+from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.texts import text_of
+from otel_rl.journal.clock import TOLERATED_NS, Clock
+from otel_rl.journal.ids import RandomIds, parse_traceparent
+from otel_rl.journal.records import (
+    Configured,
+    Happened,
+    Logged,
+    Record,
+    Refusals,
+    Sampled,
+    SpanEnded,
+    StepEnded,
+    encodable,
+)
+from otel_rl.journal.segments import TooLargeError
+from otel_rl.journal.sink import SILENCE, ClosedError, Sink
+from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
+from otel_rl.trainer import refused_steps
+from otel_rl.trainer.spans import settle
+from otel_rl.trainer.trajectories import UNKNOWN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.trainer.refused_steps import RefusedSteps
+    from otel_rl.trainer.spans import JournaledSpan, StepSpan
+
+logger = logging.getLogger("otel_rl")
+STEPS = 1 << 63
+"""There are as many steps."""
+_REPORTED = "_otel_rl_reported"
+_LONGEST_WARNING = 500
+_LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "closed"})
+"""Reasons to refuse that cost nothing of what the trainer gave: stated limits, and measurements of otel-rl's own."""
+
+
+class JournalRecorder:
+    """Records into the journal of this process; what `otel_rl.trainer.spans.Recorder` asks for.
+
+    Args:
+        journal: Where records go.
+        reports: Where reports of running out of memory go, without the step and the suffix of a file.
+        clock: Whether phases are timed on the device too.
+        reset_peaks: Whether the allocator's peaks are reset where a phase begins.
+        history: How many events of the allocator are kept for such reports.
+    """
+
+    def __init__(self, journal: Sink, reports: Path, *, clock: bool, reset_peaks: bool, history: int) -> None:
+        self.ids = RandomIds()
+        self.remote = parse_traceparent(os.environ.get("TRACEPARENT", ""))
+        self.memory = MemoryReader()
+        self.clock = Clock()
+        self.devices = Devices(self.write, self.refuse, clock=clock, reset_peaks=reset_peaks, history=history)
+        self.open_step: StepSpan | None = None
+        self.refused_steps: RefusedSteps = {}
+        self._journal = journal
+        self._reports = reports
+        self._last_begun = -1
+        self._last_step: int | None = None
+        self._refusals: dict[str, int] = {}
+
+    def write(self, record: Record) -> None:
+        """Append a record to the journal; a failure is counted and logged."""
+        try:
+            try:
+                self._journal.append(record)
+            except (OverflowError, UnicodeEncodeError, TypeError):
+                if type(record) is Logged:  # an integer beyond 64 bits is a float, or refused alone
+                    record = Logged(record.step, record.time, sort(record.values, self.refuse).scalars, record.weight)
+                self._journal.append(encodable(record))
+        except TooLargeError as error:
+            self._write_parts(record, error)
+        except Exception as error:
+            self.refuse_error("record", error)
+
+    def _write_parts(self, record: Record, error: TooLargeError) -> None:
+        """Write a record that is too large in two halves, or without what was told to it."""
+        match record:
+            case Logged() | Sampled() | Configured() if len(record.values) > 1:
+                named = list(record.values.items())
+                for half in (named[: len(named) // 2], named[len(named) // 2 :]):
+                    self.write(replace(record, values=dict(half)))
+            case Happened() if record.attributes:
+                self.refuse("attribute", f"attributes of event {record.name}: {error}")
+                self.write(replace(record, attributes={}))
+            case SpanEnded() | StepEnded() if record.attributes or record.events:
+                self.refuse("attribute", f"attributes and events of a span: {error}")
+                self.write(replace(record, attributes=None, events=None))
+            case Sampled() | Configured():
+                self.refuse("value", f"{next(iter(record.values), '')}: {error}")
+            case _:
+                self.refuse_error("record", error)
+
+    def refuse(self, reason: str, text: str) -> None:
+        """Count a call, or a part of it, that cannot be served; log it the 1st, 10th, 100th … time."""
+        let_pass(sys.exc_info()[1])
+        count = self._refusals[reason] = self._refusals.get(reason, 0) + 1
+        try:
+            if str(count).strip("0") == "1":
+                shown = " ".join(text.split())[:_LONGEST_WARNING]
+                logger.warning("%s (refused %d time%s)", shown, count, "" if count == 1 else "s")
+            self._journal.append(Refusals(dict(self._refusals)))
+        except Exception as error:
+            let_pass(error)  # else the journal itself is what fails; the count is in the next record that gets through
+
+    def refuse_error(self, call: str, error: Exception) -> None:
+        """Count and log an error inside a call, or of the journal's disk."""
+        self.refuse("closed" if isinstance(error, ClosedError) else call, f"{call}: {text_of(error)}")
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """What was refused so far: how many calls, or parts of calls, by the call or by what was wrong."""
+        return dict(self._refusals)
+
+    @property
+    def _has_lost(self) -> bool:
+        """Whether something that the trainer gave was refused."""
+        return not _LOSES_NOTHING.issuperset(self._refusals)
+
+    def begin_step(self, step: StepSpan) -> bool:
+        """Take note that the step begins; tell whether it may."""
+        if step.number <= self._last_begun or (self.open_step is not None and self._is_inside_step()):
+            self.refuse("step", f"step {step.number} is entered again, or inside another")
+            return False
+        if self.refused_steps:
+            refused_steps.forget_by_hand(self.refused_steps)
+        self._last_begun = self._last_step = step.number
+        self.open_step = step
+        return True
+
+    def _is_inside_step(self) -> bool:
+        """Return whether a step is open; one that an interrupt has left open is closed first."""
+        step = self.open_step
+        if step is not None and step.is_abandoned:
+            step.abandon()
+            self.close_step(step)
+        return self.open_step is not None
+
+    def close_step(self, step: StepSpan) -> None:
+        """Take note that the step has ended."""
+        if self.open_step is step:
+            self.open_step = None
+
+    def failed(self, span: JournaledSpan, error: BaseException) -> None:
+        """Report the exception if memory ran out, once however many phases it passes through."""
+        if not exhaustion.is_out_of_memory(error) or getattr(error, _REPORTED, False):
+            return
+        try:
+            setattr(error, _REPORTED, True)  # to hold the exception here would hold its frames, and their tensors
+            step = self._step_now
+            place = self._reports.with_name(f"{self._reports.name}.step{step}")
+            found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})
+            where = (step, span.trace_id, span.span_id)
+            self.write(Happened(EVENT_MEMORY_EXHAUSTED, self.clock.now(), found, *where))
+        except Exception as failure:
+            self.refuse_error("oom", failure)
+
+    def _go_silent(self) -> None:
+        """Record nothing from here on: this is a forked child, and its parent has the journal."""
+        self._journal = SILENCE
+        self.ids = RandomIds()
+        self.devices = Devices(self.write, self.refuse, modules={})  # a child cannot use its parent's devices
+
+    @property
+    def _step_now(self) -> int | None:
+        """The step that is open, else the last one; `None` inside of one that was refused."""
+        if self.refused_steps and self._is_inside_refused():
+            return None
+        return self._last_step if self.open_step is None else self.open_step.number
+
+    def _is_inside_refused(self) -> bool:
+        return refused_steps.is_inside(self.refused_steps, of_a_step=self.open_step is not None)
+
+    def _step_of(self, call: str, step: int | None) -> int | None:
+        """Return the step that a call belongs to, and remember it; `None` if there is none."""
+        if step is None and self.refused_steps and self._is_inside_refused():
+            self.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
+            return None
+        number = self._last_step if step is None else int.__index__(operator.index(step))
+        if number is None or not 0 <= number < STEPS:
+            self.refuse("step", f"{call}() at step {text_of(number)}; use `with run.step(n)`, or pass step=n")
+            return None
+        if self.open_step is None:
+            self._last_step = number
+            clock = self.clock
+            if not -TOLERATED_NS <= clock.wall() - clock.monotonic() - clock.anchor <= TOLERATED_NS:
+                settle(self)
+        return number
+
+    def _whole(self, call: str, name: str, value: object) -> int | None:
+        """Return a whole number that a call was given, `None` where it is none."""
+        try:
+            return None if value is None else to_whole(value, UNKNOWN)
+        except Exception as error:
+            self.refuse(call, f"{call}: {name}: {text_of(error)}")
+            return None

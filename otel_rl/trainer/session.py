@@ -1,0 +1,402 @@
+"""The recording of one process: its run directory, its journal, and the agent that reads it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl import export, semconv
+from otel_rl.delivery import plugins
+from otel_rl.delivery.left_behind import deliver_with, left_behind
+from otel_rl.delivery.log_scalar import adapted
+from otel_rl.devices.host_memory import PAGE_SIZE
+from otel_rl.errors import SettingsError, UnavailableError, UnwritableError
+from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.texts import shown
+from otel_rl.journal import exit_status
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.claim import claim_journal, claim_role, label, settle
+from otel_rl.journal.records import Started
+from otel_rl.journal.segments import START, Writer
+from otel_rl.semconv.frameworks import FRAMEWORKS, imported
+from otel_rl.setup import agent_start, head, otel_environment
+from otel_rl.setup import directory as directories
+from otel_rl.setup.directory import Manifest, RunDirectory
+from otel_rl.setup.launcher import is_head
+from otel_rl.setup.settings import AgentSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.delivery.relay import Relay
+    from otel_rl.export import Exporter
+    from otel_rl.journal.records import Finished
+    from otel_rl.setup.agent_start import AgentStatus
+    from otel_rl.setup.otel_environment import Plugin
+    from otel_rl.setup.settings import Settings
+
+
+logger = logging.getLogger("otel_rl")
+_warnings = Occasional(logger)
+_CHECK_S = 1.0
+_ANSWERS_WITHIN_S = 2.0
+"""Seconds to wait for whoever is at the address of the head, if it should not be another machine's."""
+_LONGEST_PAUSE_S = 300.0
+"""Seconds between two starts of agents that die at once; a start takes a millisecond."""
+_ATTACH = "attach"
+"""The option with which a tracker adds to the run that the trainer has there, in the trainer's process."""
+
+
+class Session:
+    """What `init` opens and `finish` closes.
+
+    Args:
+        settings: What `init` was asked for.
+        attempt: The least number of the attempt.
+
+    Attributes:
+        label: What files of this process are called.
+        check_at: When `check` is to be called next, in nanoseconds of the monotonic clock.
+    """
+
+    def __init__(self, settings: Settings, attempt: int = 0) -> None:
+        self.settings = settings = _with_a_head(settings)
+        self.check_at: float = 0
+        self._pid = os.getpid()
+        self._restart_at, self._restart_pause = 0.0, _CHECK_S
+        manifest = _manifest(settings)
+        own = _own_destinations(settings)
+        self._unserved = _unserved(settings, own) if settings.head and not manifest.receives else ""
+        if self._unserved:
+            own = {}
+        self.directory: RunDirectory = directories.create(settings, sends=bool(settings.head) and not manifest.receives)
+        self._info = manifest.run(self.directory)
+        try:
+            if settings.role and settings.world_size == 1:  # nobody said which of several it is
+                self._claim, rank = claim_role(self.directory.journals, settings.role)
+                self.settings = settings = msgspec.structs.replace(settings, rank=rank)
+            else:
+                who = label(settings.role, settings.rank)
+                place = self.directory
+                self._claim = claim_journal(place.journals, who, place.attempts, least=attempt, part=place.host)
+        except OSError as error:
+            raise directories.unwritable(settings.dir, self.directory.journals, error) from error
+        try:
+            self._open(manifest, own)
+        except BaseException as error:  # a Ctrl-C too must not leave the journal held by a process without a run
+            self.give_up()
+            if isinstance(error, OSError):
+                raise directories.unwritable(settings.dir, self._claim.path, error) from error
+            raise
+
+    def _open(self, manifest: Manifest, own: Mapping[str, Callable[..., Exporter]]) -> None:
+        settings = self.settings
+        self._manifest = msgspec.json.format(msgspec.json.encode(manifest))
+        sends = settings.head and not manifest.receives
+        self._manifest_place = self.directory.own_manifest if sends else self.directory.manifest
+        self.label = label(settings.role, settings.rank)
+        self.attempt = self._claim.attempt
+        if settings.agent == "off" or not agent_start.agent_is_alive(self.directory):
+            write_atomically(self._manifest_place, self._manifest)
+        self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
+        self._end = START
+        self.journal.append(self._started())
+        self.prometheus = self._begin_agent()
+        self._relay = self._open_relay(own)
+        if settings.agent == "off" and settings.rank == 0 and not settings.role:  # else the agent says it
+            for warning in left_behind(self.directory, os.environ):
+                logger.warning("%s", warning)
+
+    def _started(self) -> Started:
+        return Started(
+            run_id=self.settings.id,
+            attempt=self.attempt,
+            rank=self.settings.rank,
+            world_size=self.settings.world_size,
+            local_world_size=self.settings.local_world_size,
+            role=self.settings.role,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            page_size=PAGE_SIZE,
+            time=time.time_ns(),
+            visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        )
+
+    def give_up(self) -> None:
+        """Leave no trace of a run that did not begin."""
+        with suppress(OSError):
+            settle(self.directory.attempts, [self._claim.path.name])
+        shutil.rmtree(self._claim.path, ignore_errors=True)
+        self._claim.release()
+
+    def check(self) -> None:
+        """Look after the journal and the agent: 50 µs, once a second, on the trainer's thread. It does not raise."""
+        if os.getpid() != self._pid:
+            self.check_at = math.inf  # a forked child, whose parent has the journal
+            return
+        now = time.monotonic()
+        self.check_at = time.monotonic_ns() + _CHECK_S * 1e9
+        try:
+            self._keep_files()
+            if self.settings.agent != "off" and now >= self._restart_at:
+                self._look_after_agent(now)
+        except Exception as error:
+            let_pass(error)
+            _warnings.warn(f"the recording could not be checked: {type(error).__name__}: {error}")
+
+    def _keep_files(self) -> None:
+        """Follow the run directory if it was moved; make again what was removed."""
+        if not self._claim.is_in_place:
+            if not self.directory.path.exists() and self._claim.follow():
+                self._follow()
+            else:
+                directories.remake(self.directory)
+                if not self._manifest_place.exists():
+                    write_atomically(self._manifest_place, self._manifest)
+                self._claim.keep()
+                _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are made again")
+        self.journal.check()
+
+    def _follow(self) -> None:
+        """Go on where the journal is now; its run directory is above it, unless it is on another file system."""
+        self.journal.moved(self._claim.path)
+        before, moved = self.directory, directories.above(self._claim.path)
+        if (moved.path / self._manifest_place.relative_to(before.path)).exists():
+            self.directory = moved
+            self._manifest_place = moved.path / self._manifest_place.relative_to(before.path)
+        _warnings.warn(f"{before.path} was moved while it is recorded; the recording goes on in {self._claim.path}")
+
+    def _look_after_agent(self, now: float) -> None:
+        if agent_start.is_looked_after(self.directory) or not self.directory.path.exists():
+            if now >= self._restart_at + self._restart_pause:
+                self._restart_pause = _CHECK_S  # it has lived long enough to be worth a quick restart
+            return
+        self._restart_at = now + self._restart_pause
+        if agent_start.restart_agent(self.directory, show_output=self._shows_output):
+            self._restart_pause = min(2 * self._restart_pause, _LONGEST_PAUSE_S)
+            _warnings.warn(f"the agent has died and is started again; see {self.directory.agent_log}")
+
+    def leave(self, end: Finished) -> bool:
+        """Leave the end of this process beside the journal, for the agent to read when the process is gone.
+
+        Return whether that could be done.
+        """
+        return exit_status.leave(self._claim.path, end)
+
+    def close(self, *, at_exit: bool = False) -> None:
+        """Close the journal; the agent then knows that this process has ended as it should.
+
+        With `at_exit`, the journal stays locked until the process is gone, when its exit status is there. A second call
+        is harmless.
+        """
+        self.check_at = math.inf
+        if self._end == START:
+            with suppress(OSError):
+                self._keep_files()
+            self._end = self.journal.position
+        self.journal.close()
+        if at_exit:
+            self._claim.keep_until_exit()
+        else:
+            self._claim.release()
+
+    def wait_until_delivered(self, timeout: float) -> bool:
+        """Wait until every destination has everything, with a new agent if the old one is gone; false if some is lost.
+
+        With `agent="off"` somebody else may have started one, such as `otel-rl watch`; else there is none to wait for.
+        """
+        if self.settings.agent == "off" and not agent_start.agent_is_alive(self.directory):
+            return False
+        deadline = time.monotonic() + timeout
+        journal = self._claim.path.name
+        end = agent_start.wait_until_delivered(self.directory, journal, self._end, 0)
+        if end is None:
+            if not agent_start.agent_is_alive(self.directory):
+                self._ensure_agent(timeout)
+            end = agent_start.wait_until_delivered(self.directory, journal, self._end, deadline - time.monotonic())
+        if self._relay is not None and not self._relay.finish(end, max(0.0, deadline - time.monotonic())):
+            return False
+        status = agent_start.read_status(self.directory)
+        return end is not None and not self._unserved and not status.lost and not self._without_others(status)
+
+    def _without_others(self, status: AgentStatus) -> str:
+        """Return why the rows lack the ranks of other machines; empty if there are none, or if they can be received."""
+        others = self.settings.world_size > max(1, self.settings.local_world_size)
+        return status.unreachable if others else ""
+
+    def missing(self) -> str:
+        """Return what the agent says of what was lost or not delivered; nothing where the trainer starts none."""
+        if self.settings.agent == "off":
+            return ""
+        status = agent_start.read_status(self.directory)
+        said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
+        said += [f"{name}: {error}" for name, error in status.last_error.items()]
+        said += [said_of for said_of in (self._unserved, self._without_others(status)) if said_of]
+        host, command = deliver_with(self.directory)
+        said = said or ["not everything was delivered in time, and the agent goes on"]
+        return f"{'; '.join(said)}; if it ends before all is delivered, run on {host}: {command}"
+
+    def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
+        if not own:
+            return None
+        from otel_rl.delivery.relay import Relay  # what few runs need
+
+        return Relay(self._info, self.directory, own, self._ensure_agent)
+
+    def _begin_agent(self) -> str | None:
+        """Start the agent; where the machine does not allow it, `check` tries again while the run is recorded."""
+        try:
+            return self._ensure_agent()
+        except UnavailableError as error:
+            if self.settings.strict or isinstance(error, UnwritableError):
+                raise
+            logger.warning("%s; the run is recorded into %s, and the agent is tried again", error, self._claim.path)
+            return None
+
+    def _ensure_agent(self, timeout: float = 60.0) -> str | None:
+        if self.settings.agent == "off":
+            return None
+        return agent_start.ensure_agent(self.directory, show_output=self._shows_output, timeout=timeout).prometheus
+
+    @property
+    def _shows_output(self) -> bool:
+        printing = any(spec.name in ("console", "stdout") for spec in self.settings.exporters)
+        return printing or otel_environment.prints(os.environ)
+
+
+def _with_a_head(settings: Settings) -> Settings:
+    """Return the settings without `head` if no machine owns its address; warn of that.
+
+    All ranks are on this machine then, the address is another one's, and nobody answers there.
+
+    Raises:
+        UnavailableError: There is no head, and the run is strict.
+    """
+    if not settings.head or settings.role or settings.world_size > max(1, settings.local_world_size):
+        return settings
+    address = head.parse(settings.head)
+    if is_head(address.host, os.environ):
+        return settings
+    with suppress(OSError):
+        socket.create_connection((address.host.strip("[]"), address.port), _ANSWERS_WITHIN_S).close()
+        return settings
+    said = (
+        f"head={settings.head!r} is not an address of this machine, on which all ranks are, and nobody answers there: "
+        "give head= an address of the machine of rank 0, or none for a run on one machine"
+    )
+    if settings.strict:
+        raise UnavailableError(said)
+    _warnings.warn(f"{said}; the run is recorded on this machine alone")
+    return msgspec.structs.replace(settings, head="")
+
+
+def _manifest(settings: Settings) -> Manifest:
+    exporters, readers = _destinations(settings)
+    sends = bool(settings.head) and not is_head(head.parse(settings.head).host, os.environ)
+    if sends:
+        exporters = [("head", {"address": settings.head})]
+    if settings.dialect not in ("auto", *FRAMEWORKS):
+        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(FRAMEWORKS)}")
+    for name, options in exporters:
+        plugins.check(export.ENTRY_POINT_GROUP, name, options)
+    for name, options in readers:
+        plugins.check(export.READER_ENTRY_POINT_GROUP, name, options)
+    defaults = {
+        "service.name": settings.project,
+        "service.instance.id": f"{settings.id}/{socket.gethostname()}",  # the agent's, the same in all its signals
+    }
+    identity = {semconv.RUN_ID: settings.id, semconv.RUN_NAME: settings.name, semconv.RUN_PROJECT: settings.project}
+    return Manifest(
+        id=settings.id,
+        project=settings.project,
+        name=settings.name,
+        exporters=exporters,
+        readers=readers,
+        resource=defaults | otel_environment.resource(os.environ) | identity,
+        dialect=settings.dialect if settings.dialect != "auto" else imported(sys.modules) or "auto",
+        receives="" if sends else settings.head,
+        agent=msgspec.convert(settings, AgentSettings, from_attributes=True),
+        idle_timeout=settings.idle_timeout,
+        journal_limit=settings.journal_limit,
+    )
+
+
+def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:
+    """Return what builds the destinations that only this process can build; the first rank has them."""
+    own = {spec.name: spec.factory for spec in settings.exporters if spec.factory is not None}
+    for spec in settings.exporters:
+        if not isinstance(spec.options.get(_ATTACH, False), bool):
+            raise SettingsError(
+                f"exporter {spec.name!r}: {_ATTACH}={shown(spec.options[_ATTACH])} must be True or False"
+            )
+        if spec.options.get(_ATTACH):
+            if others := _without_attach(spec.options):
+                raise SettingsError(
+                    f"exporter {spec.name!r}: {', '.join(others)} has no effect with {_ATTACH!r}, which uses the run "
+                    "that the trainer has; remove one of them"
+                )
+            name = f"{spec.name}_attached"
+            plugins.check(export.ENTRY_POINT_GROUP, name, {})
+            try:
+                own[name] = plugins.find(export.ENTRY_POINT_GROUP, name).to_what_is_active()
+            except ValueError as error:
+                raise SettingsError(f"exporters: {error}") from None
+    if not own or settings.rank != 0 or settings.role:
+        return {}
+    if settings.agent == "off":
+        raise SettingsError(
+            f"exporters: {next(iter(own.values()))!r} cannot be imported by name, so only this process can use it, "
+            "and agent='off' leaves it nothing to read; define it at the top of a module that can be imported"
+        )
+    built = {name: adapted(factory) for name, factory in own.items()}
+    for name, factory in built.items():
+        plugins.check_options(name, factory, {})
+    return built
+
+
+def _unserved(settings: Settings, own: Mapping[str, Callable[..., Exporter]]) -> str:
+    """Warn of destinations of this process that get no rows, since another machine makes them; return the warning."""
+    if not own:
+        return ""
+    said = (
+        f"head={settings.head!r} is another machine than that of rank 0, whose process alone can use the exporters "
+        f"{', '.join(own)}; they get no rows: give head= an address of the machine of rank 0"
+    )
+    if settings.strict:
+        raise UnavailableError(said)
+    _warnings.warn(said)
+    return said
+
+
+def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
+    """Return the exporters and the metric readers that the settings and OTel's variables ask for.
+
+    "prometheus" and "otlp" are there without being named; naming them gives them options, or OTLP its
+    default endpoint.
+    """
+    otel_environment.warn_of_unused(os.environ)
+    here = [spec for spec in settings.exporters if spec.factory is None and not spec.options.get(_ATTACH)]
+    named = {spec.name: _without_attach(spec.options) for spec in here}
+    readers = dict(otel_environment.metric_readers(os.environ))
+    exporters = dict(otel_environment.otlp_exporters(os.environ))
+    exporters = named | {name: options | named.get(name, {}) for name, options in exporters.items()}
+    for name in {"prometheus", "otlp"} & set(named):
+        options = exporters.pop(name)
+        if not otel_environment.sdk_is_disabled(os.environ):
+            readers[name] = readers.get(name, {}) | options
+            exporters |= {"otlp_traces": {}, "otlp_logs": {}} if name == "otlp" else {}
+    return list(exporters.items()), list(readers.items())
+
+
+def _without_attach(options: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in options.items() if name != _ATTACH}

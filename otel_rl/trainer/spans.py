@@ -1,0 +1,400 @@
+"""Phases and steps as OpenTelemetry spans whose start and end go to the journal.
+
+They implement the OTel API's `Span` and are attached to the OTel context, so that spans of third
+parties (HTTP clients, inference engines) become their children. No SDK is involved: the agent makes
+spans of the records.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import traceback
+from functools import wraps
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from opentelemetry import context, trace
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+
+from otel_rl.convert.attributes import clean_attributes
+from otel_rl.errors.interrupts import detach
+from otel_rl.errors.texts import text_of, type_of
+from otel_rl.journal.clock import TOLERATED_NS
+from otel_rl.journal.records import StepEnded, StepStarted
+from otel_rl.semconv import SPAN_LOOP
+from otel_rl.trainer import refused_steps
+from otel_rl.trainer.with_blocks import entered_in, is_left, is_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextvars import Token
+    from types import TracebackType
+
+    from opentelemetry.context import Context
+    from opentelemetry.util import types
+    from typing_extensions import Self
+
+    from otel_rl.devices.accelerators import Devices
+    from otel_rl.devices.host_memory import MemoryReader
+    from otel_rl.export import AttributeValue
+    from otel_rl.journal.clock import Clock
+    from otel_rl.journal.ids import RandomIds, SpanIds
+    from otel_rl.journal.records import Record
+    from otel_rl.trainer.refused_steps import RefusedSteps
+    from otel_rl.trainer.with_blocks import Block
+
+    Moments = list[tuple[str, int, dict[str, AttributeValue]]] | None
+    Links = list[tuple[bytes, int]] | None
+    LinkAttributes = list[dict[str, AttributeValue]] | None
+
+Method = TypeVar("Method", bound="Callable[..., Any]")
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_LONGEST_STACK = 8192
+_LARGEST_TIME = 1 << 62  # so that differences and sums of two have 63 bits
+_attach, _with_span = context.attach, trace.set_span_in_context
+_current_context, _current_span = context.get_current, trace.get_current_span
+
+
+def never_raises(method: Method) -> Method:
+    """Let a method of a run, or of one of its spans, count what it cannot serve instead of raising it."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            return getattr(self, "_recorder", self).refuse_error(method.__name__, error)
+
+    return cast("Method", call)
+
+
+class Recorder(Protocol):
+    """What a span needs of its run."""
+
+    ids: RandomIds
+    remote: SpanIds | None  # whose child this process is, if its environment says so
+    memory: MemoryReader
+    devices: Devices
+    clock: Clock
+    open_step: StepSpan | None
+    refused_steps: RefusedSteps
+
+    def write(self, record: Record) -> None:
+        """Append to the journal; never raises."""
+
+    def refuse(self, reason: str, text: str) -> None:
+        """Count and log a call that cannot be served."""
+
+    def refuse_error(self, call: str, error: Exception) -> None:
+        """Count and log an error inside a call."""
+
+    def begin_step(self, step: StepSpan) -> bool:
+        """Take note that the step begins; tell whether it may."""
+
+    def close_step(self, step: StepSpan) -> None:
+        """Take note that the step has ended."""
+
+    def failed(self, span: JournaledSpan, error: BaseException) -> None:
+        """Take note of an exception that passed through a span."""
+
+
+class JournaledSpan(trace.Span):
+    """What phases, steps and third parties' spans have in common.
+
+    It is open from its beginning until its end is in the journal, so that an end that was interrupted comes again.
+    """
+
+    trace_id = b""  # the id of its trace, as records hold it
+    span_id = 0
+    _events: Moments = None
+    _links: Links = None
+    _link_attributes: LinkAttributes = None
+    _error: tuple[str, str] | None = None
+    _is_ok = False
+    _ended = True  # until it begins
+    _renamed = False
+    _anchor = 0  # of the clock, when it began
+    _began = 0
+    _outer: Context | None = None  # what was current before
+    _token: Token[Context] | None = None
+    _block: Block | None = None  # where it was entered, if that is needed
+
+    def __init__(self, recorder: Recorder, name: str, attributes: Mapping[str, object] | None = None) -> None:
+        self._recorder = recorder
+        self._name = name
+        self._attributes = attributes
+
+    @property
+    def phase(self) -> str:
+        """The phase that it is, or is a part of; empty for a step."""
+        return ""
+
+    def get_span_context(self) -> SpanContext:
+        """Return the span's identity; it is always sampled, the agent decides what is kept."""
+        return SpanContext(int.from_bytes(self.trace_id, "big"), self.span_id, is_remote=False, trace_flags=_SAMPLED)
+
+    def is_recording(self) -> bool:
+        """Tell whether the span has not ended yet."""
+        return not self._ended
+
+    @never_raises
+    def set_attribute(self, key: str, value: types.AttributeValue) -> None:
+        """Set one attribute; it is written when the span ends."""
+        self.set_attributes({key: value})
+
+    @never_raises
+    def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
+        """Set attributes; they are written when the span ends."""
+        self._attributes = {**(self._attributes or {}), **self._clean(attributes)}
+
+    @never_raises
+    def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
+        """Add a moment inside the span."""
+        moment = (text_of(name), self._moment(timestamp), self._clean(attributes))
+        self._events = self._events or []
+        self._events.append(moment)
+
+    @never_raises
+    def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
+        """Refer to another span."""
+        linked = (context.trace_id.to_bytes(16, "big"), int.from_bytes(context.span_id.to_bytes(8, "big"), "big"))
+        links = self._links or []
+        if told := self._clean(attributes):
+            before = [*(self._link_attributes or ()), *({} for _ in links)]
+            self._link_attributes = [*before[: len(links)], told]
+        self._links = [*links, linked]
+
+    @never_raises
+    def update_name(self, name: str) -> None:
+        """Give the span another name."""
+        self._name, self._renamed = text_of(name), True
+
+    @never_raises
+    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
+        """Set the status as OpenTelemetry specifies it: OK is final, and nobody can unset it."""
+        code = status.status_code if isinstance(status, Status) else StatusCode(status)
+        text = status.description if isinstance(status, Status) else description
+        if self._is_ok or code is StatusCode.UNSET:
+            return
+        self._is_ok = code is StatusCode.OK
+        self._error = None if self._is_ok else ("", text_of(text or ""))
+
+    @never_raises
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: types.Attributes = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        """Add the exception as an event, as OTel's conventions for exceptions say."""
+        stack = "".join(traceback.format_exception(exception))
+        described = {
+            "exception.type": type_of(exception),
+            "exception.message": text_of(exception),
+            "exception.stacktrace": stack[-_LONGEST_STACK:],
+        }
+        self.add_event("exception", {**described, **self._clean(attributes)}, timestamp)
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the span; a second call does nothing."""
+        raise NotImplementedError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        """End the span; the exception that passes, if one does, is recorded and goes on."""
+        try:
+            if error is not None and not isinstance(error, GeneratorExit):
+                self.fail(error)
+            self.end()
+            if error is not None:
+                self._recorder.failed(self, error)
+            if self._token is not None:
+                detach(self._token)
+                self._token = None
+        except BaseException as interruption:
+            self.abandon(interruption)
+            raise
+
+    def fail(self, exception: BaseException) -> None:
+        """Take note that an exception passes through the span."""
+        if not self._is_ok:
+            self._error = (type_of(exception), text_of(exception))
+        self.record_exception(exception)
+
+    def abandon(self, interruption: BaseException | None = None) -> None:
+        """End the span, where its `__enter__` or `__exit__` was interrupted or never came."""
+        if self._error is None and not self._is_ok:
+            told = "it was not ended before the next step began" if interruption is None else text_of(interruption)
+            self._error = ("" if interruption is None else type_of(interruption), told)
+        self.end()
+        span = _current_span()
+        while span is not self and isinstance(span, JournaledSpan):
+            span = _current_span(span._outer)
+        if span is self and self._outer is not None:
+            _attach(self._outer)
+        self._token = None
+
+    @property
+    def outer(self) -> Context | None:
+        """What was current before it was entered."""
+        return self._outer
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the `with` that entered it is over, though its `__exit__` was never run to its end."""
+        return self._block is not None and is_left(self._block)
+
+    def _told(self) -> tuple[dict[str, AttributeValue] | None, tuple[str, str] | None, Moments, Links]:
+        """Return what the span was told while it was open, in the order of the records' fields."""
+        attributes = self._clean(self._attributes) if self._attributes else None
+        return attributes, self._error, self._events, self._links
+
+    def _clean(self, attributes: Mapping[str, object] | None) -> dict[str, AttributeValue]:
+        return clean_attributes(attributes, self._recorder.refuse)
+
+    def _moment(self, given: int | None) -> int:
+        """Return a time that was given, or that of now; by the clock as it was when the span began."""
+        if given is None:
+            return (self._anchor or self._recorder.clock.anchor) + self._recorder.clock.monotonic()
+        try:
+            moment = int.__index__(operator.index(given))
+        except Exception:  # what a foreign object's conversion may raise is not known
+            moment = -1
+        if 0 <= moment < _LARGEST_TIME:
+            return moment
+        self._recorder.refuse("time", f"{text_of(given)} is not a time in nanoseconds since the Unix epoch")
+        return self._moment(None)
+
+
+def surroundings(recorder: Recorder) -> Context:
+    """Return the current context, without spans whose `with` is over though nobody has ended them."""
+    here = _current_context()
+    span = _current_span(here) if here else None
+    while isinstance(span, JournaledSpan) and span.is_abandoned:
+        span.abandon()
+        here = _current_context()
+        after = _current_span(here)
+        if after is span:
+            break
+        span = after
+    if span is None or not isinstance(span, JournaledSpan):
+        clock = recorder.clock
+        if not -TOLERATED_NS <= clock.wall() - clock.monotonic() - clock.anchor <= TOLERATED_NS:
+            settle(recorder)
+    return here
+
+
+def settle(recorder: Recorder) -> None:
+    """Follow the wall clock, which somebody has set; nothing is being measured now."""
+    if recorder.clock.settle():
+        recorder.devices.silent_until = 0  # it is in the old time
+
+
+class StepSpan(JournaledSpan):
+    """One iteration of the RL loop: the root of its trace, with the same ids on every rank."""
+
+    _name = SPAN_LOOP
+
+    def __init__(  # what the others do is done here: a call costs more
+        self, recorder: Recorder, number: int, ids: tuple[bytes, int], attributes: Mapping[str, object]
+    ) -> None:
+        self._recorder = recorder
+        self._attributes = attributes
+        self.number = number
+        self.trace_id, self.span_id = ids
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the step; a second call does nothing."""
+        if self._ended:
+            refused_steps.leave(self._recorder.refused_steps, self)
+            return
+        recorder = self._recorder
+        now = self._anchor + recorder.clock.monotonic() if end_time is None else self._moment(end_time)
+        if now < self._began:  # noqa: PLR1730 - a call costs more
+            now = self._began
+        memory = recorder.memory.snapshot(now)
+        on_devices = recorder.devices.memory(now)
+        told = (memory, *self._told(), on_devices, self._is_ok, self._link_attributes)
+        recorder.write(StepEnded(self.number, now, *told))
+        self._ended = True
+        recorder.close_step(self)
+        recorder.devices.arrived()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its `with` is over; one that was begun by hand lasts until the next one of its thread begins."""
+        block = self._block
+        by_hand = block is not None and block.thread == get_ident() and not is_with(block)
+        return by_hand or super().is_abandoned
+
+    def __enter__(self) -> Self:
+        recorder = self._recorder
+        try:
+            here = surroundings(recorder)
+            self._block = entered_in(sys._getframe(1))
+            if recorder.begin_step(self):
+                self._anchor = recorder.clock.anchor
+                self._began = now = self._anchor + recorder.clock.monotonic()
+                self._ended = False
+                devices = recorder.devices
+                devices.arrived()
+                recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
+                self._outer = here
+                self._token = _attach(_with_span(self, here))
+            elif recorder.open_step is not self:
+                refused_steps.enter(recorder.refused_steps, self, sys._getframe(1))
+            return self
+        except BaseException as interruption:
+            self.abandon(interruption)
+            recorder.close_step(self)
+            raise
+
+
+class NoSpan(trace.NonRecordingSpan):
+    """Stands in where nothing is recorded, so that a caller never has to ask."""
+
+    def __init__(self) -> None:
+        super().__init__(trace.INVALID_SPAN_CONTEXT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def onload(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def execute(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def offload(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def part(self, name: str, /, **attributes: object) -> NoSpan:
+        """Return this."""
+        return self
+
+
+class RefusedStep(NoSpan):
+    """Stands in for a step that is refused; what is logged inside is refused too."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._steps = recorder.refused_steps
+
+    def __enter__(self) -> Self:
+        refused_steps.enter(self._steps, self, sys._getframe(1))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        refused_steps.leave(self._steps, self)
+
+
+NO_SPAN = NoSpan()

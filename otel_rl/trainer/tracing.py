@@ -1,0 +1,91 @@
+"""A tracer provider for third parties' instrumentation, whose spans go to the journal too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+from opentelemetry.util._decorator import _agnosticcontextmanager  # the API's own signature asks for it
+
+from otel_rl.convert.attributes import clean_attributes
+from otel_rl.errors.texts import text_of
+from otel_rl.trainer.phase import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link
+    from opentelemetry.util import types
+
+    from otel_rl.trainer.spans import Recorder
+
+
+class RunTracer(trace.Tracer):
+    """A tracer of one instrumentation library."""
+
+    def __init__(self, recorder: Recorder, scope: tuple[str, str]) -> None:
+        self._recorder = recorder
+        self._scope = scope
+
+    def start_span(
+        self,
+        name: str,
+        context: Context | None = None,
+        kind: SpanKind = SpanKind.INTERNAL,
+        attributes: types.Attributes = None,
+        links: Sequence[Link] | None = None,
+        start_time: int | None = None,
+        record_exception: bool = True,
+        set_status_on_exception: bool = True,
+    ) -> trace.Span:
+        """Start a span under the current one."""
+        told = clean_attributes(attributes, self._recorder.refuse)
+        span = Phase(self._recorder, text_of(name), {"otel.scope.name": self._scope[0], **told})
+        span.kind = kind if isinstance(kind, SpanKind) else SpanKind.INTERNAL
+        span.scope = self._scope
+        span.begins_on_entry = False
+        try:
+            for link in links or ():
+                span.add_link(link.context, link.attributes)
+        except Exception as error:  # no links
+            self._recorder.refuse_error("start_span", error)
+        return span.begin(None if context is None else trace.get_current_span(context), start_time)
+
+    @_agnosticcontextmanager
+    def start_as_current_span(
+        self,
+        name: str,
+        context: Context | None = None,
+        kind: SpanKind = SpanKind.INTERNAL,
+        attributes: types.Attributes = None,
+        links: Sequence[Link] | None = None,
+        start_time: int | None = None,
+        record_exception: bool = True,
+        set_status_on_exception: bool = True,
+        end_on_exit: bool = True,
+    ) -> Iterator[trace.Span]:
+        """Start a span and make it current."""
+        span = self.start_span(name, context, kind, attributes, links, start_time)
+        with trace.use_span(span, end_on_exit, record_exception, set_status_on_exception):
+            yield span
+
+
+class RunTracerProvider(trace.TracerProvider):
+    """Gives out tracers whose spans go to the journal of one run."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def get_tracer(
+        self,
+        instrumenting_module_name: str,
+        instrumenting_library_version: str | None = None,
+        schema_url: str | None = None,
+        attributes: types.Attributes = None,
+    ) -> trace.Tracer:
+        """Return a tracer; the library's name and version go with its spans."""
+        return RunTracer(
+            self._recorder, (text_of(instrumenting_module_name), text_of(instrumenting_library_version or ""))
+        )

@@ -1,0 +1,197 @@
+"""Rollouts as traces of their own, and the ticket with which a trajectory travels to the step that trains on it.
+
+A rollout worker and the trainer are different processes, with queues between them and weight versions apart. So a
+trajectory is a trace of its own; what the trainer needs to know of it goes with its data, as a plain mapping.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+
+from otel_rl import semconv
+from otel_rl.convert.values import to_whole
+from otel_rl.errors.texts import text_of
+from otel_rl.journal.ids import SpanIds, format_traceparent, parse_traceparent
+from otel_rl.journal.records import Consumed
+from otel_rl.trainer.phase import Phase
+from otel_rl.trainer.spans import never_raises
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from typing_extensions import Self
+
+    from otel_rl.trainer.spans import Recorder, StepSpan
+
+Ticket = dict[str, Any]
+"""What is known of a trajectory, as JSON has it: `traceparent`, `policy_version`, `tokens`, `reward`.
+
+Where several versions of the policy sampled it, `policy_version` and `tokens` are lists in parallel.
+"""
+
+UNKNOWN = -1
+"""A version of the policy that nobody told."""
+
+TRAINED = "trained"
+"""The outcome of a trajectory that was trained on."""
+
+IDS = struct.Struct(">16sQ")
+"""A trace id and a span id, as `Consumed` packs them."""
+_NO_IDS = IDS.pack(b"", 0)
+_AT_ONCE = 1000
+_MOST_TOKENS = 1 << 53
+
+
+class Rollout(Phase):
+    """A batch of trajectories with a trace of its own; a context manager.
+
+    Args:
+        recorder: The run.
+        recorded: Whether there are spans at all.
+        policy_version: Version of the policy that samples, if it is known.
+        attributes: For the span.
+    """
+
+    kind = SpanKind.INTERNAL
+    _depth = 2
+    span_name = semconv.SPAN_ROLLOUT
+
+    def __init__(
+        self, recorder: Recorder, *, recorded: bool, policy_version: int | None, attributes: Mapping[str, object]
+    ) -> None:
+        version = {} if policy_version is None else {semconv.POLICY_VERSION: policy_version}
+        super().__init__(recorder, self.span_name, {**version, **attributes})
+        self.policy_version = UNKNOWN if policy_version is None else policy_version
+        self._recorded = recorded
+
+    def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
+        """Under nothing: another step may train on it than the one that is open."""
+        return 0, self._recorder.ids.trace_id().to_bytes(16, "big")
+
+    def __enter__(self) -> Self:
+        return super().__enter__() if self._recorded else self
+
+
+class Trajectory(Rollout):
+    """One trajectory with a trace of its own, linked to the rollout that is current; a context manager.
+
+    Phases, requests and tool calls inside are in its trace; `otel_rl.carrier()` inside is what an inference server
+    needs to join it.
+    """
+
+    span_name = semconv.SPAN_TRAJECTORY
+
+    def __init__(
+        self, recorder: Recorder, *, recorded: bool, policy_version: int | None, attributes: Mapping[str, object]
+    ) -> None:
+        super().__init__(recorder, recorded=recorded, policy_version=policy_version, attributes=attributes)
+        self._tokens: dict[int, int] = {}
+        self._reward: float | None = None
+        batch = trace.get_current_span()
+        if recorded and isinstance(batch, Rollout):
+            self.add_link(batch.get_span_context())
+
+    @never_raises
+    def generated(self, tokens: int, policy_version: int | None = None) -> None:
+        """Take note that so many tokens were generated; by which version, if it is another one than before."""
+        count = to_whole(tokens, 0, _MOST_TOKENS)
+        if policy_version is not None:
+            self.policy_version = to_whole(policy_version, UNKNOWN)
+        self._tokens[self.policy_version] = self._tokens.get(self.policy_version, 0) + count
+
+    @never_raises
+    def rewarded(self, reward: float) -> None:
+        """Take note of its reward."""
+        self._reward = float(reward)
+
+    def ticket(self) -> Ticket:
+        """Return what is to travel with the data, through whatever queue: a mapping of JSON's types."""
+        versions, tokens = list(self._tokens) or [self.policy_version], list(self._tokens.values()) or [0]
+        ticket: Ticket = {"policy_version": versions, "tokens": tokens}
+        if self._reward is not None:
+            ticket["reward"] = self._reward
+        if self._recorded:
+            here = self.get_span_context()
+            ticket["traceparent"] = format_traceparent(SpanIds(here.trace_id, here.span_id))
+        return ticket
+
+    def end(self, end_time: int | None = None) -> None:
+        """End it; a second call does nothing."""
+        if not self._ended:
+            told: dict[str, Any] = {semconv.TRAJECTORY_TOKENS: sum(self._tokens.values())}
+            if self._reward is not None:
+                told[semconv.TRAJECTORY_REWARD] = self._reward
+            if len(self._tokens) > 1:
+                told[semconv.POLICY_VERSIONS] = list(self._tokens)
+            self.set_attributes(told)
+        super().end(end_time)
+
+
+def consumed(
+    tickets: Iterable[Mapping[str, Any]],
+    step: int,
+    time: int,
+    policy_version: int | None,
+    outcome: str,
+    refuse: Callable[[str], None],
+) -> Iterator[Consumed]:
+    """Yield the records of what became of trajectories, a thousand in each.
+
+    What is no ticket is given to `refuse` as a text, one by one.
+    """
+    version = UNKNOWN if policy_version is None else policy_version
+    known = _known(tickets, refuse)
+    while part := list(islice(known, _AT_ONCE)):
+        ids = b"".join(one.ids for one in part)
+        rewards = array("d", [one.reward for one in part]).tobytes()
+        segments = array("q", [number for n, one in enumerate(part) for two in one.segments for number in (n, *two)])
+        yield Consumed(step, time, outcome, version, ids, rewards, segments.tobytes())
+
+
+class _Known(NamedTuple):
+    """What is known of a trajectory, as `Consumed` has it: segments are of a version and a count of tokens."""
+
+    ids: bytes
+    reward: float
+    segments: list[tuple[int, int]]
+
+
+def _known(tickets: Any, refuse: Callable[[str], None]) -> Iterator[_Known]:
+    try:
+        if isinstance(tickets, (str, bytes)):
+            raise TypeError(f"a {type(tickets).__name__} where a sequence of tickets is expected")
+        for ticket in tickets:
+            try:
+                yield _Known(_ids(ticket), _reward(ticket), _segments(ticket))
+            except Exception as error:  # what a foreign object's conversion may raise is not known
+                refuse(f"ticket: {text_of(error)}")
+    except Exception as error:  # no sequence, or one that fails half way
+        refuse(f"tickets: {text_of(error)}")
+
+
+def _ids(ticket: Mapping[str, Any]) -> bytes:
+    ids = parse_traceparent(str(ticket.get("traceparent") or ""))
+    return _NO_IDS if ids is None else IDS.pack(ids.trace_id.to_bytes(16, "big"), ids.span_id)
+
+
+def _reward(ticket: Mapping[str, Any]) -> float:
+    reward = ticket.get("reward")
+    return math.nan if reward is None else float(reward)
+
+
+def _segments(ticket: Mapping[str, Any]) -> list[tuple[int, int]]:
+    versions, tokens = ticket.get("policy_version"), ticket.get("tokens", 0)
+    versions = versions if isinstance(versions, (list, tuple)) else [versions]
+    tokens = tokens if isinstance(tokens, (list, tuple)) else [tokens]
+    pairs = zip(versions, tokens, strict=True)
+    return [
+        (UNKNOWN if version is None else to_whole(version, UNKNOWN), to_whole(count, 0, _MOST_TOKENS))
+        for version, count in pairs
+    ]
