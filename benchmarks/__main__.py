@@ -15,7 +15,7 @@ _BENCHMARKS = {
     "phase": "benchmarks.phase_cost",
     "snapshot": "benchmarks.snapshot_cost",
     "import": "benchmarks.import_cost",
-    "destinations": "benchmarks.destination_cost",
+    "exporters": "benchmarks.exporter_cost",
     "agent": "benchmarks.agent_cost",
     "scale": "benchmarks.scale_cost",
     "cardinality": "benchmarks.cardinality",

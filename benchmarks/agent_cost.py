@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _BACKLOG, _ROUNDS, _WATCHED_S = 10_000, 3, 5.0
 _PAUSES_S = (0.0, 1.0, 0.1, 0.01)
-_DESTINATIONS: dict[str, tuple[str, ...]] = {
+_EXPORTERS: dict[str, tuple[str, ...]] = {
     "jsonl and tensorboard": ("jsonl", "tensorboard"),
     "jsonl": ("jsonl",),
     "tensorboard": ("tensorboard",),
-    "no destination": (),
+    "no exporter": (),
 }
 
 
@@ -55,9 +55,9 @@ def measure() -> list[Table]:
 
 
 def _backlogs() -> Table:
-    found: dict[str, list[Usage]] = {name: [] for name in _DESTINATIONS}
+    found: dict[str, list[Usage]] = {name: [] for name in _EXPORTERS}
     for _ in range(_ROUNDS):
-        for name, exporters in _DESTINATIONS.items():
+        for name, exporters in _EXPORTERS.items():
             empty, full = drain(exporters, 1, _steps_and_phases), drain(exporters, 1 + _BACKLOG, _steps_and_phases)
             found[name].append(Usage(full.cpu_s - empty.cpu_s, full.wall_s - empty.wall_s))
     rows: list[list[Cell]] = []
@@ -65,7 +65,7 @@ def _backlogs() -> Table:
         cpu_s = statistics.median(usage.cpu_s for usage in usages)
         rate = statistics.median(_BACKLOG / usage.wall_s for usage in usages)
         rows.append([name, 1000 * cpu_s / _BACKLOG, rate])
-    columns = ["destinations", "CPU s per 1,000 steps", "steps per second"]
+    columns = ["exporters", "CPU s per 1,000 steps", "steps per second"]
     note = (
         f"{_BACKLOG:,} steps of 100 floats and 5 phases, medians of {_ROUNDS} rounds, "
         "without the agent's start and end (the run of one step is subtracted)."

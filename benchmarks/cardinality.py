@@ -8,9 +8,9 @@ import urllib.request
 
 from benchmarks.scale_cost import PHASES, records
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.hardware.poller import Sampler, Watched
+from otel_rl.agent.hardware.poller import Poller, Watched
 from otel_rl.agent.output import presence
-from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
@@ -34,7 +34,7 @@ def measure() -> list[Table]:
     each = (page(_LOCAL, is_head=False) - page(1, is_head=False)) / (_LOCAL - 1)
     note = (
         f"Counted on the pages of agents of machines with {_LOCAL} ranks: 200 names that no dialect knows, "
-        f"{len(PHASES)} phases, two of them stages, two destinations, the host without GPUs. Each rank adds "
+        f"{len(PHASES)} phases, two of them stages, two exporters, the host without GPUs. Each rank adds "
         f"{each:.0f}; a GPU has 17 (with a stand-in for NVML), and one more for each phase."
     )
     return [Table("Series in Prometheus", ["ranks", "machines", "head", "each other", "all"], rows, note)]
@@ -73,7 +73,7 @@ def page(ranks: int, *, is_head: bool) -> int:
 
 def _show_machine(instruments: Instruments, ranks: int) -> None:
     """Measure this machine twice, each rank being this process: rates need two."""
-    sampler = Sampler(0.2)
+    sampler = Poller(0.2)
     sampler.watch([Watched(os.getpid(), rank, "", None, time.time_ns()) for rank in range(ranks)])
     sampler.start()
     time.sleep(1.5)

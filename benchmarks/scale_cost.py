@@ -17,7 +17,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from benchmarks.recording import PHASES
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer

@@ -1,7 +1,7 @@
-"""The contract between the agent and a destination.
+"""The contract between the agent and an exporter.
 
-The agent hands a destination *items* — rows, measurements, parameters, tables, events, finished spans — in the
-order of the run. A destination is one class with two methods, registered under the entry point group
+The agent hands an exporter *items* — rows, measurements, parameters, tables, events, finished spans — in the
+order of the run. An exporter is one class with two methods, registered under the entry point group
 `otel_rl_exporter`; it ignores the kinds of item that it has no place for.
 """
 
@@ -28,13 +28,13 @@ Cell = bool | int | float | str | None
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """What a destination knows of the run that it shows.
+    """What an exporter knows of the run that it shows.
 
     Attributes:
         id: Identity of the run (`rl.run.id`); the same in every attempt.
         project: What trackers group runs by.
         name: What people call the run.
-        directory: The run directory; a destination that writes files writes them there.
+        directory: The run directory; an exporter that writes files writes them there.
         resource: OTel resource attributes, `service.name` and `rl.run.id` among them.
     """
 
@@ -147,7 +147,7 @@ class Table(msgspec.Struct, frozen=True, tag="table"):
     """Rows of text and numbers of one step, such as prompts, completions and rewards.
 
     Attributes:
-        name: What it is called, such as "completions"; a destination that has no place for some of its
+        name: What it is called, such as "completions"; an exporter that has no place for some of its
             characters escapes them.
         step: Iteration of the RL loop.
         time_unix_nano: When it was recorded.
@@ -177,7 +177,7 @@ Outcome = Literal["finished", "failed", "crashed", "lost"]
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The end of an attempt; the last one that an exporter was given is the state that its destination shows.
+    """The end of an attempt; the last one that an exporter was given is the state that its backend shows.
 
     A row that comes after it belongs to a new attempt, which has not ended yet.
 
@@ -251,7 +251,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
 
 
 Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended
-"""One thing that a destination may show."""
+"""One thing that an exporter may show."""
 
 Identity = tuple[object, ...]
 
@@ -278,7 +278,7 @@ def identity(item: Item) -> Identity:
 
 
 class Identities:
-    """A set of identities, or of what is at least as specific, for what a destination holds; 8 bytes for each."""
+    """A set of identities, or of what is at least as specific, for what a backend holds; 8 bytes for each."""
 
     def __init__(self, identities: Iterable[Identity]) -> None:
         self._hashes = array("q", sorted({hash(one) for one in identities}))
@@ -290,7 +290,7 @@ class Identities:
 
 
 class Refused(Exception):
-    """Raised by an exporter for items that its destination will never take.
+    """Raised by an exporter for items that its backend will never take.
 
     The agent counts them, logs the reason and goes on with the next items.
 
@@ -310,10 +310,10 @@ class Refused(Exception):
 
 
 class NotNow(Exception):
-    """Raised by an exporter whose destination cannot take the items yet, and which need not be built anew for that.
+    """Raised by an exporter whose backend cannot take the items yet, and which need not be built anew for that.
 
     Attributes:
-        retry_after: Seconds that the destination asked to wait; `None` if it did not say: the agent backs off.
+        retry_after: Seconds that the backend asked to wait; `None` if it did not say: the agent backs off.
         done: How many of the items, from the first one on, were taken; only the others are offered again.
         error_type: Short and low in cardinality, such as "503"; `error.type` in metrics.
     """
@@ -328,7 +328,7 @@ class NotNow(Exception):
 
 
 class Gone(Exception):
-    """Raised by an exporter if what its destination held was removed, replaced or cut, such as a file.
+    """Raised by an exporter if what its backend held was removed, replaced or cut, such as a file.
 
     The agent counts and logs it, and builds the exporter anew. The new one is offered all items again that the outbox
     still has, and takes those that `holds` does not know.
@@ -339,12 +339,12 @@ class Gone(Exception):
 
 @runtime_checkable
 class Exporter(Protocol):
-    """A destination.
+    """An exporter.
 
     It is built as `factory(run, **options)`, and used, by one thread of its own: it may block and it
-    may raise, without delaying another destination. When `export` raises, the same items are
+    may raise, without delaying another exporter. When `export` raises, the same items are
     offered again, after a pause that grows, after five times to one that is built anew; `Refused`,
-    `NotNow` and `Gone` say more exactly what is to be done. A destination that cannot take a batch as a whole or
+    `NotNow` and `Gone` say more exactly what is to be done. A backend that cannot take a batch as a whole or
     not at all, and cannot say how much it took, leaves `batch_size` at 1.
 
     A class may say more about itself:
@@ -352,23 +352,23 @@ class Exporter(Protocol):
     * `batch_size`: how many items `export` gets at most (1 if absent).
     * `requires`: the modules that it imports when it is built (none if absent).
     * `extra`: the extra of this distribution that installs them.
-    * `durable()`: how many of the items that it was given since it was built the destination holds safely, counted
+    * `durable()`: how many of the items that it was given since it was built the backend holds safely, counted
       in their order; the cursor moves no further. Without it, all of them when `export` returns.
     * `waits`: if true, what is not safe waits for the trainer, so that the exporter is not replaced however long
       nothing becomes safe; `shutdown` makes it safe.
     * `shows_end`: if true, one that is built anew is given the last `Ended` again, before anything else and uncounted
       by the agent, as long as no later attempt has begun.
-    * `holds(item)`: if true, the destination has the item already, from an exporter that was killed before its cursor
+    * `holds(item)`: if true, the backend has the item already, from an exporter that was killed before its cursor
       moved; it is skipped. Without it, items come again if somebody deleted the outbox or the cursors.
     * `check(**options)`: called on the class when the run begins, in the trainer's process; raises `ValueError` for
       what can be known to be wrong then, such as a file that does not exist. The message names the fix.
     """
 
     def export(self, items: Sequence[Item]) -> None:
-        """Deliver `items`; they are the destination's to keep when this returns, safe at last after `shutdown`."""
+        """Deliver `items`; they are the backend's to keep when this returns, safe at last after `shutdown`."""
 
     def shutdown(self) -> None:
-        """Release what the destination holds; nothing is exported afterwards."""
+        """Release what the backend holds; nothing is exported afterwards."""
 
 
 class MetricsReader(Protocol):

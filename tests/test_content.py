@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.convert.content import Cleaned, Limits, clean, cut, redact, to_columns
+from otel_rl.convert.tables import Cleaned, Limits, clean, cut, redact, to_columns
 from tests.real_parts import part
 
 torch = part("torch")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.setup.launcher import Place, find_place, is_head, is_in_job, node_number
+from otel_rl.setup.launcher import Placement, find_place, is_head, is_in_job, node_number
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -69,40 +69,43 @@ def in_step(rank: int, node: int, tasks: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, Place()),
-        ({"PATH": "/bin"}, Place()),
-        (TORCHRUN, Place(5, 16, 4, "torchrun-")),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, Place(1, 2)),  # Accelerate, DeepSpeed and others, without torchrun's id
-        ({"RANK": "1"}, Place()),
-        ({"WORLD_SIZE": "2"}, Place()),
-        (SLURM, Place(3, 8, 4, "slurm-4242.0")),
-        (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "4"}, Place(3, 8, 4, "slurm-4242.0")),
-        ({"SLURM_JOB_ID": "4242", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, Place()),  # a batch script's own shell
-        (OPENMPI, Place(1, 4, 2, "mpi-")),
-        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, Place(1, 4)),
-        ({"PMI_RANK": "2", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"}, Place(2, 8, 4)),
-        (SLURM | TORCHRUN, Place(5, 16, 4, "torchrun-")),  # torchrun started by srun: the inner launcher counts
-        ({"RANK": "", "WORLD_SIZE": "x"}, Place()),
-        ({"RANK": "4", "WORLD_SIZE": "4"}, Place()),  # no such rank
-        ({"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "4", "MV2_COMM_WORLD_LOCAL_SIZE": "2"}, Place(1, 4, 2)),
-        ({"PALS_RANKID": "5", "PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_SIZE": "4"}, Place(5, 8, 4)),
-        ({"PALS_RANKID": "5", "PMI_SIZE": "8", "PALS_LOCAL_SIZE": "4", "PALS_APID": "a1"}, Place(5, 8, 4, "mpi-")),
-        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_SIZE": "4", "CROSS_RANK": "1"}, Place(5, 8, 4)),  # DeepSpeed
-        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_SIZE": "2", "CROSS_RANK": "0"}, Place(1, 2, 2, "torchrun-")),
-        (BATCH, Place()),
-        (BATCH | in_openmpi(1), Place(1, 4, 2, "mpi-")),
-        (ORTED | in_openmpi(3), Place(3, 4, 2, "mpi-")),
-        (HYDRA | {"PMI_RANK": "2"}, Place(2, 4, 2, "slurm-5.2")),
-        (in_step(3, 1, "3,1") | {"PMI_RANK": "3", "PMI_SIZE": "4"}, Place(3, 4, 1, "slurm-1.0")),  # srun --mpi=pmi2
-        (in_step(3, 1, "3,1") | {"RANK": "3", "WORLD_SIZE": "4"}, Place(3, 4, 1, "slurm-1.0")),  # set by hand
+        ({}, Placement()),
+        ({"PATH": "/bin"}, Placement()),
+        (TORCHRUN, Placement(5, 16, 4, "torchrun-")),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, Placement(1, 2)),  # Accelerate, DeepSpeed and others, without torchrun's id
+        ({"RANK": "1"}, Placement()),
+        ({"WORLD_SIZE": "2"}, Placement()),
+        (SLURM, Placement(3, 8, 4, "slurm-4242.0")),
+        (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "4"}, Placement(3, 8, 4, "slurm-4242.0")),
+        ({"SLURM_JOB_ID": "4242", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, Placement()),  # a batch script's own shell
+        (OPENMPI, Placement(1, 4, 2, "mpi-")),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, Placement(1, 4)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"}, Placement(2, 8, 4)),
+        (SLURM | TORCHRUN, Placement(5, 16, 4, "torchrun-")),  # torchrun started by srun: the inner launcher counts
+        ({"RANK": "", "WORLD_SIZE": "x"}, Placement()),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, Placement()),  # no such rank
+        (
+            {"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "4", "MV2_COMM_WORLD_LOCAL_SIZE": "2"},
+            Placement(1, 4, 2),
+        ),
+        ({"PALS_RANKID": "5", "PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_SIZE": "4"}, Placement(5, 8, 4)),
+        ({"PALS_RANKID": "5", "PMI_SIZE": "8", "PALS_LOCAL_SIZE": "4", "PALS_APID": "a1"}, Placement(5, 8, 4, "mpi-")),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_SIZE": "4", "CROSS_RANK": "1"}, Placement(5, 8, 4)),  # DeepSpeed
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_SIZE": "2", "CROSS_RANK": "0"}, Placement(1, 2, 2, "torchrun-")),
+        (BATCH, Placement()),
+        (BATCH | in_openmpi(1), Placement(1, 4, 2, "mpi-")),
+        (ORTED | in_openmpi(3), Placement(3, 4, 2, "mpi-")),
+        (HYDRA | {"PMI_RANK": "2"}, Placement(2, 4, 2, "slurm-5.2")),
+        (in_step(3, 1, "3,1") | {"PMI_RANK": "3", "PMI_SIZE": "4"}, Placement(3, 4, 1, "slurm-1.0")),  # srun --mpi=pmi2
+        (in_step(3, 1, "3,1") | {"RANK": "3", "WORLD_SIZE": "4"}, Placement(3, 4, 1, "slurm-1.0")),  # set by hand
         (
             in_step(1, 0, "4") | {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"},
-            Place(0, 2, 2, "mpi-"),
+            Placement(0, 2, 2, "mpi-"),
         ),  # one of 4
-        ({"JOB_COMPLETION_INDEX": "1"}, Place()),  # a pod of an Indexed Job
+        ({"JOB_COMPLETION_INDEX": "1"}, Placement()),  # a pod of an Indexed Job
     ],
 )
-def test_place(environ: dict[str, str], expected: Place) -> None:
+def test_place(environ: dict[str, str], expected: Placement) -> None:
     """Rank, sizes and the job's identity are those of the innermost launcher."""
     actual = find_place(environ)
 

@@ -1,4 +1,4 @@
-"""Destinations that only the trainer's own process can build."""
+"""Exporters that only the trainer's own process can build."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_next_attempt_goes_on_where_the_last_one_was(tmp_path: Path) -> None
 
 
 def test_a_backend_that_fails_disturbs_nobody(tmp_path: Path) -> None:
-    """`finish` says that not everything was delivered; the other destinations have it all."""
+    """`finish` says that not everything was delivered; the other exporters have it all."""
 
     class Broken(Backend):
         def log_scalar(self, event: str, value: float, **kwargs: int) -> None:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.convert.content import Limits, clean, to_columns
-from otel_rl.convert.samples import completions_table
+from otel_rl.convert.completions import completions_table
+from otel_rl.convert.tables import Limits, clean, to_columns
 from otel_rl.stats.groups import reward_ranks, update_mass_proxy
 from tests.real_parts import part
 
@@ -284,7 +284,7 @@ def test_always_a_table(groups: list[list[str]], data: st.DataObject) -> None:
 
 def test_imports_nothing_heavy() -> None:
     """Neither tables nor samples import NumPy, torch, pandas or rich."""
-    code = "import sys, otel_rl.convert.samples; print(*{'numpy', 'torch', 'pandas', 'rich'} & set(sys.modules))"
+    code = "import sys, otel_rl.convert.completions; print(*{'numpy', 'torch', 'pandas', 'rich'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert found.stdout.strip() == ""

@@ -1,1 +1,1 @@
-"""The destinations that otel-rl ships with, one module for each."""
+"""The exporters that otel-rl ships with, one module for each."""

@@ -1,4 +1,4 @@
-"""The destinations as OpenTelemetry log exporters, for a plain OTel pipeline.
+"""The exporters as OpenTelemetry log exporters, for a plain OTel pipeline.
 
 `OTEL_LOGS_EXPORTER=otel_rl_wandb` is enough: the event `rl.step.metrics` carries a whole row, `rl.table` a
 table and `rl.run.config` the parameters. Every other record is passed over.
@@ -32,14 +32,14 @@ _logger = logging.getLogger(__name__)
 
 
 class RowLogRecordExporter(LogRecordExporter):
-    """Hands the rows in log records to a destination, one for each run, made at the run's first row.
+    """Hands the rows in log records to an exporter, one for each run, made at the run's first row.
 
     A run is what the resource says: `rl.run.id`, `rl.run.project` and `rl.run.name`, or
     `service.name`. Its directory is `OTEL_RL_DIR` (`runs`), the project and the id.
     """
 
-    destination: ClassVar[str]
-    """Where the class of the destination is: `module:name`."""
+    exporter_class: ClassVar[str]
+    """Where the class of the exporter is: `module:name`."""
 
     def __init__(self) -> None:
         self._exporters: dict[str, Exporter] = {}
@@ -55,7 +55,7 @@ class RowLogRecordExporter(LogRecordExporter):
                 taken = [self._deliver(run, items) for run, items in self._by_run(batch)]
                 taken.append(malformed == self._malformed)
         except Exception:
-            _logger.exception("%s did not take a batch of log records", self.destination)
+            _logger.exception("%s did not take a batch of log records", self.exporter_class)
             return LogRecordExportResult.FAILURE
         return LogRecordExportResult.SUCCESS if all(taken) else LogRecordExportResult.FAILURE
 
@@ -64,7 +64,7 @@ class RowLogRecordExporter(LogRecordExporter):
         return True
 
     def shutdown(self) -> None:
-        """Shut every destination down."""
+        """Shut every exporter down."""
         with self._lock:
             exporters = list(self._exporters.values())
             self._exporters.clear()
@@ -72,7 +72,7 @@ class RowLogRecordExporter(LogRecordExporter):
                 try:
                     exporter.shutdown()
                 except Exception:
-                    _logger.exception("%s did not shut down", self.destination)
+                    _logger.exception("%s did not shut down", self.exporter_class)
 
     def _deliver(self, run: RunInfo, items: list[_Item]) -> bool:
         """Deliver what there is of a run; tell whether all of it was taken."""
@@ -86,11 +86,11 @@ class RowLogRecordExporter(LogRecordExporter):
             except Refused as error:
                 complete = False
                 done = size if error.done is None else max(1, error.done)
-                self._warnings.warn(f"{self.destination} refused items of run {run.id}: {error}")
+                self._warnings.warn(f"{self.exporter_class} refused items of run {run.id}: {error}")
             except Gone as error:
                 if is_anew:
                     raise
-                self._warnings.warn(f"{error}; what was in it is lost, and {self.destination} begins anew")
+                self._warnings.warn(f"{error}; what was in it is lost, and {self.exporter_class} begins anew")
                 with contextlib.suppress(Exception):
                     self._exporters.pop(run.directory).shutdown()
                 exporter, is_anew = self._exporter(run), True
@@ -99,10 +99,10 @@ class RowLogRecordExporter(LogRecordExporter):
         return complete
 
     def _exporter(self, run: RunInfo) -> Exporter:
-        """Return the destination of a run."""
+        """Return the exporter of a run."""
         if run.directory not in self._exporters:
             Path(run.directory).mkdir(parents=True, exist_ok=True)
-            self._exporters[run.directory] = resolve_name(self.destination)(run)
+            self._exporters[run.directory] = resolve_name(self.exporter_class)(run)
         return self._exporters[run.directory]
 
     def _by_run(self, batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[_Item]]]:
@@ -114,7 +114,7 @@ class RowLogRecordExporter(LogRecordExporter):
                 item = item_of(log.event_name or "", time, log.attributes or {}, log.body)
             except (KeyError, TypeError, ValueError) as error:
                 self._malformed += 1
-                self._warnings.warn(f"{self.destination}: a malformed {log.event_name}: {error}")
+                self._warnings.warn(f"{self.exporter_class}: a malformed {log.event_name}: {error}")
                 continue
             if item:
                 run = run_of(record.resource.attributes)
@@ -125,34 +125,34 @@ class RowLogRecordExporter(LogRecordExporter):
 class ConsoleLogRecords(RowLogRecordExporter):
     """`OTEL_LOGS_EXPORTER=otel_rl_console`."""
 
-    destination = "otel_rl_exporters.console:ConsoleExporter"
+    exporter_class = "otel_rl_exporters.console:ConsoleExporter"
 
 
 class JsonlLogRecords(RowLogRecordExporter):
     """`OTEL_LOGS_EXPORTER=otel_rl_jsonl`."""
 
-    destination = "otel_rl_exporters.jsonl:JsonlExporter"
+    exporter_class = "otel_rl_exporters.jsonl:JsonlExporter"
 
 
 class SidecarLogRecords(RowLogRecordExporter):
     """`OTEL_LOGS_EXPORTER=otel_rl_sidecar`."""
 
-    destination = "otel_rl_exporters.sidecar:SidecarExporter"
+    exporter_class = "otel_rl_exporters.sidecar:SidecarExporter"
 
 
 class StdoutLogRecords(RowLogRecordExporter):
     """`OTEL_LOGS_EXPORTER=otel_rl_stdout`."""
 
-    destination = "otel_rl_exporters.stdout:StdoutExporter"
+    exporter_class = "otel_rl_exporters.stdout:StdoutExporter"
 
 
 class TensorBoardLogRecords(RowLogRecordExporter):
     """`OTEL_LOGS_EXPORTER=otel_rl_tensorboard`."""
 
-    destination = "otel_rl_exporters.tensorboard:TensorBoardExporter"
+    exporter_class = "otel_rl_exporters.tensorboard:TensorBoardExporter"
 
 
 class WandbLogRecords(RowLogRecordExporter):
     """`OTEL_LOGS_EXPORTER=otel_rl_wandb`."""
 
-    destination = "otel_rl_exporters.wandb:WandbExporter"
+    exporter_class = "otel_rl_exporters.wandb:WandbExporter"

@@ -109,7 +109,7 @@ def _work(run_dir: Path, part: Path, name: str) -> None:
     except BaseException as error:
         _say(f"the agent cannot be imported: {type(error).__name__}: {error}")
     finally:
-        os._exit(code)  # a destination that hangs must not keep the process
+        os._exit(code)  # an exporter that hangs must not keep the process
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from otel_rl.agent.hardware.poller import Sampler
+from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.input.follow import RECORDS_AT_ONCE, UNFINISHED, Follower, forwarded
 from otel_rl.agent.input.remote import give_up_missing
 from otel_rl.agent.losses import Losses
 from otel_rl.agent.output.display import Display
-from otel_rl.agent.output.instruments import Instruments
 from otel_rl.agent.output.measurements import Measurements
+from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.agent.output.targets import Target, sweep
 from otel_rl.agent.recovery import mend
 from otel_rl.agent.recovery.rebuild import Rebuilder
@@ -34,7 +34,7 @@ from otel_rl.agent.steps.forensics import write_reports
 from otel_rl.agent.steps.pipeline import Pipeline
 from otel_rl.agent.steps.state import Checkpoint
 from otel_rl.delivery import plugins, undelivered
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.left_behind import deliver_with, left_behind
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.delivery.outbox_reader import count_before
@@ -152,7 +152,7 @@ class Agent:
         self._instruments = Instruments(
             run, [reader.reader for reader in self._readers.values()], self._pipeline.vocabulary
         )
-        self._sampler = Sampler(how.collection_interval, io=how.gpu_io)
+        self._sampler = Poller(how.collection_interval, io=how.gpu_io)
         self._measurements = Measurements(
             self._sampler,
             self._instruments,
@@ -163,8 +163,8 @@ class Agent:
         self._display = Display(self._instruments, self._pipeline, directory, self._quarantine, sends=self._sends)
         self._save_held_at = 0
         self._finished = self._finished_before()
-        self._destinations = [
-            Destination(
+        self._exporters = [
+            ExporterThread(
                 name, exporters.get(name) or plugins.find_exporter(name), options, run, self._outbox, directory.cursors
             )
             for name, options in manifest.exporters
@@ -200,8 +200,8 @@ class Agent:
         Raises:
             GoneError: The outbox that the lock protects was removed, replaced or moved.
         """
-        for destination in self._destinations:
-            destination.start()
+        for exporter in self._exporters:
+            exporter.start()
         self._rescue.start()
         with contextlib.suppress(OSError):
             for warning in () if self._once else left_behind(self._directory, os.environ):
@@ -325,16 +325,16 @@ class Agent:
             UNFINISHED: self._follower.losses()[UNFINISHED],
             "refused_by_receiver": 0 if self._receiver is None else self._receiver.refusals.records,
         }
-        self._display.show_delivery(self._destinations, self._delivering, self._losses.lost | others)
+        self._display.show_delivery(self._exporters, self._delivering, self._losses.lost | others)
 
     def _release_what_is_delivered(self) -> None:
         self._released_at = time.monotonic()
         with self._quarantine.guard("removal of what is delivered", str(self._directory.outbox)):
-            self._release.look([d.cursor for d in self._destinations], self._traces.rollouts.since)
+            self._release.look([d.cursor for d in self._exporters], self._traces.rollouts.since)
 
     def _needed(self) -> Position:
         """Return the place in the outbox up to which nobody needs anything."""
-        needed = self._release.needed([d.cursor for d in self._destinations])
+        needed = self._release.needed([d.cursor for d in self._exporters])
         held_since = self._traces.rollouts.since
         return needed if held_since is None else min(needed, held_since)
 
@@ -362,10 +362,10 @@ class Agent:
             return not self._rescue.is_needed or not self._follower.alive_here or now > self._stopped_at + _LINGER_S
         if self._receiver is not None and not self._receiver.is_quiet(now):
             return False
-        delivered = all(destination.has_everything for destination in self._destinations)
+        delivered = all(exporter.has_everything for exporter in self._exporters)
         if delivered and not self._unsaved and (self._once or (self._reducer.is_finished and not self._follower.alive)):
             return True
-        taken = [destination.taken for destination in self._destinations]
+        taken = [exporter.taken for exporter in self._exporters]
         progress = (self._follower.positions, taken, self._rebuilder.answered)
         if progress != self._progress or (self._follower.alive_here and not self._once):
             self._progress, self._last_progress = progress, now
@@ -385,17 +385,17 @@ class Agent:
     def _end(self) -> bool:
         if self._receiver is not None:
             self._receiver.close()  # what comes now stays with its sender
-        complete = [destination for destination in self._destinations if destination.has_everything]
-        if self.stopped.is_set() and len(complete) < len(self._destinations):
+        complete = [exporter for exporter in self._exporters if exporter.has_everything]
+        if self.stopped.is_set() and len(complete) < len(self._exporters):
             self._rescue.hurry()
-        for destination in self._destinations:
-            if destination in complete:
-                destination.close_when_done()
+        for exporter in self._exporters:
+            if exporter in complete:
+                exporter.close_when_done()
             else:
-                destination.stop()
+                exporter.stop()
         deadline = time.monotonic() + _CLOSE_WITHIN_S
-        for destination in complete:
-            destination.join(max(0.0, deadline - time.monotonic()))
+        for exporter in complete:
+            exporter.join(max(0.0, deadline - time.monotonic()))
         self._sampler.stop()
         self._instruments.shutdown(timeout_s=5)
         for reader in self._readers.values():
@@ -405,7 +405,7 @@ class Agent:
         self._outbox.close()
         self._follower.give_back()
         self._note_losses()
-        delivered = all(one.has_everything and not one.is_alive() for one in self._destinations)
+        delivered = all(one.has_everything and not one.is_alive() for one in self._exporters)
         is_complete = delivered and self._reducer.is_finished and not self._follower.alive
         if delivered:
             self._settle()
@@ -425,7 +425,7 @@ class Agent:
     def _note_delivery(self) -> None:
         """Note once that all was delivered, before the trainer hears of it: its job may end then, and the agent too."""
         done = bool(self._reducer.state.journals) and self._reducer.is_finished and not self._unsaved
-        done = done and all(destination.has_everything for destination in self._destinations)
+        done = done and all(exporter.has_everything for exporter in self._exporters)
         if done and not self._is_noted:
             self._settle()
             if not self._of_copy:
@@ -507,9 +507,9 @@ class Agent:
 
     @property
     def _delivering(self) -> dict[str, Any]:
-        """All that delivers, by name: destinations, and readers that push."""
+        """All that delivers, by name: exporters, and readers that push."""
         pushing = {f"{name}_metrics": one for name, one in self._readers.items() if hasattr(one, "causes")}
-        return {d.label: d for d in self._destinations} | pushing
+        return {d.label: d for d in self._exporters} | pushing
 
     @property
     def _address(self) -> str | None:
@@ -518,15 +518,15 @@ class Agent:
     def _waiting(self) -> dict[str, int]:
         """Return how many items each exporter has not got."""
         path, count = self._outbox.path, self._outbox.count
-        left = {d.label: count - count_before(path, d.delivered) for d in self._destinations if not d.has_everything}
+        left = {d.label: count - count_before(path, d.delivered) for d in self._exporters if not d.has_everything}
         return {name: items for name, items in left.items() if items}
 
     def _say(self, state: str) -> None:
         """Write the status file, if it would say something new."""
-        # Where the end is near, what is finished is told when the destinations are closed: some write only then.
+        # Where the end is near, what is finished is told when the backends are closed: some write only then.
         near = self._reducer.is_finished and not self._follower.alive
         tell_finished = state == "ended" or not near
-        delivered = {d.label: START if state == "ended" and d.is_alive() else d.delivered for d in self._destinations}
+        delivered = {d.label: START if state == "ended" and d.is_alive() else d.delivered for d in self._exporters}
         self._note_losses()  # what is refused is counted before it counts as delivered
         said = self._delivering.items()
         status = AgentStatus(
@@ -574,7 +574,7 @@ def _is_all(found: Sequence[Found]) -> bool:
 
 
 def log_to_stderr() -> None:
-    """Log to standard error; the SDK's exporters are kept quiet, since a destination says itself what fails."""
+    """Log to standard error; the SDK's exporters are kept quiet, since a backend says itself what fails."""
     logging.basicConfig(level=log_level(os.environ), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
 
@@ -611,7 +611,7 @@ def _catch_up(directory: RunDirectory) -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """Allow as many open files as this process may have: destinations and their connections need theirs too."""
+    """Allow as many open files as this process may have: exporters and their connections need theirs too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft < most:

@@ -41,7 +41,7 @@ def agent(run_dir: Path, *, once: bool) -> None:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
     logging.shutdown()
-    os._exit(0 if complete else 1)  # a destination that hangs must not keep the process
+    os._exit(0 if complete else 1)  # an exporter that hangs must not keep the process
 
 
 def _once(run_dir: Path) -> bool:

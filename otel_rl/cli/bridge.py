@@ -19,7 +19,7 @@ _END_WITHIN_S = 45
 
 
 @click.command()
-@click.option("--exporter", "exporters", multiple=True, default=["jsonl"], show_default=True, help="A destination.")
+@click.option("--exporter", "exporters", multiple=True, default=["jsonl"], show_default=True, help="An exporter.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
 @click.option("--http", default="127.0.0.1:4318", show_default=True, help="Address of OTLP/HTTP.")
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="Address of OTLP/gRPC; empty for none.")
@@ -76,7 +76,7 @@ def bridge(
     if not complete:
         click.echo("not everything was delivered; the next bridge with this directory continues", err=True)
     logging.shutdown()
-    os._exit(0)  # a destination that hangs must not keep the process
+    os._exit(0)  # an exporter that hangs must not keep the process
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -14,8 +14,8 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.text import Text
 
-from otel_rl.convert.content import Limits, cut
-from otel_rl.convert.samples import message_text
+from otel_rl.convert.completions import message_text
+from otel_rl.convert.tables import Limits, cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One thread for each destination, with its own cursor in the outbox: none ever waits for another."""
+"""One thread for each exporter, with its own cursor in the outbox: none ever waits for another."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from otel_rl.delivery.handover import Entry, Handover, describe, error_type
-from otel_rl.delivery.outbox import Place, released_items
+from otel_rl.delivery.handover import Handover, Offer, describe, error_type
+from otel_rl.delivery.outbox import ItemPosition, released_items
 from otel_rl.delivery.outbox_reader import OutboxReader
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.errors.occasional import Occasional
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 _LONGEST_ASKED_S = 3600.0
-"""What a destination asks for is kept up to here: one that asks for a year is broken."""
+"""What a backend asks for is kept up to here: one that asks for a year is broken."""
 _LOOK_S = 0.1
 """Seconds between two looks at what an exporter has made safe."""
 _STUCK_S = 60.0
@@ -39,7 +39,7 @@ _STUCK_S = 60.0
 _dice = random.Random()  # a relay runs in the trainer, whose random numbers are not to be touched
 
 
-class Source(Protocol):
+class OutboxView(Protocol):
     """An outbox as its readers see it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Source(Protocol):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a destination has got: a place, the identity of the outbox that it is in, and how the run ended there."""
+    """How far an exporter has got: a place, the identity of the outbox that it is in, and how the run ended there."""
 
     position: Position = START
     index: int = 0
@@ -68,13 +68,13 @@ class Cursor(msgspec.Struct, frozen=True):
     ended: Ended | None = None
 
 
-class Destination(threading.Thread):
+class ExporterThread(threading.Thread):
     """Delivers an outbox to one exporter, from its cursor on.
 
     The exporter is built, called and shut down here, in one thread. What it does not take is offered
     again, after the pause that it asks for, or one that doubles from 0.25 s to 30 s, more or less a quarter;
     and after five failures in a row that are no `NotNow` to an exporter built anew. The cursor moves when the
-    items are safe at the destination. An item that cannot be exported is put into the quarantine. A destination that is
+    items are safe at the backend. An item that cannot be exported is put into the quarantine. A backend that is
     gone is given everything again that the outbox has.
 
     Attributes:
@@ -90,7 +90,7 @@ class Destination(threading.Thread):
         factory: Callable[..., Exporter],
         options: Mapping[str, object],
         run: RunInfo,
-        outbox: Source,
+        outbox: OutboxView,
         cursors: Path,
     ) -> None:
         super().__init__(name=f"otel-rl-{name}", daemon=True)
@@ -192,7 +192,7 @@ class Destination(threading.Thread):
             found = self._reader.read(self._outbox.end)
             if found is None:
                 break
-            self._handover.waiting.extend(Entry(item, behind) for item, behind in found)
+            self._handover.waiting.extend(Offer(item, behind) for item, behind in found)
         self.lost = self._reader.lost
 
     def _look(self) -> None:
@@ -238,18 +238,18 @@ class Destination(threading.Thread):
         self._path.parent.mkdir(exist_ok=True)
         write_atomically(self._path, msgspec.json.encode(cursor))
 
-    def _read_cursor(self) -> Place:
+    def _read_cursor(self) -> ItemPosition:
         try:
             cursor = msgspec.json.decode(self._path.read_bytes(), type=Cursor)
         except (OSError, msgspec.DecodeError):
-            return Place()
+            return ItemPosition()
         ends = self._outbox.end
         if cursor.outbox in ("", self._outbox.id) and (ends == START or cursor.position <= ends):
             self._handover.ended = cursor.ended
-            return Place(cursor.position, cursor.index)
+            return ItemPosition(cursor.position, cursor.index)
         self._failures += 1
         self._note("the cursor belongs to another outbox, which is gone; delivering this one from its beginning")
-        return Place()
+        return ItemPosition()
 
     def _set_aside(self, item: Item, error: BaseException) -> None:
         self.last_error = f"{type(item).__name__} cannot be exported: {describe(error)}"
@@ -265,7 +265,7 @@ class Destination(threading.Thread):
             except Gone as error:
                 self._begin_again(error)
                 return False
-            except BaseException as error:  # a destination may even call sys.exit()
+            except BaseException as error:  # an exporter may even call sys.exit()
                 self._failures += 1
                 self._causes[error_type(error)] += 1
                 self._note(f"{what} failed: {describe(error)}")
@@ -277,7 +277,7 @@ class Destination(threading.Thread):
         return False
 
     def _begin_again(self, error: Gone) -> None:
-        """Deliver everything again that the outbox has: what the destination held is gone."""
+        """Deliver everything again that the outbox has: what the backend held is gone."""
         self._failures += 1
         self._causes[error_type(error)] += 1
         pause, self._gone_pause = self._gone_pause, min(2 * self._gone_pause, _LONGEST_PAUSE_S)
@@ -290,7 +290,7 @@ class Destination(threading.Thread):
         self._note(f"{error}; it is made again from the outbox, {kept}")
         self._handover.forget()
         self._reader.close()
-        self._begin = self._place = Place()
+        self._begin = self._place = ItemPosition()
         self._reader = OutboxReader(self._outbox.path, self._place, rebuilds=self._outbox.rebuilds)
         self._reached = self.delivered = START
         with contextlib.suppress(OSError):  # a full disk: the file says then that more is delivered, until it moves on
@@ -303,7 +303,7 @@ class Destination(threading.Thread):
 
 
 def _asked(error: BaseException) -> float:
-    """Return the seconds that the destination asked to wait, a little more so that not all come back at once."""
+    """Return the seconds that the backend asked to wait, a little more so that not all come back at once."""
     if not isinstance(error, NotNow) or error.retry_after is None:
         return 0.0
     return min(max(error.retry_after, 0.0), _LONGEST_ASKED_S) * _dice.uniform(1.0, 1.1)

@@ -17,7 +17,7 @@ from otel_rl.export import Ended, Gone, NotNow, Refused, Row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_rl.delivery.outbox import Place
+    from otel_rl.delivery.outbox import ItemPosition
     from otel_rl.export import Exporter, Item
 
 ANEW_AFTER = 5
@@ -33,7 +33,7 @@ _OF_THE_ITEM = (
 )
 
 
-class Entry:
+class Offer:
     """An item on its way.
 
     Attributes:
@@ -45,7 +45,7 @@ class Entry:
 
     __slots__ = ("behind", "failures", "item", "settled")
 
-    def __init__(self, item: Item, behind: Place) -> None:
+    def __init__(self, item: Item, behind: ItemPosition) -> None:
         self.item = item
         self.behind = behind
         self.settled = False
@@ -71,7 +71,7 @@ class Handover:
         ended: How the last attempt up to `safe` ended; `None` if it goes on.
         taken: How many items it took.
         refused: How many it will never take, those that were set aside included.
-        held: How many its destination had already.
+        held: How many its backend had already.
         failures: How often it failed because of an item.
         causes: How often each type of error was met that is no failure of the environment.
     """
@@ -83,9 +83,9 @@ class Handover:
         set_aside: Callable[[Item, BaseException], None],
         note: Callable[[str], None],
     ) -> None:
-        self.waiting: deque[Entry] = deque()
-        self.given: deque[Entry] = deque()
-        self.safe: Place | None = None
+        self.waiting: deque[Offer] = deque()
+        self.given: deque[Offer] = deque()
+        self.safe: ItemPosition | None = None
         self.ended: Ended | None = None
         self.taken = self.refused = self.held = self.failures = 0
         self.causes: Counter[str] = Counter()
@@ -114,7 +114,7 @@ class Handover:
         return bool(getattr(self._exporter, "waits", False))
 
     def give(self) -> None:
-        """Give the exporter what comes next, if its destination does not have it already.
+        """Give the exporter what comes next, if its backend does not have it already.
 
         Raises:
             Exception: It failed, for a reason that has nothing to do with the items; they are still waiting.
@@ -165,7 +165,7 @@ class Handover:
         while self.given:
             self._passed(self.given.popleft())
 
-    def _passed(self, entry: Entry) -> None:
+    def _passed(self, entry: Offer) -> None:
         self.safe = entry.behind
         if isinstance(entry.item, Ended):
             self.ended = entry.item
@@ -190,17 +190,17 @@ class Handover:
         self.given.clear()
 
     def forget(self) -> None:
-        """Give up the exporter, whose destination is gone, and everything that it was given or waits for it."""
+        """Give up the exporter, whose backend is gone, and everything that it was given or waits for it."""
         old, self._exporter = self._exporter, None
         self.waiting.clear()
         self.given.clear()
         self.safe = self.ended = None
         if old is not None:
-            with contextlib.suppress(BaseException):  # it may well say again that the destination is gone
+            with contextlib.suppress(BaseException):  # it may well say again that the backend is gone
                 old.shutdown()
 
     def _next_part(self, exporter: Exporter) -> list[Item]:
-        """Pass over what is settled or at the destination already; return what comes then, in one piece."""
+        """Pass over what is settled or at the backend already; return what comes then, in one piece."""
         holds: Callable[[Item], bool] = getattr(exporter, "holds", _holds_nothing)
         part: list[Item] = []
         while len(part) < min(self._at_most, len(self.waiting)):
@@ -249,7 +249,7 @@ class Handover:
             entry.settled = settled
             self.given.append(entry)
 
-    def _suspect(self, entry: Entry, error: BaseException) -> None:
+    def _suspect(self, entry: Offer, error: BaseException) -> None:
         """Set the item aside if an exporter that was built anew cannot take it either; else have one built."""
         entry.failures += 1
         if entry.failures > 1 or self._blamed:

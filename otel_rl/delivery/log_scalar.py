@@ -1,4 +1,4 @@
-"""Objects that only have `log_scalar(event, value, **kwargs)` and `close()`, as destinations.
+"""Objects that only have `log_scalar(event, value, **kwargs)` and `close()`, as exporters.
 
 This is the protocol of google/metrax's logging backends, which Tunix takes.
 """
@@ -48,7 +48,7 @@ class LogScalarExporter:
 
 
 def adapted(factory: Any) -> Callable[..., Exporter]:
-    """Return what a user gave as a destination as a factory that takes the run.
+    """Return what a user gave as an exporter as a factory that takes the run.
 
     That is a class or function called with the run, such a class or function without parameters, or an object.
 

@@ -1,4 +1,4 @@
-"""The outbox: what the agent made, on disk, until every destination has it.
+"""The outbox: what the agent made, on disk, until every backend has it.
 
 It is a journal of batches. A batch holds items together with a checkpoint of who made them, so that
 either both are there or neither: an agent that starts anew goes on exactly where the last one was.
@@ -26,7 +26,7 @@ class Batch(msgspec.Struct, array_like=True):
     """What was made at once.
 
     Attributes:
-        items: For the destinations.
+        items: For the exporters.
         checkpoint: Its maker's, as MessagePack, since only the last one is ever read.
         held: Spans that wait until it is known whether they leave.
         settled: Traces whose spans wait no longer, and whether they left.
@@ -45,7 +45,7 @@ _RELEASED = "released"
 _NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
-class Place(msgspec.Struct, frozen=True):
+class ItemPosition(msgspec.Struct, frozen=True):
     """A place in the outbox: the batch that begins at `position`, and the item in it."""
 
     position: Position = START

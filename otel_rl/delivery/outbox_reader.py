@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from otel_rl.delivery.outbox import Batch, Place, released_items
+from otel_rl.delivery.outbox import Batch, ItemPosition, released_items
 from otel_rl.export import Item
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.segments import START, Position, Reader, payloads, segment_numbers
@@ -129,7 +129,7 @@ class OutboxReader:
         lost: How many items are lost, as far as this reader decides that itself.
     """
 
-    def __init__(self, path: Path, place: Place, *, rebuilds: bool = True) -> None:
+    def __init__(self, path: Path, place: ItemPosition, *, rebuilds: bool = True) -> None:
         self.lost = 0
         self._path = path
         self._begin = place
@@ -144,7 +144,7 @@ class OutboxReader:
         """Behind the last batch that was read."""
         return self._reader.position if self._gap is None else self._gap
 
-    def read(self, end: Position) -> list[tuple[Item, Place]] | None:
+    def read(self, end: Position) -> list[tuple[Item, ItemPosition]] | None:
         """Return the items of the next batch, each with the place behind it; `None` if there is nothing yet.
 
         Args:
@@ -174,7 +174,7 @@ class OutboxReader:
             return not noticed
         return batch.before <= max(count, released_items(self._path) if batch.before > count else 0)
 
-    def _skip(self, found: list[Batch], start: Position, end: Position) -> list[tuple[Item, Place]] | None:
+    def _skip(self, found: list[Batch], start: Position, end: Position) -> list[tuple[Item, ItemPosition]] | None:
         if not found:
             return None
         before, count = found[0].before, self._known.count
@@ -183,7 +183,7 @@ class OutboxReader:
         self._go_to(self._reader.position)
         return self._placed(found[0].items, start)
 
-    def _made_again(self, start: Position) -> list[tuple[Item, Place]] | None:
+    def _made_again(self, start: Position) -> list[tuple[Item, ItemPosition]] | None:
         made = read_made(self._path, start)
         if made is None:
             if time.monotonic() - self._asked_at > _ASK_AGAIN_S:
@@ -203,9 +203,11 @@ class OutboxReader:
         self._reader.close()
         self._reader = Reader(self._path, Batch, position)
 
-    def _placed(self, items: list[Item], start: Position, *, skip: bool = True) -> list[tuple[Item, Place]]:
+    def _placed(self, items: list[Item], start: Position, *, skip: bool = True) -> list[tuple[Item, ItemPosition]]:
         # What was made again has another order, and its index is none of the batch; the exporter knows what it holds.
-        behind = [Place(start, n if skip else 0) for n in range(1, len(items))] + [Place(self._reader.position, 0)]
+        behind = [ItemPosition(start, n if skip else 0) for n in range(1, len(items))] + [
+            ItemPosition(self._reader.position, 0)
+        ]
         skipped = self._begin.index if skip and self._begin.position == start else 0
         return list(zip(items, behind, strict=False))[skipped:]
 

@@ -1,4 +1,4 @@
-"""Finds destinations and metric readers by name, and checks them before a run depends on them."""
+"""Finds exporters and metric readers by name, and checks them before a run depends on them."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def find(group: str, name: str) -> Factory:
 
 
 def find_exporter(name: str) -> Callable[..., Exporter]:
-    """Return what builds the destination of this name, called with the run.
+    """Return what builds the exporter of this name, called with the run.
 
     Raises:
-        SettingsError: There is none, or it is no destination.
+        SettingsError: There is none, or it is no exporter.
     """
     return adapted(find(ENTRY_POINT_GROUP, name))
 
 
 def check(group: str, name: str, options: Mapping[str, object]) -> None:
-    """Raise if the destination cannot be built here: unknown, its package missing, an option wrong.
+    """Raise if the exporter cannot be built here: unknown, its package missing, an option wrong.
 
     Raises:
         SettingsError: The message names the fix.

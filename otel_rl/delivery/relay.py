@@ -1,4 +1,4 @@
-"""Destinations that only the trainer's process can build, such as a lambda: threads that read what the agent made."""
+"""Exporters that only the trainer's process can build, such as a lambda: threads that read what the agent made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import identity
 from otel_rl.delivery.outbox_reader import wanted
 from otel_rl.errors import SettingsError
@@ -39,12 +39,12 @@ class _GrowingOutbox:
 
 
 class Relay:
-    """Delivers the agent's outbox to destinations of this process, each in a thread of its own.
+    """Delivers the agent's outbox to exporters of this process, each in a thread of its own.
 
     Args:
         run: The run that is shown.
         directory: Its directory.
-        factories: What builds each destination, by a name that is the same when the run is started again.
+        factories: What builds each exporter, by a name that is the same when the run is started again.
         start_agent: Starts an agent if there is none, so that somebody makes damaged batches again.
     """
 
@@ -57,29 +57,30 @@ class Relay:
     ) -> None:
         self._start_agent = start_agent
         self._outbox = _GrowingOutbox(directory.outbox)
-        self._destinations = [
-            Destination(name, factory, {}, run, self._outbox, directory.cursors) for name, factory in factories.items()
+        self._exporters = [
+            ExporterThread(name, factory, {}, run, self._outbox, directory.cursors)
+            for name, factory in factories.items()
         ]
-        for destination in self._destinations:
-            destination.start()
+        for exporter in self._exporters:
+            exporter.start()
 
     def finish(self, end: Position | None, timeout: float) -> bool:
         """Deliver up to `end` and close; tell whether that was done in time. Without an end, stop."""
         self._outbox.end = end or START
-        for destination in self._destinations:
+        for exporter in self._exporters:
             if end is None:
-                destination.stop()
+                exporter.stop()
             else:
-                destination.close_when_done()
+                exporter.close_when_done()
         deadline = time.monotonic() + timeout
-        for destination in self._destinations:
-            while destination.is_alive() and (left := deadline - time.monotonic()) > 0:
-                destination.join(min(left, _LOOK_EVERY_S))
-                if end is not None and destination.is_alive() and wanted(self._outbox.path):
+        for exporter in self._exporters:
+            while exporter.is_alive() and (left := deadline - time.monotonic()) > 0:
+                exporter.join(min(left, _LOOK_EVERY_S))
+                if end is not None and exporter.is_alive() and wanted(self._outbox.path):
                     with contextlib.suppress(OSError, SettingsError):  # tried again until the time is over
                         self._start_agent()
-        done = end is not None and not any(destination.is_alive() for destination in self._destinations)
+        done = end is not None and not any(exporter.is_alive() for exporter in self._exporters)
         if not done:
-            for destination in self._destinations:
-                destination.stop()
+            for exporter in self._exporters:
+                exporter.stop()
         return done

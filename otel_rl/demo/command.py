@@ -24,7 +24,7 @@ DEFAULTS = Options()
     multiple=True,
     default=DEFAULTS.exporters,
     show_default=True,
-    help="A destination; may be repeated. W&B is offline.",
+    help="An exporter; may be repeated. W&B is offline.",
 )
 def demo(steps: int, ranks: int, seed: int, directory: str, hold: bool, exporters: tuple[str, ...]) -> None:
     """Train a small transformer by GRPO on arithmetic, and watch it being recorded.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from otel_rl.demo import task
+from otel_rl.demo.generation import generate, judge
 from otel_rl.demo.learner import Learner
 from otel_rl.demo.model import Policy
 from otel_rl.demo.objective import group_advantages, zero_std_share
-from otel_rl.demo.sampling import generate, judge
 from otel_rl.demo.warmup import warm_up
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from otel_rl.demo.generation import judge
 from otel_rl.demo.objective import policy_loss
-from otel_rl.demo.sampling import judge
 
 if TYPE_CHECKING:
+    from otel_rl.demo.generation import Completions
     from otel_rl.demo.model import Policy
     from otel_rl.demo.options import Options
     from otel_rl.demo.ranks import Ranks
-    from otel_rl.demo.sampling import Batch
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Learner:
         self.policy, self.options, self.ranks = policy, options, ranks
         self.optimizer = torch.optim.AdamW(policy.parameters(), lr=options.learning_rate, weight_decay=0.0)
 
-    def update(self, batch: Batch, reference: Any, advantages: Any, *, step: int, generator: Any) -> Update:
+    def update(self, batch: Completions, reference: Any, advantages: Any, *, step: int, generator: Any) -> Update:
         """A few passes over the completions in shuffled minibatches."""
         options = self.options
         rate = options.learning_rate * (1 - 0.9 * step / options.steps)
@@ -49,7 +49,7 @@ class Learner:
         loss, kl, entropy, clipped, grad_norm = torch.stack(measured).mean(dim=0)
         return Update(loss, float(kl), float(entropy), float(clipped), float(grad_norm), rate)
 
-    def _descend(self, batch: Batch, reference: Any, advantages: Any) -> Any:
+    def _descend(self, batch: Completions, reference: Any, advantages: Any) -> Any:
         """One step of the optimiser; the five numbers of an `Update`."""
         log_probs, entropy = judge(self.policy, batch)
         loss = policy_loss(

@@ -47,7 +47,7 @@ def learnt(recording: Recording, metric: str) -> str:
 
 
 def places(directory: Path, prometheus: str | None, *, held: bool) -> list[tuple[str, str]]:
-    """Where the destinations are, as far as they wrote anything."""
+    """Where the backends are, as far as they wrote anything."""
     ended = "" if held else " until the run ended; --hold keeps it up"
     found = [("Prometheus", prometheus + ended)] if prometheus else []
     if boards := sorted({path.parent for path in directory.rglob("events.out.tfevents.*")}):

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_rl.convert.values import Unconvertible
-from otel_rl.journal.records import DeviceSeen, DeviceTimed, Logged, OnDevice, Sampled
+from otel_rl.journal.records import DeviceSeen, DeviceTimed, Logged, Observed, OnDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -177,7 +177,7 @@ class Devices:
             if come.scalars:
                 self._write(Logged(come.step, come.time, come.scalars, come.weight))
             if come.samples:
-                self._write(Sampled(come.step, come.time, come.samples))
+                self._write(Observed(come.step, come.time, come.samples))
             self._write(OnDevice(come.step, -1))
 
     def _look(self, now: int) -> bool:

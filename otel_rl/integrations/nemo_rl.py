@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import otel_rl
-from otel_rl.convert.content import to_list
+from otel_rl.convert.tables import to_list
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
 from otel_rl.integrations.timers import Timers

@@ -55,7 +55,7 @@ class Recording:
             self.run: Run = otel_rl.init(**_of_training(options, continues=continues))
             _last_id[self.run.dir.parent] = self.run.id
         else:
-            logger.info("recording into run %s; the logger's own settings of destinations have no effect", found.id)
+            logger.info("recording into run %s; the logger's own settings of exporters have no effect", found.id)
             self.run = _borrowed(found, continues=continues)
         self._recorded = otel_rl.current() or self.run
         _open.add(self)
@@ -69,7 +69,7 @@ class Recording:
         _open.discard(self)
 
     def finish(self, timeout: float = 30.0) -> bool:
-        """End a run of our own and wait for its destinations; whoever began another one ends it."""
+        """End a run of our own and wait for its exporters; whoever began another one ends it."""
         _open.discard(self)
         return self.run.finish(timeout) if self._own else True
 

@@ -62,7 +62,7 @@ class Monitor(_Recorded):
         role: `explorer` or `trainer`.
         config: The run's configuration.
         monitor_type: Where rows go: `tensorboard`, `wandb`, `mlflow` or `swanlab`.
-        monitor_args: Options of that destination.
+        monitor_args: Options of that exporter.
 
     Raises:
         ValueError: The type is unknown.

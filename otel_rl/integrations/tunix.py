@@ -78,7 +78,7 @@ class MetricsLoggerOptions:
     enable_opentelemetry: bool = False
 
     def exporters(self) -> list[object]:
-        """Return the destinations as `otel_rl.init` takes them.
+        """Return the exporters as `otel_rl.init` takes them.
 
         Raises:
             SettingsError: A custom backend has no `log_scalar` or no `close`.

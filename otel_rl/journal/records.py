@@ -169,7 +169,7 @@ class Refusals(Record, tag=8):
     counts: dict[str, int]
 
 
-class Sampled(Record, tag=10):
+class Observed(Record, tag=10):
     """Samples of metrics at a step: native doubles, one after another."""
 
     step: int
@@ -259,7 +259,7 @@ AnyRecord = (
     | SpanStarted
     | SpanEnded
     | Logged
-    | Sampled
+    | Observed
     | Tabled
     | Configured
     | Happened

@@ -44,7 +44,7 @@ class Placeholder(msgspec.Struct, frozen=True):
     example: str = "example"
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Meaning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the names of one pattern mean.
 
     Attributes:
@@ -79,7 +79,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    metrics: dict[str, str | Entry]
+    metrics: dict[str, str | Meaning]
     prefixes: tuple[str, ...] = ("",)
     phases: dict[str, str] = {}
     passing: dict[str, str] = {}
@@ -88,7 +88,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 class _Rule:
     """One pattern with one prefix, compiled for both ways."""
 
-    def __init__(self, pattern: str, entry: Entry, phases: Mapping[str, str]) -> None:
+    def __init__(self, pattern: str, entry: Meaning, phases: Mapping[str, str]) -> None:
         self.pattern = pattern
         self.entry = entry
         self.names: list[str] = _PLACEHOLDER.findall(pattern)
@@ -138,8 +138,8 @@ class Dialect:
     def __init__(self, name: str, file: _File) -> None:
         self.name = name
         self.phases = file.phases
-        self._passing = [(_Rule(pattern, Entry(""), {}).regex, reason) for pattern, reason in file.passing.items()]
-        entries = {pattern: Entry(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
+        self._passing = [(_Rule(pattern, Meaning(""), {}).regex, reason) for pattern, reason in file.passing.items()]
+        entries = {pattern: Meaning(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
         rules = [
             _Rule(prefix + full, entry, file.phases)
             for prefix in file.prefixes

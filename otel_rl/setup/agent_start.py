@@ -46,11 +46,11 @@ class AgentStatus(msgspec.Struct, frozen=True):
         unreachable: Why other machines cannot send to this agent, which is to be their head; empty if they can.
         finished: For each journal that was read to its end: where in the outbox its last item is.
         given_up: For each journal whose process is held for dead: how far it was read.
-        delivered: For each destination: how far in the outbox it has got.
-        failures: For each destination: how often it failed.
-        last_error: For each destination: what it said last.
+        delivered: For each exporter: how far in the outbox it has got.
+        failures: For each exporter: how often it failed.
+        last_error: For each exporter: what it said last.
         lost: How much of the run was lost, by reason: records, items, or bytes of a journal.
-        waiting: How many items each destination has not got, where it ended before it had them.
+        waiting: How many items each exporter has not got, where it ended before it had them.
     """
 
     pid: int = 0
@@ -190,7 +190,7 @@ def end_agents(timeout: float) -> None:
 
 
 def wait_until_delivered(directory: RunDirectory, journal: str, end: Position, timeout: float) -> Position | None:
-    """Wait until every destination has what `journal` holds up to `end`; return where in the outbox that ends.
+    """Wait until every exporter has what `journal` holds up to `end`; return where in the outbox that ends.
 
     `None` says that it did not come true in time.
     """

@@ -67,12 +67,12 @@ class RunDirectory(NamedTuple):
 
     @property
     def outbox(self) -> Path:
-        """The journal of what the destinations are to get."""
+        """The journal of what the exporters are to get."""
         return self.local / parts.OUTBOX
 
     @property
     def cursors(self) -> Path:
-        """How far each destination has got in the outbox."""
+        """How far each exporter has got in the outbox."""
         return self.local / parts.CURSORS
 
     @property
@@ -209,7 +209,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         id: Identity of the run.
         project: What trackers group runs by.
         name: What people call the run.
-        exporters: The destinations that run in the agent, each with its options.
+        exporters: Those that run in the agent, each with its options.
         readers: The ways out for instruments, each with its options.
         resource: OTel resource attributes.
         dialect: Which framework's names to expect, "auto" if the trainer's imports did not tell.
@@ -232,5 +232,5 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     journal_limit: int
 
     def run(self, directory: RunDirectory) -> RunInfo:
-        """Return what destinations know of the run."""
+        """Return what exporters know of the run."""
         return RunInfo(self.id, self.project, self.name, str(directory.path), dict(self.resource))

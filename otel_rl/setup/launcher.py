@@ -108,7 +108,7 @@ An Indexed Job and a JobSet of Kubernetes number pods (`JOB_COMPLETION_INDEX`) a
 """
 
 
-class Place(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True):
     """A process among its peers; `None` where the launcher does not say.
 
     Attributes:
@@ -157,19 +157,19 @@ def find_launch(environ: Mapping[str, str]) -> Launch:
     )
 
 
-def find_place(environ: Mapping[str, str]) -> Place:
+def find_place(environ: Mapping[str, str]) -> Placement:
     """Return what the innermost launcher says; an empty place if there is none.
 
     A launcher that another one started inherits the variables of that one, and passes them on. They describe the
     launcher then, and not its ranks: ranks that Open MPI starts in a Slurm job see `SLURM_PROCID=0` on each machine.
     """
-    found = Place()
+    found = Placement()
     for launcher in reversed(LAUNCHERS):
         told = _told(launcher, environ)
         if told is not None:
             found = _completed(told, found)
     if found.rank is None:  # a batch script's own shell, or one process for all of a machine
-        return Place(
+        return Placement(
             node=next((node for launcher in LAUNCHERS if (node := _node(launcher, environ)) is not None), None)
         )
     if found.id is None:
@@ -269,7 +269,7 @@ def _is_own_name(host: str) -> bool:
     return host.partition(".")[0].lower() == socket.gethostname().partition(".")[0].lower()
 
 
-def _told(launcher: Launcher, environ: Mapping[str, str]) -> Place | None:
+def _told(launcher: Launcher, environ: Mapping[str, str]) -> Placement | None:
     """Return what a launcher says; `None` if it says no rank, or one that cannot be."""
     rank, world_size = _number(environ, launcher.rank), _number(environ, launcher.world_size)
     if rank is None or world_size is None or rank >= world_size:
@@ -279,9 +279,9 @@ def _told(launcher: Launcher, environ: Mapping[str, str]) -> Place | None:
         if "SLURM_STEP_ID" not in environ:  # a batch script's own shell is no step
             return None
         here = next((environ[name] for name in launcher.local_world_size if name in environ), "")
-        return Place(rank, world_size, _tasks_on_node(here, node), _slurm_job(environ), node)
+        return Placement(rank, world_size, _tasks_on_node(here, node), _slurm_job(environ), node)
     local_world_size = next((_number(environ, name) for name in launcher.local_world_size if name in environ), None)
-    return Place(rank, world_size, local_world_size, _job(launcher, environ), node)
+    return Placement(rank, world_size, local_world_size, _job(launcher, environ), node)
 
 
 def _job(launcher: Launcher, environ: Mapping[str, str]) -> str | None:
@@ -298,7 +298,7 @@ def _has_job(environ: Mapping[str, str]) -> bool:
     return named or "SLURM_STEP_ID" in environ or ("PMI_RANK" in environ and _proxy() is not None)
 
 
-def _unnamed_job(place: Place, environ: Mapping[str, str]) -> str | None:
+def _unnamed_job(place: Placement, environ: Mapping[str, str]) -> str | None:
     """Return an identity of a job that its launcher does not name; `None` if nothing is the same in all its ranks."""
     if proxy := _proxy() if "PMI_RANK" in environ else None:
         return f"mpi-{_digest(proxy)}"
@@ -338,7 +338,7 @@ def _ray_experiment() -> str | None:
         return None
 
 
-def _completed(inner: Place, outer: Place) -> Place:
+def _completed(inner: Placement, outer: Placement) -> Placement:
     """Return a place, with what its launcher does not say from the launcher around it where that speaks of the same."""
     if (inner.rank, inner.world_size) == (outer.rank, outer.world_size):  # Slurm's PMI, or variables set by hand
         local_world_size = inner.local_world_size or outer.local_world_size
@@ -354,7 +354,7 @@ def _completed(inner: Place, outer: Place) -> Place:
     )
 
 
-def _spans_machines(place: Place) -> bool | None:
+def _spans_machines(place: Placement) -> bool | None:
     if place.local_world_size is None or place.world_size is None:
         return None
     return place.local_world_size < place.world_size

@@ -50,7 +50,7 @@ def metric_readers(environ: Mapping[str, str]) -> list[Plugin]:
 
 
 def otlp_exporters(environ: Mapping[str, str]) -> list[Plugin]:
-    """Return the destinations of spans and of step events that have an endpoint or are listed."""
+    """Return the exporters of spans and of step events that have an endpoint or are listed."""
     if sdk_is_disabled(environ):
         return []
     found: list[Plugin] = []

@@ -39,7 +39,7 @@ _LONGEST_NAME = 128
 
 
 class ExporterSpec(msgspec.Struct, frozen=True):
-    """One destination as it was asked for.
+    """One exporter as it was asked for.
 
     Attributes:
         name: A registered name, or `module:qualname` of a factory.

@@ -26,9 +26,9 @@ from otel_rl.journal.records import (
     Configured,
     Happened,
     Logged,
+    Observed,
     Record,
     Refusals,
-    Sampled,
     SpanEnded,
     StepEnded,
     encodable,
@@ -97,7 +97,7 @@ class JournalRecorder:
     def _write_parts(self, record: Record, error: TooLargeError) -> None:
         """Write a record that is too large in two halves, or without what was told to it."""
         match record:
-            case Logged() | Sampled() | Configured() if len(record.values) > 1:
+            case Logged() | Observed() | Configured() if len(record.values) > 1:
                 named = list(record.values.items())
                 for half in (named[: len(named) // 2], named[len(named) // 2 :]):
                     self.write(replace(record, values=dict(half)))
@@ -107,7 +107,7 @@ class JournalRecorder:
             case SpanEnded() | StepEnded() if record.attributes or record.events:
                 self.refuse("attribute", f"attributes and events of a span: {error}")
                 self.write(replace(record, attributes=None, events=None))
-            case Sampled() | Configured():
+            case Observed() | Configured():
                 self.refuse("value", f"{next(iter(record.values), '')}: {error}")
             case _:
                 self.refuse_error("record", error)

@@ -28,7 +28,7 @@ from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.texts import LONGEST_NAME, name_of, shown, text_of, type_of
 from otel_rl.journal.ending import Ending, Interpreter, ending_by
 from otel_rl.journal.ids import packed_step_ids
-from otel_rl.journal.records import Configured, Finished, Happened, Logged, Sampled, Tabled
+from otel_rl.journal.records import Configured, Finished, Happened, Logged, Observed, Tabled
 from otel_rl.journal.sink import CLOSED, SILENCE
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
@@ -228,7 +228,7 @@ class Run(JournalRecorder):
             if values:
                 self.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
             if samples:
-                self.write(Sampled(number, now, samples))
+                self.write(Observed(number, now, samples))
             if on_device:
                 self.devices.take_values(on_device, number, weight)
         except Exception as error:
@@ -246,15 +246,15 @@ class Run(JournalRecorder):
             data: Sequence by column, or a sequence of mappings, one for each row.
             step: Iteration of the RL loop; as in `log`.
         """
-        from otel_rl.convert import content  # where there are tables
+        from otel_rl.convert import tables  # where there are tables
 
         number = self._step_of("table", step)
         if number is None:
             return
-        columns = self._columns(name, content.to_columns(data))
+        columns = self._columns(name, tables.to_columns(data))
         if not columns:
             return
-        found = content.clean(columns, with_text=self._session.settings.content, limits=content.Limits())
+        found = tables.clean(columns, with_text=self._session.settings.content, limits=tables.Limits())
         if found.cut_rows or found.cut_cells:
             cut = f"{found.cut_rows} rows and {found.cut_cells} texts are beyond the limits"
             self.refuse("table_limits", f"table {text_of(name)}: {cut}")
@@ -287,10 +287,10 @@ class Run(JournalRecorder):
     ) -> None:
         """Record what was generated for which prompt, and how it was rewarded, as a table.
 
-        `otel_rl.convert.samples.completions_table` tells the columns, and what else may be given: rewards, advantages,
-        reward_components, q_mass, update_weights, group_size.
+        `otel_rl.convert.completions.completions_table` describes the columns, and what else may be given: rewards,
+        advantages, reward_components, q_mass, update_weights, group_size.
         """
-        from otel_rl.convert.samples import completions_table
+        from otel_rl.convert.completions import completions_table
 
         number = self._step_of("samples", step)
         if number is not None:
@@ -337,7 +337,7 @@ class Run(JournalRecorder):
         return variables | {name.upper(): text for name, text in carrier().items()}
 
     def finish(self, timeout: float = _PATIENCE_S, *_extra: Never, **_unknown: Never) -> bool:
-        """End the run and wait for the destinations; return whether everything was delivered in time.
+        """End the run and wait for the exporters; return whether everything was delivered in time.
 
         It is false too if something was refused, here (`refused` says what) or by an exporter, or was lost: then not
         everything is there. One warning says why it is false. It is about this process: rows of other ranks, and of

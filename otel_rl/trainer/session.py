@@ -75,7 +75,7 @@ class Session:
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
         manifest = _manifest(settings)
-        own = _own_destinations(settings)
+        own = _own_exporters(settings)
         self._unserved = _unserved(settings, own) if settings.head and not manifest.receives else ""
         if self._unserved:
             own = {}
@@ -211,7 +211,7 @@ class Session:
             self._claim.release()
 
     def wait_until_delivered(self, timeout: float) -> bool:
-        """Wait until every destination has everything, with a new agent if the old one is gone; false if some is lost.
+        """Wait until every backend has everything, with a new agent if the old one is gone; false if some is lost.
 
         With `agent="off"` somebody else may have started one, such as `otel-rl watch`; else there is none to wait for.
         """
@@ -301,7 +301,7 @@ def _with_a_head(settings: Settings) -> Settings:
 
 
 def _manifest(settings: Settings) -> Manifest:
-    exporters, readers = _destinations(settings)
+    exporters, readers = _exporters(settings)
     sends = bool(settings.head) and not is_head(head.parse(settings.head).host, os.environ)
     if sends:
         exporters = [("head", {"address": settings.head})]
@@ -331,8 +331,8 @@ def _manifest(settings: Settings) -> Manifest:
     )
 
 
-def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:
-    """Return what builds the destinations that only this process can build; the first rank has them."""
+def _own_exporters(settings: Settings) -> dict[str, Callable[..., Exporter]]:
+    """Return what builds the exporters that only this process can build; the first rank has them."""
     own = {spec.name: spec.factory for spec in settings.exporters if spec.factory is not None}
     for spec in settings.exporters:
         if not isinstance(spec.options.get(_ATTACH, False), bool):
@@ -365,7 +365,7 @@ def _own_destinations(settings: Settings) -> dict[str, Callable[..., Exporter]]:
 
 
 def _unserved(settings: Settings, own: Mapping[str, Callable[..., Exporter]]) -> str:
-    """Warn of destinations of this process that get no rows, since another machine makes them; return the warning."""
+    """Warn of exporters of this process that get no rows, since another machine makes them; return the warning."""
     if not own:
         return ""
     said = (
@@ -378,7 +378,7 @@ def _unserved(settings: Settings, own: Mapping[str, Callable[..., Exporter]]) ->
     return said
 
 
-def _destinations(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
+def _exporters(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
     """Return the exporters and the metric readers that the settings and OTel's variables ask for.
 
     "prometheus" and "otlp" are there without being named; naming them gives them options, or OTLP its

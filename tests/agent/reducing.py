@@ -9,7 +9,7 @@ from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import Row
-from otel_rl.journal.records import Logged, Sampled, Started, StepEnded, StepStarted
+from otel_rl.journal.records import Logged, Observed, Started, StepEnded, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def feed(reducer: Reducer, journal: str, *records: Record) -> list[Item]:
     return reducer.feed([(journal, record) for record in records])
 
 
-def sampled(n: int, **values: Sequence[float]) -> Sampled:
+def sampled(n: int, **values: Sequence[float]) -> Observed:
     """Return samples by name; `__` in a name is a slash."""
-    return Sampled(n, 1, {name.replace("__", "/"): array("d", found).tobytes() for name, found in values.items()})
+    return Observed(n, 1, {name.replace("__", "/"): array("d", found).tobytes() for name, found in values.items()})
 
 
 def row_of(reducer: Reducer, ranks: Sequence[Sequence[Record]]) -> dict[str, int | float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from otel_rl.agent.steps.forensics import Room
+from otel_rl.agent.steps.forensics import HostMemory
 from otel_rl.export import Event, Item
 from otel_rl.journal.record_events import Lost
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
@@ -84,7 +84,7 @@ def test_host_memory_has_the_same_treatment() -> None:
     """Which phase leaks: the resident memory of the process, and what is left of the host's."""
     reducer = reducing()
     reducer.feed([("a", started())])
-    reducer.forensics.host = Room(limit=100 * GIB, left=30 * GIB)
+    reducer.forensics.host = HostMemory(limit=100 * GIB, left=30 * GIB)
     found: list[Event] = []
     for step in range(12):
         before, after = (f"0 {gib * GIB // 4096} 0 0 0 0 0".encode() for gib in (20 + 2 * step, 22 + 2 * step))

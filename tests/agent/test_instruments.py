@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_rl.agent.hardware.measurement import Point
-from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.agent.steps.state import Journal
 from otel_rl.export import Row, RunInfo, Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Started

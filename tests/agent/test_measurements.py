@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from otel_rl.agent.analysis.memory_ledger import Account
-from otel_rl.agent.hardware.measurement import Attributes, Point, Sample
-from otel_rl.agent.hardware.poller import Sampler
-from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.hardware.measurement import Attributes, Measurement, Point
+from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.output.measurements import Measurements
-from otel_rl.agent.steps.forensics import Forensics, Room
+from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.steps.forensics import Forensics, HostMemory
 from otel_rl.agent.steps.state import Journal, OpenPhase
 from otel_rl.export import Machine, RunInfo
 from otel_rl.semconv.recognise import Vocabulary
@@ -22,7 +22,7 @@ class Bench:
     """Measurements whose sampler gives what a test puts there."""
 
     def __init__(self) -> None:
-        self.sampler = Sampler(1.0)
+        self.sampler = Poller(1.0)
         vocabulary = Vocabulary("trl")
         self.forensics = Forensics(vocabulary)
         self.instruments = Instruments(RunInfo("run", "project", "name", "."), [], vocabulary)
@@ -31,7 +31,7 @@ class Bench:
 
     def take(self, now: int, *points: Point, source: str = "host", all_of_it: bool = False) -> list[object]:
         if points:
-            self.sampler.add(Sample(source, now, points))
+            self.sampler.add(Measurement(source, now, points))
         return list(self.measurements.take(self.journals, [], now, all_of_it=all_of_it))
 
 
@@ -72,8 +72,8 @@ def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest
 
 def test_what_was_measured_in_one_second_is_one_row(bench: Bench) -> None:
     """However many GPUs there are, each with a thread of its own."""
-    bench.sampler.add(Sample("nvml/0", 5 * S, (gpu(0, "hw.gpu.utilization", 0.1),)))
-    bench.sampler.add(Sample("nvml/1", 5 * S + 9, (gpu(1, "hw.gpu.utilization", 0.2),)))
+    bench.sampler.add(Measurement("nvml/0", 5 * S, (gpu(0, "hw.gpu.utilization", 0.1),)))
+    bench.sampler.add(Measurement("nvml/1", 5 * S + 9, (gpu(1, "hw.gpu.utilization", 0.2),)))
     (row,) = bench.take(20 * S)
 
     assert isinstance(row, Machine)
@@ -127,5 +127,5 @@ def test_the_tighter_memory_is_the_hosts(bench: Bench) -> None:
     )
     bench.take(3 * S, used)
 
-    assert of_host == Room(16 * GIB, 12 * GIB)
-    assert bench.forensics.host == Room(8 * GIB, 2 * GIB)
+    assert of_host == HostMemory(16 * GIB, 12 * GIB)
+    assert bench.forensics.host == HostMemory(8 * GIB, 2 * GIB)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.export import Table
-from otel_rl.journal.records import Sampled, StepStarted, Tabled
+from otel_rl.journal.records import Observed, StepStarted, Tabled
 from tests.agent.reducing import S, feed, logged, reducing, row_of, rows, sampled, started, step
 
 CLIPPED_ON_RANKS = [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]]
@@ -92,7 +92,7 @@ def test_samples_that_are_all_nan() -> None:
 
 def test_a_tag_chooses_the_statistic_and_is_taken_off() -> None:
     """`name@sum` and `name:max` are what ROLL and Trinity-RFT write."""
-    records = [Sampled(0, 1, {"tokens@sum": array("d", [1, 2]).tobytes(), "length:max": array("d", [5, 9]).tobytes()})]
+    records = [Observed(0, 1, {"tokens@sum": array("d", [1, 2]).tobytes(), "length:max": array("d", [5, 9]).tobytes()})]
 
     assert row_of(reducing(), [records]) == {"tokens": 3.0, "length": 9.0}
 

@@ -17,7 +17,7 @@ from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
-from otel_rl.journal.records import Logged, Sampled, StepStarted
+from otel_rl.journal.records import Logged, Observed, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
 from otel_rl.stats import statistics
 from tests.agent.reducing import S, reducing, rows, started, step
@@ -92,7 +92,7 @@ def test_a_window_of_scalars_is_the_reduction_of_all_of_them(steps: list[list[tu
 def test_a_window_of_samples_is_the_statistics_of_all_of_them(steps: list[list[tuple[float, float]]]) -> None:
     """Mean, max, min, std, sum, count and quantiles are those of the observations of all steps and ranks."""
     records = [
-        [[Sampled(n, 1, {"x": array("d", pair).tobytes()})] for pair in of_step] for n, of_step in enumerate(steps, 1)
+        [[Observed(n, 1, {"x": array("d", pair).tobytes()})] for pair in of_step] for n, of_step in enumerate(steps, 1)
     ]
     (row,) = over(records, len(steps), quantiles=("p90",))
     values = [value for of_step in steps for pair in of_step for value in pair]
@@ -120,7 +120,7 @@ def test_sums_of_scalars_belong_to_a_step() -> None:
 
 def test_samples_that_are_not_finite_are_counted_over_the_window() -> None:
     """They enter no statistic, and none is forgotten."""
-    records = [[[Sampled(n, 1, {"x": array("d", [math.nan, float(n)]).tobytes()})]] for n in (1, 2)]
+    records = [[[Observed(n, 1, {"x": array("d", [math.nan, float(n)]).tobytes()})]] for n in (1, 2)]
     (row,) = over(records, 2)
 
     assert (row.values["x/mean"], row.values["x/nonfinite"], row.nonfinite) == (1.5, 2, {"x": 2})

@@ -156,6 +156,6 @@ def test_no_request_is_a_fault_of_the_bridge(tmp_path: Path) -> None:
     server.close()
 
     assert statuses.keys() == {200, 400, 404, 415}
-    destinations = [destination for run in runs.open for destination in run.destinations]
+    exporters = [exporter for run in runs.open for exporter in run.exporters]
     assert runs.close()
-    assert sum(one.failures + one.refused + one.lost for one in destinations) == 0
+    assert sum(one.failures + one.refused + one.lost for one in exporters) == 0

@@ -46,7 +46,7 @@ Written by `WRITE_TABLES=1 pytest tests/dashboards/test_live.py`: a real Prometh
 every query of every panel, variable and annotation for each. `trl`, `verl` and `roll` log every name of their
 framework; the others are small, and each has what its name says: two ranks, a slow one, one that is killed; a stalled
 run and one that diverges; a GPU (NVML's library and torch's allocator are stand-ins); trajectories, queues and an
-inference server's endpoint; a destination that is unreachable. The agent of `orphan` is stopped (SIGSTOP), so that
+inference server's endpoint; an exporter that is unreachable. The agent of `orphan` is stopped (SIGSTOP), so that
 Prometheus soon knows nothing of it.
 
 """

@@ -220,7 +220,7 @@ def play_asynchronous(name: str) -> None:
 
 
 def play_telemetry(name: str) -> None:
-    """Have a destination that does not answer, too many names, a value that is none, and one that comes late."""
+    """Have an exporter that does not answer, too many names, a value that is none, and one that comes late."""
     run = begin(name, exporters=["jsonl", "otlp_logs"], name_limit=12)
     for n, seconds, step in steps(run):
         with step:

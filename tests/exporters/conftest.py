@@ -1,4 +1,4 @@
-"""A run and its rows, as every destination gets them."""
+"""A run and its rows, as every exporter gets them."""
 
 from __future__ import annotations
 

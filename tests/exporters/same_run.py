@@ -1,4 +1,4 @@
-"""One deterministic run that every destination is handed, and what it has to read back as."""
+"""One deterministic run that every exporter is handed, and what it has to read back as."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The destinations as exporters of a plain OpenTelemetry pipeline."""
+"""The exporters in the pipeline of a plain OpenTelemetry pipeline."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_stdout(rows, capsys):
 
 
 def test_runs(rows, tmp_path):
-    """Records of several runs go to a destination each."""
+    """Records of several runs go to an exporter each."""
     exporter = log_records.JsonlLogRecords()
     batch = [
         *readable(RESOURCE, row_event(rows[0])),

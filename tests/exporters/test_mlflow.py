@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Params, Refused, Row, RunInfo, Table
 from tests.collector import wait_for
@@ -226,21 +226,21 @@ def test_a_server_that_is_killed_while_the_run_goes_on(run: RunInfo, monkeypatch
 
     with serving(place / "local" / "server") as address:
         options = {"tracking_uri": address, "artifact_location": str(place / "artifacts")}
-        destination = Destination("mlflow", MlflowExporter, options, run, outbox, place / "local" / "cursors")
-        destination.start()
+        thread = ExporterThread("mlflow", MlflowExporter, options, run, outbox, place / "local" / "cursors")
+        thread.start()
         put(0, 20)
-        wait_for(lambda: destination.delivered >= outbox.end, "nothing is delivered", 200)
+        wait_for(lambda: thread.delivered >= outbox.end, "nothing is delivered", 200)
         put(20, 60)
     put(60, 80)
-    wait_for(lambda: destination.failures > 0, "nobody notices that the server is gone", 100)
+    wait_for(lambda: thread.failures > 0, "nobody notices that the server is gone", 100)
     with serving(place / "local" / "server", int(address.rpartition(":")[2])) as again:
-        destination.close_when_done()
-        destination.join(200)
+        thread.close_when_done()
+        thread.join(200)
         client = mlflow.MlflowClient(tracking_uri=again)
         (found,) = client.search_runs([client.get_experiment_by_name(run.project).experiment_id])
         points = client.get_metric_history(found.info.run_id, "loss")
 
-    assert not destination.is_alive()
+    assert not thread.is_alive()
     assert sorted((point.step, point.value) for point in points) == [(n, float(n)) for n in range(80)]
     assert found.info.status == "FINISHED"
 

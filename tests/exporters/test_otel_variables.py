@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, Observa
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
-from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.export import Event, RunInfo, Span, SpanEvent, SpanLink
 from otel_rl.otlp.connection import Connection, connection
 from otel_rl.setup import otel_environment, settings

@@ -39,7 +39,7 @@ def expected(run) -> list[Row]:
 
 
 def deliver(run: RunInfo, factory: Callable[..., Exporter], **options: object) -> None:
-    """Hand the run over as the agent does: in batches that the destination takes."""
+    """Hand the run over as the agent does: in batches that the exporter takes."""
     exporter = factory(run, **options)
     items = same_run.items(run)
     size = getattr(factory, "batch_size", 1)

@@ -287,7 +287,7 @@ WandbExporter(RunInfo("run-7", "p", "n", {run.directory!r})).shutdown()
 
 
 def test_no_telemetry_of_its_own(run):
-    """W&B's reports on itself, which would carry the headers of our OTLP destinations, are off."""
+    """W&B's reports on itself, which would carry the headers of our OTLP exporters, are off."""
     program = f"""
 from otel_rl.export import RunInfo
 from otel_rl_exporters.wandb import WandbExporter

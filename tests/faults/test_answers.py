@@ -1,4 +1,4 @@
-"""What becomes of items when their destination takes some of them, none of them, or asks to wait."""
+"""What becomes of items when their backend takes some of them, none of them, or asks to wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Item, NotNow, Params, Refused, RunInfo
 from tests.collector import wait_for
@@ -39,21 +39,21 @@ class Answering:
 
 
 @pytest.fixture
-def answering(tmp_path: Path) -> Iterator[Destination]:
-    """A destination with eight items to deliver."""
+def answering(tmp_path: Path) -> Iterator[ExporterThread]:
+    """An exporter with eight items to deliver."""
     Answering.answers, Answering.offered, Answering.built = [], [], 0
     for place in ("outbox", "cursors"):
         (tmp_path / place).mkdir()
     outbox = Outbox(tmp_path / "outbox", 1 << 20)
     outbox.append([Params(n, {}) for n in range(8)], b"\xc0")
-    destination = Destination("a", Answering, {}, RunInfo("i", "p", "n", "."), outbox, tmp_path / "cursors")
-    yield destination
-    destination.stop()
-    destination.join(10)
+    exporter = ExporterThread("a", Answering, {}, RunInfo("i", "p", "n", "."), outbox, tmp_path / "cursors")
+    yield exporter
+    exporter.stop()
+    exporter.join(10)
     outbox.close()
 
 
-def test_what_was_taken_of_a_batch_is_not_offered_again(answering: Destination) -> None:
+def test_what_was_taken_of_a_batch_is_not_offered_again(answering: ExporterThread) -> None:
     """Three of eight taken: the other five are offered after a pause, to the same exporter."""
     Answering.answers = [NotNow("busy", done=3, error_type="503"), NotNow("busy", error_type="503")]
     answering.start()
@@ -63,7 +63,7 @@ def test_what_was_taken_of_a_batch_is_not_offered_again(answering: Destination) 
     assert (answering.failures, answering.causes, Answering.built) == (2, {"503": 2}, 1)
 
 
-def test_the_pause_is_the_one_that_was_asked_for(answering: Destination) -> None:
+def test_the_pause_is_the_one_that_was_asked_for(answering: ExporterThread) -> None:
     """An hour asked for: nothing is offered again, and a stop need not wait for it."""
     Answering.answers = [NotNow("busy", retry_after=3600)]
     answering.start()
@@ -76,7 +76,7 @@ def test_the_pause_is_the_one_that_was_asked_for(answering: Destination) -> None
 
 
 def test_a_refused_batch_is_counted_and_its_reason_logged(
-    answering: Destination, caplog: pytest.LogCaptureFixture
+    answering: ExporterThread, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Eight at once: the reason is in the log, once."""
     Answering.answers = [Refused("no such field", error_type="400")]
@@ -88,7 +88,7 @@ def test_a_refused_batch_is_counted_and_its_reason_logged(
     assert [record.getMessage() for record in caplog.records] == ["a: refused 8 item(s): no such field (1 so far)"]
 
 
-def test_what_is_refused_of_a_batch_is_counted_alone(answering: Destination) -> None:
+def test_what_is_refused_of_a_batch_is_counted_alone(answering: ExporterThread) -> None:
     """Two of the first six refused: four are taken, and the last two are offered at once."""
     Answering.answers = [Refused("2 too old", done=6, count=2)]
     answering.start()

@@ -1,4 +1,4 @@
-"""Destinations that are dead, that swallow everything, or that are slow."""
+"""Exporters that are dead, that swallow everything, or that are slow."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def slow() -> Iterator[int]:
 def test_finish_returns_in_time_and_says_that_not_all_is_delivered(
     place: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`finish(timeout=5)` says False within 6 s; the destinations that work have everything."""
+    """`finish(timeout=5)` says False within 6 s; the exporters that work have everything."""
     with place() as port:  # type: ignore[operator]
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
         run = otel_rl.init(dir=tmp_path, quiet=True, idle_timeout=1)
@@ -131,7 +131,7 @@ def test_a_slow_collector_gets_few_large_requests(tmp_path: Path, monkeypatch: p
     assert requests.count("/v1/logs") < 15
 
 
-def test_a_destination_that_hangs_delays_no_other(tmp_path: Path) -> None:
+def test_an_exporter_that_hangs_delays_no_other(tmp_path: Path) -> None:
     """One exporter that never returns: the others have everything, and the agent still ends."""
     (tmp_path / "stuck.py").write_text(
         "import time\n"
@@ -157,7 +157,7 @@ assert time.monotonic() - started < 2
 
 
 def test_an_exporter_that_fails_gets_the_same_items_again(tmp_path: Path) -> None:
-    """A destination, here one beside the trainer's script, that fails twice and then works has everything once."""
+    """An exporter, here one beside the trainer's script, that fails twice and then works has everything once."""
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "flaky.py").write_text(
         "import json, pathlib\n"

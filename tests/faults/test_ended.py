@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Ended, Item, Params, Row, RunInfo
@@ -44,12 +44,12 @@ def deliver(place: Path, name: str, items: Sequence[Item]) -> None:
     outbox = Outbox(place / "local" / "outbox", 1 << 30)
     outbox.append(items, b"\xc0")
     info = RunInfo("i", project(place), "n", str(place))
-    destination = Destination(name, find_exporter(name), {}, info, outbox, place / "local" / "cursors")
-    destination.close_when_done()
-    destination.start()
-    wait_for(lambda: not destination.is_alive(), "the exporter does not come to its end", 100)
+    exporter = ExporterThread(name, find_exporter(name), {}, info, outbox, place / "local" / "cursors")
+    exporter.close_when_done()
+    exporter.start()
+    wait_for(lambda: not exporter.is_alive(), "the exporter does not come to its end", 100)
     outbox.close()
-    assert destination.last_error == ""
+    assert exporter.last_error == ""
 
 
 def project(place: Path) -> str:

@@ -1,4 +1,4 @@
-"""What an exporter is given again after it was killed: nothing that its destination has, everything that it has not."""
+"""What an exporter is given again after it was killed: nothing that its backend has, everything that it has not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from otel_rl.delivery import exporter_thread, handover
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Event, Item, Machine, Params, Refused, Row, RunInfo, Table
 from otel_rl_exporters import wandb_log
@@ -74,36 +74,36 @@ def place(tmp_path: Path) -> Path:
 
 
 class Agents:
-    """One destination after the other on the same run directory."""
+    """One exporter after the other on the same run directory."""
 
     def __init__(self, place: Path) -> None:
         self.local = place / "local"
         self.info = RunInfo("i", "p", "n", str(place))
-        self.running: list[tuple[Destination, Outbox]] = []
+        self.running: list[tuple[ExporterThread, Outbox]] = []
 
-    def start(self, factory: Callable[..., Exporter], items: Sequence[Item] = ()) -> tuple[Destination, Outbox]:
-        """Start a destination, after the one before it has ended; put items into the outbox."""
+    def start(self, factory: Callable[..., Exporter], items: Sequence[Item] = ()) -> tuple[ExporterThread, Outbox]:
+        """Start an exporter, after the one before it has ended; put items into the outbox."""
         self.stop()
         outbox = Outbox(self.local / "outbox", 1 << 30)
         if items:
             outbox.append(items, b"\xc0")
-        destination = Destination("a", factory, {}, self.info, outbox, self.local / "cursors")
-        self.running = [(destination, outbox)]
-        destination.start()
-        return destination, outbox
+        thread = ExporterThread("a", factory, {}, self.info, outbox, self.local / "cursors")
+        self.running = [(thread, outbox)]
+        thread.start()
+        return thread, outbox
 
     def stop(self) -> None:
-        """End the destination where it is; its exporter is not shut down, as if the agent had been killed."""
-        for destination, outbox in self.running:
-            destination.stop()
-            destination.join(10)
+        """End the exporter where it is; its exporter is not shut down, as if the agent had been killed."""
+        for thread, outbox in self.running:
+            thread.stop()
+            thread.join(10)
             outbox.close()
         self.running = []
 
 
 @pytest.fixture
 def agents(place: Path) -> Iterator[Agents]:
-    """What starts destinations."""
+    """What starts exporters."""
     agents = Agents(place)
     yield agents
     agents.stop()
@@ -111,18 +111,18 @@ def agents(place: Path) -> Iterator[Agents]:
 
 def test_the_cursor_waits_for_what_is_safe(agents: Agents) -> None:
     """Taken is not delivered: of eight items that the exporter took, three are safe."""
-    destination, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
-    wait_for(lambda: destination.has_everything, "not all were taken")
+    thread, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: thread.has_everything, "not all were taken")
     Buffering.flushed = 3
     wait_for(lambda: len(Buffering.stored) == 3, "nothing is written")
 
-    assert destination.delivered < outbox.end
+    assert thread.delivered < outbox.end
 
 
 def test_what_was_not_safe_is_given_again(agents: Agents) -> None:
     """An agent dies while its exporter holds five items back: the next one gets those, and no other."""
-    destination, _ = agents.start(Buffering, [Params(n, {}) for n in range(8)])
-    wait_for(lambda: destination.has_everything, "not all were taken")
+    thread, _ = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: thread.has_everything, "not all were taken")
     Buffering.flushed = 3
     wait_for(lambda: len(Buffering.stored) == 3, "nothing is written")
     Buffering.flushed = 8
@@ -134,13 +134,13 @@ def test_what_was_not_safe_is_given_again(agents: Agents) -> None:
 
 def test_the_end_makes_safe_what_is_held_back(agents: Agents) -> None:
     """Nothing is flushed before the exporter is shut down: after that everything is delivered."""
-    destination, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
-    wait_for(lambda: destination.has_everything, "not all were taken")
-    destination.close_when_done()
-    destination.join(10)
+    thread, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: thread.has_everything, "not all were taken")
+    thread.close_when_done()
+    thread.join(10)
 
     assert Buffering.stored == list(range(8))
-    assert destination.delivered >= outbox.end
+    assert thread.delivered >= outbox.end
 
 
 class Patient(Buffering):
@@ -160,12 +160,12 @@ def test_who_waits_for_the_trainer_is_not_replaced(agents: Agents, monkeypatch: 
     """Nothing becomes safe for long, as the trainer is slow: nothing is logged without it."""
     monkeypatch.setattr(exporter_thread, "_STUCK_S", 0.2)
     Patient.stored = []
-    destination, _ = agents.start(Patient, [Params(n, {}) for n in range(8)])
-    wait_for(lambda: destination.has_everything, "not all were taken")
+    thread, _ = agents.start(Patient, [Params(n, {}) for n in range(8)])
+    wait_for(lambda: thread.has_everything, "not all were taken")
     time.sleep(1)
 
     assert Patient.stored == []
-    assert destination.failures == 0
+    assert thread.failures == 0
 
 
 def test_the_end_comes_to_who_waits_with_more_than_there_is_room_for(
@@ -174,12 +174,12 @@ def test_the_end_comes_to_who_waits_with_more_than_there_is_room_for(
     """The trainer logs nothing any more: what waits is logged at the end, and what is behind it too."""
     monkeypatch.setattr(handover, "MOST_IN_FLIGHT", 3)
     Patient.stored = []
-    destination, outbox = agents.start(Patient, [Params(n, {}) for n in range(8)])
-    destination.close_when_done()
-    destination.join(10)
+    thread, outbox = agents.start(Patient, [Params(n, {}) for n in range(8)])
+    thread.close_when_done()
+    thread.join(10)
 
     assert Patient.stored == list(range(8))
-    assert destination.delivered >= outbox.end
+    assert thread.delivered >= outbox.end
 
 
 def test_a_cursor_of_another_outbox_is_not_followed(agents: Agents, place: Path) -> None:
@@ -227,7 +227,7 @@ def rows() -> list[Item]:
 @needs("tensorboard")
 @pytest.mark.parametrize("there", range(7))
 @pytest.mark.parametrize("exporting", [JsonlExporter, TensorBoardExporter])
-def test_what_a_destination_holds(place: Path, there: int, exporting: Any) -> None:
+def test_what_a_exporter_holds(place: Path, there: int, exporting: Any) -> None:
     """Killed behind any row: the next one holds exactly what was written."""
     run = RunInfo("i", "p", "n", str(place))
     exporter = exporting(run)

@@ -16,7 +16,7 @@ import pytest
 
 import otel_rl
 from otel_rl.agent.recovery.release import Release
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox, released_items
 from otel_rl.export import Ended, Gone, Machine, Row, RunInfo
 from otel_rl.journal.segments import START, Writer
@@ -66,30 +66,30 @@ def place(tmp_path: Path) -> Path:
 
 
 class Delivery:
-    """A destination, and the outbox that it delivers."""
+    """An exporter, and the outbox that it delivers."""
 
     def __init__(self, place: Path, factory: Any) -> None:
         self.outbox = Outbox(place / "local" / "outbox", 1 << 30)
         info = RunInfo("i", "p", "n", str(place))
-        self.destination = Destination("a", factory, {}, info, self.outbox, place / "local" / "cursors")
-        self.destination.start()
+        self.exporter = ExporterThread("a", factory, {}, info, self.outbox, place / "local" / "cursors")
+        self.exporter.start()
 
     def put(self, *items: Item) -> None:
         """Deliver items."""
         self.outbox.append(items, b"\xc0")
-        wait_for(lambda: self.destination.delivered >= self.outbox.end, "not all is delivered", 200)
+        wait_for(lambda: self.exporter.delivered >= self.outbox.end, "not all is delivered", 200)
 
     def end(self) -> None:
-        """End the destination in order."""
-        self.destination.close_when_done()
-        self.destination.join(60)
-        assert not self.destination.is_alive()
+        """End the exporter in order."""
+        self.exporter.close_when_done()
+        self.exporter.join(60)
+        assert not self.exporter.is_alive()
         self.outbox.close()
 
 
 @pytest.fixture
 def deliver(place: Path) -> Iterator[Callable[[Any], Delivery]]:
-    """What starts a destination."""
+    """What starts an exporter."""
     made: list[Delivery] = []
 
     def start(factory: Any) -> Delivery:
@@ -98,7 +98,7 @@ def deliver(place: Path) -> Iterator[Callable[[Any], Delivery]]:
 
     yield start
     for one in made:
-        one.destination.stop()
+        one.exporter.stop()
 
 
 def row(n: int) -> Row:
@@ -129,8 +129,8 @@ def test_a_jsonl_file_is_made_again(deliver: Any, place: Path, accident: Callabl
     delivery.end()
 
     assert sorted(steps_of_jsonl(place)) == list(range(8))
-    assert delivery.destination.causes == {"gone": 1}
-    assert "rows.jsonl was" in delivery.destination.last_error
+    assert delivery.exporter.causes == {"gone": 1}
+    assert "rows.jsonl was" in delivery.exporter.last_error
 
 
 @needs("tensorboard")
@@ -144,7 +144,7 @@ def test_event_files_are_made_again(deliver: Any, place: Path, accident: Callabl
     delivery.end()
 
     assert steps_of_tensorboard(place) == list(range(8))
-    assert delivery.destination.causes == {"gone": 1}
+    assert delivery.exporter.causes == {"gone": 1}
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
@@ -197,7 +197,7 @@ def test_a_cleaner_that_removes_again_and_again_loses_nothing(deliver: Any, plac
     delivery.end()
 
     assert steps_of_jsonl(place) == list(range(4))
-    assert delivery.destination.causes == {"gone": 3}
+    assert delivery.exporter.causes == {"gone": 3}
 
 
 def test_what_the_outbox_has_no_more_is_told(deliver: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_what_the_outbox_has_no_more_is_told(deliver: Any, place: Path, monkeypa
     delivery = deliver(JsonlExporter)
     for n in range(300):
         delivery.outbox.append([row(n)], b"\xc0")
-    wait_for(lambda: delivery.destination.delivered >= delivery.outbox.end, "not all is delivered")
+    wait_for(lambda: delivery.exporter.delivered >= delivery.outbox.end, "not all is delivered")
     Release(delivery.outbox, place / "local" / "cursors", None, 0).look(["a.json"])
     (place / "rows.jsonl").unlink()
     delivery.put(row(300))
@@ -215,8 +215,8 @@ def test_what_the_outbox_has_no_more_is_told(deliver: Any, place: Path, monkeypa
     removed = released_items(place / "local" / "outbox")
     assert 100 < removed < 300
     assert steps_of_jsonl(place) == list(range(removed, 301))
-    assert f"without the run's first {removed} item(s)" in delivery.destination.last_error
-    assert delivery.destination.lost == 0
+    assert f"without the run's first {removed} item(s)" in delivery.exporter.last_error
+    assert delivery.exporter.lost == 0
 
 
 def test_how_the_run_ended_is_shown_again(deliver: Any, place: Path) -> None:
@@ -236,8 +236,8 @@ def test_a_run_directory_that_was_removed_does_not_come_back(deliver: Any, place
     delivery.put(row(1))
     moved = place.with_name("moved")
     place.rename(moved)
-    delivery.destination.close_when_done()
-    wait_for(lambda: delivery.destination.failures > 0, "it is not noticed")
+    delivery.exporter.close_when_done()
+    wait_for(lambda: delivery.exporter.failures > 0, "it is not noticed")
 
     assert not place.exists()
     moved.rename(place)
@@ -275,7 +275,7 @@ def test_a_wandb_run_is_logged_again(
 
     files = wandb_file.files(str(place))
     assert sorted(int(line["step"]) for file in files for line in wandb_file.history(file)) == list(range(4))
-    assert delivery.destination.causes == {"gone": 1}
+    assert delivery.exporter.causes == {"gone": 1}
 
 
 @needs("mlflow")
@@ -292,7 +292,7 @@ def test_a_database_of_mlflow_is_made_again(deliver: Any, place: Path) -> None:
     with closing(sqlite3.connect(place / "mlflow.db")) as database:
         found = database.execute("SELECT step FROM metrics ORDER BY step").fetchall()
     assert [step for (step,) in found] == list(range(4))
-    assert delivery.destination.causes == {"gone": 1}
+    assert delivery.exporter.causes == {"gone": 1}
 
 
 @needs("trackio")
@@ -316,7 +316,7 @@ def test_a_database_of_trackio_is_made_again(deliver: Any, place: Path, monkeypa
         found = database.execute("SELECT step FROM metrics ORDER BY step").fetchall()
     path.unlink()
     assert [step for (step,) in found] == list(range(4))
-    assert delivery.destination.causes == {"gone": 1}
+    assert delivery.exporter.causes == {"gone": 1}
 
 
 @needs("swanlab")
@@ -332,11 +332,11 @@ def test_a_log_of_swanlab_is_written_again(deliver: Any, place: Path) -> None:
 
     scalars = [one.scalar for one in swanlab_file.records(place) if one.WhichOneof("record_type") == "scalar"]
     assert sorted(one.step for one in scalars) == list(range(4))
-    assert delivery.destination.causes == {"gone": 1}
+    assert delivery.exporter.causes == {"gone": 1}
 
 
 class Nowhere:
-    """An exporter of somebody else's, whose destination is gone whatever it does."""
+    """An exporter of somebody else's, whose backend is gone whatever it does."""
 
     def __init__(self, _: RunInfo) -> None:
         self.is_closed = False
@@ -350,15 +350,15 @@ class Nowhere:
         raise Gone("it is still nowhere")
 
 
-def test_a_destination_that_is_always_gone(deliver: Any, place: Path) -> None:
+def test_an_exporter_that_is_always_gone(deliver: Any, place: Path) -> None:
     """It is tried again with pauses, is counted each time, and nothing of it counts as delivered."""
     delivery = deliver(Nowhere)
     delivery.outbox.append([row(1)], b"\xc0")
-    wait_for(lambda: delivery.destination.failures >= 3, "it is not tried again")
-    delivery.destination.stop()
-    delivery.destination.join(10)
+    wait_for(lambda: delivery.exporter.failures >= 3, "it is not tried again")
+    delivery.exporter.stop()
+    delivery.exporter.join(10)
 
-    assert not delivery.destination.is_alive()
-    assert set(delivery.destination.causes) == {"gone"}
-    assert delivery.destination.delivered == START
-    assert delivery.destination.taken == 0
+    assert not delivery.exporter.is_alive()
+    assert set(delivery.exporter.causes) == {"gone"}
+    assert delivery.exporter.delivered == START
+    assert delivery.exporter.taken == 0

@@ -216,7 +216,7 @@ def test_several_threads(recording: Run, records_of: RecordsOf) -> None:
 
 
 def test_a_thread_waits_no_longer_than_it_says(recording: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread that is still waiting for the destinations holds up nobody for longer than its own timeout."""
+    """Another thread that is still waiting for the backends holds up nobody for longer than its own timeout."""
     waits, goes_on = threading.Event(), threading.Event()
 
     def wait(timeout: float) -> bool:

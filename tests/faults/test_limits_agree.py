@@ -10,7 +10,17 @@ import pytest
 
 from otel_rl.agent.steps import admission
 from otel_rl.errors.texts import LONGEST_NAME
-from otel_rl.journal.records import Configured, Consumed, Happened, Logged, Record, Refusals, Sampled, SpanEnded, Tabled
+from otel_rl.journal.records import (
+    Configured,
+    Consumed,
+    Happened,
+    Logged,
+    Observed,
+    Record,
+    Refusals,
+    SpanEnded,
+    Tabled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,13 +101,13 @@ def columns(records: list[Record]) -> Any:
         ),
         (
             lambda run: run.log({"good": [1.0], "all": array("d", bytes(80 << 20)), "also": [2.0]}, step=0),
-            lambda r: [*values(r, Sampled)],
+            lambda r: [*values(r, Observed)],
             ["good", "also"],
             {"value": 1},
         ),
         (
             lambda run: run.log({name: array("d", bytes(30 << 20)) for name in "abc"}, step=0),
-            lambda r: [*values(r, Sampled)],
+            lambda r: [*values(r, Observed)],
             ["a", "b", "c"],
             {},
         ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.errors import SettingsError
 from otel_rl.export import Event, Refused, Row, RunInfo
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 ROWS = 9
 both = pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-Send = "Callable[[Misbehaving, str], Destination]"
+Send = "Callable[[Misbehaving, str], Exporter]"
 
 
 @pytest.fixture
 def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Send]:
-    """What sends nine rows to a collector, and returns the destination that does."""
-    started: list[tuple[Destination, Outbox]] = []
+    """What sends nine rows to a collector, and returns the exporter that does."""
+    started: list[tuple[ExporterThread, Outbox]] = []
 
-    def start(behavior: Misbehaving | str, protocol: str) -> Destination:
+    def start(behavior: Misbehaving | str, protocol: str) -> ExporterThread:
         endpoint = behavior if isinstance(behavior, str) else behavior.endpoint
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
@@ -47,20 +47,20 @@ def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Send]:
         outbox = Outbox(tmp_path / "outbox", 1 << 20)
         outbox.append([Row(n, n + 1, {"loss": n / 7}) for n in range(ROWS)], b"\xc0")
         run = RunInfo("i", "p", "n", str(tmp_path))
-        destination = Destination("otlp_logs", OtlpLogs, {}, run, outbox, tmp_path / "cursors")
-        started.append((destination, outbox))
-        destination.start()
-        return destination
+        thread = ExporterThread("otlp_logs", OtlpLogs, {}, run, outbox, tmp_path / "cursors")
+        started.append((thread, outbox))
+        thread.start()
+        return thread
 
     yield start
-    for destination, outbox in started:
-        destination.stop()
-        destination.join(15)
+    for thread, outbox in started:
+        thread.stop()
+        thread.join(15)
         outbox.close()
 
 
-def wait_until_settled(destination: Destination) -> None:
-    wait_for(lambda: destination.has_everything, f"not settled: {destination.last_error}")
+def wait_until_settled(thread: ExporterThread) -> None:
+    wait_for(lambda: thread.has_everything, f"not settled: {thread.last_error}")
 
 
 @both
@@ -68,13 +68,13 @@ def wait_until_settled(destination: Destination) -> None:
 def test_a_busy_collector_gets_the_batch_again(send: Send, protocol: str, status: int) -> None:
     """Retryable answers: the same rows once more, nothing refused, nothing doubled; the log has the reason."""
     with collector(protocol, Say(status, "the queue is full", wait=0.01)) as behavior:
-        destination = send(behavior, protocol)
-        wait_until_settled(destination)
+        thread = send(behavior, protocol)
+        wait_until_settled(thread)
 
     assert behavior.taken == list(range(ROWS))
     assert len(behavior.requests) == 2
-    assert (destination.failures, destination.refused) == (1, 0)
-    assert "the queue is full" in destination.last_error
+    assert (thread.failures, thread.refused) == (1, 0)
+    assert "the queue is full" in thread.last_error
 
 
 @both
@@ -84,11 +84,11 @@ def test_what_the_collector_never_takes_ends_the_batch(
 ) -> None:
     """Final answers: one request, counted, and the reason is logged with the address."""
     with caplog.at_level(logging.WARNING), collector(protocol, Say(status, "field 7 is odd")) as behavior:
-        destination = send(behavior, protocol)
-        wait_until_settled(destination)
+        thread = send(behavior, protocol)
+        wait_until_settled(thread)
 
     assert len(behavior.requests) == 1
-    assert (destination.taken, destination.refused, destination.failures) == (0, ROWS, 0)
+    assert (thread.taken, thread.refused, thread.failures) == (0, ROWS, 0)
     text = caplog.messages[0]
     assert "field 7 is odd" in text
     assert behavior.endpoint.removeprefix("http://") in text
@@ -98,12 +98,12 @@ def test_what_the_collector_never_takes_ends_the_batch(
 def test_exhausted_without_a_pause_is_final(send: Send) -> None:
     """GRPC's RESOURCE_EXHAUSTED without RetryInfo: one request."""
     with collector("grpc", Say(429, "quota used up")) as behavior:
-        destination = send(behavior, "grpc")
-        wait_until_settled(destination)
+        thread = send(behavior, "grpc")
+        wait_until_settled(thread)
 
     assert len(behavior.requests) == 1
-    assert destination.refused == ROWS
-    assert destination.causes == {"RESOURCE_EXHAUSTED": 1}
+    assert thread.refused == ROWS
+    assert thread.causes == {"RESOURCE_EXHAUSTED": 1}
 
 
 @both
@@ -124,21 +124,21 @@ def test_the_pause_that_the_collector_asks_for_is_kept(send: Send, protocol: str
 def test_a_batch_that_is_too_large_is_split(send: Send, protocol: str) -> None:
     """A collector that takes two records at a time has all nine, once and in order."""
     with collector(protocol, most=2) as behavior:
-        destination = send(behavior, protocol)
-        wait_until_settled(destination)
+        thread = send(behavior, protocol)
+        wait_until_settled(thread)
 
     assert behavior.taken == list(range(ROWS))
-    assert (destination.refused, destination.failures) == (0, 0)
+    assert (thread.refused, thread.failures) == (0, 0)
 
 
 @both
 def test_a_record_that_is_too_large_alone_is_refused(send: Send, protocol: str) -> None:
     """A collector that takes no record at all: each is refused, and nothing waits."""
     with collector(protocol, most=0) as behavior:
-        destination = send(behavior, protocol)
-        wait_until_settled(destination)
+        thread = send(behavior, protocol)
+        wait_until_settled(thread)
 
-    assert destination.refused == ROWS
+    assert thread.refused == ROWS
     assert sum(len(request.steps) == 1 for request in behavior.requests) == ROWS
 
 
@@ -167,21 +167,21 @@ def test_the_timeout_is_the_variable(send: Send, protocol: str, name: str, monke
     """300 ms: the request is given up then, and the message names the variable."""
     monkeypatch.setenv(name, "300")
     with collector(protocol, Say(slow=2)) as behavior:
-        destination = send(behavior, protocol)
+        thread = send(behavior, protocol)
         wait_for(lambda: len(behavior.requests) >= 2, "not sent again")
-        assert "OTEL_EXPORTER_OTLP_TIMEOUT" in destination.last_error
-        assert "0.3 s" in destination.last_error
+        assert "OTEL_EXPORTER_OTLP_TIMEOUT" in thread.last_error
+        assert "0.3 s" in thread.last_error
 
 
 @both
 def test_partial_success_is_read(send: Send, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
     """Four of nine rejected: counted, and logged in the collector's words; nothing is sent again."""
     with caplog.at_level(logging.WARNING), collector(protocol, Say(message="too old", rejected=4)) as behavior:
-        destination = send(behavior, protocol)
-        wait_until_settled(destination)
+        thread = send(behavior, protocol)
+        wait_until_settled(thread)
 
     assert len(behavior.requests) == 1
-    assert (destination.taken, destination.refused) == (5, 4)
+    assert (thread.taken, thread.refused) == (5, 4)
     assert "rejected 4: too old" in caplog.messages[0]
 
 
@@ -189,10 +189,10 @@ def test_partial_success_is_read(send: Send, protocol: str, caplog: pytest.LogCa
 def test_advice_of_a_collector_is_logged(send: Send, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing rejected, but a message: it is in the log."""
     with caplog.at_level(logging.WARNING), collector(protocol, Say(message="use gzip")) as behavior:
-        destination = send(behavior, protocol)
-        wait_until_settled(destination)
+        thread = send(behavior, protocol)
+        wait_until_settled(thread)
 
-    assert (destination.taken, destination.refused) == (ROWS, 0)
+    assert (thread.taken, thread.refused) == (ROWS, 0)
     assert any("use gzip" in text for text in caplog.messages)
 
 
@@ -200,12 +200,12 @@ def test_advice_of_a_collector_is_logged(send: Send, protocol: str, caplog: pyte
 def test_a_connection_that_is_cut_is_made_again(send: Send, protocol: str) -> None:
     """It reads the request and closes: the same rows are sent once more."""
     with collector(protocol, Say(cut=True)) as behavior:
-        destination = send(behavior, protocol)
-        wait_until_settled(destination)
+        thread = send(behavior, protocol)
+        wait_until_settled(thread)
 
     assert behavior.taken == list(range(ROWS))
     assert len(behavior.requests) == 2
-    assert "closed" in destination.last_error
+    assert "closed" in thread.last_error
 
 
 @both
@@ -221,51 +221,51 @@ def test_rows_whose_answer_is_lost_come_again(send: Send, protocol: str) -> None
 def test_nobody_listens(send: Send, protocol: str) -> None:
     """The message has the address and what the socket said."""
     port = free_port()
-    destination = send(f"http://user:secret@127.0.0.1:{port}", protocol)
-    wait_for(lambda: destination.failures, "it did not fail")
+    thread = send(f"http://user:secret@127.0.0.1:{port}", protocol)
+    wait_for(lambda: thread.failures, "it did not fail")
 
-    assert "refused" in destination.last_error
-    assert f"127.0.0.1:{port}" in destination.last_error
-    assert "secret" not in destination.last_error
+    assert "refused" in thread.last_error
+    assert f"127.0.0.1:{port}" in thread.last_error
+    assert "secret" not in thread.last_error
 
 
 def test_a_status_in_json_is_read(send: Send) -> None:
     """An answer in JSON: its message is in the log, not its braces."""
     with collector("http/protobuf", Say(400, "field 7 is odd", json=True)) as behavior:
-        destination = send(behavior, "http/protobuf")
-        wait_until_settled(destination)
+        thread = send(behavior, "http/protobuf")
+        wait_until_settled(thread)
 
-    assert destination.last_error.endswith("/v1/logs: 400 Bad Request: field 7 is odd")
+    assert thread.last_error.endswith("/v1/logs: 400 Bad Request: field 7 is odd")
 
 
 def test_json_is_sent_where_it_is_asked_for(send: Send) -> None:
     """`http/json`: the rows arrive, and so does what is said of them."""
     with collector("http/json", Say(json=True, rejected=1, message="no")) as behavior:
-        destination = send(behavior, "http/json")
-        wait_until_settled(destination)
+        thread = send(behavior, "http/json")
+        wait_until_settled(thread)
 
     assert behavior.requests[0].steps == list(range(ROWS))
-    assert destination.refused == 1
+    assert thread.refused == 1
 
 
 def test_a_redirection_is_not_followed_but_told(send: Send) -> None:
     """Headers with secrets go nowhere else; the message says where the endpoint is."""
     with collector("http/protobuf", Say(308, location="https://elsewhere/v1/logs")) as behavior:
-        destination = send(behavior, "http/protobuf")
-        wait_until_settled(destination)
+        thread = send(behavior, "http/protobuf")
+        wait_until_settled(thread)
 
-    assert "https://elsewhere/v1/logs" in destination.last_error
-    assert destination.refused == ROWS
+    assert "https://elsewhere/v1/logs" in thread.last_error
+    assert thread.refused == ROWS
 
 
 def test_a_web_page_is_no_answer(send: Send) -> None:
     """200 with HTML, as another server's start page: the records are counted as refused, with the way out."""
     with collector("http/protobuf", Say(page=True)) as behavior:
-        destination = send(behavior, "http/protobuf")
-        wait_until_settled(destination)
+        thread = send(behavior, "http/protobuf")
+        wait_until_settled(thread)
 
-    assert destination.refused == ROWS
-    assert "check the endpoint" in destination.last_error
+    assert thread.refused == ROWS
+    assert "check the endpoint" in thread.last_error
 
 
 @both
@@ -365,11 +365,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_unknown_authority_is_named_as_the_cause(send: Send, protocol: str, files: Path) -> None:
     """The certificate of the server is not trusted: nothing is sent, and the message says so."""
     with collector(protocol, tls=files) as behavior:
-        destination = send(behavior, protocol)
-        wait_for(lambda: destination.failures, "it did not fail")
+        thread = send(behavior, protocol)
+        wait_for(lambda: thread.failures, "it did not fail")
 
     assert behavior.requests == []
-    assert "certificate" in destination.last_error.lower()
+    assert "certificate" in thread.last_error.lower()
 
 
 @both
@@ -398,8 +398,8 @@ def test_a_collector_that_asks_for_a_certificate(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", str(files / "client.pem"))
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", str(files / "client.key"))
     with collector(protocol, tls=files, mutual=True) as behavior:
-        destination = send(behavior, protocol)
-        wait_for(lambda: destination.has_everything or destination.failures, "nothing happened")
+        thread = send(behavior, protocol)
+        wait_for(lambda: thread.has_everything or thread.failures, "nothing happened")
 
         assert behavior.taken == (list(range(ROWS)) if shown else [])
 

@@ -159,8 +159,8 @@ def test_a_part_of_the_agent_that_fails_stops_no_other(tmp_path: Path, monkeypat
     from otel_rl.agent.analysis.goodput import Goodput
     from otel_rl.agent.analysis.stragglers import Stragglers
     from otel_rl.agent.output import presence
-    from otel_rl.agent.output.instruments import Instruments
     from otel_rl.agent.output.measurements import Measurements
+    from otel_rl.agent.output.otel_metrics import Instruments
     from otel_rl.agent.steps import derive, forensics
     from otel_rl.agent.steps.trackers import TrackerRows
 

@@ -1,4 +1,4 @@
-"""Items that a destination cannot take: none of them stops an exporter, and what is beside them arrives."""
+"""Items that a backend cannot take: none of them stops an exporter, and what is beside them arrives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Ended, Event, Item, Machine, Params, Row, RunInfo, Span, Table
@@ -84,20 +84,20 @@ def with_neighbours() -> list[Item]:
     return items
 
 
-def deliver(place: Path, name: str, items: Sequence[Item]) -> Destination:
+def deliver(place: Path, name: str, items: Sequence[Item]) -> ExporterThread:
     """Deliver items to an exporter until it has all."""
     for directory in ("outbox", "cursors"):
         (place / "local" / directory).mkdir(parents=True)
     outbox = Outbox(place / "local" / "outbox", 1 << 30)
     outbox.append(items, b"\xc0")
     info = RunInfo("i", place.name, "n", str(place))
-    destination = Destination(name, find_exporter(name), {}, info, outbox, place / "local" / "cursors")
-    destination.start()
-    destination.close_when_done()
-    wait_for(lambda: not destination.is_alive(), "the exporter does not come to its end", 200)
+    exporter = ExporterThread(name, find_exporter(name), {}, info, outbox, place / "local" / "cursors")
+    exporter.start()
+    exporter.close_when_done()
+    wait_for(lambda: not exporter.is_alive(), "the exporter does not come to its end", 200)
     outbox.close()
-    assert destination.delivered >= outbox.end
-    return destination
+    assert exporter.delivered >= outbox.end
+    return exporter
 
 
 def jsonl(place: Path) -> list[float]:
@@ -161,9 +161,9 @@ def test_good_rows_arrive_between_hostile_items(
 @pytest.mark.parametrize("name", ["console", "stdout", "sidecar"])
 def test_hostile_items_do_not_stop(tmp_path: Path, name: str) -> None:
     """Every item is taken, or put aside."""
-    destination = deliver(tmp_path, name, with_neighbours())
+    exporter = deliver(tmp_path, name, with_neighbours())
 
-    assert destination.taken + destination.refused == len(with_neighbours())
+    assert exporter.taken + exporter.refused == len(with_neighbours())
 
 
 class Picky:
@@ -197,12 +197,12 @@ def test_one_of_a_batch_is_found_and_set_aside(tmp_path: Path, error: BaseExcept
     """One of 100 items: it is in the quarantine with the reason, the others are exported in order, each once."""
     Picky.built, Picky.closed, Picky.seen, Picky.error = 0, 0, [], error
     items = [Params(n, {}) for n in range(100)]
-    destination = deliver_to(tmp_path, Picky, items)
+    exporter = deliver_to(tmp_path, Picky, items)
     (line,) = (tmp_path / "local" / "quarantine.jsonl").read_text().splitlines()
     entry = json.loads(line)
 
     assert Picky.seen == [n for n in range(100) if n != 41]
-    assert (destination.taken, destination.refused) == (99, 1)
+    assert (exporter.taken, exporter.refused) == (99, 1)
     assert (entry["source"], entry["kind"], entry["value"]["time_unix_nano"]) == ("a", "Params", 41)
     assert type(error).__name__ in entry["reason"]
     assert (Picky.built, Picky.closed) == (2, 2)  # tried with a new one, after the old one was shut down
@@ -239,15 +239,15 @@ class Flaky:
             raise RuntimeError("never opened")
 
 
-def deliver_to(place: Path, factory: Any, items: Sequence[Item]) -> Destination:
+def deliver_to(place: Path, factory: Any, items: Sequence[Item]) -> ExporterThread:
     """Deliver items to an exporter of this file."""
     for directory in ("outbox", "cursors"):
         (place / "local" / directory).mkdir(parents=True)
     outbox = Outbox(place / "local" / "outbox", 1 << 30)
     outbox.append(items, b"\xc0")
-    destination = Destination("a", factory, {}, RunInfo("i", "p", "n", str(place)), outbox, place / "local" / "cursors")
-    destination.close_when_done()
-    destination.start()
-    wait_for(lambda: not destination.is_alive(), "it does not come to its end", 60)
+    exporter = ExporterThread("a", factory, {}, RunInfo("i", "p", "n", str(place)), outbox, place / "local" / "cursors")
+    exporter.close_when_done()
+    exporter.start()
+    wait_for(lambda: not exporter.is_alive(), "it does not come to its end", 60)
     outbox.close()
-    return destination
+    return exporter

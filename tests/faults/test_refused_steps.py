@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.journal.records import Consumed, Happened, Logged, Record, Refusals, Sampled, Tabled
+from otel_rl.journal.records import Consumed, Happened, Logged, Observed, Record, Refusals, Tabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ def logs(run: Run) -> None:
 
 
 def steps_of(records: list[Record]) -> list[int]:
-    return [one.step for one in records if isinstance(one, Logged | Sampled | Tabled | Consumed)]
+    return [one.step for one in records if isinstance(one, Logged | Observed | Tabled | Consumed)]
 
 
 def refused(records: list[Record]) -> int:

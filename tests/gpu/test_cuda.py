@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_rl.agent.hardware.poller import Sampler
+from otel_rl.agent.hardware.poller import Poller
 from otel_rl.export import Event
 from otel_rl.journal.records import DeviceSeen, DeviceTimed, SpanEnded, SpanStarted, StepStarted
 from tests.agent.reducing import reducing, rows
@@ -157,7 +157,7 @@ def test_running_out_of_memory_leaves_a_report(run: otel_rl.Run, trainer: Traine
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="needs nvidia-smi")
 def test_the_sampler_agrees_with_nvidia_smi(trainer: Trainer) -> None:
     """UUID and size exactly; what changes, nearly."""
-    sampler = Sampler(1.0)
+    sampler = Poller(1.0)
     sampler.start()
     samples = []
     wait_for(lambda: samples.extend(s for s in sampler.take() if s.source.startswith("nvml/")) or samples, "no sample")

@@ -14,7 +14,7 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations import maxent_grpo as maxent
-from otel_rl.journal.records import Logged, Sampled, Tabled
+from otel_rl.journal.records import Logged, Observed, Tabled
 from otel_rl.semconv.dialect import dialect
 from tests.processes import rows_of
 
@@ -187,7 +187,7 @@ def test_a_step_is_recorded_once_with_rewards_as_samples(
     maxent.log_training_step(context(), state(), prepared(), artifacts(), 1e-6)
     records = records_of(recording)
     (scalars,) = [record for record in records if isinstance(record, Logged)][:1]
-    samples = [record for record in records if isinstance(record, Sampled)]
+    samples = [record for record in records if isinstance(record, Observed)]
 
     assert "train/reward" not in scalars.values
     assert {"train/reward@mean", "train/reward_std@std", "train/reward_p05@p05"} <= set(samples[0].values)

@@ -10,7 +10,7 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations.nemo_rl import Logger, LoggerInterface, Timer, get_next_experiment_dir
-from otel_rl.journal.records import Configured, Logged, Refusals, Sampled, SpanStarted
+from otel_rl.journal.records import Configured, Logged, Observed, Refusals, SpanStarted
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_lists_are_samples(recording: otel_rl.Run, records_of: Callable[..., lis
     logger = Logger({})
     logger.log_metrics({"lengths": [1, 2, 3]}, step=0)
     logger.log_histogram(np.array([1.0, 2.0]), step=0, name="ratio")  # type: ignore[arg-type]
-    found = [list(record.values) for record in records_of(recording) if isinstance(record, Sampled)]
+    found = [list(record.values) for record in records_of(recording) if isinstance(record, Observed)]
 
     assert found == [["lengths"], ["ratio"]]
 

@@ -54,7 +54,7 @@ def test_unknown_types(call: Callable[[], object]) -> None:
 
 
 def test_monitors_by_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a run, a monitor begins one, with its type's destination."""
+    """Without a run, a monitor begins one, with its type's exporter."""
     monkeypatch.setenv("OTEL_RL_AGENT", "off")
     made = get_monitor("tensorboard")(
         project="rft", group="g", name="run", role="trainer", config={"lr": 1}, monitor_args={"log_dir": "tb"}

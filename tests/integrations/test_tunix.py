@@ -12,7 +12,7 @@ import pytest
 import otel_rl
 from otel_rl.errors import SettingsError
 from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions, Mode
-from otel_rl.journal.records import Logged, Sampled
+from otel_rl.journal.records import Logged, Observed
 from tests.processes import rows_of, run_python
 from tests.real_parts import needs
 
@@ -189,7 +189,7 @@ def test_samples_are_samples(recording: otel_rl.Run, records_of: Callable[..., l
     """What is buffered is journaled as samples under a tag."""
     MetricsLogger(MetricsLoggerOptions("logs")).log_buffered({"a/b/c": (1.0, np.nanmean)}, Mode.EVAL, 0)
 
-    assert [list(r.values) for r in records_of(recording) if isinstance(r, Sampled)] == [["a/eval/b/c@mean"]]
+    assert [list(r.values) for r in records_of(recording) if isinstance(r, Observed)] == [["a/eval/b/c@mean"]]
 
 
 def test_runs_of_one_name_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

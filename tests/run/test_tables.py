@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import otel_rl
-from otel_rl.journal.records import Logged, Record, Refusals, Sampled, Tabled
+from otel_rl.journal.records import Logged, Observed, Record, Refusals, Tabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def test_scalars_and_arrays_in_one_call(recording: otel_rl.Run, records_of: Call
     recording.log({"loss": 0.5, "reward": np.array([1.0, 2.0]), "kl": [0.5]}, step=4, weight=3)
     records = records_of(recording)
     (scalars,) = [record for record in records if isinstance(record, Logged)]
-    (samples,) = [record for record in records if isinstance(record, Sampled)]
+    (samples,) = [record for record in records if isinstance(record, Observed)]
 
     assert (scalars.step, scalars.values, scalars.weight) == (4, {"loss": 0.5}, 3)
     assert {name: array("d", raw).tolist() for name, raw in samples.values.items()} == {

@@ -11,7 +11,7 @@ import pytest
 
 import otel_rl
 from otel_rl.journal.ids import parse_traceparent
-from otel_rl.journal.records import Consumed, Logged, Record, Sampled, SpanStarted
+from otel_rl.journal.records import Consumed, Logged, Observed, Record, SpanStarted
 from otel_rl.trainer.trajectories import IDS
 from tests.run.reading import begin, ended, refusals, started
 
@@ -146,7 +146,7 @@ def test_a_queue(recording: Run, records_of: RecordsOf) -> None:
     """How much is in it, and how long one waited: samples, so that a step may say it often."""
     with recording.step(0):
         recording.queue("rollouts", depth=3, waited=0.5)
-    (record,) = (record for record in records_of(recording) if isinstance(record, Logged | Sampled))
+    (record,) = (record for record in records_of(recording) if isinstance(record, Logged | Observed))
 
-    assert isinstance(record, Sampled)
+    assert isinstance(record, Observed)
     assert record.values.keys() == {"queue/rollouts/depth@mean", "queue/rollouts/wait@sum"}

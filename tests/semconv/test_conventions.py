@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 
 from otel_rl.agent.hardware.measurement import Point
-from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.export import RunInfo
 from otel_rl.semconv import registry
 from otel_rl.semconv.recognise import Vocabulary

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.agent.output.instruments import Instruments
+from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.export import Row, RunInfo
 from otel_rl.semconv import registry
 from otel_rl.semconv.generate import outputs, prometheus_name

@@ -82,7 +82,7 @@ class Account(NamedTuple):
     device: int = 0
 
 
-class Entry(NamedTuple):
+class StepMemory(NamedTuple):
     """One step.
 
     Attributes:
@@ -125,7 +125,7 @@ class _Book:
         self.highest = 0.0
         self.changes: dict[str, float] = {}
         self.residuals: dict[str, float] = {}
-        self.entries: deque[Entry] = deque(maxlen=_MOST_STEPS)
+        self.entries: deque[StepMemory] = deque(maxlen=_MOST_STEPS)
         self.levels: deque[float] = deque(maxlen=_MOST_STEPS + _MOST_BEFORE)
         self.steps = 0
         self.drifts: _Window | None = None
@@ -176,7 +176,7 @@ class Ledger:
         book = self._books.get(account)
         if book is None or book.level is None:
             return None
-        book.entries.append(Entry(step, book.level, book.highest, book.changes))
+        book.entries.append(StepMemory(step, book.level, book.highest, book.changes))
         book.levels.append(book.level)
         book.steps += 1
         book.changes, book.highest = {}, book.level
@@ -245,7 +245,7 @@ def _give_back(taken: list[_Taken], phase: str, amount: float) -> float:
     return amount
 
 
-def _sums(entries: deque[Entry]) -> dict[str, float]:
+def _sums(entries: deque[StepMemory]) -> dict[str, float]:
     sums: dict[str, float] = {}
     for entry in entries:
         for phase, change in entry.changes.items():

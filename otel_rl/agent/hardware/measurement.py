@@ -18,7 +18,7 @@ class Point(NamedTuple):
     attributes: Attributes = ()
 
 
-class Sample(NamedTuple):
+class Measurement(NamedTuple):
     """What one source measured at one time (Unix nanoseconds)."""
 
     source: str
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     points: tuple[Point, ...]
 
 
-class Source(Protocol):
+class Probe(Protocol):
     """Something that can be measured, such as one GPU, the host, or the processes of the trainer.
 
     Attributes:

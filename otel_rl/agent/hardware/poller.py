@@ -8,12 +8,12 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.agent.hardware.measurement import Sample
+from otel_rl.agent.hardware.measurement import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from otel_rl.agent.hardware.measurement import Point, Source
+    from otel_rl.agent.hardware.measurement import Point, Probe
 
 logger = logging.getLogger(__name__)
 _QUEUE = 4096
@@ -41,7 +41,7 @@ class Watched(NamedTuple):
     started_unix_nano: int
 
 
-class Sampler:
+class Poller:
     """Measures the host, the trainer's processes, the cgroup and each GPU every so many seconds.
 
     Each of them is measured in a thread of its own: a call that hangs holds up its own device only, and is
@@ -57,7 +57,7 @@ class Sampler:
         self._interval = interval
         self._io = io
         self._now = now
-        self._samples: deque[Sample] = deque()
+        self._samples: deque[Measurement] = deque()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._watched: Sequence[Watched] = ()
         self._polls: list[_Poll] = []
@@ -83,12 +83,12 @@ class Sampler:
         """Return the trainer processes that live."""
         return self._watched
 
-    def take(self) -> list[Sample]:
+    def take(self) -> list[Measurement]:
         """Return what was measured since the last call; never waits."""
         for poll in self._polls:
             if poll.is_slow(time.monotonic()):
                 self.fail(poll.source.name, "timeout")
-        found: list[Sample] = []
+        found: list[Measurement] = []
         while self._samples:
             found.append(self._samples.popleft())
         return found
@@ -105,7 +105,7 @@ class Sampler:
         for poll in self._polls:
             poll.join(max(0.0, deadline - time.monotonic()))
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: Measurement) -> None:
         """Keep a sample until it is taken; too many are dropped, the oldest first."""
         if len(self._samples) >= _QUEUE:
             self._samples.popleft()
@@ -119,7 +119,7 @@ class Sampler:
         if str(count).strip("0") == "1":
             logger.warning("%s could not be measured: %s (%d so far)", source, reason, count)
 
-    def _look_for(self, name: str, look: Callable[[], Iterable[Source]]) -> None:
+    def _look_for(self, name: str, look: Callable[[], Iterable[Probe]]) -> None:
         """Find devices, and begin to measure those that are new."""
         while True:
             try:
@@ -132,7 +132,7 @@ class Sampler:
             if self._stopped.wait(_LOOK_EVERY_S):
                 return
 
-    def _poll(self, source: Source, interval: float) -> None:
+    def _poll(self, source: Probe, interval: float) -> None:
         poll = _Poll(source, interval, self, self._stopped, self._now)
         poll.start()
         self._polls = [*self._polls, poll]  # a new list: another thread may go through the old one
@@ -140,7 +140,7 @@ class Sampler:
 
 class _Poll(threading.Thread):
     def __init__(
-        self, source: Source, interval: float, sampler: Sampler, stopped: threading.Event, now: Callable[[], int]
+        self, source: Probe, interval: float, sampler: Poller, stopped: threading.Event, now: Callable[[], int]
     ) -> None:
         super().__init__(name=f"otel-rl-{source.name}", daemon=True)
         self.source = source
@@ -167,7 +167,7 @@ class _Poll(threading.Thread):
             except Exception as error:
                 self._sampler.fail(self.source.name, type(error).__name__)
             if points:  # those before the error, too
-                self._sampler.add(Sample(self.source.name, self._now(), tuple(points)))
+                self._sampler.add(Measurement(self.source.name, self._now(), tuple(points)))
             self._late_at = None
             if self._stopped.wait(self._interval):
                 return

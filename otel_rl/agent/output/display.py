@@ -15,10 +15,10 @@ from otel_rl.journal.atomic_files import disk_usage
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_rl.agent.output.instruments import Instruments
+    from otel_rl.agent.output.otel_metrics import Instruments
     from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.agent.steps.state import Journal
-    from otel_rl.delivery.exporter_thread import Destination
+    from otel_rl.delivery.exporter_thread import ExporterThread
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.export import Item
     from otel_rl.setup.directory import RunDirectory
@@ -75,26 +75,24 @@ class Display:
             self._instruments.show_journals(own.values())
 
     def show_delivery(
-        self, destinations: Sequence[Destination], delivering: Mapping[str, Any], dropped: Mapping[str, int]
+        self, exporters: Sequence[ExporterThread], delivering: Mapping[str, Any], dropped: Mapping[str, int]
     ) -> None:
         """Show what was delivered, and what was not.
 
         Args:
-            destinations: The exporters' threads.
+            exporters: Their threads.
             delivering: All that delivers, by name: these, and readers that push.
             dropped: What was left out or lost, by reason.
         """
         show = self._instruments.show_totals
         with self._guard("showing of delivery"):
-            show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {d.label: d.taken for d in destinations})
+            show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {d.label: d.taken for d in exporters})
             show(semconv.METRIC_TELEMETRY_FAILURES, semconv.EXPORTER, dict.fromkeys(delivering, 0))  # before the first
             for name, one in delivering.items():
                 show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, one.causes, ((semconv.EXPORTER, name),))
             show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, dict.fromkeys(_REASONS, 0) | dict(dropped))
             now = time.monotonic()
-            lags = [
-                Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, d.label),)) for d in destinations
-            ]
+            lags = [Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, d.label),)) for d in exporters]
             self._instruments.show_points("delivery", lags)
 
     def _show_books(self, own: Mapping[str, Journal], now: int) -> None:

@@ -9,16 +9,16 @@ from otel_rl import semconv
 from otel_rl.agent.analysis.gpu_usage import GpuUsage
 from otel_rl.agent.analysis.memory_ledger import OUTSIDE, Account
 from otel_rl.agent.hardware.poller import Watched
-from otel_rl.agent.steps.forensics import Room
+from otel_rl.agent.steps.forensics import HostMemory
 from otel_rl.export import Machine, Row
 from otel_rl.setup.launcher import node_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from otel_rl.agent.hardware.measurement import Point, Sample
-    from otel_rl.agent.hardware.poller import Sampler
-    from otel_rl.agent.output.instruments import Instruments
+    from otel_rl.agent.hardware.measurement import Measurement, Point
+    from otel_rl.agent.hardware.poller import Poller
+    from otel_rl.agent.output.otel_metrics import Instruments
     from otel_rl.agent.steps.forensics import Forensics
     from otel_rl.agent.steps.state import Journal
     from otel_rl.export import Item
@@ -52,7 +52,7 @@ class Measurements:
 
     def __init__(
         self,
-        sampler: Sampler,
+        sampler: Poller,
         instruments: Instruments,
         forensics: Forensics,
         vocabulary: Vocabulary,
@@ -101,7 +101,7 @@ class Measurements:
         left, self._waiting = list(self._waiting.values()), {}
         return list(left)
 
-    def _pass_on(self, sample: Sample, live: Mapping[str, Journal], began: int) -> None:
+    def _pass_on(self, sample: Measurement, live: Mapping[str, Journal], began: int) -> None:
         self._instruments.show_points(sample.source, sample.points)
         self._usage.measured(sample.points, lambda device: self._phase_on(device, live))
         self._charge(sample.points, live)
@@ -126,13 +126,15 @@ class Measurements:
                     phase = live[name].phase_now or OUTSIDE
                     self._forensics.ledger.charge(Account(name, "host_tree"), phase, point.value)
 
-    def _room(self, used: float) -> Room:
+    def _room(self, used: float) -> HostMemory:
         """Return the memory of the host, or of the cgroup where that leaves less."""
         limit = self._host.get(semconv.METRIC_SYSTEM_MEMORY_LIMIT, 0.0)
-        host = Room(limit, limit - used)
+        host = HostMemory(limit, limit - used)
         limit = self._host.get(semconv.METRIC_CONTAINER_MEMORY_LIMIT, 0.0)
-        cgroup = Room(limit, limit - self._host.get(semconv.METRIC_CONTAINER_MEMORY_USAGE, 0.0))
-        return min((room for room in (host, cgroup) if room.limit > 0), key=lambda room: room.left, default=Room())
+        cgroup = HostMemory(limit, limit - self._host.get(semconv.METRIC_CONTAINER_MEMORY_USAGE, 0.0))
+        return min(
+            (room for room in (host, cgroup) if room.limit > 0), key=lambda room: room.left, default=HostMemory()
+        )
 
     def _phase_on(self, device: str, live: Mapping[str, Journal]) -> str:
         """Return the phase of the process that uses the device, or where nobody told, of the first one."""

@@ -22,9 +22,9 @@ from otel_rl.journal.records import (
     Finished,
     Happened,
     Logged,
+    Observed,
     OnDevice,
     Refusals,
-    Sampled,
     SpanEnded,
     SpanStarted,
     Started,
@@ -189,7 +189,7 @@ def _logged(record: Logged) -> None:
         raise ValueError(f"invalid weight={record.weight}: must be a finite number of at least 0")
 
 
-def _sampled(record: Sampled) -> None:
+def _sampled(record: Observed) -> None:
     _step(record.step)
     _time(record.time)
     _names("values", record.values)
@@ -286,7 +286,7 @@ _CHECKERS: dict[type, Callable[[Any], None]] = {
     SpanStarted: _span_started,
     SpanEnded: _span_ended,
     Logged: _logged,
-    Sampled: _sampled,
+    Observed: _sampled,
     Tabled: _tabled,
     Configured: _configured,
     Happened: _happened,

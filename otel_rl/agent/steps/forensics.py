@@ -31,7 +31,7 @@ _VITAL_NAMES = ("loss", "grad_norm", "gradient_norm")
 """Last parts of names that are losses and gradient norms in any dialect."""
 
 
-class Room(NamedTuple):
+class HostMemory(NamedTuple):
     """Bytes of the host's memory.
 
     Attributes:
@@ -57,7 +57,7 @@ class Forensics:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self.ledger = Ledger()
-        self.host = Room()
+        self.host = HostMemory()
 
     def nonfinite(self, journal: Journal, record: Logged) -> list[Event]:
         """Return an event for each loss or gradient norm of a process that is not finite for the first time."""

@@ -23,10 +23,10 @@ from otel_rl.journal.records import (
     Finished,
     Happened,
     Logged,
+    Observed,
     OnDevice,
     Record,
     Refusals,
-    Sampled,
     SpanEnded,
     SpanStarted,
     StepEnded,
@@ -84,7 +84,7 @@ class Intake:
         if not isinstance(record, Lost):
             self._note_life(name, journal, record)
         match record:
-            case Logged() | Sampled() | Tabled():
+            case Logged() | Observed() | Tabled():
                 self._log(name, journal, record)
             case SpanStarted():
                 boundaries.cross(name, journal, record.memory, record.devices, self.forensics.ledger)
@@ -151,7 +151,7 @@ class Intake:
     def _is_closed(self, journal: Journal, number: int) -> bool:
         return number <= self._state.closed.get(journal.started.attempt, -1)
 
-    def _log(self, name: str, journal: Journal, record: Logged | Sampled | Tabled) -> None:
+    def _log(self, name: str, journal: Journal, record: Logged | Observed | Tabled) -> None:
         journal.takes_part = True
         step = self._step(journal, record.step)
         if name not in step.reported:
@@ -163,7 +163,7 @@ class Intake:
                     step.values.setdefault(metric, {})[name] = value
                     if record.weight != 1 or metric in step.weights:
                         step.weights.setdefault(metric, {})[name] = record.weight
-            case Sampled():
+            case Observed():
                 for metric, doubles in record.values.items():
                     step.samples.setdefault(metric, Pool()).add(array("d", doubles))
             case Tabled():

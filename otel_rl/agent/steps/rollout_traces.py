@@ -30,13 +30,13 @@ _LOOK_NS = 1_000_000_000
 _ENDLESS = 1 << 62
 
 
-class Room(msgspec.Struct):
+class SpanBudget(msgspec.Struct):
     """How many spans may still leave with a step."""
 
     spans: int
 
 
-_UNDECIDED = Room(0)
+_UNDECIDED = SpanBudget(0)
 
 
 class _Trace(msgspec.Struct):
@@ -82,12 +82,12 @@ class RolloutTraces:
     def __init__(self, is_within: Callable[[str], bool], budget: int) -> None:
         self._is_within = is_within
         self._budget = budget
-        self._spare = Room(budget)
+        self._spare = SpanBudget(budget)
         self._held: OrderedDict[str, _Trace] = OrderedDict()
         self._count = 0
         self._looked_at = 0
         self._expected: dict[str, None] = {}
-        self._decided: OrderedDict[str, Room | None] = OrderedDict()
+        self._decided: OrderedDict[str, SpanBudget | None] = OrderedDict()
         self.left_out = 0
         self.fresh: list[Span] = []
         self.settled: dict[str, bool] = {}
@@ -112,7 +112,7 @@ class RolloutTraces:
         for span in spans:
             self._hold(span, place, now)
         for trace_id, kept in settled:
-            self._remember(trace_id, Room(self._budget) if kept else None)
+            self._remember(trace_id, SpanBudget(self._budget) if kept else None)
             if (trace := self._held.pop(trace_id, None)) is not None:
                 self._count -= len(trace.spans)
 
@@ -146,7 +146,7 @@ class RolloutTraces:
             return []
         if (early := self._held.get(root.trace_id)) is not None:
             spans = [*early.spans, *spans]
-            self._settle(root.trace_id, Room(_ENDLESS) if kept else None)
+            self._settle(root.trace_id, SpanBudget(_ENDLESS) if kept else None)
         for trace_id in consumed:
             if trace_id not in self._decided:
                 self._drop(trace_id)
@@ -172,8 +172,8 @@ class RolloutTraces:
         spans = self._held[step].spans
         root = next(span for span in spans if span.name == semconv.SPAN_LOOP and not span.parent_id)
         consumed = _consumed(root)
-        self._spare = room = Room(max(0, self._budget - len(spans)))
-        self._settle(step, Room(_ENDLESS))
+        self._spare = room = SpanBudget(max(0, self._budget - len(spans)))
+        self._settle(step, SpanBudget(_ENDLESS))
         leaving: list[Span] = []
         for trace_id in self._by_worth(consumed):
             leaving += self._keep(trace_id, room)
@@ -216,7 +216,7 @@ class RolloutTraces:
         return [span]
 
     def _settle_by_ratio(self, trace_id: str) -> list[Span]:
-        return self._keep(trace_id, Room(_ENDLESS)) if self._is_within(trace_id) else self._drop(trace_id)
+        return self._keep(trace_id, SpanBudget(_ENDLESS)) if self._is_within(trace_id) else self._drop(trace_id)
 
     def _by_worth(self, consumed: Iterable[str]) -> Iterator[str]:
         """Yield traces in the order in which they get room."""
@@ -232,7 +232,7 @@ class RolloutTraces:
         failed = [trace_id for trace_id in ordered if here[trace_id].failed]
         yield from dict.fromkeys((*ordered[:_SLOWEST], *extreme, *failed, *sorted(here, key=_low_bits)))
 
-    def _keep(self, trace_id: str, room: Room) -> list[Span]:
+    def _keep(self, trace_id: str, room: SpanBudget) -> list[Span]:
         """Return the spans of a trace, and of those that it links to; nothing if there is no room for all of them."""
         wanted = self._with_linked(trace_id)
         spans = [span for one in wanted if one in self._held for span in self._held[one].spans]
@@ -266,7 +266,7 @@ class RolloutTraces:
         self._settle(trace_id, None)
         return []
 
-    def _settle(self, trace_id: str, room: Room | None) -> None:
+    def _settle(self, trace_id: str, room: SpanBudget | None) -> None:
         trace = self._held.pop(trace_id, None)
         self._expected.pop(trace_id, None)
         if trace is not None:
@@ -276,7 +276,7 @@ class RolloutTraces:
         self.settled[trace_id] = room is not None
         self._remember(trace_id, room)
 
-    def _remember(self, trace_id: str, room: Room | None) -> None:
+    def _remember(self, trace_id: str, room: SpanBudget | None) -> None:
         self._decided[trace_id] = room
         while len(self._decided) > _REMEMBERED:
             self._decided.popitem(last=False)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrackerRows:
-    """Turns the items that the reducer makes into those that destinations get.
+    """Turns the items that the reducer makes into those that exporters get.
 
     A window of steps leaves with its last step; or earlier, with what it has, if a step of another window or of
     another attempt comes, or the attempt ends. A late row joins its window if that has not left.

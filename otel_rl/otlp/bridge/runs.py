@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.delivery import plugins
-from otel_rl.delivery.exporter_thread import Destination
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import RunInfo
 from otel_rl.journal.atomic_files import write_atomically
@@ -60,7 +60,7 @@ class BridgedRun:
         info: The run.
         used_at: When items came last, in seconds on the monotonic clock; 0 if none did since it was opened.
         repeated: How many items came again.
-        destinations: The threads of the exporters.
+        exporters: Their threads.
     """
 
     def __init__(self, run: RunInfo, exporters: Exporters, limit_bytes: int) -> None:
@@ -80,12 +80,12 @@ class BridgedRun:
         self._is_closed = False
         self.used_at = 0.0
         self.repeated = 0
-        self.destinations = [
-            Destination(name, plugins.find_exporter(name), options, run, self._outbox, directory.cursors)
+        self.threads = [
+            ExporterThread(name, plugins.find_exporter(name), options, run, self._outbox, directory.cursors)
             for name, options in exporters
         ]
-        for destination in self.destinations:
-            destination.start()
+        for thread in self.threads:
+            thread.start()
 
     def take(self, items: Sequence[Item]) -> None:
         """Keep items for the exporters.
@@ -115,14 +115,14 @@ class BridgedRun:
     @property
     def is_delivered(self) -> bool:
         """If true, all exporters took everything."""
-        return all(destination.has_everything for destination in self.destinations)
+        return all(thread.has_everything for thread in self.threads)
 
     def begin_to_close(self) -> None:
         """Take no more items, and let the exporters end when they have everything."""
         with self._lock:
             self._is_closed = True
-        for destination in self.destinations:
-            destination.close_when_done()
+        for thread in self.threads:
+            thread.close_when_done()
 
     def close(self, deadline: float) -> bool:
         """End the exporters; return whether they have everything. What they lack is delivered another time.
@@ -131,11 +131,11 @@ class BridgedRun:
             deadline: How long they have, on the monotonic clock.
         """
         self.begin_to_close()
-        for destination in self.destinations:
-            destination.join(max(0.0, deadline - time.monotonic()))
-        complete = all(destination.has_everything and not destination.is_alive() for destination in self.destinations)
-        for destination in self.destinations:
-            destination.stop()
+        for thread in self.threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        complete = all(thread.has_everything and not thread.is_alive() for thread in self.threads)
+        for thread in self.threads:
+            thread.stop()
         self._outbox.close()
         self._seen.close()
         if complete:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.agent.hardware.measurement import Point, Sample
-from otel_rl.agent.hardware.poller import Sampler
+from otel_rl.agent.hardware.measurement import Measurement, Point
+from otel_rl.agent.hardware.poller import Poller
 from tests.collector import wait_for
 
 if TYPE_CHECKING:
@@ -31,22 +31,22 @@ class Counting:
 
 
 @pytest.fixture
-def sampler() -> Iterator[Sampler]:
-    sampler = Sampler(0.01, now=lambda: 7)
+def sampler() -> Iterator[Poller]:
+    sampler = Poller(0.01, now=lambda: 7)
     yield sampler
     sampler.stop()
 
 
-def test_what_was_measured_is_taken_once(sampler: Sampler) -> None:
+def test_what_was_measured_is_taken_once(sampler: Poller) -> None:
     """In order, with the time of the clock."""
     sampler._poll(Counting(), 0.01)
-    found: list[Sample] = []
+    found: list[Measurement] = []
     wait_for(lambda: found.extend(sampler.take()) or len(found) >= 3, "nothing is measured")
 
-    assert found[:2] == [Sample("counting", 7, (Point("system.cpu.utilization", n),)) for n in (1, 2)]
+    assert found[:2] == [Measurement("counting", 7, (Point("system.cpu.utilization", n),)) for n in (1, 2)]
 
 
-def test_what_was_measured_before_an_error_counts(sampler: Sampler) -> None:
+def test_what_was_measured_before_an_error_counts(sampler: Poller) -> None:
     """The error is counted, and the source is tried again."""
     sampler._poll(Counting(fails=True), 0.01)
     wait_for(lambda: sampler.failures.get(("counting", "OSError"), 0) >= 2, "no failure is counted")
@@ -54,7 +54,7 @@ def test_what_was_measured_before_an_error_counts(sampler: Sampler) -> None:
     assert sampler.take()[0].points == (Point("system.cpu.utilization", 1),)
 
 
-def test_gpus_are_not_asked_more_often_than_every_second(sampler: Sampler) -> None:
+def test_gpus_are_not_asked_more_often_than_every_second(sampler: Poller) -> None:
     """Whatever interval is asked for: each question holds a lock of the driver."""
     thread = threading.Thread(target=sampler._look_for, args=("nvml", lambda: [Counting("nvml/GPU-1")]), daemon=True)
     thread.start()
@@ -63,10 +63,10 @@ def test_gpus_are_not_asked_more_often_than_every_second(sampler: Sampler) -> No
     assert sampler._polls[0]._interval == 1.0
 
 
-def test_nobody_takes_what_is_measured(sampler: Sampler) -> None:
+def test_nobody_takes_what_is_measured(sampler: Poller) -> None:
     """It fills no memory: the oldest is dropped and counted."""
     for n in range(5000):
-        sampler.add(Sample("host", n, ()))
+        sampler.add(Measurement("host", n, ()))
 
     assert sampler.failures == {("sampler", "queue"): 5000 - 4096}
     assert sampler.take()[0].time == 5000 - 4096

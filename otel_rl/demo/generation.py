@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Completions:
     """Completions with their prompts; one row per completion."""
 
     tokens: Any  # [rows, PROMPT_TOKENS + COMPLETION_TOKENS]
@@ -38,12 +38,12 @@ class Batch:
         """The completions as text."""
         return [decode(row) for row in self.tokens[:, PROMPT_TOKENS:].tolist()]
 
-    def rows(self, index: Any) -> Batch:
+    def rows(self, index: Any) -> Completions:
         """Some of the completions."""
-        return Batch(self.tokens[index], self.mask[index], self.log_probs[index])
+        return Completions(self.tokens[index], self.mask[index], self.log_probs[index])
 
 
-def generate(policy: Policy, prompts: Sequence[str], generator: Any) -> Batch:
+def generate(policy: Policy, prompts: Sequence[str], generator: Any) -> Completions:
     """One completion per prompt, drawn at temperature 1."""
     tokens = torch.tensor([encode(prompt) for prompt in prompts])
     cache, unread = empty_cache(), tokens
@@ -58,10 +58,10 @@ def generate(policy: Policy, prompts: Sequence[str], generator: Any) -> Batch:
             masks.append(alive)
             log_probs.append(scores.gather(1, unread)[:, 0] * alive)
             alive = alive * (unread[:, 0] != END)
-    return Batch(tokens, torch.stack(masks, dim=1), torch.stack(log_probs, dim=1))
+    return Completions(tokens, torch.stack(masks, dim=1), torch.stack(log_probs, dim=1))
 
 
-def judge(policy: Policy, batch: Batch) -> tuple[Any, Any]:
+def judge(policy: Policy, batch: Completions) -> tuple[Any, Any]:
     """The log-probability of every completion token under a policy, and the entropy of its choice there."""
     scores = policy(batch.tokens[:, :-1])[:, PROMPT_TOKENS - 1 :].log_softmax(dim=-1)
     chosen = scores.gather(2, batch.tokens[:, PROMPT_TOKENS:, None])[:, :, 0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.convert.content import device_of, to_list
+from otel_rl.convert.tables import device_of, to_list
 from otel_rl.stats.groups import reward_ranks, update_mass_proxy
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Whether a destination in trouble can be felt by the trainer."""
+"""Whether an exporter in trouble can be felt by the trainer."""
 
 from __future__ import annotations
 
