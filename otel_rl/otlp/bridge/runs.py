@@ -80,12 +80,12 @@ class BridgedRun:
         self._is_closed = False
         self.used_at = 0.0
         self.repeated = 0
-        self.threads = [
+        self.exporters = [
             ExporterThread(name, plugins.find_exporter(name), options, run, self._outbox, directory.cursors)
             for name, options in exporters
         ]
-        for thread in self.threads:
-            thread.start()
+        for exporter in self.exporters:
+            exporter.start()
 
     def take(self, items: Sequence[Item]) -> None:
         """Keep items for the exporters.
@@ -115,14 +115,14 @@ class BridgedRun:
     @property
     def is_delivered(self) -> bool:
         """If true, all exporters took everything."""
-        return all(thread.has_everything for thread in self.threads)
+        return all(exporter.has_everything for exporter in self.exporters)
 
     def begin_to_close(self) -> None:
         """Take no more items, and let the exporters end when they have everything."""
         with self._lock:
             self._is_closed = True
-        for thread in self.threads:
-            thread.close_when_done()
+        for exporter in self.exporters:
+            exporter.close_when_done()
 
     def close(self, deadline: float) -> bool:
         """End the exporters; return whether they have everything. What they lack is delivered another time.
@@ -131,11 +131,11 @@ class BridgedRun:
             deadline: How long they have, on the monotonic clock.
         """
         self.begin_to_close()
-        for thread in self.threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        complete = all(thread.has_everything and not thread.is_alive() for thread in self.threads)
-        for thread in self.threads:
-            thread.stop()
+        for exporter in self.exporters:
+            exporter.join(max(0.0, deadline - time.monotonic()))
+        complete = all(exporter.has_everything and not exporter.is_alive() for exporter in self.exporters)
+        for exporter in self.exporters:
+            exporter.stop()
         self._outbox.close()
         self._seen.close()
         if complete:

@@ -17,11 +17,11 @@ _SOURCE = Path(__file__).with_name("nvml_standin.c")
 _SAMPLE = """
 import json, os, sys, time
 from otel_rl.agent.hardware import poller as sampling
-from otel_rl.agent.hardware.poller import Sampler, Watched
+from otel_rl.agent.hardware.poller import Poller, Watched
 
 sampling._SLOW_S = 0.2
 wanted = json.loads({wanted!r})
-sampler = Sampler(0.3, io=wanted["io"])
+sampler = Poller(0.3, io=wanted["io"])
 visible = enumerate(wanted["visible"])
 sampler.watch([Watched(os.getpid(), rank, "", devices, time.time_ns()) for rank, devices in visible])
 sampler.start()
