@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.steps.cadence import Cadence, from_hugging_face
+from otel_rl.setup.cadence import Cadence, from_hugging_face
 
 
 @pytest.mark.parametrize(

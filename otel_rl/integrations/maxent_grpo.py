@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 import otel_rl
-from otel_rl.agent.steps.cadence import Cadence, from_hugging_face
 from otel_rl.integrations.maxent_grpo_metrics import (
     RewardView,
     WeightView,
@@ -35,6 +34,7 @@ from otel_rl.integrations.maxent_grpo_metrics import (
     summarize_reward_stats,
     summarize_weight_stats,
 )
+from otel_rl.setup.cadence import Cadence, from_hugging_face
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

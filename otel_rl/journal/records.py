@@ -9,11 +9,21 @@ by the reader: parsing would cost the trainer more than taking it.
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import msgspec
 
 from otel_rl.export import AttributeValue, Cell, Outcome
+
+UNKNOWN = -1
+"""Version of a policy that is not known."""
+
+TRAINED = "trained"
+"""Outcome of a trajectory that was trained on."""
+
+IDS = struct.Struct(">16sQ")
+"""A trace id and a span id, as `Consumed` packs them."""
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):

@@ -23,6 +23,7 @@ from otel_rl.errors.texts import text_of
 from otel_rl.journal.clock import TOLERATED_NS, Clock
 from otel_rl.journal.ids import RandomIds, parse_traceparent
 from otel_rl.journal.records import (
+    UNKNOWN,
     Configured,
     Happened,
     Logged,
@@ -38,7 +39,6 @@ from otel_rl.journal.sink import SILENCE, ClosedError, Sink
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.trainer import refused_steps
 from otel_rl.trainer.spans import settle
-from otel_rl.trainer.trajectories import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path

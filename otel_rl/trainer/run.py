@@ -28,14 +28,14 @@ from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.texts import LONGEST_NAME, name_of, shown, text_of, type_of
 from otel_rl.journal.ending import Ending, Interpreter, ending_by
 from otel_rl.journal.ids import packed_step_ids
-from otel_rl.journal.records import Configured, Finished, Happened, Logged, Observed, Tabled
+from otel_rl.journal.records import TRAINED, Configured, Finished, Happened, Logged, Observed, Tabled
 from otel_rl.journal.sink import CLOSED, SILENCE
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
 from otel_rl.trainer.recorder import STEPS, JournalRecorder
 from otel_rl.trainer.spans import NO_SPAN, JournaledSpan, NoSpan, RefusedStep, StepSpan, never_raises
 from otel_rl.trainer.tracing import RunTracerProvider
-from otel_rl.trainer.trajectories import TRAINED, Rollout, Trajectory, consumed
+from otel_rl.trainer.trajectories import Rollout, Trajectory, consumed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

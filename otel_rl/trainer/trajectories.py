@@ -7,7 +7,6 @@ trajectory is a trace of its own; what the trainer needs to know of it goes with
 from __future__ import annotations
 
 import math
-import struct
 from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +18,7 @@ from otel_rl import semconv
 from otel_rl.convert.values import to_whole
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.ids import SpanIds, format_traceparent, parse_traceparent
-from otel_rl.journal.records import Consumed
+from otel_rl.journal.records import IDS, UNKNOWN, Consumed
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.spans import never_raises
 
@@ -36,14 +35,6 @@ Ticket = dict[str, Any]
 Where several versions of the policy sampled it, `policy_version` and `tokens` are lists in parallel.
 """
 
-UNKNOWN = -1
-"""A version of the policy that nobody told."""
-
-TRAINED = "trained"
-"""The outcome of a trajectory that was trained on."""
-
-IDS = struct.Struct(">16sQ")
-"""A trace id and a span id, as `Consumed` packs them."""
 _NO_IDS = IDS.pack(b"", 0)
 _AT_ONCE = 1000
 _MOST_TOKENS = 1 << 53

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.steps.cadence import Cadence
 from otel_rl.agent.steps.filters import Filter
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Event, Item, Row
 from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.setup.cadence import Cadence
 
 if TYPE_CHECKING:
     import pytest

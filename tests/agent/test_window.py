@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.steps.cadence import Cadence
 from otel_rl.agent.steps.filters import Filter
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.state import State
@@ -19,6 +18,7 @@ from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
 from otel_rl.journal.records import Logged, Observed, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.setup.cadence import Cadence
 from otel_rl.stats import statistics
 from tests.agent.reducing import S, reducing, rows, started, step
 

@@ -11,8 +11,7 @@ import pytest
 
 import otel_rl
 from otel_rl.journal.ids import parse_traceparent
-from otel_rl.journal.records import Consumed, Logged, Observed, Record, SpanStarted
-from otel_rl.trainer.trajectories import IDS
+from otel_rl.journal.records import IDS, Consumed, Logged, Observed, Record, SpanStarted
 from tests.run.reading import begin, ended, refusals, started
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_rl import semconv
 from otel_rl.agent.hardware.measurement import Point
 from otel_rl.export import SpanLink
+from otel_rl.journal.records import IDS, TRAINED, UNKNOWN
 from otel_rl.stats import statistics
-from otel_rl.trainer.trajectories import IDS, TRAINED, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

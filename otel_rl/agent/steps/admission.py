@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from otel_rl.errors.texts import LONGEST_NAME
 from otel_rl.journal.record_events import Lost
 from otel_rl.journal.records import (
+    IDS,
     Configured,
     Consumed,
     DeviceSeen,
@@ -32,7 +33,6 @@ from otel_rl.journal.records import (
     StepStarted,
     Tabled,
 )
-from otel_rl.trainer.trajectories import IDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

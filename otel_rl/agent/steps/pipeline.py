@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.steps import admission
-from otel_rl.agent.steps.cadence import Cadence
 from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.filters import Filter
 from otel_rl.agent.steps.naming import Reductions
@@ -14,6 +13,7 @@ from otel_rl.agent.steps.trace_sampling import TraceSampler
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Span
 from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.setup.cadence import Cadence
 from otel_rl.stats.statistics import quantile_key
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from otel_rl.export import Ended, Row, identity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from otel_rl.agent.steps.cadence import Cadence
     from otel_rl.agent.steps.filters import Filter
     from otel_rl.agent.steps.naming import Reductions
     from otel_rl.agent.steps.state import State
     from otel_rl.agent.steps.window import Observed
     from otel_rl.export import Identity, Item
+    from otel_rl.setup.cadence import Cadence
 
 logger = logging.getLogger(__name__)
 
