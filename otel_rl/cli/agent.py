@@ -10,8 +10,6 @@ from pathlib import Path
 
 import click
 
-from otel_rl.agent.once import Delivery
-from otel_rl.agent.process import GoneError, StartError, log_to_stderr, run_agent
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 
@@ -29,6 +27,8 @@ def agent(run_dir: Path, *, once: bool) -> None:
     With --once, everything is delivered that can be reached from this machine, and what is on others is told; an agent
     that is still at work after the training is waited for. Nothing is listened on.
     """
+    from otel_rl.agent.process import GoneError, StartError, log_to_stderr
+
     log_to_stderr()
     _look_at(run_dir)
     try:
@@ -45,10 +45,14 @@ def agent(run_dir: Path, *, once: bool) -> None:
 
 
 def _once(run_dir: Path) -> bool:
+    from otel_rl.agent.once import Delivery
+
     return Delivery(run_dir, lambda text: click.echo(text, err=True)).deliver()
 
 
 def _run(run_dir: Path) -> bool:
+    from otel_rl.agent.process import run_agent
+
     directory = directories.at(run_dir)
     try:
         complete = run_agent(directory)

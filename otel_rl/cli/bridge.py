@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from otel_rl.agent.process import log_to_stderr
 from otel_rl.errors import stop_signals
 
 _END_WITHIN_S = 45
@@ -40,6 +39,7 @@ def bridge(
     # at once: process 1 of a container has no default for them
     stop_signals.set_at((signal.SIGTERM, signal.SIGINT), stopped, kill_after_s=_END_WITHIN_S)
     from otel_rl import export
+    from otel_rl.agent.process import log_to_stderr
     from otel_rl.delivery import plugins
     from otel_rl.errors import SettingsError
     from otel_rl.otlp.bridge import rpc

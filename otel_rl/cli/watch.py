@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from otel_rl.agent.output.targets import REFRESH_S, sweep
-from otel_rl.agent.process import log_to_stderr
 from otel_rl.errors import SettingsError, stop_signals
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
@@ -52,6 +51,8 @@ def watch(runs: Path, every: float) -> None:
     For a sidecar or a service of the machine, beside trainers that record with OTEL_RL_AGENT=off. Both have to see the
     same files, and the same kernel: a journal's lock says whether its trainer is alive.
     """
+    from otel_rl.agent.process import log_to_stderr
+
     log_to_stderr()
     stopped = threading.Event()
     stop_signals.set_at((signal.SIGTERM, signal.SIGINT), stopped)

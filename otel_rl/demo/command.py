@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 
 import click
-from rich.console import Console
 
 from otel_rl.demo.options import Options
 
@@ -33,6 +32,8 @@ def demo(steps: int, ranks: int, seed: int, directory: str, hold: bool, exporter
     """
     if importlib.util.find_spec("torch") is None:
         raise click.ClickException("the demo trains with torch, which is not installed: pip install 'otel-rl[demo]'")
+    from rich.console import Console
+
     from otel_rl import SettingsError
     from otel_rl.demo.perform import perform
 

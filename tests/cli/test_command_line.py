@@ -1,0 +1,31 @@
+"""What starting the command line costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.processes import run_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAVY = (
+    *("opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client", "requests", "grpc", "google.protobuf"),
+    *("otel_rl.agent.process", "otel_rl.agent.once", "otel_rl.otlp", "otel_rl.integrations", "otel_rl_exporters"),
+    *("torch", "numpy", "rich", "yaml", "psutil", "tornado"),
+)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["agent", "--help"], ["run", "--help"], ["--version"]], ids=" ".join)
+def test_help_is_light(arguments: list[str], tmp_path: Path) -> None:
+    """Help loads no SDK, no agent, no server and no package that draws, so that it takes less than 0.4 s."""
+    script = f"""
+import sys
+from otel_rl.cli import main
+main({arguments}, standalone_mode=False)
+print("loaded:", [name for name in {HEAVY} if name in sys.modules])
+"""
+
+    assert run_python(script, tmp_path).endswith("loaded: []\n")
