@@ -1,8 +1,10 @@
 """The agent: one process per machine and run, which reads the journals of all its ranks.
 
-    follow ─▶ reduce ─▶ outbox ─▶ one thread for each exporter
-                  └────▶ instruments ─▶ Prometheus, OTLP metrics
+    follow ─▶ apply to steps ─▶ reduce over ranks ─▶ outbox ─▶ one thread for each exporter
+                                       └────▶ instruments ─▶ Prometheus, OTLP metrics
 
-`reduce` is a pure state machine over records; `outbox` holds what it made, together with its state, so
-that an agent that died goes on where it was; each exporter has its own cursor in the outbox.
+The reducer is a pure state machine over records. The outbox holds its results together with its state, so the next
+agent continues where the last one stopped.
+
+`integrations` does not import it; `cli` starts it. Its folders are layers: see the contract "Inside the agent too".
 """

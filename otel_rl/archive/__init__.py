@@ -1,4 +1,4 @@
-"""What a run leaves to be read, and its public reader.
+"""The public reader of a run directory.
 
-Viewers and users read it; nothing that records imports it.
+Viewers and users import it. Nothing that records imports it.
 """

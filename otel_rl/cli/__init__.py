@@ -1,4 +1,7 @@
-"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge` and `stack`."""
+"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge` and `stack`.
+
+Nothing imports it. Its commands are thin: each calls one room below.
+"""
 
 from __future__ import annotations
 

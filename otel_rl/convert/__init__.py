@@ -1,4 +1,4 @@
-"""What trainers hold, as plain values: numbers, attributes, parameters, texts and tables, without secrets.
+"""Conversion of what trainers hold into plain values: numbers, attributes, parameters and tables, without secrets.
 
-The rooms above it and exporters may import it; it imports `stats`, `semconv`, `export` and `errors`.
+Rooms above it and exporters import it. It imports `semconv`, `stats`, `export` and `errors`.
 """

@@ -1,4 +1,4 @@
-"""The outbox and the threads that bring it to exporters, each with its own cursor.
+"""The outbox, and the threads that deliver it: one for each exporter, each with its own cursor.
 
-The agent, the bridge and the trainer's relay import it; it knows no exporter by name.
+The agent, the bridge and the trainer's relay import it. It knows no exporter by name.
 """

@@ -1,4 +1,4 @@
-"""Accelerators and memory: what they hold at phase boundaries, their clock, values that lie on them.
+"""Accelerators and host memory: memory at phase boundaries, device clocks, device values, out-of-memory reports.
 
-`trainer` imports it; torch and JAX are looked up only where the trainer has loaded them.
+`trainer` imports it. It uses torch or JAX only where the trainer has loaded them.
 """

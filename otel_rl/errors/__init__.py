@@ -1,6 +1,6 @@
-"""What can go wrong, and how it is said: exceptions, warnings by the thousand, interrupts that pass, signals that stop.
+"""Exceptions, repeated warnings, interrupts that the trainer's own code handles, and signals that stop the process.
 
-Every room may import it; it imports none.
+Every room may import it. It imports none.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Loggers with the call shapes of the frameworks: change one import, and the run is recorded."""
+"""One file per framework: hooks that record it without code changes, and loggers with its call shape.
+
+Users and `cli` import it. It imports `trainer` and below.
+"""

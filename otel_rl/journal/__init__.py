@@ -1,4 +1,4 @@
-"""What a process writes down: records, their frames on disk, their ids, and who may write where.
+"""The records that a process writes down, their frames on disk, their ids, and the locks that say who may write.
 
-The trainer's side writes it and the agent reads it; it imports `convert` and below.
+The trainer writes with it and the agent reads with it. It imports `convert` and below.
 """

@@ -1,4 +1,4 @@
-"""OTLP in both directions: what its variables say of a connection, and the bridge that takes it from any SDK.
+"""OTLP in both directions: the connection that OpenTelemetry's variables describe, and the bridge that receives OTLP.
 
 `agent`, `cli` and the OTLP exporters import it.
 """

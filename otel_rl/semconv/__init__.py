@@ -1,6 +1,7 @@
-"""The names that are emitted, as constants: made by `generate` from the registry.
+"""Every name that otel-rl emits, as a constant; `generate` writes this file from `model/`.
 
-`rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name.
+`rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name. Rooms above it and
+exporters import it.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from otel_rl.semconv.registry import Group
 
 _ROOT = Path(__file__).parents[2]
-_CONSTANTS_HEAD = '''"""The names that are emitted, as constants: made by `generate` from the registry.
+_CONSTANTS_HEAD = '''"""Every name that otel-rl emits, as a constant; `generate` writes this file from `model/`.
 
-`rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name.
+`rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name. Rooms above it and
+exporters import it.
 """
 
 from __future__ import annotations

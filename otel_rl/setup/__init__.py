@@ -1,4 +1,4 @@
-"""What `init` finds out and starts: settings, launcher, run directory, agent.
+"""The work of `init` before the first record: settings, launcher variables, the run directory, the start of the agent.
 
-`trainer`, `agent` and `cli` may import it; it imports `journal` and below.
+`trainer`, `agent` and `cli` import it. It imports `journal` and below.
 """

@@ -1,5 +1,6 @@
-"""Statistics of samples: mergeable over micro-batches and ranks, and over runs and tasks of an evaluation.
+"""Statistics that merge over micro-batches, ranks, runs and tasks; a standard deviation is the population's (`ddof` 0).
 
-Every standard deviation is that of the population (`ddof` 0) unless it is told otherwise. Values that are
-NaN or infinite are counted apart and enter nothing.
+Values that are NaN or infinite are counted apart and enter no statistic.
+
+Every room above it may import it. It imports none.
 """

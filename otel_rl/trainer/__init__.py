@@ -1,4 +1,4 @@
-"""What runs on the trainer's thread: `init`, the run, its spans, phases and trajectories.
+"""Everything that runs on the trainer's thread: `init`, the run, its spans, phases and trajectories.
 
-Integrations and users import it, through `otel_rl`; it never imports the agent.
+Users import it through `otel_rl`, integrations import it directly. It never imports the agent.
 """

@@ -1,4 +1,4 @@
-"""What is concluded of the records: stragglers, goodput, growing memory, staleness, idle GPUs.
+"""Conclusions from the records: stragglers, goodput, growing memory, staleness, idle GPUs.
 
-`steps` and `output` import it; it imports `hardware` for the shape of a measurement alone.
+`steps` and `output` import it. It imports the shape of a measurement from `hardware`.
 """

@@ -1,4 +1,4 @@
-"""What the machine is asked: GPUs, the host, processes, the cgroup; each in a thread of its own.
+"""The hardware poller: GPUs, the host, processes and the cgroup, each measured in a thread of its own.
 
-The agent alone imports it; it imports no other part of the agent.
+The agent alone imports it. It imports no other part of the agent.
 """

@@ -1,4 +1,4 @@
-"""What comes in: the journals of this machine, and what other machines recorded.
+"""The journals of this machine, and the records that other machines send.
 
 The agent's loop imports it.
 """

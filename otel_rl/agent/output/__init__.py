@@ -1,4 +1,4 @@
-"""The latest view of the run: instruments for Prometheus and OTLP metrics, and the targets of a scrape.
+"""The latest view of the run: instruments for Prometheus and OTLP metrics, and scrape targets.
 
-The agent's loop imports it; nothing that exporters get passes here.
+The agent's loop imports it. Exporters get nothing from here.
 """

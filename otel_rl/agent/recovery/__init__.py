@@ -1,4 +1,4 @@
-"""What an agent does about what is damaged, cannot be stored, or is needed no more.
+"""Repair and removal: damaged batches, items that cannot be encoded, a backlog on another disk, delivered files.
 
 The agent's loop imports it.
 """

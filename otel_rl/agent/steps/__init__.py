@@ -1,4 +1,4 @@
-"""The way of records to what exporters get: applied to steps, reduced over ranks, derived, chosen.
+"""The stages between a record and what exporters get: apply to steps, reduce over ranks, derive, choose.
 
-The agent's loop imports it; it imports `analysis` and below.
+The agent's loop imports it. It imports `analysis` and below.
 """

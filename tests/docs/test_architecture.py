@@ -1,0 +1,75 @@
+"""The page of the architecture: its rooms are those that there are, and its diagram shows the imports of today."""
+
+from __future__ import annotations
+
+import html
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/explanation/architecture.md"
+MOST_ENTRIES = 18
+
+
+@pytest.fixture(scope="module")
+def imports(monkeypatch_module: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the names of the script that draws the diagram, run in the root of the repository."""
+    monkeypatch_module.chdir(ROOT)
+    return runpy.run_path(str(ROOT / ".ci/import_graph"))
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Any:
+    """Return a `monkeypatch` for all tests of this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def test_no_circle(imports: dict[str, Any]) -> None:
+    """No part of the library imports, over others, itself."""
+    assert imports["in_circles"](imports["arrows"]()) == set()
+
+
+def test_a_circle_is_found(imports: dict[str, Any]) -> None:
+    """Of a → b → c → a and c → d, three arrows are in a circle."""
+    circle = {("a", "b"), ("b", "c"), ("c", "a")}
+    assert imports["in_circles"](circle | {("c", "d")}) == circle
+
+
+def test_the_diagram_is_of_today(imports: dict[str, Any]) -> None:
+    """The diagram has the arrows that there are; `.ci/import_graph docs/images/imports.svg` draws it again."""
+    drawn = (ROOT / "docs/images/imports.svg").read_text()
+    titles = (html.unescape(title) for title in re.findall(r"<title>(.*?)</title>", drawn))
+    assert {tuple(title.split("->")) for title in titles if "->" in title} == imports["arrows"]()
+
+
+def test_the_rooms_are_listed() -> None:
+    """Each room is in the table, above those that it may import."""
+    table = PAGE.read_text().partition("Next to the library")[0]
+    listed = re.findall(r"^\| `([\w/]+)` \|", table, re.M)
+    library = ROOT / "otel_rl"
+    folders = {path.parent for path in library.glob("*/__init__.py")} | {
+        path.parent for path in library.glob("agent/*/__init__.py")
+    }
+    assert set(listed) == {str(path.relative_to(library)) for path in folders} | {"export"}
+    contracts = (ROOT / "pyproject.toml").read_text().split("[[tool.importlinter.contracts]]")[1]
+    ordered = [name.removeprefix("otel_rl.") for name in re.findall(r"otel_rl\.\w+", contracts)]
+    assert [name for name in listed if "/" not in name] == ordered
+
+
+def test_a_room_says_what_it_is_for() -> None:
+    """The docstring of each room has two paragraphs: what it is for, and who imports it."""
+    for room in (ROOT / "otel_rl").glob("*/__init__.py"):
+        docstring = room.read_text().split('"""')[1]
+        assert len(docstring.strip().split("\n\n")) >= 2, room
+        assert "import" in docstring, room
+
+
+def test_the_top_of_the_library() -> None:
+    """At most eighteen entries lie at the top of the library."""
+    entries = [path.name for path in (ROOT / "otel_rl").iterdir() if path.name != "__pycache__"]
+    assert len(entries) <= MOST_ENTRIES, sorted(entries)
