@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 import otel_rl
-from tests.devices import GIB, Allocator
+from tests.devices.gpus import GIB, Allocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

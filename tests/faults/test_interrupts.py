@@ -14,7 +14,7 @@ from otel_rl.journal import locks
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
-from tests.run.reading import begin
+from tests.trainer.reading import begin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.run.reading import begin
+from tests.trainer.reading import begin
 
 if TYPE_CHECKING:
     import otel_rl

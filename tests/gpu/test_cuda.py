@@ -20,7 +20,7 @@ from tests.collector import wait_for
 if TYPE_CHECKING:
     import otel_rl
     from tests.gpu.conftest import Trainer
-    from tests.run.reading import RecordsOf
+    from tests.trainer.reading import RecordsOf
 
 
 def row_values(records: list[Any]) -> list[dict[str, float]]:

@@ -12,7 +12,7 @@ import pytest
 from otel_rl.integrations import instrument
 from otel_rl.integrations.instrument import Framework, hook
 from otel_rl.integrations.patches import Patches, harmless
-from tests.run.reading import refusals
+from tests.trainer.reading import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     RecordsOf = Callable[..., list[Record]]
 
 
-from tests.run.reading import begin, ended, kinds, logged, started
+from tests.trainer.reading import begin, ended, kinds, logged, started
 
 
 def test_started(tmp_path: Path, records_of: RecordsOf) -> None:

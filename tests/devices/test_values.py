@@ -8,7 +8,7 @@ import pytest
 
 from otel_rl.convert.values import Unconvertible
 from otel_rl.devices.values import Arrived, DeviceValues
-from tests.devices import Queue
+from tests.devices.gpus import Queue
 from tests.real_parts import needs, part
 
 torch = part("torch")

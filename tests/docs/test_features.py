@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 FEATURES: dict[str, tuple[str, str]] = yaml.safe_load((TESTS / "data" / "features.yaml").read_text())
 IDS = {
     *(f"T-{n:02}" for n in range(1, 25)),

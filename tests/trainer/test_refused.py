@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     RecordsOf = Callable[..., list[Record]]
 
 
-from tests.run.reading import begin, ended, kinds, logged, refusals, started
+from tests.trainer.reading import begin, ended, kinds, logged, refusals, started
 
 
 def step_twice(run: Run) -> None:

@@ -14,14 +14,14 @@ from otel_rl.devices.exhaustion import is_out_of_memory
 from otel_rl.export import Event
 from otel_rl.journal.records import Happened, Record
 from tests.agent.reducing import reducing
-from tests.devices import Allocator
+from tests.devices.gpus import Allocator
 from tests.real_parts import needs
-from tests.run.reading import begin
+from tests.trainer.reading import begin
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.run.reading import RecordsOf
+    from tests.trainer.reading import RecordsOf
 
 
 def reports(records: list[Record]) -> list[Happened]:

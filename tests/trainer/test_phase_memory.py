@@ -10,8 +10,8 @@ import pytest
 from otel_rl.export import Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import reducing, rows, started
-from tests.devices import GIB, Allocator
-from tests.run.reading import begin
+from tests.devices.gpus import GIB, Allocator
+from tests.trainer.reading import begin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import otel_rl
     from otel_rl.agent.steps.reduce import Reducer
-    from tests.run.reading import RecordsOf
+    from tests.trainer.reading import RecordsOf
 
 S = 1_000_000_000
 

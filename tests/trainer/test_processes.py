@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     RecordsOf = Callable[..., list[Record]]
 
 
-from tests.run.reading import begin, ended, kinds, logged, started
+from tests.trainer.reading import begin, ended, kinds, logged, started
 
 
 def test_traced(recording: Run, records_of: RecordsOf) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     RecordsOf = Callable[..., list[Record]]
 
 
-from tests.run.reading import begin, ended, kinds, started
+from tests.trainer.reading import begin, ended, kinds, started
 
 
 def test_third_party_span(recording: Run, records_of: RecordsOf) -> None:

@@ -22,16 +22,16 @@ from otel_rl.journal.records import (
     StepStarted,
 )
 from tests.agent.reducing import S, feed, logged, reducing, rows, started
-from tests.devices import GIB, Allocator, Queue
+from tests.devices.gpus import GIB, Allocator, Queue
 from tests.processes import run_python
 from tests.real_parts import needs
-from tests.run.reading import begin, refusals
+from tests.trainer.reading import begin, refusals
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import otel_rl
-    from tests.run.reading import RecordsOf
+    from tests.trainer.reading import RecordsOf
 
 
 @pytest.fixture

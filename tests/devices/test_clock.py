@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from otel_rl.devices.clock import DeviceClock, Measured
-from tests.devices import Queue
+from tests.devices.gpus import Queue
 
 
 def test_a_phase_is_timed_by_the_device() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     RecordsOf = Callable[..., list[Record]]
 
 
-from tests.run.reading import NeedsAPackage, NeedsAPartOfAPackage, begin, kinds, started
+from tests.trainer.reading import NeedsAPackage, NeedsAPartOfAPackage, begin, kinds, started
 
 
 def test_current(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ print(run.dir)
         ),
         ({"exporters": [{"jsonl": {"color": "red"}}]}, "exporter 'jsonl': .*'color'.*its options are: path"),
         ({"exporters": [NeedsAPackage]}, "needs the package 'no_such_package'.*pip install 'otel-rl\\[wishes\\]'"),
-        ({"exporters": ["tests.run.reading:NeedsAPackage"]}, "needs the package 'no_such_package'"),
-        ({"exporters": [{"tests.run.reading:Colorful": {"colour": "red"}}]}, "'colour'.*its options are: color"),
+        ({"exporters": ["tests.trainer.reading:NeedsAPackage"]}, "needs the package 'no_such_package'"),
+        ({"exporters": [{"tests.trainer.reading:Colorful": {"colour": "red"}}]}, "'colour'.*its options are: color"),
         pytest.param({"exporters": ["no_such_module:Exporter"]}, "no_such_module"),
-        pytest.param({"exporters": ["tests.run.reading:NoSuchExporter"]}, "NoSuchExporter"),
+        pytest.param({"exporters": ["tests.trainer.reading:NoSuchExporter"]}, "NoSuchExporter"),
         pytest.param({"exporters": [NeedsAPartOfAPackage]}, "needs the package 'no_such_package.part'"),
     ],
 )
@@ -156,7 +156,7 @@ def test_bad_exporter(tmp_path: Path, keywords: dict[str, object], expected: str
 
 def test_exporter_with_an_option(tmp_path: Path) -> None:
     """A good exporter is checked without being built."""
-    assert begin(tmp_path, exporters=[{"tests.run.reading:Colorful": {"color": "blue"}}]).attempt == 0
+    assert begin(tmp_path, exporters=[{"tests.trainer.reading:Colorful": {"color": "blue"}}]).attempt == 0
 
 
 def test_a_prometheus_port_that_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

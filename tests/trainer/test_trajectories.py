@@ -12,7 +12,7 @@ import pytest
 import otel_rl
 from otel_rl.journal.ids import parse_traceparent
 from otel_rl.journal.records import IDS, Consumed, Logged, Observed, Record, SpanStarted
-from tests.run.reading import begin, ended, refusals, started
+from tests.trainer.reading import begin, ended, refusals, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
