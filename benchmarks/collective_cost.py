@@ -18,9 +18,10 @@ _RANK = """
 import json, os, statistics, time, torch, otel_rl
 import torch.distributed as dist
 
+os.environ["OTEL_RL_IDLE_TIMEOUT"] = "2"
 dist.init_process_group("gloo")
 world = dist.get_world_size()
-run = otel_rl.init(dir="runs", project="benchmark", exporters=[], quiet=True, hardware=False, idle_timeout=2)
+run = otel_rl.init(dir="runs", project="benchmark", exporters=[], quiet=True, hardware=False)
 values = {f"actor/metric_{n}": n / 7 for n in range(METRICS)}
 
 def log(n):

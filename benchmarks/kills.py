@@ -45,9 +45,7 @@ _PATIENCE_S = 10.0
 _TRAINER = """
 import mmap, os, struct, sys, time, otel_rl
 step, pause, trackers, burst = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3].split(","), int(sys.argv[4])
-run = otel_rl.init(
-    dir="runs", project="kills", id="killed", exporters=trackers, hardware=False, quiet=True, idle_timeout=60
-)
+run = otel_rl.init(dir="runs", project="kills", id="killed", exporters=trackers, hardware=False, quiet=True)
 with open("progress", "r+b") as file:
     progress = mmap.mmap(file.fileno(), 16)
 while not os.path.exists("stop"):

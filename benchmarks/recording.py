@@ -24,9 +24,8 @@ def recording(
 ) -> Iterator[otel_rl.Run]:
     """Record a run with its agent, which is gone when this is left; no OTLP unless the environment says so."""
     os.environ["OTEL_METRICS_EXPORTER"] = metrics
-    run = otel_rl.init(
-        project="benchmark", dir=directory, exporters=exporters, quiet=True, rank=0, world_size=1, idle_timeout=2.0
-    )
+    os.environ["OTEL_RL_IDLE_TIMEOUT"] = "2"
+    run = otel_rl.init(project="benchmark", dir=directory, exporters=exporters, quiet=True, rank=0, world_size=1)
     try:
         yield run
     finally:

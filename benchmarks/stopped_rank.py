@@ -23,7 +23,9 @@ import json, os, time, torch, otel_rl
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
-run = otel_rl.init(dir="runs", project="benchmark", exporters=["jsonl"], quiet=True, hardware=False, row_deadline=90)
+run = otel_rl.init(
+    dir="runs", project="benchmark", exporters=["jsonl"], quiet=True, hardware=False, rows={"deadline": 90}
+)
 values = {f"actor/metric_{n}": n / 7 for n in range(200)}
 print(run.dir, flush=True)
 took, n = [], 0

@@ -38,7 +38,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def train(directory: Path, steps: int, pause_s: float) -> Outcome:
     """Record steps of 100 floats and five phases, then finish."""
-    run = otel_rl.init(project="benchmark", dir=directory, exporters=["jsonl"], quiet=True, idle_timeout=2.0)
+    os.environ["OTEL_RL_IDLE_TIMEOUT"] = "2"
+    run = otel_rl.init(project="benchmark", dir=directory, exporters=["jsonl"], quiet=True)
     values = batches()
     took = []
     for number in range(steps):

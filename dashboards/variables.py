@@ -21,7 +21,7 @@ FILTERS = {semconv.RUN_ID: '=~"$run"', semconv.ROLE: '=~"$role"', semconv.RANK: 
 NEEDS = {
     "tokens": "Needs a trainer that says how many tokens it works on.",
     "samples": "Needs a trainer that says how many samples it works on.",
-    "mfu": "Needs `model_parameters` and `peak_flops`.",
+    "mfu": "Needs `flops.parameters` and `flops.peak`.",
     "evaluation": "Needs evaluations.",
     "parts": "Needs phases with parts.",
     "gpu": "Needs a GPU.",
@@ -42,7 +42,7 @@ NEEDS = {
     "critic": "Needs a critic.",
     "asynchronous": "Needs `run.trajectory`, `run.trained`, `run.queue`, or a framework that logs these.",
     "aborted": "Needs a trainer that logs what is aborted.",
-    "engine": "Needs `engines=` and a Prometheus that follows the target files.",
+    "engine": "Needs `hardware.engines` and a Prometheus that follows the target files.",
     "ranks": "Needs two ranks or more.",
     "incomplete": "Empty as long as all rows are complete.",
     "refused": "Empty as long as nothing is refused.",

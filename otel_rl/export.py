@@ -57,7 +57,7 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
         late: Whether the row holds values that came after the step's own row had left.
         part: Which row of its step and attempt it is: 0 is the first, late rows count up.
         partial: If true, a process died inside the step, so values may be missing.
-        begins: First of the steps that it is reduced over (`log_every`); `None` if it is of its own step alone.
+        begins: First of the steps that it is reduced over (`rows.every`); `None` if it is of its own step alone.
         trace_id: Trace of the step, 32 hex digits.
         span_id: Root span of the step, 16 hex digits.
         nonfinite: How many samples of a metric were NaN or infinite, and so are in no statistic.

@@ -152,13 +152,13 @@ class Agent:
         self._instruments = Instruments(
             run, [reader.reader for reader in self._readers.values()], self._pipeline.vocabulary
         )
-        self._sampler = Poller(how.collection_interval, io=how.gpu_io)
+        self._sampler = Poller(how.hardware.interval, io=how.hardware.pcie)
         self._measurements = Measurements(
             self._sampler,
             self._instruments,
             self._reducer.forensics,
             self._pipeline.vocabulary,
-            how.flush_interval,
+            how.hardware.flush_interval,
         )
         self._display = Display(self._instruments, self._pipeline, directory, self._quarantine, sends=self._sends)
         self._save_held_at = 0
@@ -209,7 +209,7 @@ class Agent:
                 self._warnings.append(warning)
         if is_elsewhere(self._directory) and not self._once:
             logger.info("the journals of this machine, %s, are in %s", parts.this_machine().host, self._directory.local)
-        if self._manifest.agent.hardware and not self._once:
+        if self._manifest.agent.hardware.enabled and not self._once:
             self._sampler.start()
         self._say("ready")
         while True:
@@ -476,7 +476,7 @@ class Agent:
     def _announced(self) -> Target:
         """Return the file by which Prometheus finds this agent; with `once`, remove that of one that was killed."""
         path = self._directory.targets(socket.gethostname())
-        run_id, engines = self._manifest.id, self._manifest.agent.engines
+        run_id, engines = self._manifest.id, self._manifest.agent.hardware.engines
         target = Target(path, run_id, self._address, engines, sweeps=not self._sends)
         if self._once:
             with contextlib.suppress(OSError):

@@ -3,7 +3,8 @@
 Replace `from maxent_grpo.training.metrics import log_local_step, log_training_step, …` by the same names of this
 module, and begin a run before the loop:
 
-    run = otel_rl.init(project="maxent", dialect="maxent_grpo", metrics="slim", log_every=10, content=True)
+    run = otel_rl.init(project="maxent", dialect="maxent_grpo", content=True,
+                       rows={"metrics": "slim", "every": 10})
     ...
     log_local_step(ctx, state, prepared, artifacts, lr)
     log_training_step(ctx, state, prepared, artifacts, lr)
@@ -11,7 +12,7 @@ module, and begin a run before the loop:
 The same: the functions and their arguments, the names of all metrics, the cadence of `logging_steps` for what is
 printed, slim mode, the completions table. Different: every rank records its own part, at every step, and the
 agent makes means, deviations and quantiles of what all ranks hold: nothing is gathered, so no rank waits for
-another, and no point is there twice. Averages over steps are the agent's too (`log_every`). Losses for each token
+another, and no point is there twice. Averages over steps are the agent's too (`rows.every`). Losses for each token
 may be negative, cumulative counts are not averaged, texts never become numbers, and NaN does not poison a mean.
 """
 

@@ -92,9 +92,11 @@ class Logger:
                 {name: self._options(name, sections[name])} for name in _BACKENDS if cfg.get(f"{name}_enabled", False)
             ],
             dialect="nemo_rl",
-            hardware=cfg.get("monitor_gpus"),
-            collection_interval=monitoring.get("collection_interval"),
-            flush_interval=monitoring.get("flush_interval"),
+            hardware={
+                "enabled": cfg.get("monitor_gpus"),
+                "interval": monitoring.get("collection_interval"),
+                "flush_interval": monitoring.get("flush_interval"),
+            },
         )
 
     def log_metrics(

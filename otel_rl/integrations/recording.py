@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 import otel_rl
-from otel_rl.setup import settings
 from otel_rl.setup.directory import place_of
+from otel_rl.setup.loading import load
+from otel_rl.setup.settings import JobSettings
 from otel_rl.trainer.spans import never_raises
 
 if TYPE_CHECKING:
@@ -155,8 +156,8 @@ class LaterTraining:
 
 def _of_training(options: dict[str, Any], *, continues: bool) -> dict[str, Any]:
     """Return the options of the run of a training: those that were given, or with an id and a name of its own."""
-    chosen = settings.load({name: value for name, value in options.items() if name != "config"})
-    if isinstance(chosen, settings.JobSettings):  # `init` numbers the trainings of a job
+    chosen = load({name: value for name, value in options.items() if name != "config"})
+    if isinstance(chosen, JobSettings):  # `init` numbers the trainings of a job
         last = _last_id.get(place_of(chosen).parent) if continues else None
         return options if last is None else options | {"id": last}
     place = str(Path(chosen.dir).absolute()), chosen.project, chosen.id

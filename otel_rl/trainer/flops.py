@@ -12,7 +12,7 @@ def count_flops(work: Callable[[], object]) -> int:
     """Run `work` once and return the FLOPs of its matrix products, convolutions and attention.
 
     Counting slows every operator down, so it is done once, before or at the first step. Divided by the tokens
-    that were trained on it is `init(flops_per_token=…)`; logged each step as `rl.train.flops` it tells what the
+    that were trained on it is `init(flops={"per_token": …})`; logged each step as `rl.train.flops` it tells what the
     step itself was. Kernels that torch does not know, such as those of a rollout engine, are not counted
     (`torch.utils.flop_counter`).
 

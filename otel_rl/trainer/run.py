@@ -73,9 +73,9 @@ class Run(JournalRecorder):
         super().__init__(
             session.journal,
             session.directory.path / "oom" / f"{session.label}.attempt{self.attempt}",
-            clock=chosen.device_clock,
-            reset_peaks=chosen.memory_peaks == "reset",
-            history=chosen.memory_history,
+            clock=chosen.memory.device_clock,
+            reset_peaks=chosen.memory.peaks == "reset",
+            history=chosen.memory.history,
         )
         self._session = session
         self._spans = spans

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from otel_rl.errors import SettingsError
 from otel_rl.errors.texts import shown
 from otel_rl.journal import locks
-from otel_rl.setup import settings
+from otel_rl.setup.loading import known_settings, load, meant
 from otel_rl.setup.otel_environment import sdk_is_disabled
+from otel_rl.setup.settings import OPERATOR_ONLY
 from otel_rl.trainer.run import Run, current, make_current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from otel_rl.setup.settings import Flops, Hardware, Memory, Rows, Traces
 
 Begin = TypeVar("Begin", bound="Callable[..., Any]")
 
@@ -32,8 +35,11 @@ def _tells_settings(begin: Begin) -> Begin:
         if given:
             raise SettingsError(f"init({shown(given[0])}): give settings by name, such as project=…")
         for name in named:
+            if name in OPERATOR_ONLY:
+                variable = known_settings()[name].variable
+                raise SettingsError(f"{name}= is not a keyword of init: set {variable}, or {name} in the settings file")
             if name not in known:
-                raise SettingsError(f"{name}= is not a setting of otel-rl{settings.meant(name, known)}")
+                raise SettingsError(f"unknown setting {name}={meant(name, known)}")
         return begin(**named)
 
     return cast("Begin", call)
@@ -48,51 +54,61 @@ def init(
     config: object = None,
     exporters: Sequence[object] | None = None,
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - likewise
-    local_dir: str | os.PathLike[str] | None = None,
     rank: int | None = None,
     world_size: int | None = None,
-    local_world_size: int | None = None,
     role: str | None = None,
+    head: str | None = None,
     dialect: str | None = None,
     reduce: Mapping[str, str | Sequence[str]] | None = None,
-    quantiles: Sequence[float] | None = None,
-    metrics: str | Sequence[str] | None = None,
-    log_every: int | None = None,
-    log_first: bool | None = None,
-    log_window: str | None = None,
-    name_limit: int | None = None,
     content: bool | None = None,
-    model_parameters: float | None = None,
-    flops_per_token: float | None = None,
-    peak_flops: float | None = None,
-    trace_ratio: float | None = None,
-    trace_budget: int | None = None,
-    head: str | None = None,
-    hardware: bool | None = None,
-    collection_interval: float | None = None,
-    flush_interval: float | None = None,
-    gpu_io: bool | None = None,
-    engines: Sequence[str] | None = None,
-    strict: bool | None = None,
-    device_clock: bool | None = None,
-    memory_peaks: str | None = None,
-    memory_history: int | None = None,
+    rows: Mapping[str, object] | Rows | None = None,
+    traces: Mapping[str, object] | Traces | None = None,
+    flops: Mapping[str, object] | Flops | None = None,
+    hardware: Mapping[str, object] | Hardware | bool | None = None,
+    memory: Mapping[str, object] | Memory | None = None,
     agent: str | None = None,
     set_global: bool | None = None,
+    strict: bool | None = None,
     quiet: bool | None = None,
-    row_deadline: float | None = None,
-    idle_timeout: float | None = None,
-    journal_limit: int | None = None,
 ) -> Run:
-    """Begin to record this process as one rank of a run; `otel_rl.setup.settings.Settings` describes each keyword.
+    """Begin to record this process as one rank of a run.
 
-    `config` is what `Run.params` takes. A second call returns the run that is being recorded, if it
-    asks for the same or for nothing.
+    Each keyword can also be given in the environment (`OTEL_RL_RANK`, `OTEL_RL_ROWS_EVERY`) and in a settings file; a
+    keyword wins. A group (`rows`, `traces`, `flops`, `hardware`, `memory`) is a mapping of the settings that differ
+    from those places, or a struct of `otel_rl.setup.settings`, which sets all of its fields. A second call returns the
+    run that is being recorded, if it gives the same keywords or none.
+
+    Args:
+        project: Name by which trackers group runs; by default the script's.
+        name: Display name of the run; by default its id.
+        id: Identity of the run; by default the launcher's, or a random one. A second start with the same id is another
+            attempt of the run.
+        config: Hyper-parameters, as for `Run.params`.
+        exporters: Names such as "wandb", mappings such as `{"wandb": {"mode": "offline"}}`, or classes and functions
+            that build an exporter; by default `["jsonl"]`.
+        dir: Directory of the run directories; by default `runs`.
+        rank: Number of this process among the trainer processes of the run, from 0; by default the launcher's.
+        world_size: Number of trainer processes of the run; by default the launcher's.
+        role: Role of this process, if it is not a trainer rank: "driver", "rollout", "reward".
+        head: `host:port` of the agent that makes the rows of all machines; by default there is one machine.
+        dialect: Framework whose metric names are expected; by default it is detected.
+        reduce: Reducers over ranks by name pattern, such as `{"tokens": "sum", "reward": ["mean", "p95"]}`.
+        content: If true, texts such as prompts and completions may leave the process.
+        rows: Rows that trackers receive: `every` (steps), `first`, `window`, `quantiles` (0 to 1), `metrics`, `limit`
+            (metric names), `deadline` (seconds).
+        traces: Trace sampling: `ratio` (of steps, 0 to 1) and `budget` (spans of a step).
+        flops: For FLOP/s and MFU: `parameters` of the model, FLOPs `per_token`, `peak` FLOP/s of a device.
+        hardware: Hardware poller: `interval` and `flush_interval` (seconds), `pcie`, `engines` (URLs); or `False`.
+        memory: On the device: `device_clock`, `peaks` ("shared" or "reset"), `history` (allocator events).
+        agent: "auto" starts the agent of this machine; "off" only records.
+        set_global: If true, this run's tracer provider becomes OpenTelemetry's global one.
+        strict: If true, raise where otherwise one warning says what is done instead.
+        quiet: If true, print nothing.
 
     Raises:
-        SettingsError: A setting is wrong, a package missing, another run is being recorded; the message names
+        SettingsError: A setting is invalid, a package is missing, or another run is being recorded; the message names
             the fix. With `strict`, also if the machine does not allow what is asked for, such as a directory that
-            cannot be written; without it, one warning says what is done instead. Nothing raises after `init`.
+            cannot be written. Nothing raises after `init`.
     """
     given = {key: value for key, value in locals().items() if value is not None}
     present = current()
@@ -100,7 +116,7 @@ def init(
         if not given or _same(given, present.asked_for):
             return present
         raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
-    chosen = settings.load({key: value for key, value in given.items() if key != "config"})
+    chosen = load({key: value for key, value in given.items() if key != "config"})
     spans = not sdk_is_disabled(os.environ)
     from otel_rl.trainer.opening import Unrecorded, open_session  # what only the start of a run needs
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import Row
 from otel_rl.journal.records import Logged, Observed, Started, StepEnded, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.setup.settings import Flops
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ def reducing(
     *,
     dialect: str = "auto",
     quantiles: Sequence[str] = (),
-    model: Model | None = None,
+    model: Flops | None = None,
     whole_world: bool = False,
 ) -> Reducer:
     """Return a reducer that waits 10 s for the ranks."""
     vocabulary = Vocabulary(dialect)
     reductions = Reductions(patterns or {}, vocabulary.read, quantiles)
-    return Reducer("run", reductions, vocabulary, model or Model(), 10, state, whole_world=whole_world)
+    return Reducer("run", reductions, vocabulary, model or Flops(), 10, state, whole_world=whole_world)
 
 
 def started(rank: int = 0, *, attempt: int = 0, local: int = 1, role: str = "") -> Started:

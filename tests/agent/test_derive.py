@@ -6,17 +6,18 @@ import math
 
 import pytest
 
-from otel_rl.agent.steps.derive import Model, Step, derived
+from otel_rl.agent.steps.derive import Step, derived
 from otel_rl.journal.records import SpanEnded, SpanStarted, StepStarted
 from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.setup.settings import Flops
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 
 QUIET = Step(seconds=0.0, phases={}, tokens={}, devices=1)
 
 
-def follows(values: dict[str, float], measured: Step = QUIET, model: Model | None = None) -> dict[str, float]:
+def follows(values: dict[str, float], measured: Step = QUIET, model: Flops | None = None) -> dict[str, float]:
     vocabulary = Vocabulary("verl")
-    return derived(values, measured, model or Model(), vocabulary.read)
+    return derived(values, measured, model or Flops(), vocabulary.read)
 
 
 def test_rates_of_a_step_and_of_its_phases() -> None:
@@ -36,7 +37,7 @@ def test_rates_of_a_step_and_of_its_phases() -> None:
 def test_model_flops_utilisation() -> None:
     """6 FLOPs for each parameter and token trained on, over what the devices can do."""
     measured = Step(seconds=2.0, phases={"update_actor": 1.0}, tokens={"update_actor": 1000.0}, devices=2)
-    found = follows({}, measured, Model(parameters=1e9, peak_flops=10e12))
+    found = follows({}, measured, Flops(parameters=1e9, peak=10e12))
 
     assert found["perf/tflops_per_gpu"] == 6e12 / 2 / 2 / 1e12
     assert found["perf/mfu"] == pytest.approx(0.15)
@@ -47,7 +48,7 @@ def test_the_users_flops_count_first() -> None:
     """FLOPs of a token that are told replace the rule of thumb."""
     measured = Step(seconds=1.0, phases={"train": 1.0}, tokens={"train": 10.0}, devices=1)
 
-    assert follows({}, measured, Model(1e9, flops_per_token=1e12))["perf/tflops_per_gpu"] == 10.0
+    assert follows({}, measured, Flops(parameters=1e9, per_token=1e12))["perf/tflops_per_gpu"] == 10.0
 
 
 def test_nothing_is_derived_that_was_logged() -> None:
@@ -65,7 +66,7 @@ def test_nothing_is_derived_that_was_logged() -> None:
 def test_perplexity_of_a_likelihood_and_of_nothing_else() -> None:
     """Exp of a policy loss means nothing."""
     vocabulary = Vocabulary("roll")
-    found = derived({"actor/sft_loss": 2.0, "actor/pg_loss": 2.0}, QUIET, Model(), vocabulary.read)
+    found = derived({"actor/sft_loss": 2.0, "actor/pg_loss": 2.0}, QUIET, Flops(), vocabulary.read)
 
     assert found == {"actor/perplexity": math.exp(2.0)}
 

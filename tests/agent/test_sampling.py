@@ -7,7 +7,7 @@ import pytest
 from otel_rl.agent.steps.trace_sampling import TraceSampler
 from otel_rl.export import Event, Item, Span
 from otel_rl.journal.ids import step_ids
-from otel_rl.setup.settings import load
+from otel_rl.setup.loading import load
 from tests.agent.reducing import S
 
 
@@ -80,9 +80,10 @@ def test_other_items_pass() -> None:
         ({}, 1.0),
         ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}, 0.25),
         ({"OTEL_TRACES_SAMPLER": "always_off"}, 0.0),
-        ({"OTEL_TRACES_SAMPLER": "always_off", "OTEL_RL_TRACE_RATIO": "0.5"}, 0.5),
+        ({"OTEL_TRACES_SAMPLER": "always_off", "OTEL_RL_TRACES_RATIO": "0.5"}, 0.0),
     ],
 )
 def test_opentelemetrys_own_variables_count(environ: dict[str, str], expected: float) -> None:
-    """With their standard meaning; ours come first."""
-    assert load({}, environ).trace_ratio == expected
+    """They have their standard meaning, and win over the variables of otel-rl; a keyword of `init` wins over both."""
+    assert load({}, environ).traces.ratio == expected
+    assert load({"traces": {"ratio": 0.75}}, environ).traces.ratio == 0.75

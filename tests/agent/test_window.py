@@ -127,7 +127,7 @@ def test_samples_that_are_not_finite_are_counted_over_the_window() -> None:
 
 
 def test_the_last_window_leaves_at_the_end_once() -> None:
-    """Seven steps with `log_every=5` are two rows: five steps, and the two that are left."""
+    """Seven steps with `rows.every=5` are two rows: five steps, and the two that are left."""
     records = [[[Logged(n, 1, {"x": float(n)})]] for n in range(1, 8)]
 
     assert [(row.step, row.values["x"]) for row in over(records, 5)] == [(5, 3.0), (7, 6.5)]
@@ -146,14 +146,14 @@ def test_a_new_attempt_begins_a_new_window() -> None:
 
 
 def test_steps_that_are_never_due() -> None:
-    """Odd steps with `log_every=2` have left no row at all; now each window leaves with the last step that it has."""
+    """Odd steps with `rows.every=2` have left no row at all; now each window leaves with the last step that it has."""
     items: list[Row | Ended] = [Row(n, n, {"x": float(n)}) for n in (1, 3, 5)]
 
     assert [row.step for row in left([*items, Ended(9, 0, "finished")], Cadence(2))] == [1, 3, 5]
 
 
 def test_the_end_with_the_last_values_of_a_window() -> None:
-    """`log_window="last"` leaves the last step as it is, at the end too."""
+    """`rows.window="last"` leaves the last step as it is, at the end too."""
     items: list[Row | Ended] = [Row(n, n, {"x": float(n)}) for n in range(1, 8)]
     found = left([*items, Ended(9, 0, "lost")], Cadence(5, window="last"))
 
@@ -175,7 +175,7 @@ def test_a_late_row_joins_its_window() -> None:
 
 
 def test_never_is_never_for_late_rows_too() -> None:
-    """`log_every=0` leaves no row."""
+    """`rows.every=0` leaves no row."""
     assert left([Row(1, 1, {"x": 1.0}, late=True), Ended(1, 0, "finished")], Cadence(0)) == []
 
 

@@ -41,7 +41,7 @@ def waits() -> bool:
     return "HANGS" in os.environ or ("WAITS" in os.environ and not told)
 
 
-run = otel_rl.init(project="test", dir=os.environ.get("OTEL_RL_DIR", "runs"), hardware=False, row_deadline=60)
+run = otel_rl.init(project="test", dir=os.environ.get("OTEL_RL_DIR", "runs"), hardware=False, rows={"deadline": 60})
 say(f"run {run.dir} rank {rank}")
 for n in range(first, steps):
     with run.step(n), run.phase("generate"):

@@ -68,7 +68,7 @@ def main(name: str) -> None:
 
 def begin(name: str, **options: object) -> otel_rl.Run:
     """Begin to record, with the hardware measured every second."""
-    given = {"exporters": ["jsonl"], "dialect": "trl", "quiet": True, "collection_interval": 1}
+    given = {"exporters": ["jsonl"], "dialect": "trl", "quiet": True, "hardware": {"interval": 1}}
     return otel_rl.init(project="proof", name=f"{name} run", id=name, **{**given, **options})  # type: ignore[arg-type]
 
 
@@ -99,7 +99,7 @@ def plays_names_of(framework: str, phases: Mapping[str, float]) -> Callable[[str
     """Return what logs every name of a framework in every step; numbers rise slowly, as if it learned."""
 
     def play(name: str) -> None:
-        run = begin(name, dialect=framework, model_parameters=7e9, peak_flops=1e15)
+        run = begin(name, dialect=framework, flops={"parameters": 7e9, "peak": 1e15})
         told = names(framework)
         for n, _, step in steps(run):
             with step:
@@ -165,7 +165,7 @@ def diverge(name: str) -> None:
 
 def play_gpu(name: str) -> None:
     """Work on a device that fills up; NVML is the stand-in's, which tells of an XID and of heat."""
-    run = begin(name, gpu_io=True)
+    run = begin(name, hardware={"interval": 1, "pcie": True})
     device = Filling()
     run.devices.found = device
     for _, seconds, step in steps(run):
@@ -201,7 +201,7 @@ class Filling(Allocator):
 
 def play_asynchronous(name: str) -> None:
     """Roll out and train in one process, with trajectories that grow old."""
-    run = begin(name, engines=[os.environ["ENGINE"]])
+    run = begin(name, hardware={"interval": 1, "engines": [os.environ["ENGINE"]]})
     for n, seconds, step in steps(run):
         version = max(0, n - (9 if seconds > CALM else 1))
         tickets = []
@@ -221,7 +221,7 @@ def play_asynchronous(name: str) -> None:
 
 def play_telemetry(name: str) -> None:
     """Have an exporter that does not answer, too many names, a value that is none, and one that comes late."""
-    run = begin(name, exporters=["jsonl", "otlp_logs"], name_limit=12)
+    run = begin(name, exporters=["jsonl", "otlp_logs"], rows={"limit": 12})
     for n, seconds, step in steps(run):
         with step:
             time.sleep(0.1)

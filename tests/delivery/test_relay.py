@@ -56,7 +56,9 @@ def test_an_object_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_other_ranks_have_none(tmp_path: Path) -> None:
     """Only the first rank delivers; the others record."""
     backend = Backend()
-    run = otel_rl.init(exporters=[backend], dir=tmp_path, quiet=True, id="r", rank=1, world_size=2, row_deadline=0.1)
+    run = otel_rl.init(
+        exporters=[backend], dir=tmp_path, quiet=True, id="r", rank=1, world_size=2, rows={"deadline": 0.1}
+    )
     record(run)
 
     assert run.finish()

@@ -66,7 +66,7 @@ def start_demo(directory: Path, *options: str, **environment: str) -> subprocess
     A shell lets what it runs in the background ignore SIGINT, and children inherit that.
     """
     command = [sys.executable, "-m", "otel_rl.cli", "demo", "--dir", str(directory / "runs"), *options]
-    variables = os.environ | {"OTEL_RL_ROW_DEADLINE": "1", **environment}
+    variables = os.environ | {"OTEL_RL_ROWS_DEADLINE": "1", **environment}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with (directory / "demo.txt").open("wb") as output:

@@ -37,7 +37,7 @@ if DIES:
 print(run.finish(30))
 """
 _OFF = {"OTEL_RL_AGENT": "off", "OTEL_RL_IDLE_TIMEOUT": "2"}
-_OFF |= {"OTEL_RL_COLLECTION_INTERVAL": "0.5", "OTEL_RL_FLUSH_INTERVAL": "0.5"}
+_OFF |= {"OTEL_RL_HARDWARE_INTERVAL": "0.5", "OTEL_RL_HARDWARE_FLUSH_INTERVAL": "0.5"}
 
 
 def trainer(*, dies: bool = False, waits: bool = False) -> str:

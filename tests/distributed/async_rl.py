@@ -69,7 +69,7 @@ each = int(os.environ["TRAJECTORIES"])
 turns = int(os.environ["TURNS"])
 # Without an exporter nothing is released: the outbox has all that the agent made.
 place = dict(dir=".", project="p", id="async", head=os.environ["HEAD"], hardware=False, quiet=True, exporters=[],
-             trace_budget=int(os.environ["BUDGET"]), row_deadline=60)
+             traces={"budget": int(os.environ["BUDGET"])}, rows={"deadline": 60})
 """
 
 _WORKER = """
@@ -105,7 +105,8 @@ print(run.finish(60), flush=True)
 
 _TRAINER = """
 rank = int(os.environ["ME"])
-run = otel_rl.init(rank=rank, world_size=2, local_world_size=2, **place)
+os.environ["OTEL_RL_LOCAL_WORLD_SIZE"] = "2"
+run = otel_rl.init(rank=rank, world_size=2, **place)
 print(run.dir, flush=True)
 for n in range(int(os.environ["STEPS"])):
     with run.step(n):

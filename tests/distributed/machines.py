@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _RANK = """
 import os, time, otel_rl
 told = os.environ
-place = dict(dir=".", project="p", id="run-7", head=told["HEAD"], row_deadline=float(told["DEADLINE"]))
+place = dict(dir=".", project="p", id="run-7", head=told["HEAD"], rows={"deadline": float(told["DEADLINE"])})
 run = otel_rl.init(**place, quiet=True, hardware=bool(told.get("HARDWARE")))
 print(run.dir, flush=True)
 rank = int(told["RANK"])

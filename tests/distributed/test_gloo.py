@@ -52,7 +52,7 @@ dist.destroy_process_group()
 """
 _LONER = """
 import os, sys, time, otel_rl
-run = otel_rl.init(dir="runs", project="p", quiet=True, row_deadline=1, hardware=False)
+run = otel_rl.init(dir="runs", project="p", quiet=True, rows={"deadline": 1}, hardware=False)
 print(run.dir, flush=True)
 for n in range(int(os.environ["STEPS"])):
     with run.step(n):

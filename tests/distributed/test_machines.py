@@ -40,7 +40,7 @@ def test_rows_of_all_machines(tmp_path: Path) -> None:
 
 def test_measurements_of_all_machines(tmp_path: Path) -> None:
     """The head's trackers get them, on their own axis, with the number of the machine in the names."""
-    cluster = Cluster(tmp_path, [head()] * 2, HARDWARE="1", OTEL_RL_COLLECTION_INTERVAL="0.5")
+    cluster = Cluster(tmp_path, [head()] * 2, HARDWARE="1", OTEL_RL_HARDWARE_INTERVAL="0.5")
     time.sleep(2)
     cluster.go()
     cluster.finish()

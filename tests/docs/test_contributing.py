@@ -65,8 +65,9 @@ def test_an_exporter(tmp_path: Path) -> None:
     (metadata / "entry_points.txt").write_text("[otel_rl_exporter]\nlast_step = last_step:LastStep\n")
 
     script = """
-import otel_rl
-run = otel_rl.init(exporters=["last_step"], hardware=False, idle_timeout=5)
+import os, otel_rl
+os.environ["OTEL_RL_IDLE_TIMEOUT"] = "5"
+run = otel_rl.init(exporters=["last_step"], hardware=False)
 run.log({"loss": 0.5}, step=7)
 assert run.finish()
 print((run.dir / "last").read_text())

@@ -26,10 +26,11 @@ STEPS = 12
 GPU = "ray/node.0.gpu.0.util"
 _RANK = """
 import os, time, otel_rl
+os.environ["OTEL_RL_LOCAL_WORLD_SIZE"] = "2"
 run = otel_rl.init(
-    dir=".", id="run-7", rank=RANK, world_size=2, local_world_size=2, quiet=True,
+    dir=".", id="run-7", rank=RANK, world_size=2, quiet=True,
     exporters=["jsonl", "tensorboard", "wandb", "mlflow", "swanlab", "trackio"],
-    collection_interval=1, flush_interval=2,
+    hardware={"interval": 1, "flush_interval": 2},
 )
 print(run.dir, run.prometheus, flush=True)
 for n in range(STEPS):

@@ -19,7 +19,8 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.export import Event, RunInfo, Span, SpanEvent, SpanLink
 from otel_rl.otlp.connection import Connection, connection
-from otel_rl.setup import otel_environment, settings
+from otel_rl.setup import otel_environment
+from otel_rl.setup.loading import load
 from otel_rl_exporters.otlp import OtlpLogs, OtlpReader, OtlpTraces, readable_records, readable_spans
 from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
 from otel_rl_exporters.otlp_transport import Answer, transport
@@ -268,10 +269,10 @@ def _level() -> None:
 
 def _sampler() -> None:
     environ = {"OTEL_TRACES_SAMPLER": "ParentBased_TraceIdRatio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}
-    assert settings.load({}, environ).trace_ratio == 0.25
-    assert settings.load({}, {"OTEL_TRACES_SAMPLER": "always_off"}).trace_ratio == 0
-    assert settings.load({}, environ | {"OTEL_TRACES_SAMPLER_ARG": "many"}).trace_ratio == 1
-    assert settings.load({}, {"OTEL_TRACES_SAMPLER": "jaeger_remote"}).trace_ratio == 1
+    assert load({}, environ).traces.ratio == 0.25
+    assert load({}, {"OTEL_TRACES_SAMPLER": "always_off"}).traces.ratio == 0
+    assert load({}, environ | {"OTEL_TRACES_SAMPLER_ARG": "many"}).traces.ratio == 1
+    assert load({}, {"OTEL_TRACES_SAMPLER": "jaeger_remote"}).traces.ratio == 1
 
 
 def _attributes() -> None:

@@ -99,7 +99,7 @@ def test_a_process_that_was_killed_leaves_error_spans(tmp_path: Path, monkeypatc
     """The phase that was open arrives with error status `rl.process.lost`, and so does its step."""
     script = """
 import os, signal, otel_rl
-run = otel_rl.init(dir="runs", exporters=[], quiet=True, idle_timeout=0.5)
+run = otel_rl.init(dir="runs", exporters=[], quiet=True)
 with run.step(0):
     with run.phase("generate"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -107,7 +107,7 @@ with run.step(0):
     with collectors.running(tmp_path) as collector:
         for name, value in collector.environment("http/protobuf").items():
             monkeypatch.setenv(name, value)
-        run_python(script, tmp_path)
+        run_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="0.5")
         collectors.wait_for(lambda: len(collector.spans()) >= 2, "the spans did not arrive")
 
         statuses = {span.name: (span.status, span.message) for span in collector.spans()}

@@ -116,7 +116,9 @@ def test_it_finds_a_run_and_its_engines(tmp_path: Path) -> None:
     Gauge("vllm_num_requests_running", "Requests", registry=registry).set(7)
     server, _ = start_http_server(0, "127.0.0.1", registry)
     engine = f"http://127.0.0.1:{server.server_port}/metrics"
-    run = otel_rl.init(dir=tmp_path, project="p", id="found", quiet=True, hardware=False, engines=[engine])
+    run = otel_rl.init(
+        dir=tmp_path, project="p", id="found", quiet=True, hardware={"enabled": False, "engines": [engine]}
+    )
     with prometheus.scraping(tmp_path, files=str(tmp_path / ".targets" / "*.json")) as server_of_ours:
         with run.step(0):
             run.log({"loss": 0.5})

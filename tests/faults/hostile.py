@@ -8,6 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+import pytest
 
 import otel_rl
 from otel_rl.journal import records
@@ -79,11 +80,18 @@ def of_kind(kind: type[Any], dice: random.Random, sane: float = 0.6) -> Any:
 
 
 def recorded(
-    directory: Path, journals: Mapping[str, Sequence[Record | bytes]], exporters: Sequence[Any], **settings: Any
+    directory: Path,
+    journals: Mapping[str, Sequence[Record | bytes]],
+    exporters: Sequence[Any],
+    *,
+    idle_timeout: float = 60,
+    **settings: Any,
 ) -> otel_rl.Run:
     """Return a run whose journals hold these records, and frames of these payloads; no agent has read them."""
-    settings = {"quiet": True, "hardware": False, "row_deadline": 0.2, **settings}
-    run = otel_rl.init(agent="off", exporters=[*exporters], dir=directory, **settings)
+    settings = {"quiet": True, "hardware": False, "rows": {"deadline": 0.2}, **settings}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_RL_IDLE_TIMEOUT", str(idle_timeout))
+        run = otel_rl.init(agent="off", exporters=[*exporters], dir=directory, **settings)
     run.finish(0)
     write(run.dir, journals)
     return run

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 TRAINER = """
 import json, os, pathlib, sys, time, otel_rl
 rank = int(sys.argv[1])
-ranks = {"rank": rank, "world_size": 2, "local_world_size": 2}
+os.environ |= {"OTEL_RL_LOCAL_WORLD_SIZE": "2", "OTEL_RL_IDLE_TIMEOUT": "5"}
 run = otel_rl.init(
-    id="run", project="p", dir=".", exporters=["jsonl"], row_deadline=1, idle_timeout=5, hardware=False, quiet=True,
-    **ranks,
+    id="run", project="p", dir=".", exporters=["jsonl"], rows={"deadline": 1}, hardware=False, quiet=True,
+    rank=rank, world_size=2,
 )
 rows = pathlib.Path("p/run/rows.jsonl")
 if rank:

@@ -65,7 +65,8 @@ def test_finish_returns_in_time_and_says_that_not_all_is_delivered(
     """`finish(timeout=5)` says False within 6 s; the exporters that work have everything."""
     with place() as port:  # type: ignore[operator]
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
-        run = otel_rl.init(dir=tmp_path, quiet=True, idle_timeout=1)
+        monkeypatch.setenv("OTEL_RL_IDLE_TIMEOUT", "1")
+        run = otel_rl.init(dir=tmp_path, quiet=True)
         for n in range(50):
             with run.step(n), run.phase("generate"):
                 run.log({"loss": float(n)})
@@ -84,7 +85,8 @@ def test_the_next_agent_delivers_the_rest(tmp_path: Path, monkeypatch: pytest.Mo
     collector = collectors.Collector(tmp_path)
     for name, value in collector.environment("http/protobuf").items():
         monkeypatch.setenv(name, value)
-    run = otel_rl.init(dir=tmp_path, quiet=True, idle_timeout=0.5)
+    monkeypatch.setenv("OTEL_RL_IDLE_TIMEOUT", "0.5")
+    run = otel_rl.init(dir=tmp_path, quiet=True)
     for n in range(20):
         with run.step(n):
             run.log({"loss": float(n)})
@@ -142,14 +144,14 @@ def test_an_exporter_that_hangs_delays_no_other(tmp_path: Path) -> None:
     )
     script = """
 import otel_rl, stuck, time
-run = otel_rl.init(dir="runs", project="p", id="i", exporters=[stuck.Stuck, "jsonl"], quiet=True, idle_timeout=0.5)
+run = otel_rl.init(dir="runs", project="p", id="i", exporters=[stuck.Stuck, "jsonl"], quiet=True)
 for n in range(10):
     run.log({"loss": 1.0}, step=n)
 started = time.monotonic()
 assert run.finish(1) is False
 assert time.monotonic() - started < 2
 """
-    run_python(script, tmp_path)
+    run_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="0.5")
     run_dir = tmp_path / "runs" / "p" / "i"
     collectors.wait_for(lambda: not _alive(run_dir), "the agent does not end", 60)
 

@@ -304,8 +304,8 @@ def ranks() -> dict[str, list[Record]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("log_every", [1, 7])
-def test_everything_is_made_again(log_every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", [1, 7])
+def test_everything_is_made_again(every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of windows and of several ranks, spans, tables and events: the same as without damage, in 8 runs."""
     monkeypatch.setattr(process, "_READ_AT_ONCE", 5)
     (tmp_path / "collect.py").write_text(COLLECT)
@@ -313,7 +313,7 @@ def test_everything_is_made_again(log_every: int, tmp_path: Path, monkeypatch: p
     import collect  # type: ignore[import-not-found]
 
     journals = ranks()
-    run = hostile.recorded(tmp_path, {}, [collect.Collect], log_every=log_every, idle_timeout=0.5)
+    run = hostile.recorded(tmp_path, {}, [collect.Collect], rows={"every": every, "deadline": 0.2}, idle_timeout=0.5)
     for place in (local_of(run.dir) / "journals", run.dir / "attempts"):
         shutil.rmtree(place)
         place.mkdir()

@@ -112,7 +112,7 @@ def wait():
         time.sleep(0.05)
     print(rows.read_text().count('"step"'), flush=True)
 atexit.register(wait)  # it runs behind the recorder's
-run = otel_rl.init(dir=".", id="i", project="p", quiet=True, hardware=False, row_deadline=300)
+run = otel_rl.init(dir=".", id="i", project="p", quiet=True, hardware=False, rows={"deadline": 300})
 run.log({"loss": 1.0}, step=0)
 sys.exit(3)
 """

@@ -49,7 +49,7 @@ def test_a_child_that_outlives_its_killed_parent_does_not_keep_it_alive(tmp_path
     """The journal's lock is not inherited: the agent sees the parent's death though a child lives on."""
     script = """
 import os, signal, time, otel_rl
-run = otel_rl.init(dir="runs", project="fork", id="f", quiet=True, idle_timeout=0.3)
+run = otel_rl.init(dir="runs", project="fork", id="f", quiet=True)
 run.log({"loss": 1.0}, step=0)
 if os.fork() == 0:
     os.close(1); os.close(2)
@@ -62,7 +62,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     from tests.collector import wait_for
     from tests.processes import start_python
 
-    start_python(script, tmp_path).wait()
+    start_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="0.3").wait()
     run_dir = tmp_path / "runs" / "fork" / "f"
     wait_for(
         lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent waits for the child", 10

@@ -37,8 +37,8 @@ def test_init_raises_nothing_but_settings_errors(tmp_path: Path, name: str) -> N
     [
         ({"agent": "process"}, "agent='process'"),
         ({"agent": "process"}, "'auto', 'off'"),
-        ({"log_window": "max"}, "'last', 'mean'"),
-        ({"memory_peaks": 5}, "'reset', 'shared'"),
+        ({"rows": {"window": "max"}}, "'last', 'mean'"),
+        ({"memory": {"peaks": 5}}, "'reset', 'shared'"),
         ({"dialect": "verlx"}, "verl"),
         ({"rank": "first"}, "rank='first'"),
     ],

@@ -65,12 +65,12 @@ def test_an_open_phase_becomes_an_error_span(tmp_path: Path) -> None:
     """What was open when the process died ends as `rl.process.lost`, with the phase named in the event."""
     script = """
 import os, otel_rl
-run = otel_rl.init(dir="runs", quiet=True, idle_timeout=0.3)
+run = otel_rl.init(dir="runs", quiet=True)
 with run.step(3), run.phase("generate"):
     run.log({"loss": 1.0})
     os.kill(os.getpid(), 9)
 """
-    start_python(script, tmp_path).wait()
+    start_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="0.3").wait()
     run_dir = _only_run(tmp_path)
     wait_for(lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
 
@@ -83,7 +83,7 @@ def test_the_agent_outlives_the_signals_of_its_trainer(tmp_path: Path) -> None:
     """Ctrl-C to the trainer's process group does not reach the agent."""
     script = """
 import os, signal, time, otel_rl
-run = otel_rl.init(dir="runs", quiet=True, idle_timeout=60)
+run = otel_rl.init(dir="runs", quiet=True)
 run.log({"loss": 1.0}, step=0)
 print(run.dir, flush=True)
 os.setpgid(0, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import otel_rl
-from otel_rl.setup.settings import load
+from otel_rl.setup.loading import load
 from otel_rl.trainer import session
 
 

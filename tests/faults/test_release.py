@@ -175,7 +175,8 @@ def test_what_is_needed_is_never_removed(seed: int, tmp_path: Path) -> None:
 def test_an_agent_of_an_ended_run_ends_though_it_could_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hardware is measured, the collector is away: it ends in time, says what is left, and measures no more."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    run = otel_rl.init(dir=tmp_path, quiet=True, idle_timeout=1, collection_interval=0.1, flush_interval=0.2)
+    monkeypatch.setenv("OTEL_RL_IDLE_TIMEOUT", "1")
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware={"interval": 0.1, "flush_interval": 0.2})
     for n in range(5):
         run.log({"loss": float(n)}, step=n)
         time.sleep(0.1)

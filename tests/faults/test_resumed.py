@@ -20,7 +20,7 @@ TRAINER = """
 import os, signal, sys, otel_rl
 begin, end, killed, every = map(int, sys.argv[1:])
 run = otel_rl.init(
-    id="run", project="p", dir=".", exporters=["jsonl"], agent="off", log_every=every, hardware=False, quiet=True
+    id="run", project="p", dir=".", exporters=["jsonl"], agent="off", rows={"every": every}, hardware=False, quiet=True
 )
 for n in range(begin, end):
     with run.step(n), run.phase("train"):
@@ -68,7 +68,7 @@ def test_each_attempt_ends_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_windows_of_both_attempts_leave(tmp_path: Path) -> None:
-    """With `log_every=5`, what was left of the first attempt leaves with its death, of the second one at its end."""
+    """With `rows.every=5`, what was left of the first attempt leaves with its death, of the second one at its end."""
     run_dir = killed_and_resumed(tmp_path, 5)
 
     assert [(row["step"], row["attempt"], row["values"]["x"], row["values"]["top"]) for row in rows_of(run_dir)] == [  # type: ignore[index]

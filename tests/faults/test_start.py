@@ -186,11 +186,14 @@ def test_a_head_that_cannot_listen(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert len(caplog.messages) == 1
 
 
-def test_ranks_that_their_head_cannot_hear(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ranks_that_their_head_cannot_hear(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`finish` is `False` on the machine of such a head, since rows lack the ranks of other machines, and says why."""
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         head = f"127.0.0.1:{taken.getsockname()[1]}"
-        of_two = {"id": "i", "rank": 0, "world_size": 2, "local_world_size": 1, "row_deadline": 0.1}
+        monkeypatch.setenv("OTEL_RL_LOCAL_WORLD_SIZE", "1")
+        of_two = {"id": "i", "rank": 0, "world_size": 2, "rows": {"deadline": 0.1}}
         run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"], **of_two)
         run.log({"loss": 1.0}, step=0)
         assert not run.finish(30)

@@ -276,10 +276,11 @@ def test_mpich(place: Path) -> None:
 
 
 _ON_A_NODE = """
-import logging, sys
+import logging, os, sys
 import otel_rl
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-run = otel_rl.init(dir="runs", project="p", quiet=True, exporters=["jsonl"], hardware=False, idle_timeout=2)
+os.environ["OTEL_RL_IDLE_TIMEOUT"] = "2"
+run = otel_rl.init(dir="runs", project="p", quiet=True, exporters=["jsonl"], hardware=False)
 run.log({"loss": 1.0}, step=run.attempt)
 """
 

@@ -39,8 +39,10 @@ _TRAIN = f"""
 import os, time, otel_rl
 place = dict(dir="runs", project="p", id="r", quiet=True, exporters=["gated:Gated"])
 if "HEAD" in os.environ:
-    place |= dict(rank=int(os.environ["N"]), world_size=2, local_world_size=1, head=os.environ["HEAD"])
-run = otel_rl.init(**place, hardware=False, idle_timeout=2, row_deadline=60)
+    os.environ["OTEL_RL_LOCAL_WORLD_SIZE"] = "1"
+    place |= dict(rank=int(os.environ["N"]), world_size=2, head=os.environ["HEAD"])
+os.environ["OTEL_RL_IDLE_TIMEOUT"] = "2"
+run = otel_rl.init(**place, hardware=False, rows={{"deadline": 60}})
 print(run.attempt, flush=True)
 for n in range({STEPS}):
     with run.step(n):

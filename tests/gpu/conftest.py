@@ -86,7 +86,7 @@ def trainer() -> Trainer:
 @pytest.fixture
 def run(tmp_path: Path, trainer: Trainer) -> otel_rl.Run:
     """A run that has seen the device and has taken its buffers."""
-    run = begin(tmp_path, memory_history=10_000)
+    run = begin(tmp_path, memory={"history": 10_000})
     trainer.step(run, 0)
     trainer.step(run, 1)
     trainer.torch.cuda.synchronize()

@@ -178,4 +178,4 @@ def test_gpu_monitoring(tmp_path: Path) -> None:
     agent = json.loads((run.dir / "run.json").read_text())["agent"]
     logger.finish()
 
-    assert (agent["hardware"], agent["collection_interval"], agent["flush_interval"]) == (False, 5, 20)
+    assert [agent["hardware"][name] for name in ("enabled", "interval", "flush_interval")] == [False, 5, 20]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import pytest
 
 import otel_rl
 from otel_rl.errors import SettingsError
-from otel_rl.setup.settings import _VARIABLES, ExporterSpec, Settings, load
+from otel_rl.setup.loading import known_settings, load
+from otel_rl.setup.settings import GROUPS, OPERATOR_ONLY, ExporterSpec, Hardware, Rows, Settings
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -84,19 +86,27 @@ def test_launcher() -> None:
 
 
 def test_every_setting_has_a_variable() -> None:
-    """Each setting can be given in the environment, under its own name."""
-    assert set(Settings.__struct_fields__) == set(_VARIABLES)
-    assert {f"OTEL_RL_{field.upper()}" for field in Settings.__struct_fields__ if field != "id"} <= set(
-        _VARIABLES.values()
-    )
-    assert _VARIABLES["id"] == "OTEL_RL_RUN_ID"
+    """Each setting can be given in the environment, under its own name and that of its group."""
+    plain = set(Settings.__struct_fields__) - set(GROUPS)
+    grouped = {f"{name}_{field}" for name, group in GROUPS.items() for field in group.__struct_fields__}
+    variables = {f"OTEL_RL_{name.upper()}" for name in (plain | grouped) - {"id", "hardware_enabled"}}
+
+    assert {one.variable for one in known_settings().values()} == variables | {"OTEL_RL_RUN_ID", "OTEL_RL_HARDWARE"}
 
 
-def test_every_setting_has_a_keyword() -> None:
-    """Each setting is a keyword of `init`."""
+def test_keywords() -> None:
+    """Each setting is a keyword of `init`, alone or in its group; but what only operators need."""
     keywords = set(inspect.signature(otel_rl.init).parameters)
 
-    assert set(Settings.__struct_fields__) | {"config"} == keywords
+    assert (set(Settings.__struct_fields__) | {"config"}) - set(OPERATOR_ONLY) == keywords
+    assert len(keywords - set(GROUPS)) == 17
+
+
+@pytest.mark.parametrize("name", OPERATOR_ONLY)
+def test_a_setting_of_operators(name: str) -> None:
+    """As a keyword it is refused, and the error names its variable."""
+    with pytest.raises(SettingsError, match=f"set OTEL_RL_{name.upper()}, or {name} in the settings file"):
+        otel_rl.init(**{name: 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -113,25 +123,25 @@ def test_every_setting_has_a_keyword() -> None:
         ("OTEL_RL_DIALECT", "verl", "verl"),
         ("OTEL_RL_REDUCE", "actor/*=mean, time/*=max", {"actor/*": "mean", "time/*": "max"}),
         ("OTEL_RL_REDUCE", "reward=mean|p95", {"reward": ("mean", "p95")}),
-        ("OTEL_RL_QUANTILES", "0.5, 0.95", (0.5, 0.95)),
-        ("OTEL_RL_METRICS", "slim", "slim"),
-        ("OTEL_RL_METRICS", "actor/*, !*/lr", ("actor/*", "!*/lr")),
-        ("OTEL_RL_LOG_EVERY", "10", 10),
+        ("OTEL_RL_ROWS_QUANTILES", "0.5, 0.95", (0.5, 0.95)),
+        ("OTEL_RL_ROWS_METRICS", "slim", "slim"),
+        ("OTEL_RL_ROWS_METRICS", "actor/*, !*/lr", ("actor/*", "!*/lr")),
+        ("OTEL_RL_ROWS_EVERY", "10", 10),
         ("OTEL_RL_CONTENT", "true", True),
-        ("OTEL_RL_PEAK_FLOPS", "989e12", 989e12),
+        ("OTEL_RL_FLOPS_PEAK", "989e12", 989e12),
         ("OTEL_RL_AGENT", "off", "off"),
         ("OTEL_RL_SET_GLOBAL", "true", True),
         ("OTEL_RL_QUIET", "1", True),
-        ("OTEL_RL_ROW_DEADLINE", "2.5", 2.5),
+        ("OTEL_RL_ROWS_DEADLINE", "2.5", 2.5),
         ("OTEL_RL_IDLE_TIMEOUT", "7", 7.0),
         ("OTEL_RL_JOURNAL_LIMIT", "1000000", 1000000),
     ],
 )
 def test_environment(variable: str, text: str, expected: object) -> None:
     """A text in the environment becomes what the setting is."""
-    field = next(field for field, name in _VARIABLES.items() if name == variable)
+    path = next(path for path, setting in known_settings().items() if setting.variable == variable)
 
-    assert expected == getattr(load({}, {variable: text}), field)
+    assert expected == operator.attrgetter(path)(load({}, {variable: text}))
 
 
 def test_path_as_directory(tmp_path: Path) -> None:
@@ -141,7 +151,7 @@ def test_path_as_directory(tmp_path: Path) -> None:
 
 def test_project_of_a_script(tmp_path: Path) -> None:
     """Without a project it is named like the script."""
-    (tmp_path / "train_grpo.py").write_text("from otel_rl.setup.settings import load; print(load({}).project)")
+    (tmp_path / "train_grpo.py").write_text("from otel_rl.setup.loading import load; print(load({}).project)")
     script = "import runpy, sys; sys.argv = ['dir/train_grpo.py']; runpy.run_path('train_grpo.py')"
 
     assert run_python(script, tmp_path) == "train_grpo\n"
@@ -152,14 +162,14 @@ def test_project_of_a_script(tmp_path: Path) -> None:
 
 _TOML = """
 project = "grpo"
-row_deadline = 3
+rows.deadline = 3
 exporters = ["jsonl", { wandb = { mode = "offline" } }]
 [reduce]
 "time/*" = "max"
 """
 _YAML = """
 project: grpo
-row_deadline: 3
+rows: {deadline: 3}
 exporters: [jsonl, {wandb: {mode: offline}}]
 reduce: {time/*: max}
 name:
@@ -176,21 +186,34 @@ def test_file(path: str, content: str) -> None:
     Path(path).write_text(content)
     settings = load(ALONE, {} if path.startswith("otel-rl") else {"OTEL_RL_CONFIG_FILE": path})
 
-    assert (settings.project, settings.row_deadline, settings.reduce) == ("grpo", 3.0, {"time/*": "max"})
+    assert (settings.project, settings.rows.deadline, settings.reduce) == ("grpo", 3.0, {"time/*": "max"})
     assert settings.exporters == (ExporterSpec("jsonl"), ExporterSpec("wandb", {"mode": "offline"}))
     assert settings.name == "run-7"
 
 
-def test_nemo_rls_spellings() -> None:
-    """Its section, its names in prose, and the environment mean the same settings."""
-    Path("otel-rl.yaml").write_text(
-        "monitor_gpus: false\ngpu_monitoring: {collection_interval: 5}\ngpu_flush_interval: 20\n"
-    )
-    from_file = load({}, {})
-    from_environment = load({}, {"OTEL_RL_GPU_COLLECTION_INTERVAL": "7"})
+def test_groups_are_merged() -> None:
+    """Each field of a group has the value of the place that wins, whatever the other fields have."""
+    Path("otel-rl.yaml").write_text("rows: {every: 5, deadline: 5, limit: 5}\nhardware: false")
+    environ = {"OTEL_RL_ROWS_DEADLINE": "7", "OTEL_RL_HARDWARE_INTERVAL": "7"}
+    found = load({"rows": {"limit": 9, "every": None}}, environ)
 
-    assert (from_file.hardware, from_file.collection_interval, from_file.flush_interval) == (False, 5, 20)
-    assert from_environment.collection_interval == 7
+    assert (found.rows.every, found.rows.deadline, found.rows.limit) == (5, 7.0, 9)
+    assert found.hardware == Hardware(enabled=False, interval=7.0)
+
+
+def test_a_struct_sets_all_fields_of_its_group() -> None:
+    """A struct is a whole group; only the other groups come from elsewhere."""
+    environ = {"OTEL_RL_ROWS_EVERY": "5", "OTEL_RL_TRACES_BUDGET": "5"}
+    found = load({"rows": Rows(deadline=3.0)}, environ)
+
+    assert (found.rows, found.traces.budget) == (Rows(deadline=3.0), 5)
+
+
+@pytest.mark.parametrize("given", [False, {"enabled": False}, Hardware(enabled=False)])
+def test_hardware_is_switched_off(given: object) -> None:
+    """`hardware=False` is short for the one setting."""
+    assert load({"hardware": given}, {}).hardware == Hardware(enabled=False)
+    assert load({}, {"OTEL_RL_HARDWARE": "false"}).hardware == Hardware(enabled=False)
 
 
 def test_named_file_only() -> None:
@@ -216,9 +239,12 @@ def test_named_file_only() -> None:
         (
             "otel-rl.yaml",
             b"1: 2",
-            ["otel-rl.yaml", "`1` is no setting", "there are: agent, collection_interval, content"],
+            ["otel-rl.yaml", "unknown setting `1`", "known are: agent, content, dialect"],
         ),
-        ("otel-rl.toml", b"rank = '1'", ["rank: '1' in the settings file", "Expected `int`"]),
+        ("otel-rl.yaml", b"rows: {every: -1}", ["rows.every: -1 in otel-rl.yaml", "of at least 0"]),
+        ("otel-rl.yaml", b"rows: 5", ["rows: 5 in otel-rl.yaml", "must be a mapping"]),
+        ("otel-rl.toml", b"[rows]\nevry = 1", ["otel-rl.toml", "`evry` of `rows`", "did you mean every?"]),
+        ("otel-rl.toml", b"rank = '1'", ["rank: '1' in otel-rl.toml", "must be a whole number"]),
     ],
 )
 def test_bad_file(path: str, content: bytes, expected: list[str]) -> None:
@@ -240,13 +266,13 @@ def test_missing_file() -> None:
 @pytest.mark.parametrize(
     ("keywords", "environ", "expected"),
     [
-        ({}, {"OTEL_RL_PROJCT": "x"}, ["OTEL_RL_PROJCT is no setting", "did you mean OTEL_RL_PROJECT?"]),
-        ({}, {"OTEL_RL_RANK": "one"}, ["OTEL_RL_RANK='one'", "Expected `int`"]),
-        ({}, {"OTEL_RL_RANK": ""}, ["OTEL_RL_RANK=''", "Expected `int`"]),
+        ({}, {"OTEL_RL_PROJCT": "x"}, ["unknown variable OTEL_RL_PROJCT", "did you mean OTEL_RL_PROJECT?"]),
+        ({}, {"OTEL_RL_RANK": "one"}, ["OTEL_RL_RANK='one'", "must be a whole number"]),
+        ({}, {"OTEL_RL_RANK": ""}, ["OTEL_RL_RANK=''", "must be a whole number"]),
         ({}, {"OTEL_RL_QUIET": "perhaps"}, ["OTEL_RL_QUIET='perhaps'", "Expected `bool`"]),
         ({}, {"OTEL_RL_AGENT": "on"}, ["OTEL_RL_AGENT='on'", "'on'"]),
-        ({"rank": "1"}, {}, ["rank='1'", "Expected `int`"]),
-        ({"rank": 1.5}, {}, ["rank=1.5", "Expected `int`"]),
+        ({"rank": "1"}, {}, ["rank='1'", "must be a whole number"]),
+        ({"rank": 1.5}, {}, ["rank=1.5", "must be a whole number"]),
         ({"project": 7}, {}, ["project=7", "Expected `str`"]),
         ({"agent": "on"}, {}, ["agent='on'", "'on'"]),
         ({"rank": 4, "world_size": 4}, {}, ["rank=4", "world_size=4", "give both, or neither"]),
@@ -256,19 +282,24 @@ def test_missing_file() -> None:
         ({"reduce": {"a/*": "median"}}, {}, ["'a/*'", "'median'", "mean, max, min, sum, last", "p50"]),
         ({"reduce": {"a/*": 1}}, {}, ["reduce=", "Expected `str | array`"]),
         ({"reduce": {"a/*": ["mean", "mode"]}}, {}, ["'a/*'", "'mode'"]),
-        ({"quantiles": [0.5, 95]}, {}, ["quantiles=", "95.0 is not between 0 and 1"]),
-        ({"log_every": -1}, {}, ["log_every=-1", "must not be below 0"]),
+        ({"rows": {"quantiles": [0.5, 95]}}, {}, ["rows={'quantiles': [0.5, 95]}", "each must be", "between 0 and 1"]),
+        ({"rows": {"every": -1}}, {}, ["rows={'every': -1}", "must be a whole number of at least 0"]),
         ({"head": "node0"}, {}, ["head='node0'", "host:port"]),
-        ({"engines": ["node0:8000"]}, {}, ["'node0:8000' is no URL", "http://node1:8000/metrics"]),
-        ({"trace_ratio": 2}, {}, ["trace_ratio=2.0", "between 0 and 1"]),
-        ({"memory_peaks": "always"}, {}, ["memory_peaks=", "always"]),
-        ({"collection_interval": 0}, {}, ["collection_interval=0.0", "above 0"]),
-        ({"log_window": "median"}, {}, ["log_window=", "median"]),
-        ({"name_limit": 0}, {}, ["name_limit=0", "must be above 0"]),
-        ({}, {"OTEL_RL_PEAK_FLOPS": "many"}, ["OTEL_RL_PEAK_FLOPS='many'"]),
-        ({"row_deadline": 0}, {}, ["row_deadline=0", "above 0"]),
-        ({"idle_timeout": -1}, {}, ["idle_timeout=-1", "above 0"]),
-        ({"journal_limit": 0}, {}, ["journal_limit=0", "above 0"]),
+        ({"hardware": {"engines": ["node0:8000"]}}, {}, ["'node0:8000'", "a URL such as http://node1:8000/metrics"]),
+        ({"traces": {"ratio": 2}}, {}, ["traces={'ratio': 2}", "between 0 and 1"]),
+        ({}, {"OTEL_RL_TRACES_RATIO": "2"}, ["OTEL_RL_TRACES_RATIO='2'", "between 0 and 1"]),
+        ({"memory": {"peaks": "always"}}, {}, ["memory={'peaks': 'always'}", "'reset', 'shared'"]),
+        ({"hardware": {"interval": 0}}, {}, ["hardware={'interval': 0}", "above 0"]),
+        ({"rows": {"window": "median"}}, {}, ["rows={'window': 'median'}", "'last', 'mean'"]),
+        ({"rows": {"limit": 0}}, {}, ["rows={'limit': 0}", "above 0"]),
+        ({"rows": {"evry": 1}}, {}, ["unknown setting `evry` of `rows`", "did you mean every?"]),
+        ({"rows": 10}, {}, ["rows=10", "must be a mapping"]),
+        ({"hardware": 1}, {}, ["hardware=1", "must be a mapping", "or false"]),
+        ({}, {"OTEL_RL_FLOPS_PEAK": "many"}, ["OTEL_RL_FLOPS_PEAK='many'", "must be a number"]),
+        ({"flops": {"peak": float("nan")}}, {}, ["flops={'peak': nan}", "must be a number"]),
+        ({"rows": {"deadline": 0}}, {}, ["rows={'deadline': 0}", "above 0"]),
+        ({}, {"OTEL_RL_IDLE_TIMEOUT": "-1"}, ["OTEL_RL_IDLE_TIMEOUT='-1'", "above 0"]),
+        ({}, {"OTEL_RL_JOURNAL_LIMIT": "0"}, ["OTEL_RL_JOURNAL_LIMIT='0'", "above 0"]),
         ({"id": "a/b"}, {}, ["id='a/b'", "letters, digits"]),
         ({"id": ".."}, {}, ["id='..'", "letters, digits"]),
         ({"id": "a b"}, {}, ["id='a b'", "letters, digits"]),
@@ -277,7 +308,7 @@ def test_missing_file() -> None:
         ({"exporters": 7}, {}, ["exporters=7", "expected a list such as"]),
         ({"exporters": {"wandb": {}}}, {}, ["exporters=", "expected a list such as"]),
         ({"exporters": [7]}, {}, ["7 is neither a name"]),
-        ({"exporters": ["jsonl", {"jsonl": {}}]}, {}, ["'jsonl' is there twice"]),
+        ({"exporters": ["jsonl", {"jsonl": {}}]}, {}, ["'jsonl' is named twice"]),
         ({"exporters": [Factory()]}, {}, ["neither a name, nor a mapping of options, nor a factory"]),
     ],
 )
@@ -339,7 +370,7 @@ def test_exporters(given: Any, expected: tuple[ExporterSpec, ...]) -> None:
 @pytest.mark.parametrize("options", ["offline", True, 7, ["mode"]])
 def test_options_that_are_no_mapping(options: object) -> None:
     """Options that are no mapping are an error that names the exporter."""
-    assert "the options of 'wandb' are no mapping" in refusal({"exporters": [{"wandb": options}]})
+    assert "the options of 'wandb' must be a mapping" in refusal({"exporters": [{"wandb": options}]})
 
 
 @pytest.mark.parametrize("factory", [a_lambda, functools.partial(make), lambda run: Factory()], ids=repr)

@@ -28,7 +28,7 @@ def test_a_linear_layer() -> None:
 
 def test_what_was_counted_gives_the_utilisation(tmp_path: Path) -> None:
     """FLOPs that are logged under the registry's name count before any rule of thumb."""
-    run = otel_rl.init(dir=tmp_path, quiet=True, model_parameters=1e9, peak_flops=1e12)
+    run = otel_rl.init(dir=tmp_path, quiet=True, flops={"parameters": 1e9, "peak": 1e12})
     with run.step(0), run.phase("update_actor", tokens=10):
         run.log({"rl.train.flops": 5_000_000})
     assert run.finish()

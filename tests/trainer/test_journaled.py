@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 from tests.trainer.reading import begin, ended, kinds, logged, started
 
 
-def test_started(tmp_path: Path, records_of: RecordsOf) -> None:
+def test_started(tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first record says who records: run, attempt, rank, sizes, role, process, host, page size, time."""
     before = time.time_ns()
-    run = begin(tmp_path, id="run-7", rank=1, world_size=4, local_world_size=2, role="driver")
+    monkeypatch.setenv("OTEL_RL_LOCAL_WORLD_SIZE", "2")
+    run = begin(tmp_path, id="run-7", rank=1, world_size=4, role="driver")
     (first,) = records_of(run, "driver1")
 
     assert isinstance(first, Started)

@@ -150,7 +150,7 @@ def test_how_many_names_there_are(devices: int, tmp_path: Path, records_of: Reco
 def test_the_peak_of_one_phase_is_not_that_of_the_next(tmp_path: Path, records_of: RecordsOf) -> None:
     """With and without a reset: what the first one reached is not the second one's."""
     for peaks in ("reset", "shared"):
-        run = begin(tmp_path, id=peaks, memory_peaks=peaks)
+        run = begin(tmp_path, id=peaks, memory={"peaks": peaks})
         allocator = with_devices(run, Allocator() if peaks == "reset" else Unreset())
         with run.step(0):
             for name, highest in (("generate", 40), ("train", 30)):

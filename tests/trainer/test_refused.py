@@ -258,7 +258,7 @@ import logging, otel_rl, resource
 logging.disable()
 from otel_rl.journal.segments import Reader
 from otel_rl.journal.records import AnyRecord, Logged, Refusals, StepEnded, StepStarted
-run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", journal_limit=1 << 30)
+run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test")
 text = "x" * 4000
 def steps(first, last):
     for number in range(first, last):

@@ -17,23 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_rl.semconv.dialect import Reading
+    from otel_rl.setup.settings import Flops
 
 _OF_DEVICE = {"device", "gap"}
 _LOG_LIKELIHOOD_LOSSES = ("sft", "nll")
-
-
-class Model(msgspec.Struct, frozen=True):
-    """What the FLOPs of a step follow from.
-
-    Attributes:
-        parameters: Trainable parameters of the model; 0 if not told.
-        flops_per_token: FLOPs for training on one token; 0 for 6 for each parameter.
-        peak_flops: FLOP/s that one device can do; 0 if not told.
-    """
-
-    parameters: float = 0.0
-    flops_per_token: float = 0.0
-    peak_flops: float = 0.0
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -55,7 +42,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def derived(
-    values: Mapping[str, float], step: Step, model: Model, read: Callable[[str], Reading | None]
+    values: Mapping[str, float], step: Step, model: Flops, read: Callable[[str], Reading | None]
 ) -> dict[str, float]:
     """Return what follows from the values of a row and the measurements of its step, by name."""
     known = {reading.metric: value * reading.factor for name, value in values.items() if (reading := read(name))}
@@ -73,12 +60,12 @@ def derived(
         found["perf/tokens_per_second"] = efficiency.rate(tokens, step.seconds)
         found["perf/tokens_per_second_per_gpu"] = efficiency.rate(tokens, step.seconds, step.devices)
     flops = known.get(semconv.METRIC_TRAIN_FLOPS) or tokens * (
-        model.flops_per_token or efficiency.training_flops(model.parameters, 1)
+        model.per_token or efficiency.training_flops(model.parameters, 1)
     )
     if flops and step.seconds > 0:
         found["perf/tflops_per_gpu"] = efficiency.rate(flops, step.seconds, step.devices) / 1e12
-        if model.peak_flops:
-            found["perf/mfu"] = efficiency.model_flops_utilisation(flops, step.seconds, step.devices, model.peak_flops)
+        if model.peak:
+            found["perf/mfu"] = efficiency.model_flops_utilisation(flops, step.seconds, step.devices, model.peak)
     found |= _perplexities(values, read)
     return {name: value for name, value in found.items() if name not in values and not _is_told(name, known, read)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.steps import admission
-from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.filters import Filter
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
@@ -45,21 +44,21 @@ class Pipeline:
         how = manifest.agent
         self._quarantine = quarantine
         self.vocabulary = Vocabulary((state.dialect if state else "") or manifest.dialect)
-        quantiles = [quantile_key(quantile) for quantile in how.quantiles]
+        quantiles = [quantile_key(quantile) for quantile in how.rows.quantiles]
         reductions = Reductions(how.reduce, self.vocabulary.read, quantiles)
         self.reducer = Reducer(
             manifest.id,
             reductions,
             self.vocabulary,
-            Model(how.model_parameters, how.flops_per_token, how.peak_flops),
-            how.row_deadline,
+            how.flops,
+            how.rows.deadline,
             state,
             whole_world=bool(manifest.receives),
             quarantine=quarantine,
         )
-        self.traces = TraceSampler(how.trace_ratio, self.vocabulary.phase, how.trace_budget)
-        cadence = Cadence(how.log_every, how.log_first, how.log_window)
-        self.trackers = TrackerRows(cadence, Filter(how.metrics), reductions, how.name_limit)
+        self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget)
+        cadence = Cadence(how.rows.every, how.rows.first, how.rows.window)
+        self.trackers = TrackerRows(cadence, Filter(how.rows.metrics), reductions, how.rows.limit)
 
     def leaving(self, items: Iterable[Item], place: Position, now: int, *, near_end: bool) -> list[Item]:
         """Return what exporters get of the items that were made, and of spans that were held back.

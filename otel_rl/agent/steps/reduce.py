@@ -31,11 +31,11 @@ from otel_rl.journal.records import Record, Started
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from otel_rl.agent.steps.derive import Model
     from otel_rl.agent.steps.naming import Reductions
     from otel_rl.agent.steps.window import Observed
     from otel_rl.export import Identity, Item, Span, Table
     from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.setup.settings import Flops
 
 _NS = 1_000_000_000
 _SILENCE_NS = 30 * _NS
@@ -70,7 +70,7 @@ class Reducer:
         run_id: str,
         reductions: Reductions,
         vocabulary: Vocabulary,
-        model: Model,
+        model: Flops,
         deadline: float,
         state: State | None = None,
         *,

@@ -1,4 +1,4 @@
-"""Values over several steps: what trackers get with `log_every` is reduced from the observations of all of them."""
+"""Values over several steps: what trackers get with `rows.every` is reduced from the observations of all of them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,255 @@
+"""Where settings come from: keywords of `init`, then the environment, then one file, then the launcher.
+
+Each setting has a variable: `OTEL_RL_RANK` for `rank`, `OTEL_RL_ROWS_EVERY` for `every` of the group `rows`.
+OpenTelemetry's own `OTEL_*` variables keep their standard meaning and win over the variables and the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from otel_rl.errors import SettingsError, UnavailableError
+from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.texts import shown, text_of
+from otel_rl.setup import head
+from otel_rl.setup.conversion import convert
+from otel_rl.setup.launcher import find_place, parent_job
+from otel_rl.setup.settings import CAPTURE_VARIABLE, GROUPS, INSTRUMENT_VARIABLE, JobSettings, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_warnings = Occasional(logging.getLogger(__name__))
+_FILES = ("otel-rl.toml", "otel-rl.yaml", "otel-rl.yml")
+_CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
+_OTHER_VARIABLES = (_CONFIG_FILE_VARIABLE, INSTRUMENT_VARIABLE, CAPTURE_VARIABLE, *head.VARIABLES)
+_VARIABLES = {"id": "OTEL_RL_RUN_ID", "hardware.enabled": "OTEL_RL_HARDWARE"}
+"""The variables that are not called like their setting."""
+_KEYWORD, _ENVIRONMENT, _LAUNCHER = "keyword", "environment", "launcher"
+
+
+class Setting(NamedTuple):
+    """One setting.
+
+    Attributes:
+        path: Its name, with its group if it has one: `rank`, `rows.every`.
+        kind: Its type, with its bounds.
+        variable: Its variable in the environment.
+    """
+
+    path: str
+    kind: Any
+    variable: str
+
+
+@cache
+def known_settings() -> dict[str, Setting]:
+    """Return all settings by their path."""
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(Settings):
+        if group := GROUPS.get(field.name):
+            found |= {f"{field.name}.{one.name}": one.type for one in msgspec.structs.fields(group)}
+        else:
+            found[field.name] = field.type
+    return {path: Setting(path, kind, _variable(path)) for path, kind in found.items()}
+
+
+def _variable(path: str) -> str:
+    return _VARIABLES.get(path) or f"OTEL_RL_{path.upper().replace('.', '_')}"
+
+
+def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of this process.
+
+    Args:
+        keywords: Keywords of `init` by name; one that is `None` counts as not given.
+        environ: The environment; by default that of this process.
+
+    Raises:
+        SettingsError: A setting is unknown or invalid, or contradicts another.
+    """
+    environ = os.environ if environ is None else environ
+    place = msgspec.structs.asdict(find_place(environ))
+    path, in_file = _from_file(environ)
+    layers: dict[str, Mapping[str, object]] = {  # a later one wins
+        _LAUNCHER: {name: value for name, value in place.items() if name != "node"},
+        path: _flat(in_file, path),
+        _ENVIRONMENT: _from_environment(environ),
+        "OpenTelemetry": _otel_sampler(environ),
+        _KEYWORD: _flat(keywords, _KEYWORD),
+    }
+    chosen: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for source, values in layers.items():
+        for name, value in values.items():
+            if value is not None and not (name == "id" and type(value) is str and not value):
+                setting = known_settings()[name]
+                label = _label(setting, value, source)
+                chosen[name] = convert(name, value, setting.kind, label, from_text=source == _ENVIRONMENT)
+                sources[name] = source
+    if "id" not in chosen and sources.get("world_size") == _LAUNCHER and chosen["world_size"] > 1:
+        chosen["id"] = _id_of_this_machine(chosen, environ)
+        sources["id"] = _LAUNCHER
+    return _complete(_grouped(chosen, JobSettings if sources.get("id") == _LAUNCHER else Settings))
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: the closest known one, otherwise all known ones."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
+    return f"; did you mean {close[0]}?" if close else f"; known are: {', '.join(sorted(known))}"
+
+
+def _label(setting: Setting, value: object, source: str) -> str:
+    """Return a setting and its value as the user wrote them."""
+    if source == _ENVIRONMENT:
+        return f"{setting.variable}={shown(value)}"
+    if source not in (_KEYWORD, _LAUNCHER):
+        return f"{setting.path}: {shown(value)} in {source}"
+    group, _, name = setting.path.rpartition(".")
+    return f"{group}={{{name!r}: {shown(value)}}}" if group else f"{name}={shown(value)}"
+
+
+def _flat(values: Mapping[Any, object], source: str) -> dict[str, object]:
+    """Return settings by path, with those of groups taken out of their groups.
+
+    Raises:
+        SettingsError: A setting is unknown, or a group is not a mapping.
+    """
+    found: dict[str, object] = {}
+    names = Settings.__struct_fields__
+    for name, value in values.items():
+        if name not in names:
+            raise SettingsError(f"{_where(source)}unknown setting `{name}`{meant(str(name), names)}")
+        if name in GROUPS:
+            found |= {f"{name}.{key}": one for key, one in _of_group(name, value, source).items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _of_group(group: str, value: object, source: str) -> Mapping[str, object]:
+    fields = GROUPS[group].__struct_fields__
+    if value is None:
+        return {}
+    if isinstance(value, GROUPS[group]):
+        return msgspec.structs.asdict(value)
+    if group == "hardware" and isinstance(value, bool):
+        return {"enabled": value}
+    label = f"{group}={shown(value)}" if source == _KEYWORD else f"{group}: {shown(value)} in {source}"
+    if not isinstance(value, Mapping):
+        also = " or false" if group == "hardware" else ""
+        raise SettingsError(f"invalid {label}: must be a mapping such as {{'{fields[-1]}': …}}{also}")
+    try:
+        values = {str.__str__(key) if isinstance(key, str) else shown(key): one for key, one in value.items()}
+    except Exception as error:  # a foreign mapping's methods may raise anything
+        raise SettingsError(f"invalid {label}: {text_of(error)}") from None
+    for name in values:
+        if name not in fields:
+            raise SettingsError(f"{_where(source)}unknown setting `{name}` of `{group}`{meant(name, fields)}")
+    return values
+
+
+def _where(source: str) -> str:
+    return "" if source == _KEYWORD else f"{source}: "
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
+    paths = {setting.variable: path for path, setting in known_settings().items()}
+    given = [name for name in environ if name.startswith("OTEL_RL_") and name not in _OTHER_VARIABLES]
+    for name in given:
+        if name not in paths:
+            raise SettingsError(f"unknown variable {name}{meant(name, paths)}")
+    return {paths[name]: environ[name] for name in given}
+
+
+def _from_file(environ: Mapping[str, str]) -> tuple[str, dict[str, object]]:
+    """Return the settings file and what is in it; nothing if there is none."""
+    named = environ.get(_CONFIG_FILE_VARIABLE)
+    path = Path(named) if named else next((Path(f) for f in _FILES if Path(f).is_file()), None)
+    if path is None:
+        return "file", {}
+    try:
+        content = path.read_bytes()
+        decode = msgspec.toml.decode if path.suffix == ".toml" else msgspec.yaml.decode
+        values: object = decode(content)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read as settings: {error}") from error
+    if not isinstance(values, dict):
+        raise SettingsError(f"{path}: expected settings by name, e.g. `project: grpo`")
+    return str(path), values
+
+
+def _otel_sampler(environ: Mapping[str, str]) -> dict[str, object]:
+    """Return the trace ratio of OpenTelemetry's own variables; unknown values are ignored with a warning."""
+    name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
+    ratios = {"always_on": 1.0, "always_off": 0.0, "traceidratio": 1.0}  # the last one without an argument
+    sampler = name.removeprefix("parentbased_")
+    if sampler not in ratios:
+        if name:
+            known = ", ".join([*ratios, *(f"parentbased_{one}" for one in ratios)])
+            _warnings.warn(f"unknown OTEL_TRACES_SAMPLER={name!r} is ignored; known are: {known}")
+        return {}
+    text = environ.get("OTEL_TRACES_SAMPLER_ARG", "").strip() if sampler == "traceidratio" else ""
+    if not text:
+        return {"traces.ratio": ratios[sampler]}
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        _warnings.warn(f"invalid OTEL_TRACES_SAMPLER_ARG={text!r} is ignored: expected a ratio such as 0.1")
+        return {"traces.ratio": 1.0}
+    return {"traces.ratio": ratio}
+
+
+def _id_of_this_machine(chosen: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """Return an identity that the ranks of this machine share, if the launcher gives no identity to all ranks.
+
+    Raises:
+        UnavailableError: The run is strict.
+    """
+    size = chosen["world_size"]
+    problem = f"the launcher gives its {size} ranks no identity in common"
+    fix = "set OTEL_RL_RUN_ID to the same text in all of them"
+    if chosen.get("strict"):
+        raise UnavailableError(f"{problem}: {fix}")
+    _warnings.warn(f"{problem}; each machine, or each process, records a run of its own: {fix}")
+    return parent_job("local", environ)
+
+
+def _grouped(chosen: Mapping[str, Any], kind: type[Settings]) -> Settings:
+    found: dict[str, Any] = {path: value for path, value in chosen.items() if "." not in path}
+    for group, struct in GROUPS.items():
+        fields = struct.__struct_fields__
+        found[group] = struct(**{name: chosen[f"{group}.{name}"] for name in fields if f"{group}.{name}" in chosen})
+    return kind(**found)
+
+
+def _complete(settings: Settings) -> Settings:
+    if settings.rank >= settings.world_size:
+        raise SettingsError(
+            f"rank={settings.rank} must be below world_size={settings.world_size}; "
+            "give both, or neither to use the launcher's variables"
+        )
+    if not settings.id and settings.world_size > 1:
+        raise SettingsError(
+            f"world_size={settings.world_size}: {settings.world_size} ranks need one identity: "
+            "set OTEL_RL_RUN_ID (or id=) to the same text in all of them"
+        )
+    run_id = settings.id or os.urandom(6).hex()
+    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    return msgspec.structs.replace(
+        settings,
+        id=run_id,
+        project=settings.project or script or "otel-rl",
+        name=settings.name or run_id,
+    )
