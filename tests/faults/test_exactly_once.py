@@ -227,7 +227,7 @@ def rows() -> list[Item]:
 @needs("tensorboard")
 @pytest.mark.parametrize("there", range(7))
 @pytest.mark.parametrize("exporting", [JsonlExporter, TensorBoardExporter])
-def test_what_a_exporter_holds(place: Path, there: int, exporting: Any) -> None:
+def test_what_an_exporter_holds(place: Path, there: int, exporting: Any) -> None:
     """Killed behind any row: the next one holds exactly what was written."""
     run = RunInfo("i", "p", "n", str(place))
     exporter = exporting(run)
