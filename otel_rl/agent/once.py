@@ -16,7 +16,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.agent.input.inbox import Inbox
-from otel_rl.agent.process import GoneError, StartError, read_manifest, run_agent
+from otel_rl.agent.process import GoneError, StartError, run_agent
+from otel_rl.agent.wiring import read_manifest
 from otel_rl.delivery import undelivered
 from otel_rl.delivery.left_behind import deliver_with
 from otel_rl.journal.claim import noted

@@ -231,6 +231,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout: float
     journal_limit: int
 
+    @property
+    def sends(self) -> bool:
+        """Whether the agent sends the records of its machine to a head agent."""
+        return any(name == "head" for name, _ in self.exporters)
+
     def run(self, directory: RunDirectory) -> RunInfo:
         """Return what exporters know of the run."""
         return RunInfo(self.id, self.project, self.name, str(directory.path), dict(self.resource))

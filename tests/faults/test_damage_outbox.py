@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.agent import process
+from otel_rl.agent import loop, wiring
 from otel_rl.agent.process import run_agent
 from otel_rl.journal.ids import step_ids
 from otel_rl.journal.records import (
@@ -57,7 +57,7 @@ class Gated:
 @pytest.fixture
 def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a run whose outbox has 40 batches that JSONL has and another exporter does not."""
-    monkeypatch.setattr(process, "_READ_AT_ONCE", 3)  # a batch for each step
+    monkeypatch.setattr(loop, "_READ_AT_ONCE", 3)  # a batch for each step
     (tmp_path / "gated.py").write_text(GATED)
     monkeypatch.syspath_prepend(tmp_path)
     import gated  # type: ignore[import-not-found]
@@ -130,7 +130,7 @@ def test_a_flipped_bit_while_the_agent_runs(waiting: Path) -> None:
         dice = random.Random(seed)
         run_dir = copy(waiting, seed)
         directory = directories.at(run_dir)
-        manifest = msgspec.structs.replace(process.read_manifest(directory), idle_timeout=30)
+        manifest = msgspec.structs.replace(wiring.read_manifest(directory), idle_timeout=30)
         directory.manifest.write_bytes(msgspec.json.encode(manifest))
         directory.status.unlink()
         running = threading.Thread(target=run_agent, args=(run_dir,), kwargs={"once": True})
@@ -212,7 +212,7 @@ class Half:
 
 def test_an_outbox_that_is_emptied_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an exporter has taken is not made again for it, though nothing is left of the outbox."""
-    monkeypatch.setattr(process, "_READ_AT_ONCE", 3)
+    monkeypatch.setattr(loop, "_READ_AT_ONCE", 3)
     (tmp_path / "half.py").write_text(HALF)
     monkeypatch.syspath_prepend(tmp_path)
     import half  # type: ignore[import-not-found]
@@ -307,7 +307,7 @@ def ranks() -> dict[str, list[Record]]:
 @pytest.mark.parametrize("every", [1, 7])
 def test_everything_is_made_again(every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of windows and of several ranks, spans, tables and events: the same as without damage, in 8 runs."""
-    monkeypatch.setattr(process, "_READ_AT_ONCE", 5)
+    monkeypatch.setattr(loop, "_READ_AT_ONCE", 5)
     (tmp_path / "collect.py").write_text(COLLECT)
     monkeypatch.syspath_prepend(tmp_path)
     import collect  # type: ignore[import-not-found]

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from otel_rl.agent.process import Agent, run_agent
+from otel_rl.agent.loop import Loop
+from otel_rl.agent.process import run_agent
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.journal.records import Consumed, Finished, Logged, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
 from otel_rl.setup import agent_start
@@ -189,15 +190,15 @@ def test_an_agent_whose_loop_fails_goes_on(tmp_path: Path, monkeypatch: pytest.M
     """What nobody has thought of is counted, and tried again."""
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(0, 1), Finished(T0)]}, ["jsonl"])
     calls: list[int] = []
-    work = Agent._work
+    turn = Loop.turn
 
-    def flaky(agent: Agent) -> bool:
+    def flaky(loop: Loop) -> bool:
         calls.append(1)
         if len(calls) < 4:
             raise RuntimeError("not yet")
-        return work(agent)
+        return turn(loop)
 
-    monkeypatch.setattr(Agent, "_work", flaky)
+    monkeypatch.setattr(Loop, "turn", flaky)
     run_agent(run.dir, once=True)
 
     assert losses(run.dir) == [0, 1]

@@ -146,9 +146,8 @@ class Rebuilder:
                     break
                 pipeline.traces.rollouts.restore(found.batch.held, found.batch.settled.items(), START, now)
         made: list[Item] = []
-        sends = any(name == "head" for name, _ in self._manifest.exporters)
         for records in self._records(first, last):
-            if sends:
+            if self._manifest.sends:
                 made += forwarded(records, reducer.state.forwarded)
             made += pipeline.leaving(reducer.feed(records), START, now, near_end=False)
         for attempt, steps in last.state.steps.items():  # what is open behind the gap leaves behind it

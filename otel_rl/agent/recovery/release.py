@@ -62,9 +62,7 @@ class Release:
         Raises:
             OSError: Something cannot be read or removed now.
         """
-        needed = self.needed(expected)
-        if held_since is not None:
-            needed = min(needed, held_since)
+        needed = self.needed(expected, held_since)
         if needed == self._done:
             return
         self._done = needed
@@ -77,16 +75,18 @@ class Release:
                 self._release_journal(self._journals / name, position)
         self._release_outbox(before[0].end.segment)
 
-    def needed(self, expected: Iterable[str]) -> Position:
-        """Return the place in the outbox up to which everybody has everything.
+    def needed(self, expected: Iterable[str], held_since: Position | None = None) -> Position:
+        """Return the place in the outbox before which nothing is needed.
 
         Args:
-            expected: Files of the cursors that there have to be: whoever has none has got nothing yet.
+            expected: Files of the cursors that must exist: an exporter without one has got nothing yet.
+            held_since: The first place in the outbox that the agent itself needs.
         """
         files = {file.name for file in self._cursors.glob("*.json") if not file.name.startswith(".")}
         if not files >= set(expected):
             return START
-        return min((self._cursor(self._cursors / name) for name in files), default=START)
+        needed = min((self._cursor(self._cursors / name) for name in files), default=START)
+        return needed if held_since is None else min(needed, held_since)
 
     def _cursor(self, file: Path) -> Position:
         try:

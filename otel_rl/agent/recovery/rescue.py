@@ -6,6 +6,7 @@ and then while an exporter is behind. A thread does it: a network file system th
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -140,3 +141,20 @@ class Rescue:
 def is_elsewhere(directory: RunDirectory) -> bool:
     """Tell whether the part of this machine lies outside of the run directory."""
     return not directory.local.resolve().is_relative_to(directory.path.resolve())
+
+
+def catch_up(directory: RunDirectory) -> None:
+    """Continue from the copy of the backlog, if it is newer than the part of this machine.
+
+    Raises:
+        BlockingIOError: Another machine delivers from the copy now.
+    """
+    if not is_elsewhere(directory) or undelivered.read(directory.path, directory.host) is None:
+        return
+    alive, taken = (sign(directory.path, directory.host) for sign in (undelivered.alive, undelivered.taken))
+    alive.put(undelivered.own_name())
+    if taken.is_fresh():
+        alive.remove()
+        raise BlockingIOError(errno.EAGAIN, f"{taken.who()} delivers from its copy", str(directory.local))
+    if undelivered.catch_up(directory.path, directory.host, directory.local):
+        logger.info("the agent goes on from %s", undelivered.place_of(directory.path, directory.host))
