@@ -1,4 +1,5 @@
-"""`otel-rl demo`: a small transformer learns arithmetic by GRPO on the CPU, and otel-rl records it.
+"""`otel-rl demo`: a small transformer learns arithmetic by GRPO on the CPU, while otel-rl records it.
 
-`cli` imports it. It uses the public names of `otel_rl` alone, as a trainer does.
+`grpo.py` is the trainer, and the example of how to record one: it uses only the public surface of otel-rl. Nothing but
+`otel_rl.cli` imports this room.
 """

@@ -12,32 +12,40 @@ DEFAULTS = Options()
 
 
 @click.command()
-@click.option("--steps", type=click.IntRange(min=1), default=DEFAULTS.steps, show_default=True, help="Steps of GRPO.")
-@click.option("--ranks", type=click.IntRange(1, 16), default=DEFAULTS.ranks, show_default=True, help="Processes.")
-@click.option("--seed", type=int, default=DEFAULTS.seed, show_default=True, help="The same seed trains the same.")
-@click.option("--dir", "directory", default=DEFAULTS.dir, show_default=True, help="Where the run directory is made.")
-@click.option("--hold", is_flag=True, help="Stay after training, and with it the metrics endpoint, until Ctrl-C.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=DEFAULTS.steps, show_default=True, help="Number of GRPO steps."
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(1, 16),
+    default=DEFAULTS.ranks,
+    show_default=True,
+    help="Trainer processes.",
+)
+@click.option("--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Seed of weights and prompts.")
+@click.option("--dir", "directory", default=DEFAULTS.dir, show_default=True, help="Parent of the run directory.")
+@click.option("--hold", is_flag=True, help="Keep the metrics endpoint up after training, until Ctrl-C.")
 @click.option(
     "--exporter",
     "exporters",
     multiple=True,
     default=DEFAULTS.exporters,
     show_default=True,
-    help="An exporter; may be repeated. W&B is offline.",
+    help="An exporter; may be repeated. W&B runs offline.",
 )
 def demo(steps: int, ranks: int, seed: int, directory: str, hold: bool, exporters: tuple[str, ...]) -> None:
-    """Train a small transformer by GRPO on arithmetic, and watch it being recorded.
+    """Train a small transformer on arithmetic by GRPO, and show what otel-rl records.
 
     A real training run of about a minute, on the CPU.
     """
     if importlib.util.find_spec("torch") is None:
-        raise click.ClickException("the demo trains with torch, which is not installed: pip install 'otel-rl[demo]'")
+        raise click.ClickException("the demo needs torch: pip install 'otel-rl[demo]'")
     from rich.console import Console
 
     from otel_rl import SettingsError
-    from otel_rl.demo.perform import perform
+    from otel_rl.demo.processes import perform
 
-    wanted = tuple(dict.fromkeys(("jsonl", *exporters)))  # the display reads what jsonl writes
+    wanted = tuple(dict.fromkeys(("jsonl", *exporters)))  # the display reads rows.jsonl
     options = Options(steps=steps, ranks=ranks, seed=seed, dir=directory, exporters=wanted)
     try:
         code = perform(options, Console(), hold=hold)

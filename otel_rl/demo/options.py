@@ -1,4 +1,4 @@
-"""What one demo run is told: every number in one place, and it travels to the other ranks as JSON."""
+"""The settings of a demo run, which rank 0 passes to the other ranks as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Options:
     exporters: tuple[str, ...] = ("jsonl", "tensorboard", "wandb")
 
     prompts: int = 96  # prompts per step, over all ranks
-    group: int = 8  # completions per prompt, whose rewards are compared with each other
+    group: int = 8  # completions per prompt; advantages compare the rewards within a group
     epochs: int = 2  # passes over the completions of one step
     minibatches: int = 2  # updates per pass
     learning_rate: float = 1e-3
@@ -32,19 +32,19 @@ class Options:
     warmup_learning_rate: float = 2e-3
 
     def config(self) -> dict[str, object]:
-        """The hyperparameters as the trackers show them."""
+        """Return the hyperparameters, for the trackers."""
         return {key: value for key, value in asdict(self).items() if key not in {"dir", "exporters"}}
 
-    def every(self, interval: int, step: int) -> bool:
-        """Whether something periodic is due at a step; always after the last one."""
+    def is_due(self, interval: int, step: int) -> bool:
+        """Return whether a periodic action is due after a step; after the last step it always is."""
         return (step + 1) % interval == 0 or step + 1 == self.steps
 
     def to_json(self) -> str:
-        """The settings as one command line argument for another rank."""
+        """Encode the settings as one command-line argument."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Options:
-        """The settings another process wrote with `to_json`."""
+        """Decode the result of `to_json`."""
         fields = json.loads(text)
         return cls(**{**fields, "exporters": tuple(fields["exporters"])})

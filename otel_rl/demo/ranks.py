@@ -1,4 +1,4 @@
-"""Several trainer processes as one: their gradients are averaged over gloo."""
+"""Data parallelism: several trainer processes average their gradients over gloo."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among its equals."""
+    """The rank of this process, and the number of ranks."""
 
     rank: int = 0
     world_size: int = 1
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This rank's part of what is split over all ranks."""
+        """Return this rank's part of the items, which are split over all ranks."""
         return items[self.rank :: self.world_size]
 
     def average_gradients(self, parameters: Iterable[Any]) -> None:
-        """Every rank leaves with the mean gradient: the backward pass of data parallelism in five lines."""
+        """Replace the gradients of every rank with their mean over the ranks."""
         if self.world_size == 1:
             return
         gradients = [parameter.grad for parameter in parameters]
@@ -39,7 +39,7 @@ class Ranks:
             gradient.copy_(mean.view_as(gradient))
 
     def total(self, number: int) -> int:
-        """The sum of a number over all ranks."""
+        """Return the sum of a number over all ranks."""
         if self.world_size == 1:
             return number
         value = torch.tensor(number)
@@ -48,7 +48,7 @@ class Ranks:
 
 
 def join(rank: int, world_size: int) -> Ranks:
-    """Meet the other ranks at `MASTER_ADDR:MASTER_PORT`, and share the processor's cores with them."""
+    """Connect to the other ranks at `MASTER_ADDR:MASTER_PORT`, and use this rank's share of the processor cores."""
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // world_size))
     if world_size > 1:
         dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=timedelta(seconds=120))
@@ -56,6 +56,6 @@ def join(rank: int, world_size: int) -> Ranks:
 
 
 def leave() -> None:
-    """Say goodbye to the other ranks."""
+    """Disconnect from the other ranks."""
     if dist.is_initialized():
         dist.destroy_process_group()

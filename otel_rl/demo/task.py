@@ -1,4 +1,4 @@
-"""The task: sums and differences of two small numbers, whose answers a program can check."""
+"""The task: sums and differences of two small numbers, with answers that a program can check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WELL_FORMED = re.compile(r"<\d+>")
 
 @dataclass(frozen=True)
 class Problem:
-    """One question and its only right answer: ` 3+14=` and `<17>`."""
+    """A question and its only correct answer, such as ` 3+14=` and `<17>`."""
 
     prompt: str
     answer: str
@@ -34,14 +34,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Scores:
-    """What the verifier says of completions; each number is 0 or 1."""
+    """The verdicts of the verifier on completions; each number is 0 or 1."""
 
     exact: list[float]
     formatted: list[float]
 
     @classmethod
     def of(cls, problems: Sequence[Problem], completions: Sequence[str]) -> Scores:
-        """The verdicts: is it the answer, and does it at least look like one?"""
+        """Check each completion: is it the answer, and does it have the format of one?"""
         return cls(
             [float(text == problem.answer) for problem, text in zip(problems, completions, strict=True)],
             [float(bool(_WELL_FORMED.fullmatch(text))) for text in completions],
@@ -49,22 +49,22 @@ class Scores:
 
     @property
     def rewards(self) -> list[float]:
-        """The weighted sums that training maximises, between 0 and 1."""
+        """The rewards, between 0 and 1: weighted sums of both verdicts."""
         return [EXACT_WEIGHT * e + FORMAT_WEIGHT * f for e, f in zip(self.exact, self.formatted, strict=True)]
 
     @property
     def exact_match(self) -> float:
-        """The share of right answers."""
+        """The share of correct answers, between 0 and 1."""
         return sum(self.exact) / len(self.exact)
 
     @property
     def well_formed(self) -> float:
-        """The share of completions that look like an answer."""
+        """The share of completions that have the format of an answer, between 0 and 1."""
         return sum(self.formatted) / len(self.formatted)
 
 
 def problems(seed: int) -> tuple[list[Problem], list[Problem]]:
-    """All problems, shuffled: those to train on and those held out for evaluation."""
+    """Return all problems in random order: those to train on, and those held out for evaluation."""
     numbers = range(LARGEST + 1)
     sums = [Problem(f"{a:2}+{b:2}=", f"<{a + b}>") for a in numbers for b in numbers]
     differences = [Problem(f"{a:2}-{b:2}=", f"<{a - b}>") for a in numbers for b in numbers if a >= b]
@@ -74,7 +74,7 @@ def problems(seed: int) -> tuple[list[Problem], list[Problem]]:
 
 
 def sloppy_answer(problem: Problem, chance: random.Random) -> str:
-    """An answer of the careless teacher of the warm-up: right one time in three, otherwise near it or unfinished."""
+    """Return an answer for the warm-up: correct with probability 1/3, else close to it or unfinished."""
     value = int(problem.answer[1:-1])
     mistakes = (
         f"<{value + 1}>",
@@ -88,11 +88,11 @@ def sloppy_answer(problem: Problem, chance: random.Random) -> str:
 
 
 def encode(text: str) -> list[int]:
-    """The tokens of a text."""
+    """Return the tokens of a text."""
     return [ALPHABET.index(character) for character in text]
 
 
 def decode(tokens: list[int]) -> str:
-    """The text of a completion, up to and with the first `>`."""
+    """Return the text of a completion, up to and including the first `>`."""
     end = tokens.index(END) + 1 if END in tokens else len(tokens)
     return "".join(ALPHABET[token] for token in tokens[:end])

@@ -61,9 +61,9 @@ class Watched(NamedTuple):
 
 
 def start_demo(directory: Path, *options: str, **environment: str) -> subprocess.Popen[bytes]:
-    """Start it; what it prints goes to `demo.txt`. It takes Ctrl-C, also where this process ignores it.
+    """Start the demo with its output in `demo.txt`, so that Ctrl-C reaches it even if this process ignores SIGINT.
 
-    A shell lets what it runs in the background ignore SIGINT, and children inherit that.
+    A shell starts background processes with SIGINT ignored, and child processes inherit that.
     """
     command = [sys.executable, "-m", "otel_rl.cli", "demo", "--dir", str(directory / "runs"), *options]
     variables = os.environ | {"OTEL_RL_ROWS_DEADLINE": "1", **environment}
