@@ -9,8 +9,8 @@ import hypothesis
 import pytest
 
 import otel_rl
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Record
-from otel_rl.journal.segments import Reader
 from tests.processes import journal_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.delivery.outbox import Batch
-from otel_rl.journal.segments import Reader
+from otel_rl.journal.reader import Reader
 from otel_rl.setup import directory as directories
 
 if TYPE_CHECKING:

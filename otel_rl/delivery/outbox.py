@@ -15,7 +15,9 @@ import msgspec
 
 from otel_rl.export import Item, Span
 from otel_rl.journal.atomic_files import write_atomically
-from otel_rl.journal.segments import START, Position, Reader, Writer, segment_numbers
+from otel_rl.journal.reader import Reader
+from otel_rl.journal.segments import START, Position, segment_numbers
+from otel_rl.journal.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

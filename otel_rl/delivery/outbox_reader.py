@@ -19,7 +19,8 @@ import msgspec
 from otel_rl.delivery.outbox import Batch, ItemPosition, released_items
 from otel_rl.export import Item
 from otel_rl.journal.atomic_files import write_atomically
-from otel_rl.journal.segments import START, Position, Reader, payloads, segment_numbers
+from otel_rl.journal.reader import Reader
+from otel_rl.journal.segments import START, Position, payloads, segment_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

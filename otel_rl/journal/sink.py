@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Sink(Protocol):
-    """Takes records; `otel_rl.journal.segments.Writer` is one."""
+    """Takes records; `otel_rl.journal.writer.Writer` is one."""
 
     def append(self, record: msgspec.Struct) -> None:
         """Write a record."""

@@ -25,8 +25,9 @@ from msgspec.structs import replace
 from otel_rl.journal import exit_status
 from otel_rl.journal.claim import label
 from otel_rl.journal.locks import is_held
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import Finished
-from otel_rl.journal.segments import Position, Reader, segment_numbers
+from otel_rl.journal.segments import Position, segment_numbers
 from otel_rl.setup import directory as directories
 from otel_rl.setup.launcher import Launch, ancestors, find_launch, process
 from otel_rl.setup.settings import JobSettings

@@ -34,8 +34,8 @@ from otel_rl.journal.records import (
     StepEnded,
     encodable,
 )
-from otel_rl.journal.segments import TooLargeError
 from otel_rl.journal.sink import SILENCE, ClosedError, Sink
+from otel_rl.journal.writer import TooLargeError
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.trainer import refused_steps
 from otel_rl.trainer.spans import settle

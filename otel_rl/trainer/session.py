@@ -27,7 +27,8 @@ from otel_rl.journal import exit_status
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.claim import claim_journal, claim_role, label, settle
 from otel_rl.journal.records import Started
-from otel_rl.journal.segments import START, Writer
+from otel_rl.journal.segments import START
+from otel_rl.journal.writer import Writer
 from otel_rl.semconv.frameworks import FRAMEWORKS, imported
 from otel_rl.setup import agent_start, head, otel_environment
 from otel_rl.setup import directory as directories

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from otel_rl.delivery.outbox import Batch, Outbox
 from otel_rl.export import Event, Row
-from otel_rl.journal.segments import Reader
+from otel_rl.journal.reader import Reader
 from otel_rl.otlp.bridge import runs as bridged
 from otel_rl.otlp.bridge.receive import IntoRuns
 from otel_rl.otlp.bridge.runs import BridgedRun, Runs, directory_of

@@ -13,7 +13,8 @@ from otel_rl.delivery.outbox import Outbox, identity
 from otel_rl.delivery.undelivered import Copier, Copy, restore
 from otel_rl.export import Row
 from otel_rl.journal.records import Logged
-from otel_rl.journal.segments import START, Position, Writer
+from otel_rl.journal.segments import START, Position
+from otel_rl.journal.writer import Writer
 from otel_rl.setup import parts
 
 if TYPE_CHECKING:

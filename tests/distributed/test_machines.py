@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from otel_rl.agent.input import remote
 from otel_rl.agent.input.remote import RemoteJournal
 from otel_rl.export import Event
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.record_events import Lost, from_event, to_event
 from otel_rl.journal.records import AnyRecord, DeviceMemory, Logged, SpanEnded, SpanStarted, Started
-from otel_rl.journal.segments import Reader
 from tests.collector import wait_for
 from tests.distributed.machines import Cluster, head
 from tests.processes import items_of, rows_of, start_python

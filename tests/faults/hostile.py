@@ -13,7 +13,7 @@ import pytest
 import otel_rl
 from otel_rl.journal import records
 from otel_rl.journal.records import AnyRecord, Record
-from otel_rl.journal.segments import Writer
+from otel_rl.journal.writer import Writer
 from tests.processes import local_of
 
 if TYPE_CHECKING:

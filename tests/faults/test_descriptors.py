@@ -12,8 +12,9 @@ from otel_rl.agent.input.follow import Follower
 from otel_rl.agent.input.remote import Appender, RemoteJournal
 from otel_rl.journal.atomic_files import disk_usage
 from otel_rl.journal.locks import Lock
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, Logged, Started
-from otel_rl.journal.segments import Reader, segment_numbers
+from otel_rl.journal.segments import segment_numbers
 from otel_rl.setup import directory as directories
 from tests.processes import rows_of, run_python, start
 
@@ -117,7 +118,7 @@ def test_a_remote_journal_on_a_full_disk(tmp_path: Path) -> None:
 import resource, signal
 from pathlib import Path
 from otel_rl.agent.input.remote import Appender
-from otel_rl.journal.segments import Reader
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Logged
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 appender = Appender(Path("."), 1 << 20)

@@ -19,7 +19,8 @@ from otel_rl.agent.recovery.release import Release
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox, released_items
 from otel_rl.export import Ended, Gone, Machine, Row, RunInfo
-from otel_rl.journal.segments import START, Writer
+from otel_rl.journal.segments import START
+from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from otel_rl_exporters.jsonl import JsonlExporter

@@ -13,8 +13,8 @@ import pytest
 from otel_rl.agent.input.follow import Follower
 from otel_rl.journal import exit_status
 from otel_rl.journal.locks import is_held
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
-from otel_rl.journal.segments import Reader
 from tests.collector import wait_for
 from tests.processes import journal_of, local_of, start_python
 

@@ -11,8 +11,8 @@ from opentelemetry import context
 import otel_rl
 from otel_rl.agent.steps import admission
 from otel_rl.convert.attributes import clean_attributes
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Consumed, Happened, Logged, Record
-from otel_rl.journal.segments import Reader
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.run import Run
 from otel_rl.trainer.spans import JournaledSpan, StepSpan

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished
-from otel_rl.journal.segments import Reader, Writer
+from otel_rl.journal.writer import Writer
 from tests.faults.interrupting import each_line
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from otel_rl.journal.claim import HeldError, claim_journal
 from otel_rl.journal.locks import Lock, is_held
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import Finished, Logged, Record
-from otel_rl.journal.segments import Writer
+from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.processes import items_of, journal_of, rows_of, run_python, start

@@ -14,8 +14,9 @@ import otel_rl
 from otel_rl.agent.process import GoneError, run_agent
 from otel_rl.journal.claim import claim_journal
 from otel_rl.journal.locks import is_held
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Logged
-from otel_rl.journal.segments import Reader, Writer
+from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for

@@ -223,8 +223,8 @@ def test_hostile_requests_do_not_stop_the_head(tmp_path: Path) -> None:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
     from otel_rl.agent.input.receiver import Receiver
+    from otel_rl.journal.reader import Reader
     from otel_rl.journal.records import AnyRecord
-    from otel_rl.journal.segments import Reader
     from tests.collector import free_port
 
     def request(name: str, journal: AnyValue, index: AnyValue, body: AnyValue) -> ExportLogsServiceRequest:

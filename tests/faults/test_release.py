@@ -16,8 +16,10 @@ from otel_rl.agent.recovery.release import Release
 from otel_rl.delivery.exporter_thread import Cursor
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Row
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, Logged
-from otel_rl.journal.segments import START, Position, Reader, Released, Writer, segment_numbers, set_released
+from otel_rl.journal.segments import START, Position, Released, segment_numbers, set_released
+from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import free_port, wait_for
@@ -115,7 +117,7 @@ import os, sys
 from pathlib import Path
 from otel_rl.agent import loop, process
 from otel_rl.agent.recovery.release import Release
-from otel_rl.journal.segments import Writer
+from otel_rl.journal.writer import Writer
 Writer.__init__.__kwdefaults__.update(segment_bytes=20_000)
 Release.__init__.__defaults__ = (0,)
 loop._RELEASE_EVERY_S = 0.0

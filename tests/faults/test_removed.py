@@ -15,7 +15,7 @@ from otel_rl.agent.process import run_agent
 from otel_rl.journal.claim import claim_journal
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import Logged
-from otel_rl.journal.segments import Writer
+from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for

@@ -12,8 +12,10 @@ import pytest
 
 from otel_rl.journal.claim import claim_journal
 from otel_rl.journal.locks import is_held
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, StepStarted
-from otel_rl.journal.segments import Reader, Writer, segment_numbers
+from otel_rl.journal.segments import segment_numbers
+from otel_rl.journal.writer import Writer
 from tests.journal.written import numbered, read_all, segment, steps
 from tests.processes import rows_of, start_python
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 _CUTS = 20
 _WRITE_WHEN_TOLD = """
 import pathlib, sys
-from otel_rl.journal.segments import Writer
+from otel_rl.journal.writer import Writer
 from otel_rl.journal.records import Logged
 
 writer = Writer(pathlib.Path("."), segment_bytes=1 << 20)

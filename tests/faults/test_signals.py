@@ -14,7 +14,7 @@ def test_a_signal_handler_may_record(tmp_path: Path) -> None:
     """A handler that logs, thousands of times between the bytecodes of `log`, neither hangs nor garbles the journal."""
     script = """
 import signal, otel_rl
-from otel_rl.journal.segments import Reader
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Logged
 run = otel_rl.init(dir=".", exporters=[], agent="off", quiet=True, project="p", id="i")
 fired = 0

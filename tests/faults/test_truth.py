@@ -13,7 +13,7 @@ import pytest
 import otel_rl
 from otel_rl.agent.process import run_agent
 from otel_rl.journal.records import Consumed, Finished
-from otel_rl.journal.segments import Writer
+from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for

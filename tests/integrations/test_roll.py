@@ -157,8 +157,8 @@ def test_hyper_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     tracker = create_tracker("stdout", {"actor": {"lr": 1e-6}})
     run = otel_rl.current()
     assert run is not None
+    from otel_rl.journal.reader import Reader
     from otel_rl.journal.records import AnyRecord
-    from otel_rl.journal.segments import Reader
 
     records = Reader(journal_of(run.dir), AnyRecord).read()
     tracker.finish()

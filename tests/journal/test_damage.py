@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, Logged, Record
-from otel_rl.journal.segments import MAGIC, Reader, Writer, segment_numbers
+from otel_rl.journal.segments import MAGIC, segment_numbers
+from otel_rl.journal.writer import Writer
 from tests.journal.written import RECORDS, SEGMENT_BYTES, directory, numbered, read_all, segment, steps, write
 
 if TYPE_CHECKING:

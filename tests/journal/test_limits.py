@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, StepStarted
-from otel_rl.journal.segments import Reader, Writer, segment_numbers
+from otel_rl.journal.segments import segment_numbers
+from otel_rl.journal.writer import Writer
 from tests.journal.written import directory, numbered, read_all, steps, write
 from tests.processes import run_python
 
@@ -116,7 +118,8 @@ def test_unwritable_directory(tmp_path: Path) -> None:
 
 _FULL_DISK = """
 import pathlib, resource
-from otel_rl.journal.segments import Reader, Writer
+from otel_rl.journal.reader import Reader
+from otel_rl.journal.writer import Writer
 from otel_rl.journal.records import AnyRecord, Logged
 
 place = pathlib.Path("journal")

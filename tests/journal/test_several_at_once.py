@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, Happened
-from otel_rl.journal.segments import START, Position, Reader, Writer, segment_numbers
+from otel_rl.journal.segments import START, Position, segment_numbers
+from otel_rl.journal.writer import Writer
 from tests.journal.written import numbered, read_all, steps, write
 from tests.processes import start_python
 
@@ -101,7 +103,7 @@ def test_written_while_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 _FOLLOW = """
 import pathlib
-from otel_rl.journal.segments import Reader
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished
 
 reader = Reader(pathlib.Path("."), AnyRecord)
@@ -140,7 +142,7 @@ def test_reader_in_another_process(tmp_path: Path) -> None:
 
 _APPEND_FOREVER = """
 import itertools, mmap, pathlib, struct
-from otel_rl.journal.segments import Writer
+from otel_rl.journal.writer import Writer
 from otel_rl.journal.records import Logged
 
 with open("returned", "r+b") as file:

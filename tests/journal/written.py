@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypothesis import strategies as st
 
 from otel_rl.journal.records import Happened, Logged, Record, StepStarted
-from otel_rl.journal.segments import MAGIC, Reader, Writer
+from otel_rl.journal.segments import MAGIC
+from otel_rl.journal.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from otel_rl.journal.reader import Reader
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

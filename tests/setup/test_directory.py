@@ -13,8 +13,8 @@ import otel_rl
 from otel_rl.errors import SettingsError
 from otel_rl.journal.atomic_files import disk_usage, write_atomically
 from otel_rl.journal.locks import Lock
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Logged
-from otel_rl.journal.segments import Reader
 from otel_rl.setup import directory, file_systems, parts
 from otel_rl.setup.parts import Machine
 from otel_rl.setup.settings import Settings

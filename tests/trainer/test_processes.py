@@ -130,7 +130,7 @@ def test_threads(recording: Run, records_of: RecordsOf) -> None:
 
 _FORKED = """
 import os, otel_rl
-from otel_rl.journal.segments import Reader
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord
 def journal(run, who):
     reader = Reader(next(run.dir.glob(f"local/*/journals/{who}.attempt0.*")), AnyRecord)
@@ -209,7 +209,7 @@ def work(rank):
     )
     script = f"""
 import multiprocessing, pathlib, workers
-from otel_rl.journal.segments import Reader
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord
 if __name__ == "__main__":
     processes = [multiprocessing.get_context({method!r}).Process(target=workers.work, args=(n,)) for n in range(2)]

@@ -222,8 +222,8 @@ def test_params_that_cannot_be_encoded(recording: Run, records_of: RecordsOf) ->
 
 def test_phase_whose_name_is_no_text(recording: Run) -> None:
     """A phase whose name is no text is recorded all the same, under its text."""
+    from otel_rl.journal.reader import Reader
     from otel_rl.journal.records import AnyRecord
-    from otel_rl.journal.segments import Reader
 
     with recording.phase(7):  # type: ignore[arg-type]
         pass
@@ -256,7 +256,7 @@ def test_step_that_never_began(recording: Run, records_of: RecordsOf) -> None:
 _FULL_DISK = """
 import logging, otel_rl, resource
 logging.disable()
-from otel_rl.journal.segments import Reader
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Logged, Refusals, StepEnded, StepStarted
 run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test")
 text = "x" * 4000

@@ -15,9 +15,10 @@ from otel_rl.agent.steps.state import is_remote
 from otel_rl.export import Recorded
 from otel_rl.journal import exit_status
 from otel_rl.journal.locks import Lock, is_held
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import AnyRecord, Finished, Record
-from otel_rl.journal.segments import START, Position, Reader, segment_path
+from otel_rl.journal.segments import START, Position, segment_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

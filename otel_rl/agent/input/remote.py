@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.journal.segments import Reader, frame_of, released, segment_numbers, segment_path
+from otel_rl.journal.reader import Reader
+from otel_rl.journal.segments import frame_of, released, segment_numbers, segment_path
 
 if TYPE_CHECKING:
     from pathlib import Path

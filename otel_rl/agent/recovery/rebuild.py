@@ -19,9 +19,10 @@ from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.export import Event, Identity, Item, Row, Span, Table, identity
 from otel_rl.journal import exit_status
 from otel_rl.journal.ids import step_ids
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import AnyRecord, Finished, Record
-from otel_rl.journal.segments import START, Position, Reader
+from otel_rl.journal.segments import START, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,8 @@ from otel_rl.delivery.exporter_thread import Cursor
 from otel_rl.delivery.outbox import Outbox, set_released_items
 from otel_rl.delivery.outbox_reader import Head, Located, forget_repairs, located
 from otel_rl.journal.atomic_files import write_atomically
-from otel_rl.journal.segments import START, Position, Reader, Released, released, segment_numbers, set_released
+from otel_rl.journal.reader import Reader
+from otel_rl.journal.segments import START, Position, Released, released, segment_numbers, set_released
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
