@@ -1,4 +1,4 @@
-"""Conversion of what trainers hold into plain values: numbers, attributes, parameters and tables, without secrets.
+"""Conversion of trainers' objects to plain values: numbers, attributes, parameters and tables, with secrets redacted.
 
 Rooms above it and exporters import it. It imports `semconv`, `stats`, `export` and `errors`.
 """

@@ -1,4 +1,4 @@
-"""What users give as attributes, as OpenTelemetry allows it."""
+"""Conversion of users' attributes to values that OpenTelemetry allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LONGEST_DIGITS = 4096
 LONGEST_TEXT = 1 << 20
-"""Characters of an attribute's text; what is longer is cut. A span with more could not be sent by OTLP."""
+"""The largest number of characters of an attribute's text; OTLP receivers refuse spans that are much larger."""
 _INT64 = 1 << 63  # OTLP has signed integers of 64 bits
 _PRIMITIVE = frozenset({str, bool, int, float})
 _CUT = frozenset({str, list})
@@ -24,9 +24,12 @@ _CUT = frozenset({str, list})
 def clean_attributes(
     attributes: Mapping[str, object] | None, refuse: Callable[[str, str], None] = lambda _, __: None
 ) -> dict[str, AttributeValue]:
-    """Return what OpenTelemetry allows as attributes; other values become text, `None` is left out.
+    """Convert values to attributes of OpenTelemetry: other types become text, and `None` is omitted.
 
-    What is no mapping, names that are too long, and that a text was cut, is given to `refuse` with a reason and a text.
+    Args:
+        attributes: Values by name.
+        refuse: Called with a reason and a message if `attributes` is not a mapping, a name is too long, or a text is
+            truncated.
     """
     found: dict[str, AttributeValue] = {}
     try:
@@ -40,9 +43,9 @@ def clean_attributes(
                 continue
             found[known] = clean = _clean(value)
             if type(clean) in _CUT and _is_long(clean):
-                refuse("attribute_limits", f"attribute {known}: a text is cut to {LONGEST_TEXT} characters")
+                refuse("attribute_limits", f"attribute {known}: a text is truncated to {LONGEST_TEXT} characters")
                 found[known] = _cut(clean)
-    except Exception as error:  # what is no mapping, or a mapping that fails half way
+    except Exception as error:  # not a mapping, or a mapping that raises
         refuse("attribute", f"attributes in a {type(attributes).__name__}: {text_of(error)}")
     return found
 
@@ -57,7 +60,7 @@ def _clean(value: object) -> AttributeValue:
             return to_number(value)
         except Unconvertible:
             return type(value).__name__ if hasattr(value, "device") else text_of(value)
-    except Exception as error:  # what a foreign object's attributes may raise is not known
+    except Exception as error:  # attributes of unknown objects can raise anything
         let_pass(error)
         return type(value).__name__
 

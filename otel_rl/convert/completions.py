@@ -1,4 +1,4 @@
-"""The table of completions: what was generated for which prompt, how it was rewarded, and how much it weighs."""
+"""The table of completions, with their prompts, rewards, advantages and weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_rl.export import Cell
 
 Value = float | None
-"""A value of a sample; `None` if it was not given, which is something else than NaN."""
+"""A value of a completion; `None` if it was not given, which differs from NaN."""
 
 
 def completions_table(
@@ -39,23 +39,24 @@ def completions_table(
 
     A text is a `str`, or a conversation: a list of messages with `role` and `content`. Values are lists, NumPy arrays
     or torch tensors in host memory, shaped `(prompts, group)` or `(prompts · group,)` whatever the shape of the
-    completions; the last ones may be missing. What is missing is NaN, a rank -1.
+    completions; the last ones may be missing. A missing value is NaN, a missing rank -1.
 
     Args:
         step: Iteration of the RL loop.
         prompts: One text for each group, or, if the completions are flat, one for each completion.
         completions: A list of texts for each prompt, or all of them in one list, group by group.
-        group_size: Completions of one prompt, in a flat list. Without it they are shared out evenly; if there are as
-            many prompts as completions, each is a group of its own, unless prompts repeat: then indices are -1 and
-            sizes 0.
+        group_size: The number of completions per prompt, for a flat list. By default, completions are divided evenly
+            among the prompts. If there are as many prompts as completions, each completion is its own group; if such
+            prompts repeat, the groups are unknown: indices are -1 and sizes 0.
         rewards: Total reward of each completion.
         advantages: Advantage of each completion.
-        reward_components: The rewards that the total is made of, by name.
-        q_mass: Probability that the target distribution of its group gives to each completion.
+        reward_components: The components of the total reward, by name.
+        q_mass: Probability of each completion under the target distribution of its group.
         update_weights: Weight of each completion in the update; `update_mass_proxy` is its share in its group.
 
     Raises:
-        ValueError: Prompts, completions and values do not fit together, or a value is no number or on a device.
+        ValueError: The numbers of prompts, completions and values do not match, or a value is not a number or is on a
+            device.
     """
     groups = _groups(_texts("prompts", prompts), completions, group_size)
     total = _spread("rewards", rewards, groups)
@@ -85,7 +86,7 @@ def completions_table(
 
 
 class _Groups(msgspec.Struct, frozen=True):
-    """Prompt and completion of each sample, and how many samples each group has; unknown groups have one each."""
+    """Prompts and completions, and the size of each group; if groups are unknown, each completion is one."""
 
     prompts: list[str]
     completions: list[str]
@@ -99,7 +100,7 @@ class _Groups(msgspec.Struct, frozen=True):
 def _groups(prompts: list[str], completions: object, group_size: int | None) -> _Groups:
     found = to_list("completions", completions)
     if group_size is not None and group_size < 1:
-        raise ValueError(f"group_size is {group_size}; it is the number of completions of one prompt")
+        raise ValueError(f"invalid group_size={group_size}: must be at least 1, the number of completions per prompt")
     if found and all(isinstance(item, (list, tuple)) for item in found) and not any(map(_is_conversation, found)):
         groups = [_texts("a group of completions", group) for group in found]
         return _nested(prompts, groups, group_size)
@@ -124,7 +125,7 @@ def _flat(prompts: list[str], completions: list[str], group_size: int | None) ->
         group_size = count // len(prompts) if prompts and count else 1
     whole = count // group_size
     if whole * group_size != count or len(prompts) not in (whole, count):
-        raise ValueError(f"{count} completions of {len(prompts)} prompts are no groups of {group_size}")
+        raise ValueError(f"{count} completions of {len(prompts)} prompts do not form groups of {group_size}")
     if len(prompts) != count:
         return _Groups([prompt for prompt in prompts for _ in range(group_size)], completions, [group_size] * whole)
     for start in range(0, count, group_size):
@@ -147,7 +148,7 @@ def _text(what: str, value: object) -> str:
 
 
 def message_text(message: Mapping[str, object]) -> str:
-    """Return the text of a message; of parts that are no text, such as images, it has the type only."""
+    """Return the text of a message; other parts, such as images, are represented by their type."""
     content = message.get("content")
     if isinstance(content, str) or content is None:
         return content or ""
@@ -169,12 +170,12 @@ def _is_conversation(value: object) -> bool:
 
 
 def _spread(what: str, values: object, groups: _Groups) -> list[Value]:
-    """Return one value for each sample, `None` where there is none."""
+    """Return one value per completion; `None` if it was not given."""
     found = [] if values is None else to_list(what, values)
     if not any(isinstance(item, (list, tuple)) or getattr(item, "ndim", 0) for item in found):
         return _padded(what, found, len(groups.completions))
     if not groups.known or len(found) > len(groups.sizes):
-        raise ValueError(f"{what} are in {len(found)} groups, the completions in others")
+        raise ValueError(f"{what} has {len(found)} groups, which do not match the groups of completions")
     nested = [to_list(what, item) for item in found]
     nested += [[]] * (len(groups.sizes) - len(nested))
     return [value for group, size in zip(nested, groups.sizes, strict=True) for value in _padded(what, group, size)]

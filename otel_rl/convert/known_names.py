@@ -1,4 +1,4 @@
-"""A limit for names that a trainer makes up: each of them is a series, or state in the agent's memory."""
+"""A limit on the number of names that a trainer invents, since each name is a series or uses memory of the agent."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import logging
 
 logger = logging.getLogger(__name__)
 OTHER = "other"
-"""What names beyond the limit are called."""
+"""The name that replaces all names beyond the limit."""
 
 
 class KnownNames:
-    """The first names of a kind; the first one beyond them is logged.
+    """A set of the first names of a kind; the first name beyond the limit is logged.
 
     Args:
-        kind: What the names are of, for the log.
-        most: How many there may be.
+        kind: The kind of the names, for the log.
+        most: The largest number of names.
     """
 
     def __init__(self, kind: str, most: int) -> None:
@@ -24,7 +24,7 @@ class KnownNames:
         self._is_logged = False
 
     def admits(self, name: str) -> bool:
-        """Return whether the name is one of the first, and remember it if it is."""
+        """Return whether the name is known or there is room for it; if there is, add it."""
         if name in self._known:
             return True
         if len(self._known) < self._most:

@@ -1,4 +1,4 @@
-"""Hyper-parameters as trackers take them: flat, plain, and without secrets."""
+"""Flattening of hyperparameters for trackers: plain values, with secrets redacted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_TEXT = 2000
 _DEEPEST = 50
 _NO_LISTS = (str, bytes, bytearray, memoryview, range)
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
-_SECRET = re.compile(  # a token is a secret or a piece of text: what stands before it tells which
+_SECRET = re.compile(  # "token" is a secret or a piece of text, depending on the word before it
     r"api_?key|secret|passw(or)?d|passphrase|credential|(private|access|signing|encryption)_?key|"
     r"(^|_)(auth(orization|entication)?|cookies?)(_|$)|^token$|"
     r"(^|_)(access|auth|api|hf|hub|huggingface|refresh|bearer|session|security|user|bot|service|login|"
@@ -30,11 +30,14 @@ _SECRET = re.compile(  # a token is a secret or a piece of text: what stands bef
 
 
 def flatten(config: object, refuse: Callable[[str, str], None] = lambda _, __: None) -> dict[str, Plain]:
-    """Return `config` flat, nested names joined with `.`, list items by their index.
+    """Flatten `config`: nested names are joined with `.`, and list items are named by their index.
 
-    Mappings, dataclasses, structs, pydantic models and objects with `to_dict` are looked into; what is no plain value
-    becomes its text. A value whose name says that it is a secret is replaced by "[redacted]". What cannot be read, or
-    contains itself, is given to `refuse` with a reason and a text.
+    A value whose name is that of a secret, such as `api_key`, is replaced by "[redacted]".
+
+    Args:
+        config: A mapping, dataclass, struct, pydantic model or object with `to_dict`, nested at will. Other values
+            become their text.
+        refuse: Called with a reason and a message for values that cannot be read or contain themselves.
     """
     return dict(_flat("", config, refuse, ()))
 
@@ -48,9 +51,9 @@ def _flat(
     try:
         nested = _nested(value)
         if nested is not None and (id(value) in above or len(above) > _DEEPEST):
-            raise ValueError("it contains itself, or too many levels")
+            raise ValueError("contains itself, or has too many levels")
         items = None if nested is None else [(_key(key), item) for key, item in nested.items()]
-    except Exception as error:  # what a foreign object's fields may raise is not known
+    except Exception as error:  # fields of unknown objects can raise anything
         refuse("params", f"params: {name or type(value).__name__}: {text_of(error)}")
         return
     if items is not None:

@@ -1,4 +1,4 @@
-"""Secrets in free text, found by their shape."""
+"""Redaction of secrets in free text, recognized by their format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from otel_rl.convert.params import REDACTED
 
 _WORD = "A-Za-z0-9_-"
-_BASE64 = "A-Za-z0-9+/_-"  # an image in base64 may spell anything that has letters and digits alone
+_BASE64 = "A-Za-z0-9+/_-"  # a base64 image can contain any word of letters and digits
 _BREAK = r"(?:\s|\\r|\\n)"  # a key in JSON has its line breaks escaped
 _BARE = r"""[^\s"'`<>(){}\[\],;&|\\"""
 _NAMES = {
@@ -22,14 +22,14 @@ _NAMES = {
 
 
 def _key(start: str, rest: str, inside: str = _WORD) -> tuple[str, str]:
-    """Return the pattern of keys that begin with `start`, which is nowhere inside a longer word."""
+    """Return the pattern of keys that begin with `start` at the start of a word."""
     return start, rf"(){start}(?<![{inside}]{start})(?:{rest})"
 
 
 def _assigned(name: str, before: str) -> tuple[str, str]:
-    """Return the pattern of a text in quotes that is more than a word, or of a bare value with a digit.
+    """Return the pattern of a quoted text that is more than a word, or of an unquoted value with a digit.
 
-    A bare value is no call, index or attribute: these are code.
+    Calls, indices and attributes do not match, because these are code.
     """
     whole = "|".join(f"(?<={word}[ _-]{name})|(?<={word}{name})" for word in before.split())
     return name, (
@@ -49,7 +49,7 @@ _SECRETS = tuple(
             rf"(?:{_BREAK}{{1,4}}[A-Z][A-Za-z-]{{2,20}}: [^\n\\]{{0,200}}(?=[\n\\])){{0,4}}"
             rf"(?:{_BREAK}+[A-Za-z0-9+/=]{{16,}})+(?:{_BREAK}+[A-Za-z0-9+/=]{{1,15}})?",
         ),
-        _key(  # OpenAI and Anthropic mix cases and digits; others have hexadecimal digits alone
+        _key(  # keys of OpenAI and Anthropic mix cases and digits; other keys are hexadecimal
             "sk-",
             "(?=[a-z0-9_-]{0,64}[A-Z])(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{20,}"
             "|(?:or-v1-)?[0-9a-f]{32,64}(?![A-Za-z0-9_-])",
@@ -80,17 +80,17 @@ _SECRETS = tuple(
         ),
     )
 )
-"""Text that a secret has near its beginning, and a pattern that begins with it: so it is found at memory's speed.
+"""Fixed text near the start of a secret, by which it is found quickly, and the pattern that begins with that text.
 
-The first group of a pattern stays in the text. No pattern looks at a character more than a fixed number of times.
+The first group of a pattern stays in the text. Each pattern runs in linear time.
 """
 
 
 def redact(text: str) -> tuple[str, int]:
-    """Return `text` with the secrets that have a known shape replaced by "[redacted]", and how many they were.
+    """Replace secrets with "[redacted]"; return the text, and the number of secrets.
 
-    Known are private keys in PEM, JSON Web Tokens, bearer tokens, the keys of OpenAI, Anthropic, Hugging Face, GitHub,
-    AWS, Slack, Google and W&B, and values assigned to names such as `password`. It takes time linear in the text.
+    It recognizes private keys in PEM, JSON Web Tokens, bearer tokens, the keys of OpenAI, Anthropic, Hugging Face,
+    GitHub, AWS, Slack, Google and W&B, and values assigned to names such as `password`. The time is linear in the text.
     """
     total = 0
     for start, pattern in _SECRETS:

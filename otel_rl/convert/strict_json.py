@@ -1,4 +1,4 @@
-"""How floats that JSON has no number for are written, wherever it has to be strict."""
+"""Strings for NaN and the infinities in strict JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Floats that JSON has no number for, by how they are written."""
+"""The floats that JSON numbers cannot represent, by their string."""
 
 
 def spelled(value: T) -> T | str:

@@ -1,4 +1,4 @@
-"""Tables of texts and numbers as the journal takes them: plain cells, cut to limits, secrets redacted."""
+"""Conversion of tables for the journal: plain cells, truncated to limits, with secrets redacted."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from otel_rl.export import Cell
 
 _TEXTS = (str, bytes, bytearray, memoryview)
 _EXACT = frozenset({bool, float, str, type(None)})
-_NUMBER_BYTES = 9  # MessagePack's largest number, with its type
-_HEADER_BYTES = 5  # MessagePack's longest header of a text or of a row
-_LONGEST_SECRET = 4096  # a secret as long as this is known for one although the limit of a text cuts it
+_NUMBER_BYTES = 9  # the largest encoding of a number in MessagePack
+_HEADER_BYTES = 5  # the largest header of a text or a row in MessagePack
+_LONGEST_SECRET = 4096  # how far beyond the limit a truncated secret is still recognized
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much of a table is kept.
+    """The limits of a table.
 
     Attributes:
-        text: Characters of a cell.
-        rows: Rows of a table.
-        table_bytes: Bytes of all cells, as MessagePack holds them.
+        text: The largest number of characters of a cell.
+        rows: The largest number of rows.
+        table_bytes: The largest size of all cells in MessagePack, in bytes.
     """
 
     text: int = 16_384
@@ -38,10 +38,10 @@ class Cleaned(msgspec.Struct, frozen=True):
 
     Attributes:
         columns: Names of the columns.
-        rows: The cells, as many in a row as there are columns.
-        cut_rows: How many rows were left out because of a limit.
-        cut_cells: How many of the texts were cut.
-        redacted: How many secrets were replaced.
+        rows: The cells, one per column in each row.
+        cut_rows: The number of rows left out because of a limit.
+        cut_cells: The number of truncated texts.
+        redacted: The number of redacted secrets.
     """
 
     columns: tuple[str, ...]
@@ -55,11 +55,11 @@ def to_columns(data: object) -> dict[str, list[object]]:
     """Return a table as a list of cells for each column.
 
     Args:
-        data: Sequences by column (lists, NumPy arrays, torch tensors in host memory), or a sequence of mappings
-            that are its rows, or a data frame as pandas has it. What a row does not have is `None`.
+        data: Sequences by column (lists, NumPy arrays, torch tensors in host memory), or a sequence of mappings, one
+            per row, or a pandas data frame. Cells missing in a row are `None`.
 
     Raises:
-        ValueError: The columns are none, unequal, nested, on a device, or have names that are no text.
+        ValueError: There are no columns, or they differ in length, are nested or on a device, or a name is not text.
     """
     if not isinstance(data, Mapping):
         data = _of_frame(data) if hasattr(data, "columns") and hasattr(data, "to_dict") else _of_rows(data)
@@ -93,7 +93,7 @@ def _of_rows(data: object) -> Mapping[object, object]:
 
 def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise ValueError(f"the column name {name!r} is no text")
+        raise ValueError(f"invalid column name {name!r}: must be a non-empty str")
     return str.__str__(name)
 
 
@@ -106,7 +106,7 @@ def _column(name: object, cells: object) -> list[object]:
         if hasattr(kind, "ndim"):
             _check_scalars(name, [cell for cell in found if type(cell) is kind])
         elif issubclass(kind, Collection) and not issubclass(kind, _TEXTS):
-            raise ValueError(f"column {name!r} is nested: one of its cells is a {kind.__name__}; make a text of it")
+            raise ValueError(f"column {name!r} is nested: one of its cells is a {kind.__name__}; convert it to a str")
     return found
 
 
@@ -119,10 +119,10 @@ def _check_scalars(name: object, cells: list[Any]) -> None:
 
 
 def to_list(what: str, values: object) -> list[object]:
-    """Return a sequence, a NumPy array or a tensor in host memory as a list; `what` says in errors what it is.
+    """Convert a sequence, a NumPy array or a tensor in host memory to a list; `what` is its name in errors.
 
     Raises:
-        ValueError: It is no sequence, or reading it would make the trainer wait for a device.
+        ValueError: It is not a sequence, or reading it would make the trainer wait for a device.
     """
     if device := device_of(values):
         raise ValueError(_waiting(what, device))
@@ -135,7 +135,7 @@ def to_list(what: str, values: object) -> list[object]:
 
 
 def device_of(value: object) -> str:
-    """Return the device that an array or tensor is on; empty if that is the host, or if it is neither."""
+    """Return the device of an array or tensor; empty for the host and for other objects."""
     device = getattr(value, "device", None)
     if device is None or not hasattr(value, "tolist"):
         return ""
@@ -148,10 +148,14 @@ def _waiting(what: str, device: str) -> str:
 
 
 def clean(columns: Mapping[str, Sequence[object]], *, with_text: bool, limits: Limits) -> Cleaned:
-    """Return a table with plain cells, cut to `limits`, and secrets in it redacted.
+    """Convert the cells to plain values, truncate the table to `limits`, and redact secrets.
 
-    Numbers stay numbers; any other object becomes its text. Where text may not leave the process, its cells are
-    `None`. Rows are kept from the first on, until one is beyond a limit.
+    Numbers stay numbers; other objects become their text.
+
+    Args:
+        columns: The cells of each column.
+        with_text: If false, cells with text become `None`, because the user has not allowed texts to be recorded.
+        limits: Rows are kept from the first one until one exceeds a limit.
     """
     kept: list[_CleanRow] = []
     room = limits.table_bytes
@@ -210,8 +214,8 @@ def _plain(value: object) -> Cell:
             return f"{kind.__name__} on {device}"
         if hasattr(kind, "ndim") and hasattr(kind, "item"):
             item: Any = value.item()  # type: ignore[attr-defined]
-            return _plain(item) if isinstance(item, (int, float, str)) else float(item)  # a long double is its own item
-    except Exception:  # what a foreign object's conversion may raise is not known
+            return _plain(item) if isinstance(item, (int, float, str)) else float(item)  # of a long double
+    except Exception:  # conversions of unknown objects can raise anything
         return _text(value)
     return _text(value)
 
@@ -219,14 +223,14 @@ def _plain(value: object) -> Cell:
 def _text(value: object) -> str:
     try:
         return str.__str__(str(value))
-    except Exception:  # an object whose own text cannot be had
+    except Exception:  # an object whose `str` raises
         return type(value).__name__
 
 
 def _clean_text(text: str, limit: int) -> tuple[str, bool, int]:
-    """Return a text redacted and cut, whether it was cut, and how many secrets were redacted.
+    """Return a text redacted and truncated, whether it was truncated, and the number of redacted secrets.
 
-    A secret that the limit cuts in two is looked for as a whole, and never shown in part.
+    A secret that crosses the limit is redacted as a whole.
     """
     beyond = max(len(text) - limit - _LONGEST_SECRET, 0)
     found, secrets = redact(encodable_text(text[: limit + _LONGEST_SECRET]))
@@ -235,6 +239,6 @@ def _clean_text(text: str, limit: int) -> tuple[str, bool, int]:
 
 
 def cut(text: str, limit: int, beyond: int = 0) -> str:
-    """Return the first `limit` characters, and how many more there are, the `beyond` that `text` lacks included."""
+    """Return the first `limit` characters and a note of how many were cut; `beyond` more were cut before."""
     more = len(text) - limit + beyond
     return text if more <= 0 else f"{text[:limit]}… [{more} characters more]"

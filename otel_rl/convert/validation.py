@@ -1,4 +1,4 @@
-"""Samples of a validation in the terminal: how rewards are distributed, and what was said for which reward."""
+"""Validation samples in the terminal: the distribution of rewards, and some conversations with their rewards."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _UNKNOWN_MARKER = ("❔", "bright_black")
 _ROLES = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
 _OTHER_ROLE = "blue"
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that move the cursor, ring the bell, start an escape sequence, or turn the direction of writing."""
+"""Characters that move the cursor, ring the bell, start an escape sequence, or change the text direction."""
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """How many rewards have a value, or are from `low` up to `high`.
+    """A bar of the histogram: the number of rewards with one value, or in a range.
 
     Attributes:
-        low: The value, or the least one.
-        high: The greatest value; it belongs to the next bar, unless this is the last one or `low` itself.
-        count: How many rewards there are.
+        low: The lowest value.
+        high: The highest value, exclusive unless it equals `low` or the bar is the last one.
+        count: The number of rewards.
     """
 
     low: float
@@ -53,18 +53,18 @@ def print_samples(
     *,
     console: Console | None = None,
 ) -> None:
-    """Print statistics of the rewards, and the samples that `choose` picks, input and output of each.
+    """Print statistics of the rewards, and the samples that `choose` selects.
 
-    Texts of models are shown as they are: what looks like markup, an escape sequence or broken Unicode is spelled out.
-    Rewards on a device are read, so call it where the trainer waits anyway.
+    Markup in the texts is not interpreted; control characters and invalid Unicode are escaped. Rewards on a device are
+    read, so call it where the trainer waits for the device anyway.
 
     Args:
-        message_logs: For each sample its messages, mappings with `role` and `content`; or the text of a prompt and of
-            a completion as a pair; or one text.
-        rewards: Reward of each sample; one that is missing is NaN.
-        num_samples: How many samples to show at most; with 0 nothing is printed.
+        message_logs: For each sample, a list of messages with `role` and `content`, or a pair of prompt and completion,
+            or one text.
+        rewards: Reward of each sample; a missing one is NaN.
+        num_samples: The largest number of samples to print; 0 prints nothing.
         step: Iteration of the RL loop.
-        console: Where to print; standard output if absent.
+        console: The console to print to; by default standard output.
     """
     if num_samples <= 0:
         return
@@ -87,10 +87,10 @@ def print_samples(
 def print_message_log_samples(
     message_logs: Sequence[object], rewards: Sequence[object], num_samples: int = 5, step: int = 0
 ) -> None:
-    """Print samples as `print_samples` does, under the name and with the arguments that NeMo-RL has.
+    """Print samples like `print_samples`, with the name and the arguments of NeMo-RL's function.
 
     Raises:
-        AssertionError: There are not as many rewards as samples.
+        AssertionError: The numbers of rewards and samples differ.
     """
     if len(message_logs) != len(rewards):
         raise AssertionError(f"{len(message_logs)} samples and {len(rewards)} rewards")
@@ -98,10 +98,10 @@ def print_message_log_samples(
 
 
 def choose(rewards: Sequence[float], n: int) -> list[int]:
-    """Return which samples to show: all in order if they are no more than `n`.
+    """Return the indices of the samples to print: all in order if there are at most `n`.
 
-    Otherwise the `n // 2` best ones from the best on, the `n // 2` worst ones up to the worst, and the middle one if
-    `n` is odd. NaN is worse than any number.
+    Otherwise they are the `n // 2` best ones in descending order, the median if `n` is odd, and the `n // 2` worst ones
+    in descending order. NaN is worse than any number.
     """
     if n >= len(rewards):
         return list(range(len(rewards)))
@@ -113,9 +113,9 @@ def choose(rewards: Sequence[float], n: int) -> list[int]:
 
 
 def bars(rewards: Sequence[float]) -> list[Bar]:
-    """Return one bar for each distinct reward, ascending; if these are more than 20, 20 bins of one width.
+    """Return one bar per distinct reward, ascending; if there are more than 20, 20 bins of equal width.
 
-    NaN has no bar; in bins, neither have infinities.
+    NaN has no bar. Bins leave out infinities too.
     """
     counts = Counter(reward for reward in rewards if not math.isnan(reward))
     if len(counts) <= _BARS:
@@ -125,20 +125,20 @@ def bars(rewards: Sequence[float]) -> list[Bar]:
     edges = [low + (high / _BARS - low / _BARS) * index for index in range(_BARS)] + [high]
     heights = [0] * _BARS
     for value, count in finite.items():
-        place = (value / 2 - low / 2) / (high / 2 - low / 2)  # halves: the range of all floats is beyond a float
+        place = (value / 2 - low / 2) / (high / 2 - low / 2)  # the difference itself can overflow
         heights[min(int(place * _BARS), _BARS - 1)] += count
     return [Bar(edges[index], edges[index + 1], height) for index, height in enumerate(heights)]
 
 
 def marker(reward: float) -> tuple[str, str]:
-    """Return the emoji and the colour of a reward: at least 0.7, 0.3, -0.5, or less; NaN has its own."""
+    """Return the emoji and the color of a reward, with limits at 0.7, 0.3 and -0.5; NaN has its own."""
     if math.isnan(reward):
         return _UNKNOWN_MARKER
-    return next(((emoji, colour) for least, emoji, colour in _MARKERS if reward >= least), _LOWEST_MARKER)
+    return next(((emoji, color) for least, emoji, color in _MARKERS if reward >= least), _LOWEST_MARKER)
 
 
 class _Paper(msgspec.Struct, frozen=True):
-    """Makes texts that a terminal of this encoding shows as they are."""
+    """A converter of texts to what a terminal of this encoding can show."""
 
     encoding: str
 
@@ -169,21 +169,21 @@ def _chart(found: Sequence[Bar], paper: _Paper) -> list[Text]:
     most = max((bar.count for bar in found), default=0)
     lines = []
     for bar, value in zip(found, values, strict=True):
-        emoji, colour = marker(bar.low)
+        emoji, color = marker(bar.low)
         length = max(bar.count * _BAR_WIDTH // most, 1) if bar.count else 0
-        row = (f"{emoji} {value:>{width}} ", ""), ("█" * length, colour), (f" ({bar.count})", "")
+        row = (f"{emoji} {value:>{width}} ", ""), ("█" * length, color), (f" ({bar.count})", "")
         lines.append(Text.assemble(*(paper.text(part, style) for part, style in row)))
     return lines
 
 
 def _sample(number: int, log: object, reward: float, paper: _Paper) -> Panel:
-    emoji, colour = marker(reward)
+    emoji, color = marker(reward)
     lines: list[Text] = []
     for role, content in _messages(log):
         style = _ROLES.get(role.lower(), _OTHER_ROLE)
         lines += [paper.text(role.upper(), f"bold {style}"), paper.text(cut(content, Limits().text), style), Text()]
     title = paper.text(f"{emoji} Sample {number} | Reward: {reward:.4f}", "bold")
-    return Panel(Group(*lines[:-1]), title=title, border_style=colour, box=box.ROUNDED)
+    return Panel(Group(*lines[:-1]), title=title, border_style=color, box=box.ROUNDED)
 
 
 def _messages(log: object) -> list[tuple[str, str]]:
@@ -204,5 +204,5 @@ def _messages(log: object) -> list[tuple[str, str]]:
 def _number(value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type] # what cannot be converted raises
-    except Exception:  # what a foreign object's conversion may raise is not known
+    except Exception:  # conversions of unknown objects can raise anything
         return math.nan

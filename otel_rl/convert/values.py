@@ -1,4 +1,4 @@
-"""What trainers hold — floats, NumPy and torch scalars, 1-D arrays — as plain numbers, never waiting for a device."""
+"""Conversion of floats, NumPy and torch scalars, and 1-D arrays to plain numbers, without waiting for a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PLAIN = frozenset({float, int})
 _good_names: set[str] = set()
-"""Names of metrics that were looked at and that a record can hold; to look at a hundred of them takes microseconds."""
+"""Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14
 _FEW = 5
 _LARGEST_INT = 1 << 63
@@ -23,19 +23,19 @@ _SEQUENCES = frozenset({list, tuple, array})
 
 
 class Unconvertible(TypeError):
-    """A value is no number, or reading it would make the trainer wait."""
+    """A value is not a number, or reading it would make the trainer wait."""
 
 
 class Unnamed(TypeError):
-    """A metric's name is not a text, or too long."""
+    """A metric's name is not a `str`, or is too long."""
 
 
 def is_plain(values: Mapping[str, object]) -> bool:
-    """Tell whether all names are known to be good and all values `float` or `int`, so that nothing is to be converted.
+    """Return whether all names are known to be valid and all values are `float` or `int`, so that they can be recorded.
 
-    Any other values are for `sort`, which knows their names from then on.
+    Otherwise pass the values to `sort`, which checks and remembers the names.
     """
-    if len(values) <= _FEW:  # a loop is quicker
+    if len(values) <= _FEW:  # a loop is faster
         for name, value in values.items():
             kind = type(value)
             if (kind is not float and kind is not int) or name not in _good_names:
@@ -52,8 +52,8 @@ class Sorted(NamedTuple):
 
     Attributes:
         scalars: Numbers.
-        samples: 1-D arrays, as native doubles.
-        on_device: torch tensors that lie on a device.
+        samples: Observations, as native doubles.
+        on_device: torch tensors on a device.
     """
 
     scalars: dict[str, int | float]
@@ -62,9 +62,13 @@ class Sorted(NamedTuple):
 
 
 def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> Sorted:
-    """Return the values by their kind.
+    """Sort values by their kind.
 
-    The others are given to `refuse` with a reason and a text. What is empty is neither: a rank may have no samples.
+    Empty arrays are left out, because a rank may have no observations.
+
+    Args:
+        values: Values by metric name.
+        refuse: Called with a reason and a message for values and names that cannot be recorded.
     """
     found = Sorted({}, {}, {})
     try:
@@ -75,7 +79,7 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
                 refuse("name", str(error))
             except Exception as error:  # what a foreign object's conversion may raise is not known
                 refuse("value", f"{text_of(name)}: {text_of(error)}")
-    except Exception as error:  # no mapping, or one that fails half way
+    except Exception as error:  # not a mapping, or a mapping that raises
         refuse("log", f"log: {text_of(error)}")
     return found
 
@@ -99,7 +103,7 @@ def _good_name(name: object) -> str:
     if type(name) is str and name in _good_names:
         return name
     if not isinstance(name, str) or not str.__len__(name):
-        raise Unnamed(f"metric name {shown(name)} is no text")
+        raise Unnamed(f"invalid metric name {shown(name)}: must be a non-empty str")
     try:
         good = name_of(str.__str__(name))
     except ValueError as error:
@@ -112,10 +116,10 @@ def _good_name(name: object) -> str:
 
 
 def _check_on_device(tensor: Any) -> None:
-    """Look at what is known of a tensor without asking the device."""
+    """Check type, shape and dtype of a tensor, without asking the device."""
     torch = sys.modules["torch"]
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # of a DTensor each rank has a part
-        raise Unconvertible(f"a {type(tensor).__name__} on {tensor.device}; log its local or its full tensor")
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # each rank has only a part of a DTensor
+        raise Unconvertible(f"a {type(tensor).__name__} on {tensor.device}; log its local or full tensor")
     if tensor.ndim > 1 and tensor.numel() != 1:
         raise Unconvertible(f"shape {tuple(tensor.shape)} where a number or a 1-D array is expected")
     if tensor.dtype is torch.bool or tensor.is_complex() or tensor.layout is not torch.strided:
@@ -123,10 +127,10 @@ def _check_on_device(tensor: Any) -> None:
 
 
 def to_samples(value: object) -> bytes:
-    """Return a 1-D array, tensor or sequence of numbers as native doubles, one after another.
+    """Convert a 1-D array, tensor or sequence of numbers to native doubles.
 
     Raises:
-        Unconvertible: It is not 1-D, not of real numbers, or on a device.
+        Unconvertible: The value is not 1-D, does not hold real numbers, or is on a device.
     """
     if isinstance(value, (list, tuple, array)):
         plain = PLAIN.issuperset(map(type, value))
@@ -155,15 +159,15 @@ def _numpy_of(tensor: Any, torch: Any) -> Any:
 
 
 def to_number(value: object) -> int | float:
-    """Return a real scalar as `int` or `float`, exactly.
+    """Convert a real scalar to `int` or `float` without rounding.
 
     Raises:
-        Unconvertible: It is a bool, a text, not a scalar, complex, or on a device.
+        Unconvertible: The value is a bool, a text, complex, not a scalar, or on a device.
     """
     if type(value) is float:
         return value
     if isinstance(value, bool):
-        raise Unconvertible("a bool is no number; log int(value) if it is meant to be one")
+        raise Unconvertible("a bool is not a number; log int(value) to record it as one")
     if isinstance(value, int):
         return int(value) if -_LARGEST_INT <= value < 2 * _LARGEST_INT else float(value)
     _check_host(value)
@@ -173,19 +177,19 @@ def to_number(value: object) -> int | float:
             raise Unconvertible(f"{value.size} values where one is expected")  # type: ignore[attr-defined]
         scalar = item()
         if isinstance(scalar, (str, bytes)):
-            raise Unconvertible("a text is no number")
+            raise Unconvertible("a text is not a number")
         return float(scalar) if not isinstance(scalar, (bool, int, float)) else to_number(scalar)
     if isinstance(value, numbers.Real):
         return float(value)
-    raise Unconvertible(f"{type(value).__name__} is no number")
+    raise Unconvertible(f"{type(value).__name__} is not a number")
 
 
 def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
-    """Return what `int` makes of a value.
+    """Convert a value with `int`.
 
     Raises:
-        Exception: It makes nothing of it.
-        Unconvertible: It is below `low`, or not below `bound`.
+        Exception: `int` raised it.
+        Unconvertible: The number is less than `low`, or at least `bound`.
     """
     number = int(value)
     if not low <= number < bound:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 
 class SettingsError(ValueError):
-    """A setting is wrong; the message names it and says what to do."""
+    """A setting is invalid; the message names it and the fix."""
 
 
 class UnavailableError(SettingsError):
-    """The machine does not allow what the settings ask for; only `strict` makes `init` raise it."""
+    """The machine does not allow what the settings require; `init` raises it only with `strict=True`."""
 
 
 class UnwritableError(UnavailableError):

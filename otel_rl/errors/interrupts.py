@@ -1,4 +1,4 @@
-"""What a trainer's own signal handlers raise: it passes through otel-rl, whatever otel-rl was about to catch."""
+"""Exceptions raised by the trainer's signal handlers, such as `KeyboardInterrupt`: otel-rl never swallows them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def let_pass(error: BaseException | None) -> None:
-    """Raise an exception that otel-rl has caught, if it is the trainer's own: a signal handler raised it.
+    """Raise a caught exception again if a signal handler of the trainer raised it.
 
-    One that the trainer is dealing with itself, where otel-rl only happens to be called, is left alone.
+    An exception that the trainer itself is handling while it calls otel-rl is not raised.
     """
     trace = None if error is None else error.__traceback__
     if error is None or trace is None:
@@ -34,11 +34,11 @@ def let_pass(error: BaseException | None) -> None:
 
 
 def detach(token: Token[Context]) -> None:
-    """Restore the context of before, as OpenTelemetry's `detach`, which swallows what a signal handler raises in it."""
+    """Restore the previous context. OpenTelemetry's `detach` would swallow exceptions of signal handlers."""
     try:
         token.var.reset(token)
-    except RuntimeError as error:  # it was restored, and an interrupt came before that was noted
+    except RuntimeError as error:  # restored already: an interrupt came right after that
         let_pass(error)
-    except (AttributeError, ValueError) as error:  # another runtime of contexts; another task than entered
+    except (AttributeError, ValueError) as error:  # another context runtime, or another task than at entry
         let_pass(error)
         context.detach(token)

@@ -1,4 +1,4 @@
-"""Warnings that may come by the thousand, of which a few are logged."""
+"""Rate limiting of repeated warnings."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     import logging
 
 _MOST_TEXTS = 64
-"""Different texts that are counted one by one; what other programs say may be different each time."""
+"""The largest number of texts that are counted separately; messages of other programs can differ each time."""
 
 
 class Occasional:
-    """Logs each text the 1st, 10th, 100th time, and how often it came."""
+    """A logger that logs a repeated text the 1st, 10th, 100th … time, with its count."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._counts: Counter[str] = Counter()
 
     def warn(self, text: str) -> None:
-        """Count the text, and log it if its turn has come."""
+        """Count the text, and log it if the count is a power of ten."""
         key = text if text in self._counts or len(self._counts) < _MOST_TEXTS else ""
         self._counts[key] += 1
         if str(self._counts[key]).strip("0") == "1":

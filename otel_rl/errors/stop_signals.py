@@ -1,4 +1,4 @@
-"""How a service of otel-rl is told to end."""
+"""Signals that stop a service of otel-rl."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LOOK_S = 1.0
 
 
 def set_at(numbers: tuple[signal.Signals, ...], stopped: threading.Event, *, kill_after_s: int = 0) -> None:
-    """Set an event when one of some signals comes.
+    """Set an event when one of these signals arrives.
 
-    The event is set by another thread: the signal may find this one inside a call of the event, which holds its lock.
+    Another thread sets the event, because the signal can interrupt this thread while it holds the event's lock.
 
     Args:
         numbers: The signals.
         stopped: The event.
-        kill_after_s: Seconds after the signal at which the kernel ends the process with SIGALRM, whatever hangs in it,
-            also C code that keeps the interpreter's lock; 0 for never.
+        kill_after_s: Seconds after the signal at which the kernel ends the process with SIGALRM, even if C code hangs
+            while it holds the GIL; 0 for never.
     """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -39,7 +39,7 @@ def set_at(numbers: tuple[signal.Signals, ...], stopped: threading.Event, *, kil
 def wait(stopped: threading.Event) -> None:
     """Wait for an event that `set_at` sets.
 
-    The kernel may give a signal to any thread, which interrupts no wait of this one: it has to look by itself.
+    The kernel may deliver the signal to another thread, which does not interrupt this wait. So it polls.
     """
     while not stopped.wait(_LOOK_S):
         pass

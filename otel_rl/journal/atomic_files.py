@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and what files take."""
+"""Atomic replacement of files, and the disk space that files use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def make_directory(place: Path) -> None:
-    """Make a directory; where the place is a link to one that is gone, make that again.
+    """Make a directory and its parents; if `place` is a dangling symbolic link, make its target.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The directory cannot be made.
     """
     try:
         place.resolve().mkdir(parents=True, exist_ok=True)
@@ -25,10 +25,10 @@ def make_directory(place: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file in one step; a reader sees the old content or the new.
+    """Replace the file in one step, so that a reader sees either the old or the new content.
 
     Raises:
-        OSError: It cannot be written; the error names the file, always in the same words.
+        OSError: The file cannot be written. The error names `path`, not the temporary file.
     """
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # a pid is not unique: containers count from 1
     try:
@@ -43,9 +43,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def disk_usage(path: Path) -> int:
-    """Return the bytes of disk that the files in a directory and below it take; what goes meanwhile takes none."""
+    """Return the disk space of a directory tree in bytes; files that vanish during the walk count as 0."""
     found = 0
-    for directory, directories, files in os.walk(path):  # unlike `rglob`, it passes over one that goes meanwhile
+    for directory, directories, files in os.walk(path):  # unlike `rglob`, it tolerates directories that vanish
         for name in [*directories, *files]:
             with contextlib.suppress(OSError):
                 found += os.stat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH116, PTH118

@@ -1,4 +1,4 @@
-"""Which process writes which journal."""
+"""Claims: which process writes which journal."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _PART = re.compile(r"[\w-][\w.-]*")
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What is noted of an attempt of a rank in the run directory, for all machines and for when its journal is gone.
+    """An entry of the run directory about one attempt of a rank; other machines read it, and it outlives the journal.
 
     Attributes:
-        journal: The name of its journal.
-        part: In which part of the run directory that is.
-        is_delivered: If true, every exporter has got all of it.
+        journal: The name of the attempt's journal.
+        part: The part of the run directory that holds the journal.
+        is_delivered: If true, every exporter has delivered all records of the journal.
     """
 
     journal: str
@@ -44,15 +44,15 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class HeldError(UnavailableError):
-    """Another process that lives has the name."""
+    """A running process holds the journal of this rank or role."""
 
 
 class Claim:
     """A journal of this process, held until it is released or the process ends.
 
     Attributes:
-        path: Its directory.
-        attempt: How many attempts came before.
+        path: The directory of the journal.
+        attempt: The number of earlier attempts.
     """
 
     def __init__(self, path: Path, attempt: int, lock: Lock) -> None:
@@ -62,11 +62,11 @@ class Claim:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the journal is held, and where it was made."""
+        """Whether the journal is still locked and still at its path."""
         return self._lock.is_in_place
 
     def follow(self) -> bool:
-        """Take note of where the journal is now if it was moved; tell whether it was."""
+        """Update `path` if the directory was moved; return whether it was."""
         place = self._lock.moved_to()
         if place is None:
             return False
@@ -75,18 +75,18 @@ class Claim:
         return True
 
     def keep(self) -> None:
-        """Take the journal again if its directory was removed, or its lock's descriptor was closed by somebody.
+        """Lock the journal again if its directory was removed, or other code closed the descriptor of the lock.
 
         Raises:
-            OSError: It cannot be taken.
+            OSError: The journal cannot be locked.
         """
         if not self._lock.is_in_place:
             self._lock.release()
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = Lock(self.path, patience=0)  # on the trainer's thread: a probe is in the way for microseconds
+            self._lock = Lock(self.path, patience=0)  # does not wait, since this is the trainer's thread
 
     def keep_until_exit(self) -> None:
-        """Hold the journal until the process is gone."""
+        """Hold the journal until the process has exited."""
         self._lock.keep()
 
     def release(self) -> None:
@@ -95,21 +95,21 @@ class Claim:
 
 
 def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, least: int = 0, part: str = "") -> Claim:
-    """Make the next journal of `who` and lock it for as long as this process lives.
+    """Make the next journal of `who` and lock it until this process ends.
 
-    It is locked before it has its name, so that it never looks abandoned. The name ends with an id that no other
-    journal has: what is known of a journal that was removed is never applied to another one with its number.
+    It is locked before it gets its name, so that it never looks abandoned. The name ends with a unique id, so that
+    cursors of a removed journal are never applied to another one with the same attempt number.
 
     Args:
         journals: The directory of the journals of this machine.
-        who: What the process is called.
-        attempts: Where the attempts are noted, so that their number outlives the journals; shared by the machines
-            that share the run directory.
-        least: The first number that the attempt may have.
-        part: What the part of this machine is called in the run directory.
+        who: The label of the process, such as `rank3`.
+        attempts: The directory of the entries about attempts, shared by the machines that share the run directory. It
+            keeps the attempt numbers when journals are removed.
+        least: The lowest attempt number to use.
+        part: The name of this machine's part of the run directory.
 
     Raises:
-        HeldError: Another process that lives is `who`.
+        HeldError: A running process is `who`.
     """
     own = secrets.token_hex(_ID_BYTES)  # a pid is not unique: containers count from 1
     fresh = journals / f".{who}.{own}"
@@ -120,7 +120,7 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, lea
         with Lock(journals, patience=LONG_S):  # one claim at a time on this machine
             attempt = max(least, _next_attempt(journals, who, attempts))
             while not _is_first(attempts, Noted(f"{_name(who, attempt)}.{own}", part)):
-                attempt += 1  # another machine was quicker
+                attempt += 1  # another machine was faster
             path = journals / f"{_name(who, attempt)}.{own}"
             fresh.rename(path)
             fresh = path
@@ -133,7 +133,7 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, lea
 
 
 def claim_role(journals: Path, role: str) -> tuple[Claim, int]:
-    """Claim a journal for the next process of a role, and return its number among those that live."""
+    """Claim a journal for a process of a role, and return the claim and the process's number among the running ones."""
     for number in itertools.count():
         with suppress(HeldError):
             return claim_journal(journals, label(role, number)), number
@@ -141,7 +141,7 @@ def claim_role(journals: Path, role: str) -> tuple[Claim, int]:
 
 
 def has_attempts(directory: Path, who: str) -> bool:
-    """Tell whether a directory, of journals or of what is noted of attempts, has something of a process."""
+    """Return whether a directory of journals or of entries about attempts has one of `who`."""
     try:
         return bool(_attempts(directory, who))
     except FileNotFoundError:
@@ -149,7 +149,7 @@ def has_attempts(directory: Path, who: str) -> bool:
 
 
 def noted(attempts: Path) -> dict[str, set[str]]:
-    """Return for each part the journals that are noted, and not as delivered."""
+    """Return the journals that are not completely delivered, by part of the run directory."""
     found: dict[str, set[str]] = {}
     try:
         notes = [_read(path) for path in attempts.iterdir()]
@@ -162,20 +162,20 @@ def noted(attempts: Path) -> dict[str, set[str]]:
 
 
 def is_journal(name: str) -> bool:
-    """Tell whether a name is that of a journal of this machine."""
+    """Return whether a directory name is that of a journal."""
     return _JOURNAL.fullmatch(name) is not None
 
 
 def attempt_of(journal: str) -> int:
-    """Return the number of the attempt that a journal is of."""
+    """Return the attempt number in the name of a journal."""
     return int(journal.rpartition(".")[0].rpartition(".attempt")[2])
 
 
 def settle(attempts: Path, journals: Iterable[str]) -> None:
-    """Note of journals that every exporter has got all of them.
+    """Record that every exporter has delivered all records of these journals.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: An entry cannot be written.
     """
     for journal in journals:
         path = attempts / journal.rpartition(".")[0]
@@ -185,7 +185,7 @@ def settle(attempts: Path, journals: Iterable[str]) -> None:
 
 
 def _read(path: Path) -> Noted | None:
-    """Return a note; `None` if it is gone, not written yet, or not what a rank writes: others may write there."""
+    """Read an entry; return `None` if it is missing, incomplete or invalid, since others can write there too."""
     try:
         one = msgspec.json.decode(path.read_bytes(), type=Noted)
     except (OSError, msgspec.MsgspecError):
@@ -195,12 +195,12 @@ def _read(path: Path) -> Noted | None:
 
 
 def label(role: str, rank: int) -> str:
-    """Return what files of a process are called: `rank3`, or its role, with its number if it is not the first."""
+    """Return the label of a process in file names: `rank3`, or its role with its number, if that is not 0."""
     return f"{role}{rank or ''}" if role else f"rank{rank}"
 
 
 def remove_abandoned(*directories: Path) -> None:
-    """Remove what processes left that died while they claimed a journal or replaced a file."""
+    """Remove temporary files and directories of processes that died while claiming a journal or replacing a file."""
     for path in (path for directory in directories for path in directory.glob(".*")):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime <= _ABANDONED_S:
@@ -221,14 +221,14 @@ def _next_attempt(journals: Path, who: str, attempts: Path | None) -> int:
     for path in found.get(last, ()):
         if is_held(path):
             raise HeldError(
-                f"{_name(who, last)} in {journals} is being recorded by another process; "
+                f"{_name(who, last)} in {journals} is being recorded by another process: "
                 "give each process its own rank= (or RANK), or a role="
             )
     return 1 + (last if attempts is None else max(last, *_attempts(attempts, who), -1))
 
 
 def _attempts(directory: Path, who: str) -> dict[int, list[Path]]:
-    """Return what a directory has of each attempt of `who`."""
+    """Return the paths of each attempt of `who` in a directory."""
     name = re.compile(re.escape(who) + r"\.attempt(\d+)(\.[0-9a-f]+)?")
     attempts: dict[int, list[Path]] = {}
     for path in directory.iterdir():
@@ -238,7 +238,7 @@ def _attempts(directory: Path, who: str) -> dict[int, list[Path]]:
 
 
 def _is_first(attempts: Path | None, noted: Noted) -> bool:
-    """Note an attempt; tell whether nobody had noted one with its number before, on whatever machine."""
+    """Record an attempt; return False if any machine has recorded one with this number before."""
     if attempts is None:
         return True
     try:
@@ -250,5 +250,5 @@ def _is_first(attempts: Path | None, noted: Noted) -> bool:
 
 
 def _owner() -> bytes:
-    """Return who claims, for people who look into the directory."""
+    """Return the content of the owner file, which is there for people who look into the directory."""
     return msgspec.json.encode({"host": socket.gethostname(), "pid": os.getpid(), "time": time.time_ns()})

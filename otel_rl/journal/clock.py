@@ -1,4 +1,4 @@
-"""Time that never runs backwards inside what is measured, though somebody may set the machine's clock."""
+"""A wall clock that does not jump during a measurement, even if the machine's clock is set."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOLERATED_NS = 1_000_000_000
-"""How far the wall clock may be away before it is followed: 1 s, more than NTP corrects at once."""
+"""The difference to the wall clock that is tolerated, in nanoseconds: 1 s, more than NTP corrects in one step."""
 
 
 class Clock:
     """Nanoseconds since the Unix epoch, counted from an anchor by the monotonic clock.
 
-    Whoever measures a duration keeps the `anchor` that it began with, and adds `monotonic()` to it at both ends. So
-    the duration is right whatever happens to the anchor meanwhile.
+    To measure a duration, keep the `anchor` from its start, and add `monotonic()` to it at both ends. Then the duration
+    is correct even if the anchor changes in between.
 
     Args:
         wall: Returns nanoseconds since the Unix epoch; may jump.
-        monotonic: Returns nanoseconds since some moment; never jumps.
+        monotonic: Returns nanoseconds since an arbitrary time; never jumps.
 
     Attributes:
-        anchor: The wall clock's time at zero of the monotonic clock.
+        anchor: The wall clock time at which the monotonic clock was 0, in nanoseconds.
         wall: As given.
         monotonic: As given.
     """
@@ -36,13 +36,13 @@ class Clock:
         self.anchor = wall() - monotonic()
 
     def now(self) -> int:
-        """Return the time."""
+        """Return the nanoseconds since the Unix epoch."""
         return self.anchor + self.monotonic()
 
     def settle(self) -> bool:
-        """Follow the wall clock if it is more than 1 s away; return whether it was.
+        """Move the anchor to the wall clock if they differ by more than 1 s; return whether they did.
 
-        Call it where nothing is being measured: timestamps of one step are to be comparable.
+        Call it between steps, so that all timestamps of one step use the same anchor.
         """
         anchor = self.wall() - self.monotonic()
         if -TOLERATED_NS <= anchor - self.anchor <= TOLERATED_NS:

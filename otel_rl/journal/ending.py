@@ -1,4 +1,4 @@
-"""How a process ends, as far as it can know: by an exception, by a signal that became one, or as it should."""
+"""How a process ends: normally, by an exception, or by a signal that Python turned into an exception."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from otel_rl.errors.texts import text_of, type_of
 if TYPE_CHECKING:
     from otel_rl.export import Outcome
 
-_BY_SIGNAL = 128  # what a shell adds to the number of the signal that ended a process
+_BY_SIGNAL = 128  # a shell reports a process that was ended by signal N with status 128 + N
 _NO_FAILURES = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class Ending(NamedTuple):
-    """The end of a process, as `otel_rl.journal.records.Finished` has it."""
+    """The end of a process, with the fields of `otel_rl.journal.records.Finished`."""
 
     outcome: Outcome = "finished"
     error: tuple[str, str] | None = None
@@ -24,7 +24,7 @@ class Ending(NamedTuple):
 
 
 def ending_by(error: BaseException | None) -> Ending:
-    """Return how a process ends that this exception leaves."""
+    """Return how a process ends that exits with this exception, or with none."""
     if error is None or isinstance(error, _NO_FAILURES):
         return Ending()
     if isinstance(error, KeyboardInterrupt):
@@ -44,8 +44,8 @@ def _by_exit(error: SystemExit) -> Ending:
 
 
 def ending_by_status(status: int) -> Ending:
-    """Return how a process ended that left this exit status: 0 to 255."""
-    if status - _BY_SIGNAL in signal.valid_signals():  # as a handler of SIGTERM says `sys.exit(143)`
+    """Return how a process with this exit status ended; the status is 0 to 255."""
+    if status - _BY_SIGNAL in signal.valid_signals():  # such as `sys.exit(143)` in a handler of SIGTERM
         return _by_signal(signal.Signals(status - _BY_SIGNAL))
     return Ending("failed", (SystemExit.__name__, f"exit code {status}"), status) if status else Ending()
 
@@ -55,20 +55,20 @@ def _by_signal(number: signal.Signals) -> Ending:
 
 
 class Interpreter:
-    """The exceptions that the interpreter holds; it remembers those of before the run.
+    """The exceptions that the interpreter holds, without those from before the run.
 
-    Nothing is hooked for it: `sys.excepthook` stays whose it is.
+    It installs no hook; `sys.excepthook` stays unchanged.
     """
 
     def __init__(self) -> None:
         self._before = {id(error) for error in (sys.exc_info()[1], _last_uncaught())}
 
     def handled(self) -> BaseException | None:
-        """Return the exception that an `except` or `finally` around here is dealing with."""
+        """Return the exception that a surrounding `except` or `finally` block is handling."""
         return self._of_this_run(sys.exc_info()[1])
 
     def uncaught(self) -> BaseException | None:
-        """Return the exception that ends the process, at its exit; a prompt that goes on after one has none."""
+        """Return the exception that ended the process; an interactive session continues after one, so it has none."""
         return None if hasattr(sys, "ps1") else self._of_this_run(_last_uncaught())
 
     def _of_this_run(self, error: BaseException | None) -> BaseException | None:

@@ -1,12 +1,13 @@
-"""The exit status of a process, written by its C library after everything else.
+"""The exit status of a process, written by the C library after the interpreter has ended.
 
-Python does not show it: `sys.exit` reaches no hook, and at `atexit` the `SystemExit` is gone. Wrapping `sys.exit` would
-miss `raise SystemExit`, and count what somebody catches. Only the parent of a process may wait for it. But glibc calls
-what is registered with `on_exit` with the status, once the interpreter is gone; and its `fputc` takes just that: a
-number, which it writes as one byte, and a file. So neither Python code nor code of otel-rl's own runs then.
+Python does not expose the exit status: `sys.exit` calls no hook, and at `atexit` the `SystemExit` is gone. A wrapper of
+`sys.exit` would miss `raise SystemExit`, and count exits that are caught. Only the parent of a process can wait for it.
+But glibc calls the functions that are registered with `on_exit`, with the status and one pointer, after the interpreter
+has ended. `fputc` has just these arguments: a number, which it writes as one byte, and a file. So no Python code and no
+code of otel-rl runs at that time.
 
-Where the C library has no `on_exit` (musl, macOS), where a process ends by `os._exit` or a signal, or where code that
-ends later crashes, the byte is missing; what was known at `atexit` counts.
+The byte is missing if the C library has no `on_exit` (musl, macOS), if the process ends by `os._exit` or a signal, or
+if a later exit handler crashes. Then the outcome known at `atexit` counts.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _STATUS_BYTES = 1
 
 
 def leave(journal: Path, end: Finished) -> bool:
-    """Write how this process ends, as far as it knows at `atexit`, beside its journal; the exit status will follow.
+    """Write the outcome known at `atexit` into the journal's directory, and let the C library append the exit status.
 
     Returns:
-        Whether that could be done. The process must hold the lock of its journal until it is gone.
+        Whether it succeeded. If so, the process must hold the lock of its journal until it has exited.
     """
     path = journal / _NAME
     try:
-        import ctypes  # at the exit alone
+        import ctypes  # only imported at exit
 
         libc = ctypes.CDLL(None)
         on_exit, fputc, fopen, setbuf = libc.on_exit, libc.fputc, libc.fopen, libc.setbuf
@@ -45,17 +46,17 @@ def leave(journal: Path, end: Finished) -> bool:
         if not file:
             path.unlink()
             return False
-        setbuf(file, None)  # a later crash must not take the byte along
+        setbuf(file, None)  # unbuffered, so that a later crash does not lose the byte
         if on_exit(ctypes.cast(fputc, ctypes.c_void_p), file) == 0:
             return True
         path.unlink()
     except (ImportError, OSError, AttributeError, TypeError):
-        pass  # a full disk; a C library without `on_exit`, or that cannot be opened
+        pass  # the disk is full, or the C library has no `on_exit` or cannot be loaded
     return False
 
 
 def read(journal: Path) -> Finished | None:
-    """Return how a process that is gone has ended, if it said so with `leave`."""
+    """Return how an exited process ended; `None` if it did not call `leave`."""
     try:
         content = (journal / _NAME).read_bytes()
         size = 4 + int.from_bytes(content[:4], "big")

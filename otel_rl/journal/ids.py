@@ -1,4 +1,4 @@
-"""Trace and span ids: the same on every rank where they must be, random where they must not.
+"""Trace and span ids: the same on every rank for steps, random for all other spans.
 
 Ids never come from `random`, NumPy or torch: a trainer that seeds them gives every rank the same
 ids, and drawing from them would change the training.
@@ -34,9 +34,9 @@ def step_ids(run_id: str, attempt: int, step: int) -> SpanIds:
 
 
 def packed_step_ids(run_id: str, attempt: int, step: int) -> tuple[bytes, int]:
-    """Return the ids of the root span of a step as records hold them: a hash, so that all ranks agree without talking.
+    """Return the ids of the root span of a step packed: a hash, so that ranks agree without communicating.
 
-    The attempt is in the hash, or a resumed run would write into the traces of the one before.
+    The hash includes the attempt, so that a resumed run does not write into the traces of the attempt before.
     """
     digest = _sha256(f"{run_id}/{attempt}/{step}".encode()).digest()
     trace_id = digest[:16]
@@ -44,13 +44,13 @@ def packed_step_ids(run_id: str, attempt: int, step: int) -> tuple[bytes, int]:
 
 
 class RandomIds:
-    """Ids from the operating system's randomness, drawn in blocks because each draw is a system call.
+    """A generator of ids from `os.urandom`, read in blocks because each read is a system call.
 
-    A forked child must make its own; it would otherwise repeat its parent's.
+    A forked child must create its own, or it repeats the ids of its parent.
     """
 
     def __init__(self) -> None:
-        self._pool: deque[int] = deque()  # popping is atomic, so that threads need no lock here
+        self._pool: deque[int] = deque()  # `pop` is atomic, so threads need no lock
 
     def span_id(self) -> int:
         """Return 64 random bits, never 0."""

@@ -1,16 +1,16 @@
-"""Locks that last as long as the process that holds them.
+"""Locks that the kernel releases when their process ends.
 
-There is one family: `flock` of the directory that is protected.
+All of them are `flock` locks of the directory that they protect.
 
-* The kernel releases it when the process ends, however it ends. So a process that was killed differs from a slow one.
+* The kernel releases the lock whichever way the process ends. So a killed process differs from a slow one.
 * It belongs to one open file. Opening and closing the directory again, as `shutil.copytree` or `tar` do, does not
   drop it; a POSIX lock (`fcntl.lockf`) is dropped by the first such close.
 * There is no lock file that a cleaner of temporary files could delete, and systemd-tmpfiles leaves a directory alone
   while it is locked.
 * A forked child shares the open file and would keep a dead parent looking alive, so it closes its copy at once. A new
-  program gets no copy, since the descriptor is closed on exec. Only a child that C code forks, which never executes
-  another program and outlives its parent, delays the news of its parent's death.
-* Containers on one kernel see each other's locks; pids play no part.
+  program gets no copy, since the descriptor is closed on exec. One case remains: a child that C code forks, that never
+  executes another program, and that outlives its parent keeps the lock.
+* Containers on one kernel see each other's locks. Pids, which are not unique across containers, are not used.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 _PATIENCE_S = 1.0
-"""A probe holds the lock for microseconds, a cleaner for as long as it looks through the directory."""
+"""Seconds to wait by default: a probe holds a lock for microseconds, systemd-tmpfiles while it walks the directory."""
 LONG_S = 120.0
-"""Seconds to wait for whoever claims a journal or starts an agent: longer than an agent may take to be ready."""
+"""Seconds to wait for a process that claims a journal or starts an agent: longer than an agent takes to get ready."""
 _POLL_S = 0.01
 _NONE = -1
 _held: WeakSet[Lock] = WeakSet()
@@ -47,8 +47,8 @@ class _File(NamedTuple):
 class Lock:
     """An exclusive lock of a directory, held until `release`, the end of a `with` block or the end of the process.
 
-    An interrupt may keep its holder from releasing it. It is released too when nobody refers to it any more, unless it
-    is to be kept.
+    It is also released when it is garbage-collected, unless `keep` was called. So a holder that an interrupt prevents
+    from calling `release` does not hold it forever.
 
     Args:
         path: The directory; it must exist.
@@ -82,54 +82,54 @@ class Lock:
         self.release()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_finalizing():  # else the kernel releases it when the process is gone
+        if not is_finalizing():  # else the kernel releases it when the process ends
             self._close()
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the lock is still held, and what is at `path` is still what it protects."""
+        """Whether the lock is still held, and `path` is still the directory that it protects."""
         try:
-            return self._is_ours() and _file(self.path.stat()) == self._file
+            return self._is_intact() and _file(self.path.stat()) == self._file
         except OSError:
             return False
 
     def moved_to(self) -> Path | None:
-        """Return where the directory is now; `None` if it was removed, or if this system does not tell."""
+        """Return the present path of the directory; `None` if it was removed, or if the system does not expose it."""
         with contextlib.suppress(OSError):
             place = Path(f"/proc/self/fd/{self._fd}").readlink()
-            if self._is_ours() and _file(place.stat()) == self._file:
+            if self._is_intact() and _file(place.stat()) == self._file:
                 return place
         return None
 
     def moved(self, path: Path) -> None:
-        """Take note that the directory was renamed."""
+        """Use the new path of the directory, which was renamed."""
         self.path = path
 
     def keep(self) -> None:
-        """Hold the lock until the process is gone, though nobody may refer to it any more."""
+        """Hold the lock until the process ends, even if it is garbage-collected."""
         _kept.add(self)
 
     def release(self) -> None:
-        """Release the lock; a call after the first one completes it if that was interrupted in this thread.
+        """Release the lock; if a first call was interrupted, a second call in the same thread completes it.
 
-        A descriptor that is no longer ours is left alone.
+        A descriptor that was closed and reused by other code stays open.
         """
         self._releaser.append(threading.get_ident())  # of two threads at once, the first one closes the descriptor
         if self._releaser[0] == threading.get_ident():
             self._close()
 
     def _close(self) -> None:
-        if self._fd != _NONE and self._is_ours():
+        if self._fd != _NONE and self._is_intact():
             os.close(self._fd)
         self._fd = _NONE
         _held.discard(self)
         _kept.discard(self)
 
     def is_of(self, thread: int) -> bool:
-        """Tell whether a thread made the lock."""
+        """Return whether a thread created the lock."""
         return self._thread == thread
 
-    def _is_ours(self) -> bool:
+    def _is_intact(self) -> bool:
         with contextlib.suppress(OSError):
             return _file(os.fstat(self._fd)) == self._file
         return False
@@ -141,14 +141,14 @@ def held() -> frozenset[Lock]:
 
 
 def release_since(before: Collection[Lock]) -> None:
-    """Release what this thread has locked since; an interrupt may have lost whoever would."""
+    """Release the locks that this thread has taken since `before`, because an interrupt may have prevented it."""
     for lock in held():
         if lock not in before and lock.is_of(threading.get_ident()):
             lock.release()
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether a process that lives holds the lock of a directory."""
+    """Return whether a running process holds the lock of a directory."""
     try:
         fd = _open(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -186,7 +186,7 @@ def _file(found: os.stat_result) -> _File:
 
 def _leave_to_the_parent() -> None:
     for lock in held():
-        lock._close()  # the child's copy; the lock itself stays with the parent, whose threads are not here
+        lock._close()  # closes the child's copy; the parent still holds the lock
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)

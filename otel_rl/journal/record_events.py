@@ -1,7 +1,7 @@
-"""The records of a journal as OpenTelemetry log events, and back: how the agents of several machines talk.
+"""Conversion of journal records to OpenTelemetry log events and back, by which agents of several machines communicate.
 
-A record is the event `rl.journal.<kind>` whose body is a map of its fields, so that every collector can carry it and
-every backend can show it. Integers of more than 63 bits, such as ids of spans, travel as eight bytes.
+A record is the event `rl.journal.<kind>` with a map of its fields as body, which every Collector can forward. Integers
+of more than 63 bits, such as span ids, are sent as eight bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _INT64 = 1 << 63
 
 
 class Lost(Record, tag=100):
-    """The process died without finishing; the word of the agent on its machine, never of the process itself."""
+    """The process died without finishing; written by the agent of its machine, not by the process."""
 
     time: int
 
 
 class Revived(Record, tag=101):
-    """The process was held for dead, and goes on; likewise the word of the agent on its machine."""
+    """A process that was reported as lost is running; also written by the agent of its machine."""
 
     time: int
 
@@ -39,7 +39,7 @@ _KINDS: dict[str, type[Record]] = {kind.__name__.lower(): kind for kind in (*get
 
 
 def to_event(record: Record) -> tuple[str, dict[str, Any]]:
-    """Return the name and the body of a record's event; what is `None` is left out."""
+    """Return the name and the body of a record's event, without fields that are `None`."""
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     plain = {name: _outgoing(value) for name, value in fields.items() if value is not None}
     return f"{PREFIX}{type(record).__name__.lower()}", plain
@@ -49,11 +49,11 @@ def from_event(name: str, body: object) -> Record:
     """Return the record in an event.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The event does not hold a valid record.
     """
     kind = _KINDS.get(name.removeprefix(PREFIX))
     if kind is None or not isinstance(body, dict):
-        raise ValueError(f"{name} is no record of a journal")
+        raise ValueError(f"invalid event {name}: not a journal record")
     tag = kind.__struct_config__.tag
     fields = [_incoming(body.get(field)) for field in kind.__struct_fields__]
     try:
@@ -63,15 +63,15 @@ def from_event(name: str, body: object) -> Record:
 
 
 def from_machine(machine: Machine) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the body and the attributes of the event that carries what was measured of a machine."""
+    """Return the body and the attributes of the event for the measurements of a machine."""
     return dict(machine.values), {_SECOND: machine.step}
 
 
 def to_machine(time: int, body: object, attributes: Mapping[str, Any]) -> Machine:
-    """Return what was measured of a machine.
+    """Return the measurements of a machine in an event.
 
     Raises:
-        KeyError, TypeError, ValueError: It is not in the event.
+        KeyError, TypeError, ValueError: The event does not hold valid measurements.
     """
     if not isinstance(body, dict):
         raise TypeError(f"{MACHINE} without values")
@@ -92,7 +92,7 @@ def _outgoing(value: Any) -> Any:
 
 def _incoming(value: Any) -> Any:
     if isinstance(value, dict):
-        if value.keys() == {"uint64"} and isinstance(value["uint64"], bytes):  # and no metric of that name
+        if value.keys() == {"uint64"} and isinstance(value["uint64"], bytes):  # not a metric of that name
             return int.from_bytes(value["uint64"], "big")
         return {key: _incoming(item) for key, item in value.items()}
     return [_incoming(item) for item in value] if isinstance(value, list) else value

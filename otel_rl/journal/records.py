@@ -1,10 +1,10 @@
-"""The vocabulary of the journal: every fact that a trainer process writes down.
+"""The records of the journal: every kind of fact that a trainer process writes.
 
-Records are positional (`array_like`) so that they are small and quick to encode. Fields are only
-ever added at the end, with a default: a journal outlives the version that wrote it.
+Records are positional (`array_like`) so that they are small and fast to encode. New fields go at the end and have a
+default, because a newer version must read the journals of an older one.
 
-Times are nanoseconds since the Unix epoch. `memory` is a raw snapshot of `otel_rl.devices.host_memory`, parsed
-by the reader: parsing would cost the trainer more than taking it.
+Times are nanoseconds since the Unix epoch. `memory` is a raw snapshot of `otel_rl.devices.host_memory`. The
+reader parses it, because parsing would cost the trainer more than taking it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import msgspec
 from otel_rl.export import AttributeValue, Cell, Outcome
 
 UNKNOWN = -1
-"""Version of a policy that is not known."""
+"""The version of a policy, if it is unknown."""
 
 TRAINED = "trained"
-"""Outcome of a trajectory that was trained on."""
+"""The outcome of a trajectory that was trained on."""
 
 IDS = struct.Struct(">16sQ")
 """A trace id and a span id, as `Consumed` packs them."""
@@ -31,18 +31,18 @@ class Record(msgspec.Struct, array_like=True, gc=False):
 
 
 class DeviceMemory(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """What the allocator of one device says at one moment, in bytes.
+    """The state of one device's allocator, in bytes.
 
     Attributes:
-        index: Which device, as the process counts them.
+        index: The index of the device in this process.
         allocated: In use by tensors.
         reserved: Held by the allocator, tensors included.
-        peak_allocated: Highest `allocated` since whoever reset it last.
-        peak_reserved: Likewise.
-        inactive: Free, but in blocks that are partly in use: what cannot be given back.
-        retries: How often the allocator had to free its cache to serve a request, so far.
-        ooms: How often it could not serve one, so far.
-        used: Of the whole device, by all processes; -1 where that was not asked.
+        peak_allocated: Highest `allocated` since the last reset, by whichever code.
+        peak_reserved: Highest `reserved` since the last reset.
+        inactive: Free, but in blocks that are partly in use, so that it cannot be released to the device.
+        retries: How often the allocator freed its cache to serve a request, so far.
+        ooms: How often the allocator could not serve a request, so far.
+        used: Memory of the device that all processes use; -1 if it was not measured.
     """
 
     index: int
@@ -57,7 +57,7 @@ class DeviceMemory(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class Started(Record, tag=0):
-    """The process began to record; always the first record of a journal."""
+    """The process started recording; always the first record of a journal."""
 
     run_id: str
     attempt: int
@@ -82,9 +82,19 @@ class StepStarted(Record, tag=1):
 
 
 class StepEnded(Record, tag=2):
-    """The process left a step; `error` is the type and text of the exception that passed.
+    """The process left a step.
 
-    If `ok` is true, somebody has set the status to OK. `link_attributes` are those of the links, in their order.
+    Attributes:
+        step: The step.
+        time: When.
+        memory: Snapshot at the end.
+        attributes: Attributes of the step's span.
+        error: Type and text of the exception that left the step.
+        events: Name, time and attributes of each span event.
+        links: Trace id and span id of each link.
+        devices: Device memory at the end.
+        ok: If true, the status was set to OK explicitly.
+        link_attributes: Attributes of each link, in the order of `links`.
     """
 
     step: int
@@ -100,20 +110,20 @@ class StepEnded(Record, tag=2):
 
 
 class SpanStarted(Record, tag=3):
-    """A span began.
+    """A span started.
 
     Attributes:
         span_id: Its id.
         parent_id: Id of its parent, 0 for a root.
         trace_id: 16 bytes.
-        step: The step that was open; `None` outside of any.
-        name: A phase's name, or a third party's span name.
+        step: The step that was open; `None` outside of a step.
+        name: The name of the phase, or of a span of the OpenTelemetry API.
         time: When.
         memory: Snapshot at the start of a phase, else empty.
-        kind: OTel's `SpanKind` of a third party's span; `None` for a phase.
-        devices: Device memory at the start of a phase, where there are devices.
-        part: Which part of the phase `name` it is: onload, execute, offload …; empty for the phase itself.
-        scope: Name and version of a third party's tracer.
+        kind: OpenTelemetry's `SpanKind`; `None` for a phase.
+        devices: Device memory at the start of a phase, if there are devices.
+        part: The part of the phase `name`, such as onload or execute; empty for the phase itself.
+        scope: Name and version of the OpenTelemetry tracer.
     """
 
     span_id: int
@@ -130,7 +140,7 @@ class SpanStarted(Record, tag=3):
 
 
 class SpanEnded(Record, tag=4):
-    """A span ended; `timed` promises a `DeviceTimed` for it; the rest is as `StepEnded` has it."""
+    """A span ended; if `timed` is true, a `DeviceTimed` follows. The other fields are those of `StepEnded`."""
 
     span_id: int
     time: int
@@ -147,7 +157,7 @@ class SpanEnded(Record, tag=4):
 
 
 class Logged(Record, tag=5):
-    """Values of metrics at a step, in the framework's own names; `weight` is how many samples they stand for."""
+    """Values of metrics at a step, in the framework's own names; `weight` is the number of samples behind them."""
 
     step: int
     time: int
@@ -156,14 +166,14 @@ class Logged(Record, tag=5):
 
 
 class Configured(Record, tag=6):
-    """Hyper-parameters, flat and redacted."""
+    """Hyperparameters, flattened and redacted."""
 
     time: int
     values: dict[str, bool | int | float | str | None]
 
 
 class Happened(Record, tag=7):
-    """Something that happened once."""
+    """An event."""
 
     name: str
     time: int
@@ -180,7 +190,7 @@ class Refusals(Record, tag=8):
 
 
 class Observed(Record, tag=10):
-    """Samples of metrics at a step: native doubles, one after another."""
+    """Observations of metrics at a step, as arrays of native doubles."""
 
     step: int
     time: int
@@ -188,7 +198,7 @@ class Observed(Record, tag=10):
 
 
 class Tabled(Record, tag=11):
-    """A table at a step, clean: plain cells, cut to the limits, secrets redacted."""
+    """A table at a step: plain cells, truncated to the limits, with secrets redacted."""
 
     step: int
     time: int
@@ -199,7 +209,7 @@ class Tabled(Record, tag=11):
 
 
 class DeviceSeen(Record, tag=12):
-    """The process uses a device; `uuid` and `total` (bytes) are what its driver says."""
+    """The process uses a device; `uuid` and `total` (bytes) come from its driver."""
 
     time: int
     index: int
@@ -209,7 +219,7 @@ class DeviceSeen(Record, tag=12):
 
 
 class DeviceTimed(Record, tag=13):
-    """How long a phase took on its device, and how long after the step had begun there it began, in seconds."""
+    """The duration of a phase on its device, and its start relative to the start of the step there, in seconds."""
 
     step: int | None
     span_id: int
@@ -218,23 +228,24 @@ class DeviceTimed(Record, tag=13):
 
 
 class OnDevice(Record, tag=14):
-    """Values that were logged are still on a device (1), or have come from there and are recorded (-1)."""
+    """Logged values are still on a device (`count` 1), or have been copied from it and recorded (-1)."""
 
     step: int
     count: int
 
 
 class Consumed(Record, tag=15):
-    """What became of trajectories at a step.
+    """Trajectories that were trained on or dropped at a step.
 
     Attributes:
         step: The step.
         time: When.
-        outcome: Whether they were trained on ("trained"), or why they were dropped.
-        policy_version: Of the policy that is trained; -1 if not known.
-        ids: Trace id and span id of each, 24 bytes in network order; 0 where it has no trace.
-        rewards: Native doubles, one of each; NaN where it is not known.
-        segments: Native 64-bit integers in threes: which trajectory, version that sampled (-1: unknown), tokens.
+        outcome: "trained", or the reason why they were dropped.
+        policy_version: The version of the policy that is trained; -1 if unknown.
+        ids: Trace id and span id of each trajectory, 24 bytes in network order; 0 if it has no trace.
+        rewards: One native double per trajectory; NaN if unknown.
+        segments: Three native 64-bit integers per segment: index of the trajectory, version of the policy that
+            sampled it (-1: unknown), number of tokens.
     """
 
     step: int
@@ -247,13 +258,13 @@ class Consumed(Record, tag=15):
 
 
 class Finished(Record, tag=9):
-    """The process will record nothing more.
+    """The process ended; the last record of a journal.
 
     Attributes:
         time: When.
-        outcome: How it ended.
-        error: Type and text of the exception that ended it, or name and description of the signal.
-        exit_code: As `otel_rl.export.Ended` has it.
+        outcome: How the process ended.
+        error: Type and text of the exception, or name and description of the signal, that ended it.
+        exit_code: Like `otel_rl.export.Ended.exit_code`.
     """
 
     time: int
@@ -283,17 +294,16 @@ AnyRecord = (
 
 
 def encodable(record: Record) -> Record:
-    """Return the record with what MessagePack has no place for replaced.
+    """Replace the values of a record that MessagePack cannot encode.
 
-    Integers beyond 64 bits become floats; characters that are no Unicode text, such as those of a
-    file name in another encoding, are spelled out.
+    Integers beyond 64 bits become floats. Lone surrogates, such as in a badly encoded file name, are escaped.
     """
     replaced: Record = encodable_value(record)
     return replaced
 
 
 def encodable_value(value: Any) -> Any:
-    """Return a value with what MessagePack has no place for replaced, at any depth."""
+    """Replace the values that MessagePack cannot encode, at any depth."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:

@@ -1,4 +1,4 @@
-"""Where a run's records go: the journal, or what stands in for it before and after its time."""
+"""The destinations of a run's records: the journal, or a replacement that refuses or discards them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Sink(Protocol):
-    """Takes records; `otel_rl.journal.writer.Writer` is one."""
+    """A destination of records; `otel_rl.journal.writer.Writer` is one."""
 
     def append(self, record: msgspec.Struct) -> None:
         """Write a record."""
@@ -26,11 +26,11 @@ class _Closed:
 
 class _Silence:
     def append(self, record: msgspec.Struct) -> None:
-        """Take the record and forget it."""
+        """Discard the record."""
 
 
 class UnrecordedError(RuntimeError):
-    """Nothing can be recorded on this machine."""
+    """The run directory cannot be written on this machine."""
 
 
 class _Nowhere:
@@ -39,10 +39,10 @@ class _Nowhere:
 
 
 CLOSED: Sink = _Closed()
-"""After `finish`: refuses."""
+"""The sink after `finish`, which refuses records."""
 
 SILENCE: Sink = _Silence()
-"""In a forked child: says nothing."""
+"""The sink of a forked child, which discards records."""
 
 NOWHERE: Sink = _Nowhere()
-"""Where no directory can be written: refuses, so that everything is counted."""
+"""The sink if no directory can be written; it refuses records, so that they are counted."""

@@ -103,7 +103,7 @@ def test_data_frame() -> None:
     assert to_columns({"a": frame["a"], "b": frame["b"]}) == AB
 
 
-@pytest.mark.parametrize(("names", "text"), [(None, "column name 0 is no text"), (["a", "a"], "two columns of one")])
+@pytest.mark.parametrize(("names", "text"), [(None, "invalid column name 0"), (["a", "a"], "two columns of one")])
 def test_no_data_frame(names: list[str] | None, text: str) -> None:
     """A data frame whose columns have no names, or one twice, is refused."""
     frame = pytest.importorskip("pandas").DataFrame([[1, 2]], columns=names)
@@ -150,9 +150,9 @@ def test_object_columns() -> None:
         ({"a": "text"}, "a str where a sequence"),
         ({"a": {1, 2}}, "a set where a sequence"),
         ({"a": None}, "a NoneType where a sequence"),
-        ({1: [1]}, "column name 1 is no text"),
-        ({"": [1]}, "column name '' is no text"),
-        ({("a", "b"): [1]}, "is no text"),
+        ({1: [1]}, "invalid column name 1"),
+        ({"": [1]}, "invalid column name ''"),
+        ({("a", "b"): [1]}, "must be a non-empty str"),
         ("text", "not str"),
         (None, "not NoneType"),
         ([1, 2], "a row is a mapping from column to cell, not int"),

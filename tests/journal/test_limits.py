@@ -90,7 +90,7 @@ def test_large_record(tmp_path: Path) -> None:
 def test_too_large_record(tmp_path: Path) -> None:
     """A record of more than 64 MiB is refused, and the writer goes on."""
     writer = Writer(tmp_path)
-    with pytest.raises(ValueError, match="at most 67108864 are allowed"):
+    with pytest.raises(ValueError, match="must be at most 67108864 bytes"):
         writer.append(StepStarted(1, 2, bytes(64 << 20)))
     writer.append(Finished(1))
 
