@@ -1,7 +1,7 @@
 """Hooks of MkDocs.
 
 Links from a page to files outside of `docs/` lead to the repository, and must exist. `<!-- exporters -->` becomes the
-reference of all exporters that pyproject.toml registers.
+reference of all exporters that pyproject.toml registers, `<!-- integrations -->` that of all frameworks with a module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]*)(?=[)#])")
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Return the Markdown of a page with links that work on the site."""
-    markdown = markdown.replace("<!-- exporters -->", _exporters())
+    markdown = markdown.replace("<!-- exporters -->", _exporters()).replace("<!-- integrations -->", _integrations())
     docs, here = Path(config.docs_dir), Path(page.file.abs_src_path).parent
 
     def on_site(link: re.Match[str]) -> str:
@@ -51,3 +51,10 @@ def _exporters() -> str:
     options = "options: {members: false, show_bases: false, show_root_heading: false, show_root_toc_entry: false}"
     by_name = sorted(classes.items(), key=lambda item: item[1])
     return "\n".join(f"## `{name}`\n\n::: {place}\n    {options}\n" for place, name in by_name)
+
+
+def _integrations() -> str:
+    """Return the documentation of the module of each framework that has one."""
+    names = sorted(path.stem for path in (_ROOT / "otel_rl" / "semconv" / "dialects").glob("*.yaml"))
+    modules = (name for name in names if (_ROOT / "otel_rl" / "integrations" / f"{name}.py").is_file())
+    return "\n".join(f"::: otel_rl.integrations.{name}\n    options: {{heading_level: 2}}\n" for name in modules)

@@ -42,3 +42,15 @@ def verl(session: nox.Session) -> None:
 def tunix(session: nox.Session) -> None:
     """Tunix and metrax, on JAX."""
     _run(session, ("google-tunix==0.1.7", "google-metrax==0.2.4"), "tunix")
+
+
+def _session_of(test: Path) -> None:
+    """Make a session of a test that lists its packages as inline script metadata."""
+    packages = nox.project.load_toml(test).get("dependencies", [])
+    name = test.stem.removeprefix("test_")
+    nox.session(lambda session: _run(session, tuple(packages), name), name=name)
+
+
+for _test in sorted((_ROOT / "tests" / "frameworks").glob("test_*.py")):
+    if "# /// script" in _test.read_text():
+        _session_of(_test)

@@ -19,15 +19,16 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
 
     What is recorded where is configured by OTEL_RL_* variables and otel-rl.toml, as for `otel_rl.init`.
     """
-    from otel_rl.integrations.instrument import FRAMEWORKS, TRACKERS
+    from otel_rl.integrations.instrument import TRACKERS
+    from otel_rl.semconv.frameworks import INSTRUMENTED
     from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
 
     chosen = instrument or os.environ.get(INSTRUMENT_VARIABLE, "") or "all"
     captured = capture or os.environ.get(CAPTURE_VARIABLE, "")
-    for names, known in ((chosen, FRAMEWORKS), (captured, TRACKERS)):
+    for names, known in ((chosen, INSTRUMENTED), (captured, TRACKERS)):
         unknown = [name for name in names.split(",") if name not in ("", "all", *known)]
         if unknown:
-            raise click.UsageError(f"{unknown[0]!r} is not among {', '.join(known)}")
+            raise click.UsageError(f"unknown name {unknown[0]!r}: must be one of {', '.join(known)}")
     paths = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {INSTRUMENT_VARIABLE: chosen, "PYTHONPATH": os.pathsep.join(paths)}
     environment |= {CAPTURE_VARIABLE: captured} if captured else {}

@@ -78,8 +78,28 @@ class Reading(msgspec.Struct, frozen=True):
     alias: int = 0
 
 
+class FrameworkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a dialect's file says of its framework; the other fields are those of `frameworks.Framework`.
+
+    Attributes:
+        title: The framework's name in the docs; empty for no line in the table of frameworks.
+        line: What users write to record it, in Markdown.
+        needs_line: If true, the hooks alone record nothing.
+    """
+
+    title: str = ""
+    line: str = ""
+    needs_line: bool = False
+    modules: tuple[str, ...] = ()
+    built_on: str = ""
+    distribution: str = ""
+    tested: str = ""
+    hooks: dict[str, str] = {}
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    metrics: dict[str, str | Meaning]
+    framework: FrameworkEntry = FrameworkEntry()
+    metrics: dict[str, str | Meaning] = {}
     prefixes: tuple[str, ...] = ("",)
     phases: dict[str, str] = {}
     passing: dict[str, str] = {}
@@ -233,4 +253,13 @@ def dialect(name: str) -> Dialect:
     Raises:
         FileNotFoundError: There is none of this name.
     """
-    return Dialect(name, msgspec.yaml.decode(registry.content("dialects", f"{name}.yaml"), type=_File))
+    return Dialect(name, _file(name))
+
+
+def framework(name: str) -> FrameworkEntry:
+    """Return what the file of a dialect says of its framework."""
+    return _file(name).framework
+
+
+def _file(name: str) -> _File:
+    return msgspec.yaml.decode(registry.content("dialects", f"{name}.yaml"), type=_File)

@@ -1,31 +1,117 @@
-"""The frameworks that have a dialect, and the modules that tell them; light, since `init` asks in the trainer."""
+"""The frameworks that otel-rl knows. The table is generated from `dialects/*.yaml`.
+
+`init` reads the table in the trainer, so this module imports only `typing`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
 
-FRAMEWORKS: dict[str, tuple[str, ...]] = {
-    "maxent_grpo": ("maxent_grpo",),
-    "nemo_lens": ("nemo.lens", "nemo_lens"),
-    "nemo_rl": ("nemo_rl",),
-    "openrlhf": ("openrlhf",),
-    "roll": ("roll",),
-    "skyrl": ("skyrl_train", "skyrl"),
-    "trinity": ("trinity",),
-    "trl": ("trl",),
-    "tunix": ("tunix",),
-    "verl": ("verl",),
-}
-_BUILT_ON = {"trinity": "verl", "maxent_grpo": "trl", "nemo_rl": "nemo_lens"}
-"""Frameworks that import another one, whose names they then log in their own way."""
+
+class Framework(NamedTuple):
+    """What otel-rl knows of a framework before the framework is imported.
+
+    Attributes:
+        modules: Modules that show, once they are imported, that the trainer logs in the dialect of this name. If
+            empty, the framework has no dialect.
+        built_on: Another framework that this one imports. The trainer then logs in this one's names.
+        distribution: Its name on PyPI.
+        tested: The versions that were tested, as a specifier; empty if it is on no package index.
+        hooks: The function to call when a module of it is imported, as `module:function`. The function gets
+            the module and `Patches`.
+    """
+
+    modules: tuple[str, ...] = ()
+    built_on: str = ""
+    distribution: str = ""
+    tested: str = ""
+    hooks: Mapping[str, str] = {}
 
 
 def imported(modules: Container[str]) -> str | None:
-    """Return the one framework whose modules are imported; `None` if there is none, or several."""
-    found = [name for name, signs in FRAMEWORKS.items() if any(sign in modules for sign in signs)]
-    below = {_BUILT_ON.get(name) for name in found}
+    """Return the one framework whose modules are imported, or `None` if there are none or several."""
+    found = [name for name in DIALECTS if any(module in modules for module in FRAMEWORKS[name].modules)]
+    below = {FRAMEWORKS[name].built_on for name in found}
     on_top = [name for name in found if name not in below]
     return on_top[0] if len(on_top) == 1 else None
+
+
+FRAMEWORKS: dict[str, Framework] = {
+    "accelerate": Framework(
+        distribution="accelerate",
+        tested=">=1.0,<2",
+        hooks={"accelerate.accelerator": "otel_rl.integrations.accelerate:patch"},
+    ),
+    "lightning": Framework(),
+    "maxent_grpo": Framework(modules=("maxent_grpo",), built_on="trl"),
+    "nemo_lens": Framework(modules=("nemo.lens", "nemo_lens")),
+    "nemo_rl": Framework(
+        modules=("nemo_rl",),
+        built_on="nemo_lens",
+        distribution="nemo-rl",
+        hooks={
+            "nemo_rl.utils.logger": "otel_rl.integrations.nemo_rl:patch",
+            "nemo_rl.utils.timer": "otel_rl.integrations.nemo_rl:patch_timer",
+        },
+    ),
+    "openrlhf": Framework(
+        modules=("openrlhf",),
+        distribution="openrlhf",
+        tested=">=0.11,<0.12",
+        hooks={
+            "openrlhf.utils.logging_utils": "otel_rl.integrations.openrlhf:patch",
+            "openrlhf.trainer.ppo_trainer": "otel_rl.integrations.openrlhf:patch_trainer",
+        },
+    ),
+    "ray": Framework(),
+    "roll": Framework(
+        modules=("roll",), distribution="roll", hooks={"roll.utils.tracking": "otel_rl.integrations.roll:patch"}
+    ),
+    "skyrl": Framework(
+        modules=("skyrl_train", "skyrl"),
+        distribution="skyrl",
+        tested=">=0.3,<0.4",
+        hooks={
+            "skyrl.train.utils.tracking": "otel_rl.integrations.skyrl:patch_tracking",
+            "skyrl.train.utils.utils": "otel_rl.integrations.skyrl:patch_timer",
+        },
+    ),
+    "stable_baselines3": Framework(),
+    "transformers": Framework(
+        distribution="transformers",
+        tested=">=5,<6",
+        hooks={"transformers.trainer": "otel_rl.integrations.trl:patch_trainer"},
+    ),
+    "trinity": Framework(
+        modules=("trinity",),
+        built_on="verl",
+        distribution="trinity-rft",
+        tested=">=0.6,<0.7",
+        hooks={"trinity.utils.monitor": "otel_rl.integrations.trinity:register"},
+    ),
+    "trl": Framework(
+        modules=("trl",),
+        distribution="trl",
+        tested=">=1.0,<2",
+        hooks={"trl.extras.profiling": "otel_rl.integrations.trl:patch_profiling"},
+    ),
+    "tunix": Framework(modules=("tunix",)),
+    "verl": Framework(
+        modules=("verl",),
+        distribution="verl",
+        tested=">=0.9,<0.10",
+        hooks={
+            "verl.utils.tracking": "otel_rl.integrations.verl:patch_tracking",
+            "verl.utils.profiler.performance": "otel_rl.integrations.verl:patch_timers",
+            "verl.utils.profiler.nvtx_profile": "otel_rl.integrations.verl:patch_timers",
+            "verl.utils.profiler.mstx_profile": "otel_rl.integrations.verl:patch_timers",
+        },
+    ),
+}
+DIALECTS = tuple(name for name, framework in FRAMEWORKS.items() if framework.modules)
+"""The frameworks with a dialect, by the name in `dialect=`."""
+INSTRUMENTED = tuple(name for name, framework in FRAMEWORKS.items() if framework.hooks)
+"""The frameworks that are recorded without code changes, by the name in `OTEL_RL_INSTRUMENT`."""

@@ -1,20 +1,24 @@
-"""Writes what follows from the registry: this package's constants, and the table of metrics for people.
+"""Generates files from the registry and the dialects: constants, and tables of metrics and frameworks.
 
-`python -m otel_rl.semconv.generate` in a checkout, after the registry was changed.
+Run `python -m otel_rl.semconv.generate` in a checkout after a change of the registry or of a dialect.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_rl.semconv import registry
+from otel_rl.semconv import dialect, registry
+from otel_rl.semconv.frameworks import Framework
 
 if TYPE_CHECKING:
+    from otel_rl.semconv.dialect import FrameworkEntry
     from otel_rl.semconv.registry import Group
 
 _ROOT = Path(__file__).parents[2]
+_DIALECTS = Path(__file__).parent / "dialects"
 _CONSTANTS_HEAD = '''"""Every name that otel-rl emits, as a constant; `generate` writes this file from `model/`.
 
 `rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name. Rooms above it and
@@ -34,6 +38,8 @@ where that is not their mean; a name that says `max`, `min` or `sum` itself is r
 | metric | in Prometheus | instrument | unit | attributes | what | reducer | source |
 |---|---|---|---|---|---|---|---|
 """
+_CAPTURE = "| any trainer that logs to W&B, TensorBoard, MLflow or SwanLab | | `--capture` |"
+_WIDTH = 120
 _PREFIXES = {"metric": "METRIC_", "event": "EVENT_", "span": "SPAN_"}
 _UNITS_IN_PROMETHEUS = {
     "s": "seconds",
@@ -49,10 +55,60 @@ _UNITS_IN_PROMETHEUS = {
 
 def outputs() -> dict[Path, str]:
     """Return the content of each file that follows from the registry, by its path in the checkout."""
+    frameworks = {path.stem: dialect.framework(path.stem) for path in sorted(_DIALECTS.glob("*.yaml"))}
+    del frameworks["otel_rl"]
+    table = Path("otel_rl/semconv/frameworks.py")
+    front, guide = Path("README.md"), Path("docs/how-to/frameworks.md")
+    python = "FRAMEWORKS: dict[str, Framework] = {"
+    head = "| framework | one line | without code changes |"
     return {
         Path("otel_rl/semconv/__init__.py"): _CONSTANTS_HEAD + _constants(),
         Path("docs/reference/metrics.md"): _TABLE_HEAD + "".join(map(_line, registry.metrics().values())),
+        table: _replaced(table, python, "}\nDIALECTS", "".join(_entry(*item) for item in frameworks.items())),
+        front: _replaced(front, f"{head}\n|---|---|---|", _CAPTURE, _rows(frameworks)),
+        guide: _replaced(guide, f"{head} example |\n|---|---|---|---|", f"{_CAPTURE} |", _rows(frameworks, "example")),
     }
+
+
+def _replaced(path: Path, before: str, after: str, lines: str) -> str:
+    """Return the text of a file with other lines between two texts.
+
+    Raises:
+        ValueError: A text is not in the file.
+    """
+    text = (_ROOT / path).read_text()
+    start = text.index(before) + len(before)
+    return f"{text[:start]}\n{lines}{text[text.index(after, start) :]}"
+
+
+def _entry(name: str, framework: FrameworkEntry) -> str:
+    """Return the lines of a framework in the table in Python, as ruff formats them."""
+    fields = {field: getattr(framework, field) for field in Framework._fields}
+    parts = [f"{field}={json.dumps(value)}" for field, value in fields.items() if value and field != "modules"]
+    if framework.modules:
+        modules = ", ".join(map(json.dumps, framework.modules))
+        parts.insert(0, f"modules=({modules},)" if len(framework.modules) == 1 else f"modules=({modules})")
+    for before, after in (("", ""), ("\n        ", "\n    ")):
+        entry = f'    "{name}": Framework({before}{", ".join(parts)}{after}),\n'
+        if max(map(len, entry.split("\n"))) <= _WIDTH:
+            return entry
+    hooks = "".join(f'            "{module}": "{hook}",\n' for module, hook in framework.hooks.items())
+    lines = [part if len(part) < _WIDTH - 8 else f"hooks={{\n{hooks}        }}" for part in parts]
+    return f'    "{name}": Framework(\n' + "".join(f"        {line},\n" for line in lines) + "    ),\n"
+
+
+def _rows(frameworks: dict[str, FrameworkEntry], *more: str) -> str:
+    """Return the lines of the frameworks that have a title in a table of Markdown, by title."""
+    rows = []
+    for name, framework in sorted(frameworks.items(), key=lambda item: item[1].title.lower()):
+        if not framework.title:
+            continue
+        cells = [framework.title, framework.line, "yes" if framework.hooks and not framework.needs_line else ""]
+        if more:
+            examples = sorted((_ROOT / "tests/frameworks/examples").glob(f"{name}_*.py"))
+            cells.append(f"[{examples[0].name}](../../{examples[0].relative_to(_ROOT)})" if examples else "")
+        rows.append("".join(f"| {cell} " if cell else "| " for cell in cells) + "|\n")
+    return "".join(rows)
 
 
 def prometheus_name(metric: Group) -> str:

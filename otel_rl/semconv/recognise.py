@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from otel_rl import semconv
 from otel_rl.semconv import registry
 from otel_rl.semconv.dialect import Dialect, Reading, dialect
-from otel_rl.semconv.frameworks import FRAMEWORKS
+from otel_rl.semconv.frameworks import DIALECTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ class Vocabulary:
         self._all: list[Dialect] = []
         self.chosen: str | None = None if name == "auto" else name
         if name == "auto":
-            self._all = [dialect(each) for each in FRAMEWORKS]
+            self._all = [dialect(each) for each in DIALECTS]
         self._known = dict.fromkeys((each.name for each in self._all), 0)
         self._seen: set[str] = set()
         self._read: dict[str, Reading | None] = {}

@@ -29,7 +29,7 @@ from otel_rl.journal.claim import claim_journal, claim_role, label, settle
 from otel_rl.journal.records import Started
 from otel_rl.journal.segments import START
 from otel_rl.journal.writer import Writer
-from otel_rl.semconv.frameworks import FRAMEWORKS, imported
+from otel_rl.semconv.frameworks import DIALECTS, imported
 from otel_rl.setup import agent_start, head, otel_environment
 from otel_rl.setup import directory as directories
 from otel_rl.setup.directory import Manifest, RunDirectory
@@ -306,8 +306,8 @@ def _manifest(settings: Settings) -> Manifest:
     sends = bool(settings.head) and not is_head(head.parse(settings.head).host, os.environ)
     if sends:
         exporters = [("head", {"address": settings.head})]
-    if settings.dialect not in ("auto", *FRAMEWORKS):
-        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(FRAMEWORKS)}")
+    if settings.dialect not in ("auto", *DIALECTS):
+        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(DIALECTS)}")
     for name, options in exporters:
         plugins.check(export.ENTRY_POINT_GROUP, name, options)
     for name, options in readers:

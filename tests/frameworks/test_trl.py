@@ -171,7 +171,7 @@ assert sum(isinstance(c, OtelRlCallback) for c in two.callback_handler.callbacks
 instrument.uninstrument()
 three = grpo.trainer(1)
 assert not any(isinstance(c, OtelRlCallback) for c in three.callback_handler.callbacks)
-assert list(instrument.instrumented()) == []
+assert list(instrument.active()) == []
 run = otel_rl.init(project="p", id="fails", quiet=True)
 def fail(*_, **__):
     raise RuntimeError("no reward")

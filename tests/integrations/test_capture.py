@@ -125,7 +125,7 @@ def test_a_wrong_name(option: str, tmp_path: Path) -> None:
     """It fails before the trainer begins."""
     process = start([sys.executable, "-m", "otel_rl.cli", "run", option, "--", "true"], tmp_path)
 
-    assert "is not among" in process.communicate(timeout=60)[1]
+    assert "must be one of" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
 
 

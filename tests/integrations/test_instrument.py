@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_rl.integrations import instrument
-from otel_rl.integrations.instrument import Framework, hook
+from otel_rl.integrations.instrument import hook
 from otel_rl.integrations.patches import Patches, harmless
+from otel_rl.semconv.frameworks import FRAMEWORKS, Framework
 from tests.trainer.reading import refusals
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def patch(module: Any, patches: Patches) -> None:
 
 
 def framework(tested: str = ">=0") -> Framework:
-    return Framework("msgspec", tested, {"a_framework": f"{__name__}:patch"})
+    return Framework(distribution="msgspec", tested=tested, hooks={"a_framework": f"{__name__}:patch"})
 
 
 def test_a_hook_and_its_end(module: Any) -> None:
@@ -91,7 +92,7 @@ def test_a_version_that_was_not_tried(module: Any, caplog: pytest.LogCaptureFixt
             hook(framework("<0.1,>=0.0.1"))
         module.Trainer().train()
 
-    assert [text for text in caplog.messages if "was not tried" in text and "<0.1,>=0.0.1 was" in text] == [
+    assert [text for text in caplog.messages if "was not tested" in text and "<0.1,>=0.0.1 was" in text] == [
         caplog.messages[0]
     ]
     assert calls
@@ -101,7 +102,7 @@ def test_a_function_that_is_no_more(module: Any, caplog: pytest.LogCaptureFixtur
     """The rest of the framework is recorded."""
     del module.Trainer.train
     with caplog.at_level(logging.WARNING):
-        hook(Framework("msgspec", "", {"a_framework": f"{__name__}:patch_what_is_gone"}))
+        hook(Framework(distribution="msgspec", hooks={"a_framework": f"{__name__}:patch_what_is_gone"}))
 
     assert "a_framework has no Trainer.evaluate; that part of it is not recorded" in caplog.text
 
@@ -121,8 +122,8 @@ def test_an_error_of_ours_is_counted(recording: Run, records_of: RecordsOf) -> N
 
 def test_names() -> None:
     """Each framework and tracker has one name."""
-    assert not set(instrument.FRAMEWORKS) & set(instrument.TRACKERS)
-    with pytest.raises(ValueError, match="'keras' is not among transformers, trl"):
+    assert not set(FRAMEWORKS) & set(instrument.TRACKERS)
+    with pytest.raises(ValueError, match="unknown name 'keras': must be one of accelerate, nemo_rl"):
         instrument.instrument("keras")
 
 
@@ -134,4 +135,4 @@ def test_twice_is_once() -> None:
     assert instrument._active["roll"] is before
     instrument.uninstrument("roll")
 
-    assert list(instrument.instrumented()) == []
+    assert list(instrument.active()) == []

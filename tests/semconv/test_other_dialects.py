@@ -9,7 +9,7 @@ import pytest
 
 from otel_rl.semconv import registry
 from otel_rl.semconv.dialect import dialect
-from otel_rl.semconv.frameworks import FRAMEWORKS
+from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl.stats import statistics
 
 OTHERS = ("verl", "trl", "openrlhf", "skyrl", "nemo_lens")
@@ -77,7 +77,7 @@ def test_names_were_read_in_code_of_a_known_version(framework: str) -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", DIALECTS)
 def test_no_name_is_too_strange_to_be_read(framework: str) -> None:
     """Whatever is logged, a dialect knows it and can spell it back, or does not know it."""
     known = dialect(framework)
@@ -230,4 +230,4 @@ def test_learning_rates_take_the_last_value_and_maxima_the_highest() -> None:
 
 def test_the_frameworks_can_be_recognised() -> None:
     """Each of them has modules that tell it."""
-    assert set(OTHERS) <= set(FRAMEWORKS)
+    assert set(OTHERS) <= set(DIALECTS)

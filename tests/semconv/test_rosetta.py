@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from otel_rl.semconv import registry
 from otel_rl.semconv.dialect import Reading, dialect, placeholders
-from otel_rl.semconv.frameworks import FRAMEWORKS
+from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl.semconv.generate import prometheus_name
 from otel_rl.semconv.units import factor
 from otel_rl.stats import statistics
@@ -202,7 +202,7 @@ def test_every_pattern_reads_its_own_example(framework: str) -> None:
     assert [name for name in examples.values() if known.read(name) is None] == []
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", DIALECTS)
 def test_phases_have_one_name_each(framework: str) -> None:
     """A dialect has one name for a phase, so that there is a way back."""
     twice = [phase for phase, count in Counter(dialect(framework).phases.values()).items() if count > 1]
@@ -210,7 +210,7 @@ def test_phases_have_one_name_each(framework: str) -> None:
     assert twice == []
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", DIALECTS)
 def test_our_names_of_phases_are_not_theirs(framework: str) -> None:
     """What a framework calls `gen` it does not call `generate`; such a name would come back as another one."""
     known = dialect(framework)
@@ -234,7 +234,7 @@ def test_a_name_without_a_way_back_means_nothing(framework: str, name: str) -> N
     assert dialect(framework).read(name) is None
 
 
-@given(data=st.data(), framework=st.sampled_from(sorted(FRAMEWORKS)))
+@given(data=st.data(), framework=st.sampled_from(sorted(DIALECTS)))
 def test_what_is_read_leads_back(data: st.DataObject, framework: str) -> None:
     """Whatever stands for the parts of a name, reading it does not fail, and what it means leads back to it."""
     known = dialect(framework)
