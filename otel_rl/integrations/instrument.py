@@ -125,6 +125,8 @@ def _check_version(framework: Framework) -> None:
     """Log one warning for a version that was not tested; it is supported on a best-effort basis."""
     from packaging.specifiers import SpecifierSet
 
+    if not framework.tested:
+        return
     try:
         version = metadata.version(framework.distribution)
     except metadata.PackageNotFoundError:

@@ -18,8 +18,8 @@ class Framework(NamedTuple):
         modules: Modules that show, once they are imported, that the trainer logs in the dialect of this name. If
             empty, the framework has no dialect.
         built_on: Another framework that this one imports. The trainer then logs in this one's names.
-        distribution: Its name on PyPI.
-        tested: The versions that were tested, as a specifier; empty if it is on no package index.
+        distribution: Its name on PyPI; empty if it is not there.
+        tested: The versions that were tested, as a specifier.
         hooks: The function to call when a module of it is imported, as `module:function`. The function gets
             the module and `Patches`.
     """
@@ -51,7 +51,6 @@ FRAMEWORKS: dict[str, Framework] = {
     "nemo_rl": Framework(
         modules=("nemo_rl",),
         built_on="nemo_lens",
-        distribution="nemo-rl",
         hooks={
             "nemo_rl.utils.logger": "otel_rl.integrations.nemo_rl:patch",
             "nemo_rl.utils.timer": "otel_rl.integrations.nemo_rl:patch_timer",
@@ -67,9 +66,7 @@ FRAMEWORKS: dict[str, Framework] = {
         },
     ),
     "ray": Framework(),
-    "roll": Framework(
-        modules=("roll",), distribution="roll", hooks={"roll.utils.tracking": "otel_rl.integrations.roll:patch"}
-    ),
+    "roll": Framework(modules=("roll",), hooks={"roll.utils.tracking": "otel_rl.integrations.roll:patch"}),
     "skyrl": Framework(
         modules=("skyrl_train", "skyrl"),
         distribution="skyrl",

@@ -1,4 +1,7 @@
-"""What CONTRIBUTING says: how many files a new exporter, framework, metric or panel takes, and where things are."""
+"""What CONTRIBUTING says: how many files a new exporter, framework, metric or panel takes, and where things are.
+
+Each addition is done in a copy of the repository, by writing exactly the files of its list.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import yaml
 
@@ -19,92 +23,243 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TEXT = (ROOT / "CONTRIBUTING.md").read_text()
-_EXAMPLES = {"an exporter": "trackio", "a framework": "skyrl", "a metric": "training", "a panel": "explorer"}
+_PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_text())
+_COPIED = ("otel_rl", "exporters", "dashboards", "deploy/kubernetes", "docs/reference", "docs/how-to", "tests")
 
 
-def _files(thing: str) -> list[str]:
-    """Return the files by hand that the list of a thing names."""
+def _files(thing: str, name: str) -> list[str]:
+    """Return the files by hand that the list of a thing names; one without a path is empty."""
     section = _TEXT.partition(f"## Add {thing}\n")[2].partition("\n\n## ")[0]
-    return re.findall(r"^- (?:`([^`]+)`)?", section, re.MULTILINE)
+    return [re.sub("NAME|AREA", name, file) for file in re.findall(r"^- (?:`([^`]+)`)?", section, re.MULTILINE)]
 
 
-def _copy(to: Path, *names: str) -> None:
-    for name in names:
-        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+class Checkout:
+    """A copy of what this needs of the repository, and the installed package that pip would make of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for name in _COPIED:
+            shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+        for name in ("README.md", "pyproject.toml"):
+            shutil.copy(ROOT / name, directory)
+
+    def add(self, thing: str, name: str, *texts: str) -> None:
+        """Write the files of the list, at most three, in its order; a text may follow the one that is there.
+
+        A text that begins with the name of a file and a line break is for an entry of the list without a path.
+        """
+        files = _files(thing, name)
+        assert len(files) == len(texts) <= 3
+        for file, text in zip(files, texts, strict=True):
+            place, content = (file, text) if file else text.split("\n", 1)
+            path = self.directory / place
+            path.write_text((path.read_text().rstrip() + "\n" if path.exists() else "") + content)
+
+    def install(self) -> None:
+        """Write the entry points of pyproject.toml where Python looks for them, as pip does."""
+        project = msgspec.toml.decode((self.directory / "pyproject.toml").read_text())["project"]
+        metadata = self.directory / "otel_rl-0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: otel-rl\nVersion: 0\n")
+        groups = project["entry-points"].items()
+        lines = [
+            f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in all_.items()) for group, all_ in groups
+        ]
+        (metadata / "entry_points.txt").write_text("\n".join(lines))
+
+    def run(self, *arguments: str) -> str:
+        """Run Python in the copy, with the code of the copy; return what it printed. It must succeed."""
+        path = os.pathsep.join(str(self.directory / name) for name in ("", "exporters"))
+        command = [sys.executable, *arguments]
+        environment = os.environ | {"PYTHONPATH": path}
+        done = subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def read(self, name: str) -> str:
+        """Return the text of a file."""
+        return (self.directory / name).read_text()
 
 
-def _run(directory: Path, *arguments: str, path: Path | None = None) -> str:
-    environment = os.environ | ({"PYTHONPATH": str(path)} if path else {})
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize("thing", _EXAMPLES)
+@pytest.mark.parametrize("thing", ["an exporter", "a framework", "a metric", "a panel"])
 def test_a_thing_takes_three_files_at_most(thing: str) -> None:
-    """Each file of the list exists for something that was added that way."""
-    files = [re.sub("NAME|AREA", _EXAMPLES[thing], name) for name in _files(thing)]
-
-    assert 1 <= len(files) <= 3
-    assert [name for name in files if name and not (ROOT / name).is_file()] == []
+    """The list has one to three files by hand."""
+    assert 1 <= len(_files(thing, "x")) <= 3
 
 
-def test_an_exporter(tmp_path: Path) -> None:
-    """Its module and its entry point are enough for `init`, the environment and delivery."""
-    (tmp_path / "last_step.py").write_text(
-        "class LastStep:\n"
-        "    def __init__(self, run):\n        self.path = f'{run.directory}/last'\n"
-        "    def export(self, items):\n        for item in items:\n            if hasattr(item, 'step'):\n"
-        "                open(self.path, 'w').write(str(item.step))\n"
-        "    def shutdown(self):\n        pass\n"
-    )
-    metadata = tmp_path / "last_step-1.dist-info"  # what pip makes of pyproject.toml
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: last-step\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text("[otel_rl_exporter]\nlast_step = last_step:LastStep\n")
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path / "otel-rl")
 
-    script = """
-import os, otel_rl
-os.environ["OTEL_RL_IDLE_TIMEOUT"] = "5"
-run = otel_rl.init(exporters=["last_step"], hardware=False)
-run.log({"loss": 0.5}, step=7)
-assert run.finish()
-print((run.dir / "last").read_text())
+
+_EXPORTER = """
+from pathlib import Path
+
+
+class LastStep:
+    def __init__(self, run):
+        self.path = Path(run.directory, "last")
+
+    def export(self, items):
+        for item in items:
+            if hasattr(item, "step"):
+                self.path.write_text(str(item.step))
+
+    def shutdown(self):
+        pass
 """
-    assert _run(tmp_path, "-c", script, path=tmp_path) == "7\n"
+_TEST_OF_THE_EXPORTER = """
+import otel_rl
 
 
-def test_a_metric(tmp_path: Path) -> None:
-    """One entry of the registry is enough for the constants and the page of metrics."""
-    _copy(tmp_path, "otel_rl", "docs/reference")
-    registry = tmp_path / "otel_rl" / "semconv" / "model" / "training.yaml"
+def test_it(tmp_path):
+    run = otel_rl.init(exporters=["last_step"], dir=str(tmp_path), hardware=False, quiet=True)
+    run.log({"loss": 0.5}, step=7)
+    assert run.finish()
+    assert (run.dir / "last").read_text() == "7"
+"""
+
+
+def test_an_exporter(checkout: Checkout) -> None:
+    """Its module, its entry point and its test are enough for `init`, the environment and delivery."""
+    entry = '[project.entry-points.otel_rl_exporter]\nlast_step = "otel_rl_exporters.last_step:LastStep"\n'
+    project = checkout.directory / "pyproject.toml"
+    head, _, rest = project.read_text().partition("[project.entry-points.otel_rl_exporter]\n")
+    project.write_text(head + entry + rest)
+    checkout.add("an exporter", "last_step", _EXPORTER, "", _TEST_OF_THE_EXPORTER)
+    checkout.install()
+
+    assert "1 passed" in checkout.run("-m", "pytest", "-q", "tests/exporters/test_last_step.py")
+
+
+def test_what_pyproject_lists_twice() -> None:
+    """Each tracker's extra is in `all`, and each exporter's module in the contract that keeps them apart."""
+    groups = _PROJECT["project"]["entry-points"]
+    exporters = {place.partition(":")[0] for place in groups["otel_rl_exporter"].values()}
+    contracts = _PROJECT["tool"]["importlinter"]["contracts"]
+    (apart,) = (one["modules"] for one in contracts if one["name"] == "Exporters do not know each other")
+    built_on_others = {"otel_rl_exporters.attached", "otel_rl_exporters.otlp_stdout"}
+    assert exporters - built_on_others <= set(apart)
+
+    extras = set(_PROJECT["project"]["optional-dependencies"])
+    (everything,) = _PROJECT["project"]["optional-dependencies"]["all"]
+    assert set(re.findall(r"[\w]+", everything.partition("[")[2])) == extras - {"all", "dev", "docs", "test"}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/exporters.md"])
+def test_the_tables_name_exporters_that_there_are(page: str) -> None:
+    """Each row begins with names of entry points."""
+    rows = (ROOT / page).read_text().partition("| name |")[2].partition("\n\n")[0].splitlines()[2:]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    known = {*_PROJECT["project"]["entry-points"]["otel_rl_exporter"], "otlp"}
+
+    assert len(named) >= 10
+    assert named - known == set()
+
+
+_INTEGRATION = """
+import otel_rl
+from otel_rl.integrations.patches import harmless
+from otel_rl.integrations.recording import Recording
+
+
+def patch(module, patches):
+    recording = Recording(dialect="toyrl")
+
+    def log(function, instance, args, kwargs):
+        with harmless("log"):
+            recording.run.log(args[0], step=args[1])
+        return function(*args, **kwargs)
+
+    patches.wrap(module, "log", log)
+"""
+_DIALECT = """
+framework:
+  title: Toy RL
+  modules: [toyrl]
+  hooks:
+    toyrl: otel_rl.integrations.toyrl:patch
+metrics:
+  r/mean: rl.environment.reward.mean
+"""
+_TEST_OF_THE_FRAMEWORK = """
+import sys
+
+from otel_rl.semconv.dialect import dialect
+from tests.processes import rows_of, run
+
+
+def test_it(tmp_path):
+    (tmp_path / "toyrl.py").write_text("def log(values, step):\\n    pass\\n")
+    (tmp_path / "train.py").write_text("import toyrl\\ntoyrl.log({'r/mean': 0.5}, 3)\\n")
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "toyrl", "--", sys.executable, "train.py"]
+    run(command, tmp_path, OTEL_RL_HARDWARE="false", OTEL_RL_PROJECT="p", OTEL_RL_RUN_ID="r")
+    (place,) = (tmp_path / "runs" / "p").iterdir()
+
+    assert [(row["step"], row["values"]) for row in rows_of(place)] == [(3, {"r/mean": 0.5})]
+    assert dialect("toyrl").read("r/mean").metric == "rl.environment.reward.mean"
+"""
+
+
+@pytest.mark.slow
+def test_a_framework(checkout: Checkout) -> None:
+    """Its module, its dialect and its test are enough for `otel-rl run`, `dialect=` and the tables of the docs."""
+    checkout.add("a framework", "toyrl", _INTEGRATION, _DIALECT, _TEST_OF_THE_FRAMEWORK)
+    checkout.run("-m", "otel_rl.semconv.generate")
+
+    assert "1 passed" in checkout.run("-m", "pytest", "-q", "tests/frameworks/test_toyrl.py", "--noconftest")
+    for page in ("README.md", "docs/how-to/frameworks.md"):
+        assert "\n| Toy RL | | yes |" in checkout.read(page)
+    script = "import otel_rl; otel_rl.init(dialect='toyrl', agent='off', exporters=[], quiet=True).finish()"
+    checkout.run("-c", script)
+
+
+_SCRAPED = """
+import time, urllib.request
+import otel_rl
+run = otel_rl.init(dialect="verl", exporters=[], hardware=False, quiet=True)
+with run.step(0):
+    run.log({"actor/surprise": 0.25})
+shown, until = "", time.monotonic() + 60
+while "rl_train_surprise{" not in shown and time.monotonic() < until:
+    shown = urllib.request.urlopen(run.prometheus).read().decode()
+    time.sleep(0.2)
+run.finish()
+print(*(line.split()[-1] for line in shown.splitlines() if line.startswith("rl_train_surprise{")))
+"""
+
+
+@pytest.mark.slow
+def test_a_metric(checkout: Checkout) -> None:
+    """An entry of the registry and one of a dialect are enough for the constants, the page of metrics and a scrape."""
     entry = {"id": "metric.rl.train.surprise", "type": "metric", "metric_name": "rl.train.surprise"}
     entry |= {"stability": "development", "instrument": "gauge", "unit": "1", "brief": "Surprise."}
     entry |= {"annotations": {"otel_rl": {"source": "otel-rl"}}}
-    registry.write_text(registry.read_text().rstrip() + "\n  - " + json.dumps(entry) + "\n")
+    dialect = checkout.directory / "otel_rl/semconv/dialects/verl.yaml"
+    dialect.write_text(dialect.read_text().replace("\nmetrics:\n", "\nmetrics:\n  actor/surprise: rl.train.surprise\n"))
+    name = dialect.relative_to(checkout.directory)
+    checkout.add("a metric", "training", "  - " + json.dumps(entry) + "\n", f"{name}\n")
 
-    _run(tmp_path, "-m", "otel_rl.semconv.generate")
+    checkout.run("-m", "otel_rl.semconv.generate")
 
-    assert "`rl.train.surprise`" in (tmp_path / "docs" / "reference" / "metrics.md").read_text()
-    assert (
-        'METRIC_TRAIN_SURPRISE = "rl.train.surprise"' in (tmp_path / "otel_rl" / "semconv" / "__init__.py").read_text()
-    )
+    assert "`rl.train.surprise`" in checkout.read("docs/reference/metrics.md")
+    assert 'METRIC_TRAIN_SURPRISE = "rl.train.surprise"' in checkout.read("otel_rl/semconv/__init__.py")
+    assert checkout.run("-c", _SCRAPED) == "0.25\n"
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Grafana's builders need Python 3.11")
-def test_a_panel(tmp_path: Path) -> None:
+def test_a_panel(checkout: Checkout) -> None:
     """One entry of a board is enough for Grafana's JSON."""
-    _copy(tmp_path, "dashboards", "deploy/kubernetes", "docs/how-to")
-    place = tmp_path / "dashboards" / "boards" / "overview.yaml"
+    place = checkout.directory / "dashboards" / "boards" / "overview.yaml"
     board = yaml.safe_load(place.read_text())
     panels = board["rows"][0]["panels"]
     panels.append(panels[0] | {"title": "Reward again"})
     place.write_text(yaml.safe_dump(board))
+    checkout.add("a panel", "overview", "")
 
-    _run(tmp_path, "-m", "dashboards")
+    checkout.run("-m", "dashboards")
 
-    assert '"Reward again"' in (tmp_path / "dashboards" / "grafana" / "overview.json").read_text()
+    assert '"Reward again"' in checkout.read("dashboards/grafana/overview.json")
 
 
 def test_the_tour_leads_somewhere() -> None:
