@@ -49,10 +49,10 @@ def page(ranks: int, *, is_head: bool) -> int:
     started = [Started("run", 0, rank, ranks, ranks, "", 1, "host", 4096, 0) for rank in range(ranks)]
     reducer.feed([(f"rank{one.rank}", one) for one in started])
     for step in range(25):
-        items = reducer.feed([(f"rank{rank}", one) for rank in range(ranks) for one in records(rank, step)])
+        made = reducer.feed([(f"rank{rank}", one) for rank in range(ranks) for one in records(rank, step)])
         if is_head:
-            instruments.show(items)
-        instruments.show_phases(reducer.take_phases())
+            instruments.show(made.items)
+        instruments.show_phases(made.phases)
     journals = reducer.state.journals
     instruments.show_journals(journals.values())
     instruments.show_points("presence", presence.points(journals.values(), vocabulary, time.time_ns()))

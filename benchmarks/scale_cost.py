@@ -77,15 +77,15 @@ def _row(ranks: int, steps: int) -> list[Cell]:
         given = [(f"rank{rank}", record) for rank in range(ranks) for record in records(rank, step)]
         ends = [one for one in given if isinstance(one[1], StepEnded)]
         began = time.process_time()
-        items = reducer.feed(one for one in given if not isinstance(one[1], StepEnded))
+        made = reducer.feed(one for one in given if not isinstance(one[1], StepEnded))
         so_far = time.process_time() - began
         checkpoint = max(checkpoint, len(_encode(reducer.state)))
         began = time.process_time() - so_far
-        items += reducer.feed(ends)
-        instruments.show(items)
-        instruments.show_phases(reducer.take_phases())
+        made.add(reducer.feed(ends))
+        instruments.show(made.items)
+        instruments.show_phases(made.phases)
         took.append(time.process_time() - began)
-        outbox += sum(len(_encode(item)) for item in items)
+        outbox += sum(len(_encode(item)) for item in made.items)
     reducer.feed([(f"rank{rank}", Finished(10**18)) for rank in range(ranks)])
     instruments.show_journals(reducer.state.journals.values())
     cpu = sorted(took[1:])[len(took[1:]) // 2]

@@ -12,6 +12,7 @@ import msgspec
 from otel_rl.agent.input.follow import RECORDS_AT_ONCE, forwarded
 from otel_rl.agent.recovery import mend
 from otel_rl.agent.steps.forensics import write_reports
+from otel_rl.agent.steps.pipeline import Turn
 from otel_rl.agent.steps.state import Checkpoint
 from otel_rl.journal.record_events import Revived
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.input.follow import Found
     from otel_rl.agent.status import Status
+    from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.agent.wiring import Wiring
     from otel_rl.export import Item
     from otel_rl.journal.segments import Position
@@ -65,7 +67,7 @@ class Loop:
         self._save(now, near_end=near_end)
         self._tell(made, now)
         self._tidy()
-        return bool(found or made)
+        return bool(found or made.items)
 
     def _finished_before(self) -> dict[str, Position]:
         """Leave out the journals that an earlier agent read to their end; return those without an open step."""
@@ -90,29 +92,30 @@ class Loop:
                 return found, _is_all(found)
         return [], False
 
-    def _apply(self, found: list[Found], *, is_all: bool) -> list[Item]:
-        """Apply records to the steps; return the items that they complete, and those that other programs sent."""
+    def _apply(self, found: list[Found], *, is_all: bool) -> Reduced:
+        """Apply records to the steps; return what they complete, with the items that other programs sent."""
         receiver, reducer = self._wired.receiver, self._wired.pipeline.reducer
         for name in {name for name, record in found if isinstance(record, Revived)}:
             self.finished.pop(name, None)
         steady = time.monotonic_ns()
         made = reducer.feed(found, steady)
         if is_all:  # otherwise a waiting row may still get a record that was not read
-            made += reducer.tick(steady)
+            made.add(reducer.tick(steady))
         if receiver is not None and not self.unsaved:
-            made += receiver.take_items()
+            made.items += receiver.take_items()
         if receiver is not None:
             receiver.tend(is_over=self._wired.is_over, now=time.monotonic())
         return made
 
-    def _chain(self, found: list[Found], made: list[Item], now: int, *, near_end: bool) -> list[Item]:
+    def _chain(self, found: list[Found], made: Reduced, now: int, *, near_end: bool) -> list[Item]:
         """Return the items that exporters get."""
         wired = self._wired
         measured: list[Item] = []
         with self._guard("measuring", "this machine"):
-            measured = self._measured(made, now)
+            measured = self._measured(made.items, now)
         recorded = forwarded(found, wired.pipeline.reducer.state.forwarded) if wired.manifest.sends else []
-        return wired.pipeline.leaving([*recorded, *made, *measured], wired.outbox.end, now, near_end=near_end)
+        turn = Turn(made, wired.outbox.end, now, near_end)
+        return wired.pipeline.leaving([*recorded, *made.items, *measured], turn)
 
     def _measured(self, made: list[Item], now: int) -> list[Item]:
         """Return the measurements of this machine; once its processes have ended, the remaining ones, then nothing."""
@@ -162,12 +165,12 @@ class Loop:
         self._save_held_at = now + _HELD_PAUSES * (now - began)
         return True
 
-    def _tell(self, made: list[Item], now: int) -> None:
+    def _tell(self, made: Reduced, now: int) -> None:
         """Update the metrics, and write reports."""
         self._wired.display.show(made, now)
         self._status.show_delivery()
         with self._guard("writing of reports", "oom"):
-            write_reports(self._wired.directory.path, made)
+            write_reports(self._wired.directory.path, made.items)
 
     def _tidy(self) -> None:
         """Rebuild damaged batches, remove what every exporter has, and count what was lost."""

@@ -50,7 +50,7 @@ def step(n: int, at: int, *records: Record) -> list[Record]:
 
 
 def feed(reducer: Reducer, journal: str, *records: Record) -> list[Item]:
-    return reducer.feed([(journal, record) for record in records])
+    return reducer.feed([(journal, record) for record in records]).items
 
 
 def sampled(n: int, **values: Sequence[float]) -> Observed:
@@ -63,7 +63,7 @@ def row_of(reducer: Reducer, ranks: Sequence[Sequence[Record]]) -> dict[str, int
     reducer.feed([(f"rank{n}", started(n, local=len(ranks))) for n in range(len(ranks))])
     for n, records in enumerate(ranks):
         feed(reducer, f"rank{n}", *step(0, 0, *records))
-    items = reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(len(ranks))])
+    items = reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(len(ranks))]).items
     measured = ("time/", "perf/")
     return {name: value for name, value in rows(items)[0].values.items() if not name.startswith(measured)}
 

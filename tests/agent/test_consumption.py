@@ -114,7 +114,7 @@ def test_it_is_in_the_row() -> None:
     for n, tokens in enumerate((100, 300)):
         record = next(iter(consumed([ticket(10 - n, tokens)], 0, 1, 10, "trained", pytest.fail)))
         feed(reducer, f"rank{n}", StepStarted(0, 0, b""), record, StepEnded(0, S, b""))
-    items = reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)])
+    items = reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]).items
 
     assert rows(items)[0].values["trajectories/staleness/mean"] == 0.75
     assert rows(items)[0].values["trajectories/trained"] == 2

@@ -78,7 +78,7 @@ def test_a_row_holds_what_its_phases_give() -> None:
     for name, seconds in (("a", 1), ("b", 2)):
         begun = SpanStarted(1, 0, b"", 0, "generate", 0, b"")
         feed(reducer, name, *step(0, 0, begun, SpanEnded(1, seconds * S, b"", {"tokens": 100}), logged(loss=1.0)))
-    (row,) = rows(reducer.feed([("a", StepStarted(1, 3 * S, b"")), ("b", StepStarted(1, 3 * S, b""))]))
+    (row,) = rows(reducer.feed([("a", StepStarted(1, 3 * S, b"")), ("b", StepStarted(1, 3 * S, b""))]).items)
 
     assert row.values["perf/generate/tokens_per_second"] == 100.0
     assert row.values["perf/generate/tokens_per_second_per_gpu"] == 50.0

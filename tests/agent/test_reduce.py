@@ -33,8 +33,8 @@ def test_a_row_leaves_at_the_deadline() -> None:
     reducer = reducing()
     feed(reducer, "a", started(), *step(0, 0, Logged(0, 1, {"x": 1.0})))
 
-    assert rows(reducer.tick(10 * S)) == []
-    assert [row.step for row in rows(reducer.tick(12 * S))] == [0]
+    assert rows(reducer.tick(10 * S).items) == []
+    assert [row.step for row in rows(reducer.tick(12 * S).items)] == [0]
 
 
 def test_a_step_that_runs_for_long_is_never_overdue() -> None:
@@ -42,7 +42,7 @@ def test_a_step_that_runs_for_long_is_never_overdue() -> None:
     reducer = reducing()
     feed(reducer, "a", started(), StepStarted(0, 0, b""), Logged(0, 1, {"x": 1.0}))
 
-    assert reducer.tick(100_000 * S) == []
+    assert reducer.tick(100_000 * S).items == []
 
 
 def test_late_values_are_a_row_of_their_own() -> None:
@@ -83,7 +83,7 @@ def test_a_hung_rank_delays_a_row_by_the_deadline_and_is_named() -> None:
     reducer = reducing()
     feed(reducer, "a", started(0, local=2), *step(0, 0, Logged(0, 1, {"x": 1.0})), StepStarted(1, S, b""))
     feed(reducer, "b", started(1, local=2), StepStarted(0, 0, b""))
-    early, late = reducer.tick(5 * S), reducer.tick(20 * S)
+    early, late = reducer.tick(5 * S).items, reducer.tick(20 * S).items
 
     assert rows(early) == []
     assert [(row.values["x"], row.missing_ranks) for row in rows(late)] == [(1.0, (1,))]
@@ -161,7 +161,7 @@ def test_a_step_named_far_ahead_does_not_make_later_steps_late() -> None:
     """`log(step=…)` on another axis is kept apart from the steps that are marked."""
     reducer = reducing()
     items = feed(reducer, "a", started(), *step(0, 0), Logged(10_000, S, {"eval": 1.0}))
-    items += reducer.tick(100 * S)
+    items += reducer.tick(100 * S).items
     items += feed(reducer, "a", *step(1, 101 * S), *step(2, 103 * S), Finished(110 * S))
 
     assert [(row.step, row.late) for row in rows(items)] == [(0, False), (1, False), (2, False), (10_000, False)]
@@ -190,12 +190,12 @@ def test_going_on_from_a_checkpoint_changes_nothing(recording: list[tuple[str, R
     """An agent that dies anywhere and starts from its last checkpoint makes what one that lives makes."""
     cut = data.draw(st.integers(0, len(recording)))
     whole = reducing()
-    expected = [*whole.feed(recording[:cut]), *whole.feed(recording[cut:])]
+    expected = [*whole.feed(recording[:cut]).items, *whole.feed(recording[cut:]).items]
     first = reducing()
-    actual = first.feed(recording[:cut])
+    actual = first.feed(recording[:cut]).items
     saved = msgspec.msgpack.encode(first.state)
     second = reducing({}, msgspec.msgpack.decode(saved, type=State))
-    actual += second.feed(recording[cut:])
+    actual += second.feed(recording[cut:]).items
 
     assert actual == expected
 
@@ -204,7 +204,7 @@ def test_going_on_from_a_checkpoint_changes_nothing(recording: list[tuple[str, R
 def test_every_step_is_one_row_in_order(recording: list[tuple[str, Record]]) -> None:
     """Whatever the interleaving: each step that was logged is one row that is not late, and they ascend."""
     reducer = reducing()
-    items = [item for record in recording for item in reducer.feed([record])]
+    items = [item for record in recording for item in reducer.feed([record]).items]
     on_time = [row.step for row in rows(items) if not row.late]
     logged = {record.step for _, record in recording if isinstance(record, (Logged, StepStarted))}
 
@@ -230,7 +230,7 @@ def test_one_rank_logs_an_extra_key_and_one_is_dead() -> None:
     for rank in range(3):
         extra = {"completions/clipped": 1.0} if rank == 0 else {}
         feed(reducer, f"rank{rank}", *step(1, 2 * S, Logged(1, 3 * S, {"loss": float(rank), **extra})))
-    early, late = reducer.tick(5 * S), reducer.tick(30 * S)
+    early, late = reducer.tick(5 * S).items, reducer.tick(30 * S).items
     (row,) = [row for row in rows(late) if row.step == 1]
 
     assert [row for row in rows(early) if row.step == 1] == []
@@ -243,10 +243,10 @@ def test_ranks_of_another_machine_that_are_heard_of_late() -> None:
     quick = [*step(0, 0, logged(0, loss=1.0)), Finished(3 * S)]
     slow = [*step(0, S, logged(0, loss=3.0)), Finished(4 * S)]
     head, alone = reducing(whole_world=True), reducing(whole_world=True)
-    early = [feed(each, "rank0", started(0, local=2), *quick) + each.tick(5 * S) for each in (head, alone)]
+    early = [feed(each, "rank0", started(0, local=2), *quick) + each.tick(5 * S).items for each in (head, alone)]
     late = feed(head, "rank1@other", started(1, local=2), *slow)
 
     assert [rows(items) for items in early] == [[], []]
     assert [row.values["loss"] for row in rows(late)] == [2.0]
-    assert [row.values["loss"] for row in rows(alone.tick(60 * S))] == [1.0]
+    assert [row.values["loss"] for row in rows(alone.tick(60 * S).items)] == [1.0]
     assert (head.is_finished, alone.is_finished) == (True, False)

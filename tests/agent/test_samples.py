@@ -129,7 +129,7 @@ def test_the_dialect_chooses_the_reducer() -> None:
     reducer.feed([("rank0", started(0, local=2)), ("rank1", started(1, local=2))])
     for n, records in enumerate(ranks):
         feed(reducer, f"rank{n}", *step(0, 0, *records))
-    (row,) = rows(reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]))
+    (row,) = rows(reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]).items)
 
     assert row.values["time/generate"] == 3.0
 
@@ -147,6 +147,6 @@ def test_tables_of_ranks_are_one() -> None:
     reducer.feed([("a", started(0, local=2)), ("b", started(1, local=2))])
     feed(reducer, "b", *step(0, 0, Tabled(0, 7, "samples", ["prompt", "reward"], [("b", 2.0)], 1)))
     feed(reducer, "a", *step(0, 0, Tabled(0, 5, "samples", ["prompt", "reward"], [("a", 1.0)])))
-    items = reducer.feed([("a", StepStarted(1, 2 * S, b"")), ("b", StepStarted(1, 2 * S, b""))])
+    items = reducer.feed([("a", StepStarted(1, 2 * S, b"")), ("b", StepStarted(1, 2 * S, b""))]).items
 
     assert items[-1] == Table("samples", 0, 7, ("prompt", "reward"), (("a", 1.0), ("b", 2.0)), ranks=(0, 1), cut_rows=1)

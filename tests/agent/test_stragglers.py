@@ -131,7 +131,7 @@ def test_the_event_names_rank_host_and_phase() -> None:
             begun = SpanStarted(1, 0, b"", step, "reward", 10 * step * S, b"")
             ended = SpanEnded(1, (10 * step + 1 + rank) * S, b"")
             records = (StepStarted(step, 10 * step * S, b""), begun, ended, StepEnded(step, (10 * step + 5) * S, b""))
-            items = reducer.feed([(f"rank{rank}", record) for record in records])
+            items = reducer.feed([(f"rank{rank}", record) for record in records]).items
             found += [item for item in items if isinstance(item, Event)]
     (event,) = found
 

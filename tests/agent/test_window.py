@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from otel_rl.agent.steps.filters import Filter
 from otel_rl.agent.steps.naming import Reductions
+from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
@@ -47,12 +48,12 @@ def over(
         reducer = reducing(patterns, state, quantiles=quantiles)
         if n == 1:
             reducer.feed([(f"rank{rank}", started(rank, local=len(ranks))) for rank in ranks])
-        items = []
+        made = Reduced()
         for rank in ranks:
-            items += reducer.feed([(f"rank{rank}", record) for record in step(n, 2 * n * S, *of_ranks[rank])])
+            made.add(reducer.feed([(f"rank{rank}", record) for record in step(n, 2 * n * S, *of_ranks[rank])]))
         if n > len(steps):
-            items.append(Ended(1, 0, "finished"))
-        left += trackers.of(items, state, reducer.observed)
+            made.items.append(Ended(1, 0, "finished"))
+        left += trackers.of(made.items, state, made.observed)
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=State)
     return rows(left)
 
@@ -186,6 +187,6 @@ def test_a_weight_of_one_resets_another() -> None:
     logs = ([Logged(0, 1, {"x": 0.0}, 8), Logged(0, 2, {"x": 0.0}, 1)], [Logged(0, 1, {"x": 5.0}, 1)])
     for rank, records in enumerate(logs):
         reducer.feed([(f"rank{rank}", record) for record in step(0, 0, *records)])
-    found = rows(reducer.feed([(f"rank{rank}", StepStarted(1, 2 * S, b"")) for rank in (0, 1)]))
+    found = rows(reducer.feed([(f"rank{rank}", StepStarted(1, 2 * S, b"")) for rank in (0, 1)]).items)
 
     assert found[0].values["x"] == 2.5

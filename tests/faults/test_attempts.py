@@ -131,7 +131,7 @@ def test_an_attempt_that_finished() -> None:
     items = feed(reducer, "a", started(), *step(0, 0, logged(0, x=1.0)), Finished(2 * S))
 
     assert items[-1] == Ended(2 * S, 0, "finished")
-    assert ends(reducer.tick(99 * S) + reducer.feed([])) == []
+    assert ends(reducer.tick(99 * S).items + reducer.feed([]).items) == []
 
 
 @pytest.mark.parametrize(
@@ -189,9 +189,9 @@ def test_a_machine_that_is_switched_off() -> None:
     head.feed([("rank0", started(0, local=2)), ("rank1@other", started(1, local=2))], S)
     inside_ = [("rank1@other", record) for record in inside(0, 0)]
     done = [("rank0", record) for record in (*step(0, 0, logged(0, x=1.0)), Finished(2 * S))]
-    items = head.feed([*inside_, *done], 2 * S) + head.tick(31 * S)
-    late = head.tick(33 * S)
-    again = head.feed([("rank1@other", StepEnded(0, 40 * S, b"")), ("rank1@other", Finished(41 * S))], 50 * S)
+    items = head.feed([*inside_, *done], 2 * S).items + head.tick(31 * S).items
+    late = head.tick(33 * S).items
+    again = head.feed([("rank1@other", StepEnded(0, 40 * S, b"")), ("rank1@other", Finished(41 * S))], 50 * S).items
 
     assert ends(items) == []
     assert [(end.outcome, end.error) for end in ends(late)] == [("lost", "rank 1: lost")]
@@ -288,7 +288,7 @@ def test_the_first_of_many_that_go_down() -> None:
     for rank, last in enumerate((5, 3, 4, 6)):
         feed(reducer, f"rank{rank}", *inside(0, last * S))
     deaths = [("rank0", Lost(9 * S)), ("rank2", Lost(9 * S)), ("rank1", Lost(9 * S)), ("rank3", Lost(8 * S))]
-    items = reducer.feed(deaths)
+    items = reducer.feed(deaths).items
     told = {event.rank: event.attributes[semconv.PROCESS_DOWN_ORDER] for event in events(items)}
     found = points(reducer.state.journals.values(), Vocabulary("auto"), 99 * S)
     down = {dict(one.attributes)[semconv.RANK]: one.value for one in found if "down" in one.metric}
@@ -302,7 +302,7 @@ def test_a_failure_is_told_with_its_error() -> None:
     reducer = two_ranks()
     feed(reducer, "rank0", *inside(0, 0))
     feed(reducer, "rank1", *inside(0, 0))
-    items = reducer.feed([("rank0", Lost(9 * S)), ("rank1", msgspec.structs.replace(BOOM, time=8 * S))])
+    items = reducer.feed([("rank0", Lost(9 * S)), ("rank1", msgspec.structs.replace(BOOM, time=8 * S))]).items
 
     assert [(event.name, event.rank, event.attributes[semconv.PROCESS_DOWN_ORDER]) for event in events(items)] == [
         ("rl.process.failed", 1, 1),
@@ -330,11 +330,11 @@ def test_going_on_after_any_record_changes_nothing() -> None:
     records += [("rank0", record) for record in inside(3, 9 * S)]
     records += [("rank1", BOOM), ("rank0", Lost(12 * S)), ("rank0", Finished(13 * S))]
     whole = reducing()
-    expected = [item for record in records for item in whole.feed([record])]
+    expected = [item for record in records for item in whole.feed([record]).items]
     actual: list[Item] = []
     state = State()
     for record in records:
-        actual += (reducer := reducing({}, state)).feed([record])
+        actual += (reducer := reducing({}, state)).feed([record]).items
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(reducer.state), type=State)
 
     assert actual == expected

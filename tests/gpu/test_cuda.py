@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def row_values(records: list[Any]) -> list[dict[str, float]]:
     reducer = reducing()
-    items = reducer.feed([("rank0", record) for record in records])
-    items += reducer.feed([("rank0", StepStarted(1 << 40, 1 << 62, b""))])
+    items = reducer.feed([("rank0", record) for record in records]).items
+    items += reducer.feed([("rank0", StepStarted(1 << 40, 1 << 62, b""))]).items
     return [row.values for row in rows(items)]
 
 
@@ -143,7 +143,7 @@ def test_running_out_of_memory_leaves_a_report(run: otel_rl.Run, trainer: Traine
         trainer.torch.empty(2 * total, dtype=trainer.torch.uint8, device="cuda")
     run.finish(0)
     reducer = reducing()
-    items = reducer.feed([("rank0", record) for record in records_of(run)])
+    items = reducer.feed([("rank0", record) for record in records_of(run)]).items
     (report,) = [item for item in items if isinstance(item, Event) and item.name == "rl.memory.exhausted"]
     (history,) = (run.dir / "oom").glob("*.pickle")
 

@@ -186,8 +186,8 @@ def test_a_step_waits_no_longer_than_for_a_rank() -> None:
     begun = (StepStarted(0, 0, b""), logged(0, loss=1.0), OnDevice(0, 1), StepEnded(0, S, b""), StepStarted(1, S, b""))
     feed(reducer, "rank0", *begun)
 
-    assert rows(reducer.tick(5 * S)) == []
-    assert rows(reducer.tick(12 * S))[0].values["loss"] == 1.0
+    assert rows(reducer.tick(5 * S).items) == []
+    assert rows(reducer.tick(12 * S).items)[0].values["loss"] == 1.0
 
 
 def test_times_of_the_device_are_in_the_row() -> None:

@@ -90,7 +90,7 @@ def test_the_ledger_is_in_the_report(tmp_path: Path, records_of: RecordsOf) -> N
                     raise error
     run.finish(0)
     reducer = reducing()
-    items = reducer.feed([("rank0", record) for record in records_of(run)])
+    items = reducer.feed([("rank0", record) for record in records_of(run)]).items
     (event,) = [item for item in items if isinstance(item, Event) and item.name == "rl.memory.exhausted"]
     books = {book["of"]: book for book in json.loads(str(event.attributes["rl.memory.ledger"]))}
 

@@ -52,8 +52,8 @@ def row_of(records: Sequence[Record]) -> dict[str, int | float]:
 
 def closed(records: Sequence[Record]) -> tuple[Reducer, list[object]]:
     reducer = reducing()
-    items = list(reducer.feed([("rank0", record) for record in records]))
-    return reducer, items + list(reducer.feed([("rank0", StepStarted(9, 9 * S, b""))]))
+    items = list(reducer.feed([("rank0", record) for record in records]).items)
+    return reducer, items + list(reducer.feed([("rank0", StepStarted(9, 9 * S, b""))]).items)
 
 
 def retimed(records: Sequence[Record], seconds: Sequence[float]) -> list[Record]:
@@ -278,7 +278,7 @@ def test_each_device_has_its_own_name(tmp_path: Path) -> None:
                 )
             ]
         )
-    (row,) = rows(reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]))
+    (row,) = rows(reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]).items)
 
     assert row.values["memory/generate/end/onload/allocated/0"] == 1
     assert row.values["memory/generate/end/onload/allocated/1"] == 2

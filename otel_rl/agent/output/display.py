@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.output.otel_metrics import Instruments
     from otel_rl.agent.steps.pipeline import Pipeline
+    from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.agent.steps.state import Journal
     from otel_rl.delivery.exporter_thread import ExporterThread
     from otel_rl.delivery.quarantine import Quarantine
-    from otel_rl.export import Item
     from otel_rl.setup.directory import RunDirectory
 
 _BOOKS_NS = 2_000_000_000
@@ -55,22 +55,22 @@ class Display:
         self._sends = sends
         self._shown_books_at = 0
 
-    def show(self, items: list[Item], now: int) -> None:
-        """Show what is new; `now` is in Unix nanoseconds."""
+    def show(self, made: Reduced, now: int) -> None:
+        """Show the output of the reducer; `now` is in Unix nanoseconds."""
         reducer, traces = self._pipeline.reducer, self._pipeline.traces
-        finished, phases = traces.rollouts.take_finished(), reducer.take_phases()
-        if items:
+        finished = traces.rollouts.take_finished()
+        if made.items:
             self._instruments.name_devices(reducer.state.labels)
         if not self._sends:
             with self._guard("showing of rows"):
-                self._instruments.show(items, traces.keeps)
+                self._instruments.show(made.items, traces.keeps)
             with self._guard("showing of trajectories"):
                 self._instruments.show_trajectories(finished)
         own = {name: one for name, one in reducer.state.journals.items() if not is_remote(name)}
         with self._guard("showing of books"):
             self._show_books(own, now)
         with self._guard("showing of phases"):
-            self._instruments.show_phases(phases)
+            self._instruments.show_phases(made.phases)
         with self._guard("showing of processes"):
             self._instruments.show_journals(own.values())
 

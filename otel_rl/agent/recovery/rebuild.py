@@ -11,7 +11,7 @@ import msgspec
 
 from otel_rl import semconv
 from otel_rl.agent.input.follow import Found, forwarded
-from otel_rl.agent.steps.pipeline import Pipeline
+from otel_rl.agent.steps.pipeline import Pipeline, Turn
 from otel_rl.agent.steps.state import Checkpoint, State
 from otel_rl.delivery.outbox import Batch, released_items
 from otel_rl.delivery.outbox_reader import Made, Wanted, located, wanted, write_made
@@ -150,11 +150,13 @@ class Rebuilder:
         for records in self._records(first, last):
             if self._manifest.sends:
                 made += forwarded(records, reducer.state.forwarded)
-            made += pipeline.leaving(reducer.feed(records), START, now, near_end=False)
+            reduced = reducer.feed(records)
+            made += pipeline.leaving(reduced.items, Turn(reduced, START, now))
         for attempt, steps in last.state.steps.items():  # what is open behind the gap leaves behind it
             for number in steps:
                 reducer.state.steps.get(attempt, {}).pop(number, None)
-        made += pipeline.leaving(reducer.tick(_AFTER_ALL), START, now, near_end=last.held_since is None)
+        reduced = reducer.tick(_AFTER_ALL)
+        made += pipeline.leaving(reduced.items, Turn(reduced, START, now, near_end=last.held_since is None))
         known = set(gap.survivors)
         unique: list[Item] = []
         for item in made:

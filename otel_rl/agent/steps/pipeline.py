@@ -1,11 +1,12 @@
-"""The way of records to what exporters get: steps, reduction over ranks, choice of traces, choice of metrics."""
+"""The way of records to the items that exporters get: reduce, then choose traces, then choose metrics."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.agent.steps import admission
 from otel_rl.agent.steps.filters import Filter
+from otel_rl.agent.steps.intake import open_rollouts
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.trace_sampling import TraceSampler
@@ -16,8 +17,9 @@ from otel_rl.setup.cadence import Cadence
 from otel_rl.stats.statistics import quantile_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
+    from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.agent.steps.state import State
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.export import Item
@@ -25,19 +27,52 @@ if TYPE_CHECKING:
     from otel_rl.setup.directory import Manifest
 
 
-class Pipeline:
-    """Makes items from records; what comes out depends on the records, the state and the times given alone.
-
-    Args:
-        manifest: How rows are made.
-        state: Where to go on; without one, at the beginning.
-        quarantine: Where goes what cannot be processed.
+class Turn(NamedTuple):
+    """The circumstances in which items go through the stages.
 
     Attributes:
-        vocabulary: What the names mean.
-        reducer: Makes rows and spans.
+        made: The output of the reducer.
+        place: The place in the outbox where the spans that are buffered now will be saved.
+        now: Unix nanoseconds.
+        near_end: If true, no span is buffered any longer.
+    """
+
+    made: Reduced
+    place: Position
+    now: int
+    near_end: bool = False
+
+
+class Stage(NamedTuple):
+    """A function that takes items and returns those that go on.
+
+    Attributes:
+        name: The name of the stage in the quarantine.
+        apply: The function.
+        each: If true, the function gets one item at a time, so that one invalid item does not affect the others.
+        passes: Returns whether an item goes on although the stage failed.
+    """
+
+    name: str
+    apply: Callable[[list[Item], Turn], list[Item]]
+    each: bool = False
+    passes: Callable[[Item], bool] = lambda _: True
+
+
+class Pipeline:
+    """Turns records into items; the result depends only on the records, the state and the given times.
+
+    Args:
+        manifest: The settings of the run.
+        state: The state of the reducer to continue from, if there is one.
+        quarantine: Gets what cannot be processed.
+
+    Attributes:
+        vocabulary: The meaning of names.
+        reducer: Turns records into rows and spans.
         traces: Chooses spans.
-        trackers: Chooses metrics.
+        trackers: Chooses rows and metrics.
+        stages: The stages that items of the reducer and of other programs go through, in this order.
     """
 
     def __init__(self, manifest: Manifest, state: State | None, quarantine: Quarantine) -> None:
@@ -57,41 +92,47 @@ class Pipeline:
             quarantine=quarantine,
         )
         self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget)
+        self.traces.rollouts.expect(open_rollouts(self.reducer.state))
         cadence = Cadence(how.rows.every, how.rows.first, how.rows.window)
         self.trackers = TrackerRows(cadence, Filter(how.rows.metrics), reductions, how.rows.limit)
+        self.stages = (
+            Stage("check of ids", _with_valid_ids, each=True, passes=lambda _: False),
+            Stage("trace sampling", self._sampled, passes=lambda item: not isinstance(item, Span)),
+            Stage("end of buffering", self._with_expired),
+            Stage("choice of metrics", self._with_chosen_metrics, each=True),
+        )
 
-    def leaving(self, items: Iterable[Item], place: Position, now: int, *, near_end: bool) -> list[Item]:
-        """Return what exporters get of the items that were made, and of spans that were held back.
+    def leaving(self, items: list[Item], turn: Turn) -> list[Item]:
+        """Return what exporters get of the items, and of the spans that were buffered."""
+        for stage in self.stages:
+            items = self._through(stage, items, turn)
+        return items
 
-        Args:
-            items: What was made.
-            place: Where in the outbox what is held of it will be saved.
-            now: Unix nanoseconds.
-            near_end: If true, nothing is held back any more.
-        """
-        sampled = self._sampled(items, place, now, near_end=near_end)
+    def _through(self, stage: Stage, items: list[Item], turn: Turn) -> list[Item]:
+        """Return what a stage makes of items; if it fails, the quarantine gets them, and those that may go on do."""
         leaving: list[Item] = []
-        for item in sampled:
+        for given in [[item] for item in items] if stage.each else [items]:
             try:
-                leaving += self.trackers.of([item], self.reducer.state, self.reducer.observed)
+                leaving += stage.apply(given, turn)
             except Exception as error:
-                self._quarantine.put("choice of metrics", type(item).__name__, item, error)
-                leaving.append(item)  # with all of its metrics
-        self.reducer.observed.clear()
+                source, thing = (type(given[0]).__name__, given[0]) if stage.each else (f"{len(given)} items", None)
+                self._quarantine.put(stage.name, source, thing, error)
+                leaving += filter(stage.passes, given)
         return leaving
 
-    def _sampled(self, items: Iterable[Item], place: Position, now: int, *, near_end: bool) -> list[Item]:
-        guard = self._quarantine.guard
-        sane: list[Item] = []
-        for item in items:
-            with guard("trace sampling", type(item).__name__, item):
-                if isinstance(item, Span):
-                    admission.check_span(item)
-                sane.append(item)
-        self.traces.rollouts.expect(self.reducer.take_rollouts())
-        leaving: list[Item] = [item for item in sane if not isinstance(item, Span)]
-        with guard("trace sampling", f"{len(sane) - len(leaving)} spans"):
-            leaving = self.traces.of(sane, place, now)
-        with guard("trace sampling", "spans that were held"):
-            leaving += self.traces.expire(now, all_of_it=near_end)
-        return leaving
+    def _sampled(self, items: list[Item], turn: Turn) -> list[Item]:
+        self.traces.rollouts.expect(turn.made.rollouts)
+        return self.traces.of(items, turn.place, turn.now)
+
+    def _with_expired(self, items: list[Item], turn: Turn) -> list[Item]:
+        return items + self.traces.expire(turn.now, all_of_it=turn.near_end)
+
+    def _with_chosen_metrics(self, items: list[Item], turn: Turn) -> list[Item]:
+        return self.trackers.of(items, self.reducer.state, turn.made.observed)
+
+
+def _with_valid_ids(items: list[Item], _: Turn) -> list[Item]:
+    for item in items:
+        if isinstance(item, Span):
+            admission.check_span(item)
+    return items

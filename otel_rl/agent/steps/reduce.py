@@ -10,30 +10,26 @@ of its own, marked late. The last attempt ends when all of its processes are ove
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from otel_rl.agent.analysis import consumption
-from otel_rl.agent.analysis.consumption import Consumption
-from otel_rl.agent.analysis.goodput import PRODUCTIVE
-from otel_rl.agent.analysis.stragglers import Stragglers
-from otel_rl.agent.steps import admission, assemble, derive, ending, rows
+from otel_rl.agent.analysis.goodput import Goodput
+from otel_rl.agent.steps import admission, ending
+from otel_rl.agent.steps.closed import Closed, ClosedSteps
+from otel_rl.agent.steps.forensics import Forensics
 from otel_rl.agent.steps.intake import Intake
-from otel_rl.agent.steps.state import Journal, OpenStep, Parts, State, is_remote, stand_in
+from otel_rl.agent.steps.lives import Lives
+from otel_rl.agent.steps.reduced import Reduced
+from otel_rl.agent.steps.state import Journal, State, is_remote, stand_in
 from otel_rl.delivery.quarantine import Quarantine
-from otel_rl.export import identity
-from otel_rl.journal.ids import step_ids
-from otel_rl.journal.record_events import Lost
-from otel_rl.journal.records import Record, Started
+from otel_rl.journal.record_events import Lost, Revived
+from otel_rl.journal.records import Finished, Record, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from otel_rl.agent.steps.naming import Reductions
-    from otel_rl.agent.steps.window import Observed
-    from otel_rl.export import Identity, Item, Span, Table
     from otel_rl.semconv.recognise import Vocabulary
     from otel_rl.setup.settings import Flops
 
@@ -57,7 +53,6 @@ class Reducer:
 
     Attributes:
         state: What it remembers.
-        observed: The observations that rows were reduced from, until somebody clears it.
         forensics: What it notices on the way.
         stragglers: Who falls behind.
         goodput: Where the workers' time went.
@@ -80,52 +75,40 @@ class Reducer:
         self.state = State() if state is None else state
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._run_id = run_id
-        self._reductions = reductions
-        self._vocabulary = vocabulary
-        self._model = model
         self._deadline = int(deadline * _NS)
         self._whole_world = whole_world
-        self.stragglers = Stragglers()
-        self.consumption = Consumption()
-        self._intake = Intake(self.state, vocabulary)
-        self.forensics = self._intake.forensics
-        self.goodput = self._intake.goodput
-        self.observed: dict[Identity, Observed] = {}
+        self.forensics = Forensics(vocabulary)
+        self.goodput = Goodput(self.state.time_spent, vocabulary.phase)
+        self._intake = Intake(self.state, self.forensics, self.goodput)
+        self._lives = Lives(self.state, self._intake, self.forensics, self.goodput)
+        self._closed = ClosedSteps(run_id, self.state, reductions, vocabulary, model, self.goodput, self.quarantine)
+        self.stragglers, self.consumption = self._closed.stragglers, self._closed.consumption
         self._met: dict[int, int] = {}
         self._heard: int | None = None
         self._live = ""
 
-    def take_phases(self) -> list[Span]:
-        """Return the phases that ended since the last call; their spans are items only when the step is closed."""
-        phases, self._intake.phases = self._intake.phases, []
-        return phases
-
-    def take_rollouts(self) -> list[str]:
-        """Return the traces of rollouts that began since the last call."""
-        rollouts, self._intake.rollouts = self._intake.rollouts, []
-        return rollouts
-
-    def feed(self, records: Iterable[tuple[str, Record]], now: int | None = None) -> list[Item]:
+    def feed(self, records: Iterable[tuple[str, Record]], now: int | None = None) -> Reduced:
         """Take records in; return what they complete.
 
         Args:
             records: Each with the name of its journal.
             now: What a clock says that never jumps, in nanoseconds; by default, the times of the records are the clock.
         """
+        made = Reduced()
         for name, record in records:
             self._see(getattr(record, "time", 0) if now is None else now)
             self._heard = self._intake.now
             try:
                 admission.check(record)
-                self._take(name, admission.representable(record))
+                self._take(name, admission.representable(record), made)
             except Exception as error:  # one record that makes no sense must not end the recording
                 self.quarantine.put("intake", name, record, error)
         for attempt in list(self.state.steps):
             with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
-                self._close_settled(attempt)
-        return self._taken_items()
+                self._close_settled(attempt, made)
+        return self._with_ends(made)
 
-    def _take(self, name: str, record: Record) -> None:
+    def _take(self, name: str, record: Record, made: Reduced) -> None:
         known = self.state.journals.get(name)
         if isinstance(record, Started) and known is None:
             self._begin(name, record)
@@ -134,29 +117,35 @@ class Reducer:
             raise ValueError("the journal has begun already")
         if known is None:  # its first record is damaged; who wrote it is told by the journal's name
             known = self._begin(name, stand_in(self._run_id, name, record))
-        self._intake.take(name, known, record)
+        if not isinstance(record, Lost):
+            self._lives.see(name, known, record)
+        if isinstance(record, Finished | Lost | Revived):
+            self._lives.take(name, known, record, made)
+        else:
+            self._intake.take(name, known, record, made)
 
-    def tick(self, now: int) -> list[Item]:
+    def tick(self, now: int) -> Reduced:
         """Close what has waited for too long at `now`; to be called when all that there is was fed.
 
         `now` is of the same clock as in `feed`. Waiting begins anew with a new agent.
         """
+        made = Reduced()
         self._see(now)
         with self.quarantine.guard("loss of machines", "last attempt"):
-            self._lose_silent_machines()
+            self._lose_silent_machines(made)
         for attempt, steps in list(self.state.steps.items()):
             with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
-                self._close_settled(attempt)
-                reached = max((journal.moved_on_to for journal in self._journals_of(attempt)), default=-1)
+                self._close_settled(attempt, made)
+                reached = max((journal.moved_on_to for journal in self.state.of_attempt(attempt)), default=-1)
                 overdue = [n for n in steps if n <= reached and self._is_overdue(attempt, n)]
                 if overdue:
-                    self._close(attempt, max(overdue))
-        return self._taken_items()
+                    self._close(attempt, max(overdue), made)
+        return self._with_ends(made)
 
     @property
     def is_finished(self) -> bool:
         """Whether every process of the last attempt finished as it should."""
-        of_last = self._journals_of(self._last_attempt)
+        of_last = self.state.of_attempt(self._last_attempt)
         ranks = [journal for journal in of_last if journal.is_rank]
         world = max((journal.started.world_size for journal in ranks), default=1)
         if self._whole_world and len(ranks) < world:
@@ -188,14 +177,14 @@ class Reducer:
             state.ended = None
         return new
 
-    def _taken_items(self) -> list[Item]:
+    def _with_ends(self, made: Reduced) -> Reduced:
+        """Add the ends of processes and of the last attempt."""
         with self.quarantine.guard("ends of processes", "last attempt"):
-            self._intake.tell_ends()
-            self._end_last_attempt()
-        items, self._intake.items = self._intake.items, []
-        return items
+            self._lives.tell_ends(made)
+            self._end_last_attempt(made)
+        return made
 
-    def _end_last_attempt(self) -> None:
+    def _end_last_attempt(self, made: Reduced) -> None:
         """Make an item of the end of the last attempt, once everything else of it has been made."""
         state = self.state
         if (live := state.journals.get(self._live)) is not None and not live.over:
@@ -209,9 +198,9 @@ class Reducer:
             return
         if not self._ranks_are_awaited(last) and not state.steps.get(last):
             state.ended = ending.ended(last, [*of_last.values()])
-            self._intake.items.append(state.ended)
+            made.items.append(state.ended)
 
-    def _lose_silent_machines(self) -> None:
+    def _lose_silent_machines(self, made: Reduced) -> None:
         """Take processes of other machines for lost if nothing is heard any more, and all of this machine are over.
 
         Nobody tells that a machine is switched off. If one is heard of again, its processes live again.
@@ -227,23 +216,20 @@ class Reducer:
         if not all(map(is_remote, live)):
             return
         for name, journal in live.items():
-            self._intake.take(name, journal, Lost(journal.last_time))
+            self._lives.take(name, journal, Lost(journal.last_time), made)
 
     @property
     def _last_attempt(self) -> int:
         return max((journal.started.attempt for journal in self.state.journals.values()), default=0)
-
-    def _journals_of(self, attempt: int) -> list[Journal]:
-        return [journal for journal in self.state.journals.values() if journal.started.attempt == attempt]
 
     def _is_overdue(self, attempt: int, number: int) -> bool:
         now = self._intake.now
         step = self.state.steps[attempt][number]
         return step.outside and self._intake.heard.setdefault((attempt, number), now) < now - self._deadline
 
-    def _close_settled(self, attempt: int) -> None:
+    def _close_settled(self, attempt: int, made: Reduced) -> None:
         steps = self.state.steps[attempt]
-        journals = self._journals_of(attempt)
+        journals = self.state.of_attempt(attempt)
         if not steps or self._ranks_are_awaited(attempt) or self._is_held_up(attempt):
             return
         awaited = [journal for journal in journals if journal.takes_part and not journal.over]
@@ -252,11 +238,11 @@ class Reducer:
         done_below = min((journal.done_below for journal in awaited), default=max(steps) + 1)
         done = [number for number in steps if number < done_below]
         if done:
-            self._close(attempt, max(done))
+            self._close(attempt, max(done), made)
 
     def _ranks_are_awaited(self, attempt: int) -> bool:
         """Tell whether ranks have not begun yet, though the deadline has not passed."""
-        journals = self._journals_of(attempt)
+        journals = self.state.of_attempt(attempt)
         ranks = [journal for journal in journals if journal.is_rank]
         sizes = (one.started.world_size if self._whole_world else one.started.local_world_size for one in ranks)
         expected = max(sizes, default=0)
@@ -271,7 +257,7 @@ class Reducer:
         """Tell whether a process that was started again has records of an earlier attempt that were not read yet."""
         if attempt == 0:
             return False
-        again = {(one.started.role, one.started.rank) for one in self._journals_of(attempt)}
+        again = {(one.started.role, one.started.rank) for one in self.state.of_attempt(attempt)}
         return any(
             journal.started.attempt < attempt
             and not journal.over
@@ -280,115 +266,14 @@ class Reducer:
             for name, journal in self.state.journals.items()
         )
 
-    def _close(self, attempt: int, last: int) -> None:
+    def _close(self, attempt: int, last: int, made: Reduced) -> None:
         """Close the steps up to `last`, in order, as far as nobody is still inside the first of them."""
         steps = self.state.steps[attempt]
-        inside = {journal.step for journal in self._journals_of(attempt)}
+        inside = {journal.step for journal in self.state.of_attempt(attempt)}
         for number in sorted(n for n in steps if n <= last):
             if number in inside and not steps[number].ended:
                 break
-            self._emit(attempt, number, steps.pop(number))
+            late = number <= self.state.closed.get(attempt, -1)
+            self._closed.add(Closed(attempt, number, steps.pop(number), late), made)
             self._intake.heard.pop((attempt, number), None)
             self.state.closed[attempt] = max(number, self.state.closed.get(attempt, -1))
-
-    def _emit(self, attempt: int, number: int, step: OpenStep) -> None:
-        """Make the items of a step; what fails of them is left out, and the others are made."""
-        ids = step_ids(self._run_id, attempt, number)
-        late = number <= self.state.closed.get(attempt, -1)
-        items = self._intake.items
-        items.extend(step.spans)
-        guard = partial(self.quarantine.guard, source=f"attempt {attempt}, step {number}", thing=step)
-        with guard("straggler analysis"):
-            for straggler in self.stragglers.take(step.spans):
-                items.append(assemble.straggler(straggler, number, self._host_of(attempt, straggler.rank), step.time))
-        if step.begun and step.ended and not late:
-            with guard("making of the root span"):
-                told = consumption.of_step(step.consumed) | step.attributes
-                links = [*step.links, *consumption.links(step.consumed)]
-                of_step = (step.begun, step.ended, told, step.error, links)
-                items.append(assemble.root(ids, attempt, number, *of_step, ok=step.ok))
-        ranks = {journal: known.started.rank for journal, known in self.state.journals.items()}
-        if step.values or step.samples:
-            with guard("recognition of names"):
-                self._learn([*step.values, *step.samples])
-        values, nonfinite, observed = rows.plain(step), dict[str, int](), None
-        with guard("reduction"):
-            values, nonfinite, observed = rows.reduced(step, self._reductions)
-        logged = set(values)
-        with guard("derivation"):
-            values |= derive.derived(values, self._measured(attempt, step), self._model, self._vocabulary.read)
-        values |= {name: value for name, value in step.memory.items() if name not in values}
-        with guard("goodput"):
-            values |= self._goodput_of(attempt, number, step)
-        with guard("consumption"):
-            consumed = self.consumption.take(step.consumed)
-            self.goodput.drop(consumption.dropped_tokens(step.consumed))
-            values |= {name: value for name, value in consumed.items() if name not in values}
-        if values:
-            row = replace(
-                rows.row(ids, attempt, number, step, values, nonfinite),
-                missing_ranks=self._missing(attempt, step),
-                late=late,
-                part=self.state.parts.setdefault(attempt, Parts()).next(number) if late else 0,
-                partial=bool(step.abandoned),
-                measured=tuple(name for name in values if name not in logged),
-            )
-            items.append(row)
-            if observed is not None:
-                self.observed[identity(row)] = observed
-        with guard("making of tables"):
-            items.extend(self._numbered(rows.tables(attempt, number, step.tables, ranks), late=late))
-
-    def _numbered(self, tables: Iterable[Table], *, late: bool) -> Iterator[Table]:
-        """Yield the tables of a step with their parts: the first one of a name has 0, unless it is late."""
-        names = set[str]()
-        for table in tables:
-            if late or table.name in names:
-                parts = self.state.table_parts.setdefault(table.attempt, Parts())
-                yield replace(table, part=parts.next(table.step))
-            else:
-                yield table
-            names.add(table.name)
-
-    def _goodput_of(self, attempt: int, number: int, step: OpenStep) -> dict[str, float]:
-        """Return the productive part of the ranks' time in a step."""
-        seconds = self.goodput.of_step(attempt, number)
-        total = sum(seconds.values())
-        return {"perf/goodput": seconds.get(PRODUCTIVE, 0.0) / total} if total and step.seconds else {}
-
-    def _host_of(self, attempt: int, rank: int) -> str:
-        ranks = (journal for journal in self._journals_of(attempt) if journal.is_rank)
-        return next((journal.started.host for journal in ranks if journal.started.rank == rank), "")
-
-    def _learn(self, names: Iterable[str]) -> None:
-        if self._vocabulary.learn(names):
-            self.state.dialect = self._vocabulary.chosen or ""
-            self._reductions.forget()
-
-    def _measured(self, attempt: int, step: OpenStep) -> derive.Step:
-        """Return what the phases and the ends of the step tell, of the rank that took longest."""
-        ended = {name: time for name, time in step.ended.items() if name in step.begun and name not in step.abandoned}
-        return derive.Step(
-            seconds=max(((time - step.begun[name]) / _NS for name, time in ended.items()), default=0.0),
-            phases={phase: max(by.values()) for phase, by in step.seconds.items()},
-            parts={
-                phase: {part: max(by.values()) for part, by in parts.items()} for phase, parts in step.parts.items()
-            },
-            tokens={phase: sum(by.values()) for phase, by in step.tokens.items()},
-            devices=sum(journal.is_rank for journal in self._journals_of(attempt)) or 1,
-        )
-
-    def _missing(self, attempt: int, step: OpenStep) -> tuple[int, ...]:
-        outside = [name for name in step.reported if name not in step.begun]  # those inside may have more to report
-        reported = {*step.ended, *outside}.difference(step.abandoned)
-        return tuple(
-            sorted(
-                journal.started.rank
-                for name, journal in self.state.journals.items()
-                if journal.started.attempt == attempt
-                and journal.is_rank
-                and journal.takes_part
-                and (journal.outcome != "finished" or not journal.over)
-                and name not in reported
-            )
-        )

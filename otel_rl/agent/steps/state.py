@@ -264,6 +264,10 @@ class State(msgspec.Struct):
     forwarded: dict[str, int] = {}
     time_spent: TimeSpent = msgspec.field(default_factory=TimeSpent)
 
+    def of_attempt(self, attempt: int) -> list[Journal]:
+        """Return the processes of an attempt."""
+        return [journal for journal in self.journals.values() if journal.started.attempt == attempt]
+
 
 class Checkpoint(msgspec.Struct):
     """Where an agent was.

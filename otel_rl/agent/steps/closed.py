@@ -1,0 +1,204 @@
+"""Turns a step that has closed into items: its trace, one row and its tables."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from otel_rl.agent.analysis import consumption
+from otel_rl.agent.analysis.consumption import Consumption
+from otel_rl.agent.analysis.goodput import PRODUCTIVE
+from otel_rl.agent.analysis.stragglers import Stragglers
+from otel_rl.agent.steps import assemble, derive, rows
+from otel_rl.agent.steps.state import OpenStep, Parts
+from otel_rl.export import identity
+from otel_rl.journal.ids import step_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from otel_rl.agent.analysis.goodput import Goodput
+    from otel_rl.agent.steps.naming import Reductions
+    from otel_rl.agent.steps.reduced import Reduced
+    from otel_rl.agent.steps.state import Number, State
+    from otel_rl.delivery.quarantine import Quarantine
+    from otel_rl.export import Row, Table
+    from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.setup.settings import Flops
+
+_NS = 1_000_000_000
+
+
+class Closed(NamedTuple):
+    """A step that has closed.
+
+    Attributes:
+        attempt: The attempt of the run.
+        number: The number of the step.
+        step: Everything that was recorded of it.
+        late: If true, it had closed before: these are records that came later.
+    """
+
+    attempt: int
+    number: int
+    step: OpenStep
+    late: bool
+
+
+class ClosedSteps:
+    """Turns closed steps into items. A part that fails is left out, and the others are made.
+
+    Args:
+        run_id: Identity of the run.
+        state: The state of the reducer.
+        reductions: How each metric is reduced.
+        vocabulary: The meaning of names.
+        model: The model and its devices, for FLOPs.
+        goodput: Adds up where the time of the processes goes.
+        quarantine: Gets steps of which a part cannot be made.
+
+    Attributes:
+        stragglers: The ranks that fall behind.
+        consumption: The use of trajectories.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        state: State,
+        reductions: Reductions,
+        vocabulary: Vocabulary,
+        model: Flops,
+        goodput: Goodput,
+        quarantine: Quarantine,
+    ) -> None:
+        self._run_id = run_id
+        self._state = state
+        self._reductions = reductions
+        self._vocabulary = vocabulary
+        self._model = model
+        self._goodput = goodput
+        self._quarantine = quarantine
+        self.stragglers = Stragglers()
+        self.consumption = Consumption()
+        self._more_values = {
+            "derivation": self._derived,
+            "memory": self._memory,
+            "goodput": self._productive,
+            "consumption": self._consumed,
+        }
+
+    def add(self, closed: Closed, made: Reduced) -> None:
+        """Add the items of a step to the output of the reducer."""
+        attempt, number, step, late = closed
+        guard = partial(self._quarantine.guard, source=f"attempt {attempt}, step {number}", thing=step)
+        made.items += step.spans
+        with guard("straggler analysis"):
+            for straggler in self.stragglers.take(step.spans):
+                host = self._host_of(attempt, straggler.rank)
+                made.items.append(assemble.straggler(straggler, number, host, step.time))
+        if step.begun and step.ended and not late:
+            with guard("making of the root span"):
+                attributes = consumption.of_step(step.consumed) | step.attributes
+                links = [*step.links, *consumption.links(step.consumed)]
+                of_step = (step.begun, step.ended, attributes, step.error, links)
+                ids = step_ids(self._run_id, attempt, number)
+                made.items.append(assemble.root(ids, attempt, number, *of_step, ok=step.ok))
+        if step.values or step.samples:
+            with guard("recognition of names"):
+                self._learn([*step.values, *step.samples])
+        values, nonfinite, observed = rows.plain(step), dict[str, int](), None
+        with guard("reduction"):
+            values, nonfinite, observed = rows.reduced(step, self._reductions)
+        logged = set(values)
+        for what, more in self._more_values.items():
+            with guard(what):
+                values |= more(closed, values)
+        if values:
+            row = self._row(closed, values, nonfinite, logged)
+            made.items.append(row)
+            if observed is not None:
+                made.observed[identity(row)] = observed
+        with guard("making of tables"):
+            ranks = {journal: known.started.rank for journal, known in self._state.journals.items()}
+            made.items.extend(self._numbered(rows.tables(attempt, number, step.tables, ranks), late=late))
+
+    def _row(self, closed: Closed, values: dict[str, Number], nonfinite: dict[str, int], logged: set[str]) -> Row:
+        attempt, number, step, late = closed
+        ids = step_ids(self._run_id, attempt, number)
+        return replace(
+            rows.row(ids, attempt, number, step, values, nonfinite),
+            missing_ranks=self._missing(attempt, step),
+            late=late,
+            part=self._state.parts.setdefault(attempt, Parts()).next(number) if late else 0,
+            partial=bool(step.abandoned),
+            measured=tuple(name for name in values if name not in logged),
+        )
+
+    def _derived(self, closed: Closed, values: Mapping[str, Number]) -> dict[str, float]:
+        measured = self._measured(closed.attempt, closed.step)
+        return derive.derived(values, measured, self._model, self._vocabulary.read)
+
+    def _memory(self, closed: Closed, values: Mapping[str, Number]) -> dict[str, float]:
+        return {name: value for name, value in closed.step.memory.items() if name not in values}
+
+    def _productive(self, closed: Closed, _: Mapping[str, Number]) -> dict[str, float]:
+        """Return the productive share of the time of all ranks in the step."""
+        seconds = self._goodput.of_step(closed.attempt, closed.number)
+        total = sum(seconds.values())
+        return {"perf/goodput": seconds.get(PRODUCTIVE, 0.0) / total} if total and closed.step.seconds else {}
+
+    def _consumed(self, closed: Closed, values: Mapping[str, Number]) -> dict[str, float]:
+        found = self.consumption.take(closed.step.consumed)
+        self._goodput.drop(consumption.dropped_tokens(closed.step.consumed))
+        return {name: value for name, value in found.items() if name not in values}
+
+    def _numbered(self, tables: Iterable[Table], *, late: bool) -> Iterator[Table]:
+        """Yield the tables of a step with their parts: the first one of a name has 0, unless it is late."""
+        names = set[str]()
+        for table in tables:
+            if late or table.name in names:
+                parts = self._state.table_parts.setdefault(table.attempt, Parts())
+                yield replace(table, part=parts.next(table.step))
+            else:
+                yield table
+            names.add(table.name)
+
+    def _host_of(self, attempt: int, rank: int) -> str:
+        ranks = (journal for journal in self._state.of_attempt(attempt) if journal.is_rank)
+        return next((journal.started.host for journal in ranks if journal.started.rank == rank), "")
+
+    def _learn(self, names: Iterable[str]) -> None:
+        if self._vocabulary.learn(names):
+            self._state.dialect = self._vocabulary.chosen or ""
+            self._reductions.forget()
+
+    def _measured(self, attempt: int, step: OpenStep) -> derive.Step:
+        """Return what the phases and the ends of the step tell, of the rank that took longest."""
+        ended = {name: time for name, time in step.ended.items() if name in step.begun and name not in step.abandoned}
+        return derive.Step(
+            seconds=max(((time - step.begun[name]) / _NS for name, time in ended.items()), default=0.0),
+            phases={phase: max(by.values()) for phase, by in step.seconds.items()},
+            parts={
+                phase: {part: max(by.values()) for part, by in parts.items()} for phase, parts in step.parts.items()
+            },
+            tokens={phase: sum(by.values()) for phase, by in step.tokens.items()},
+            devices=sum(journal.is_rank for journal in self._state.of_attempt(attempt)) or 1,
+        )
+
+    def _missing(self, attempt: int, step: OpenStep) -> tuple[int, ...]:
+        outside = [name for name in step.reported if name not in step.begun]  # those inside may have more to report
+        reported = {*step.ended, *outside}.difference(step.abandoned)
+        return tuple(
+            sorted(
+                journal.started.rank
+                for name, journal in self._state.journals.items()
+                if journal.started.attempt == attempt
+                and journal.is_rank
+                and journal.takes_part
+                and (journal.outcome != "finished" or not journal.over)
+                and name not in reported
+            )
+        )

@@ -1,0 +1,141 @@
+"""Applies the ends of processes to the state: in order, by an error, without a word, and by mistake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from otel_rl import semconv
+from otel_rl.agent.steps import assemble, ending
+from otel_rl.agent.steps.intake import told
+from otel_rl.export import Event
+from otel_rl.journal.record_events import Lost, Revived
+from otel_rl.journal.records import Finished, SpanEnded, StepEnded
+
+if TYPE_CHECKING:
+    from otel_rl.agent.analysis.goodput import Goodput
+    from otel_rl.agent.steps.forensics import Forensics
+    from otel_rl.agent.steps.intake import Intake
+    from otel_rl.agent.steps.reduced import Reduced
+    from otel_rl.agent.steps.state import Journal, State
+    from otel_rl.export import AttributeValue
+    from otel_rl.journal.records import Record
+
+_LONGEST_ERROR = 500
+"""Characters of an error that are kept of each process, since all are saved with every checkpoint."""
+
+
+class Lives:
+    """Applies the ends of processes to the state, and the proof that a process lives.
+
+    Args:
+        state: The state of the reducer.
+        intake: Ends the spans and the step that a process left open.
+        forensics: Watches memory; it forgets processes that have ended.
+        goodput: Adds up where the time of the processes goes.
+    """
+
+    def __init__(self, state: State, intake: Intake, forensics: Forensics, goodput: Goodput) -> None:
+        self._state = state
+        self._intake = intake
+        self._forensics = forensics
+        self._goodput = goodput
+        self._down: list[tuple[Journal, Event]] = []
+
+    def take(self, name: str, journal: Journal, record: Finished | Lost | Revived, made: Reduced) -> None:
+        """Apply the end of a process, or its revival; add the items that follow to `made`."""
+        match record:
+            case Finished():
+                self._finish(name, journal, record, made)
+            case Lost():
+                self._lose(name, journal, record, made)
+            case Revived():
+                self._revive(name, journal, record, made)
+
+    def see(self, name: str, journal: Journal, record: Record) -> None:
+        """Record when a process was last heard of; if it was held for dead and continues, undo that."""
+        journal.last_time = max(journal.last_time, getattr(record, "time", 0))
+        if journal.lost or isinstance(record, Revived):
+            journal.over = journal.lost = False
+            journal.outcome, journal.error, journal.order = "finished", "", 0
+            self._state.ended = None
+            self._goodput.resume(name, journal.started, journal.ended_at)
+
+    def _finish(self, name: str, journal: Journal, record: Finished, made: Reduced) -> None:
+        is_corrected = journal.over and not journal.lost  # what it expected at its exit, by its exit status
+        if is_corrected and (record.outcome, record.exit_code) == (journal.outcome, journal.exit_code):
+            return
+        if is_corrected:
+            self._state.ended, journal.error = None, ""
+        journal.over, journal.lost = True, False
+        journal.outcome, journal.exit_code = record.outcome, record.exit_code
+        journal.ended_at = max(record.time, journal.last_time)
+        error = None
+        if record.outcome != "finished":
+            error = record.error or (record.outcome, "")
+            journal.error = " ".join(assemble.error_text(error)[:_LONGEST_ERROR].split())
+            self._down.append((journal, assemble.failed(journal, error)))
+            if journal.failed_in >= 0 and not self._intake.is_closed(journal, journal.failed_in):
+                self._intake.step(journal, journal.failed_in).abandoned.append(name)
+        if is_corrected:
+            return
+        self._abandon(name, journal, record.time, error, made)
+
+    def _lose(self, name: str, journal: Journal, record: Lost, made: Reduced) -> None:
+        journal.over = True
+        journal.ended_at = max(record.time, journal.last_time)
+        if not journal.is_rank and not journal.spans and journal.step < 0:
+            self._forget(name, journal, journal.ended_at)
+            return  # an actor, say: it had nothing to do, and whoever made it needed it no longer
+        journal.lost = True
+        journal.outcome, journal.error = "lost", "lost"
+        phases = [span.name for span in journal.spans.values() if span.kind is None]
+        inside = None if journal.step < 0 else journal.step
+        where: dict[str, AttributeValue] = {semconv.PHASE: phases[-1]} if phases else {}
+        rank = journal.started.rank
+        self._down.append((journal, Event(semconv.EVENT_PROCESS_LOST, journal.ended_at, where, inside, rank)))
+        self._abandon(name, journal, journal.ended_at, (semconv.EVENT_PROCESS_LOST, ""), made)
+
+    def tell_ends(self, made: Reduced) -> None:
+        """Make events of the processes that ended badly since the last call, numbered in the order of their ends."""
+        if not self._down:
+            return
+        events = {id(journal): event for journal, event in self._down}
+        order: dict[int, int] = {}
+        for journal in self._state.journals.values():
+            attempt = journal.started.attempt
+            order[attempt] = max(journal.order, order.get(attempt, 0))
+        for journal in ending.in_order(journal for journal, _ in self._down):
+            journal.order = order[journal.started.attempt] = order[journal.started.attempt] + 1
+            event = events[id(journal)]
+            number: dict[str, AttributeValue] = {semconv.PROCESS_DOWN_ORDER: journal.order}
+            made.items += told(journal, replace(event, attributes=event.attributes | number))
+        self._down.clear()
+
+    def _revive(self, name: str, journal: Journal, record: Revived, made: Reduced) -> None:
+        """Tell that a process goes on that was held for dead; steps that were closed without it get a late row."""
+        for step in self._state.steps.get(journal.started.attempt, {}).values():
+            if name in step.abandoned:
+                step.abandoned.remove(name)
+        inside = None if journal.moved_on_to < 0 else journal.moved_on_to
+        revived = Event(semconv.EVENT_PROCESS_REVIVED, record.time, {}, inside, journal.started.rank)
+        made.items += told(journal, revived)
+
+    def _abandon(self, name: str, journal: Journal, time: int, error: tuple[str, str] | None, made: Reduced) -> None:
+        """End what the process left open; nothing comes from its devices any more."""
+        journal.awaited, journal.timed = {}, {}
+        for begun in list(journal.spans.values()):
+            ended = SpanEnded(begun.span_id, time, b"", error=error)
+            self._intake.end_span(name, journal, begun, ended, made)
+        journal.spans = {}
+        if journal.step >= 0:
+            number = journal.step
+            if error is not None:
+                self._intake.step(journal, number).abandoned.append(name)
+            self._intake.end_step(name, journal, StepEnded(number, time, b"", error=error))
+        self._forget(name, journal, time)
+
+    def _forget(self, name: str, journal: Journal, time: int) -> None:
+        self._goodput.end(name, journal.started, time)
+        self._forensics.ledger.forget(name)
