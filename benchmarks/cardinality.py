@@ -16,7 +16,7 @@ from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import RunInfo
 from otel_rl.journal.records import Started
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl_exporters.prometheus import PrometheusReader
 
 _LOCAL = 8

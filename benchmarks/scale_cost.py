@@ -23,7 +23,7 @@ from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import Recorded, RunInfo
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl_exporters.head import events
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The valid history of a run, from the rows that `rows.jsonl` has of all of its attempts.
+"""The valid history of a run, from the rows of all attempts in `rows.jsonl`.
 
 from otel_rl.archive.history import read
 
@@ -34,14 +34,14 @@ def read(path: str | os.PathLike[str]) -> Iterator[Row]:
     the rows of all earlier attempts are void. Late rows are merged into the row of their step. A row that a killed
     process left behind has `partial` set, if no later attempt has repeated its step.
 
-    A torn line at the end of the file, which its writer completes or cuts off, is left out. Other lines that are not
-    rows are left out too, with one warning that counts them.
+    An incomplete last line is skipped; its writer completes or truncates it. Other lines that are not rows are skipped
+    too, and logged in one warning with their number.
 
     Args:
-        path: A run directory, or the file of rows in it.
+        path: A run directory, or its `rows.jsonl`.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
     """
     place = Path(path)
     with (place / _FILE if place.is_dir() else place).open("rb") as file:
@@ -60,7 +60,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[Row]:
 
 
 def _index(file: IO[bytes]) -> list[tuple[int, int, bool, int, int, int]]:
-    """Return for each line its attempt, its first step, whether it is late, its step, its part, and where it is."""
+    """Return attempt, first step, lateness, step, part and file offset of each row."""
     found: list[tuple[int, int, bool, int, int, int]] = []
     damaged = offset = 0
     for line in file:
@@ -73,12 +73,12 @@ def _index(file: IO[bytes]) -> list[tuple[int, int, bool, int, int, int]]:
             damaged += 1
         offset += len(line)
     if damaged:
-        logger.warning("%s: %d lines are not rows and are left out", file.name, damaged)
+        logger.warning("%s: skipped %d lines that are not rows", file.name, damaged)
     return found
 
 
 def _void_from(firsts: dict[int, int], attempts: Iterable[int]) -> dict[int, float]:
-    """Return for each attempt the first step that a later one records."""
+    """Return for each attempt the first step that a later attempt recorded."""
     void_from: dict[int, float] = {}
     least = float("inf")
     for attempt in sorted({*attempts, *firsts}, reverse=True):
@@ -109,7 +109,7 @@ def _row(line: bytes) -> Row:
 
 
 def _merged(rows: list[Row]) -> Row:
-    """Return one row of the rows of a step, in the order of their attempts and parts."""
+    """Merge the rows of a step, which are ordered by attempt and part."""
     merged = rows[0]
     for row in rows[1:]:
         merged = replace(

@@ -1,6 +1,6 @@
-"""The accelerators of this process: their memory at phase boundaries, their clock, the values that lie on them.
+"""The accelerators of this process: memory at phase boundaries, device time of phases, and values on devices.
 
-Nothing here imports a framework or initialises a device: where the trainer did not, there is nothing to measure.
+Nothing here imports a framework or initializes a device. If the trainer has not done so, nothing is measured.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ _LOOK_EVERY_NS = 1_000_000_000
 
 
 class Framework(Protocol):
-    """What torch and JAX are asked."""
+    """The questions that a framework, torch or JAX, must answer."""
 
     def describe(self, index: int) -> tuple[str, str, int]:
-        """Return UUID, name and bytes of a device."""
+        """Return UUID, name and memory in bytes of a device."""
 
     def find(self) -> list[int]:
-        """Return the devices that are new."""
+        """Return the indices of new devices."""
 
     def memory(self, *, used: bool = False) -> list[DeviceMemory]:
         """Return the memory of each known device."""
 
     def begin_peak(self) -> None:
-        """Let peaks count anew from here, if that was asked for."""
+        """Reset the peaks, if the settings say so."""
 
 
 class Devices:
-    """Asks whichever framework has initialised a device.
+    """The devices of the framework that has initialized one.
 
     Args:
-        write: Appends to the journal.
-        refuse: Counts what cannot be served.
-        clock: Whether phases are timed on the device too.
-        reset_peaks: Whether the allocator's peaks are reset where a phase begins.
-        history: How many events of the allocator are kept for a report of running out of memory.
-        modules: Where imported frameworks are looked up.
+        write: Appends a record to the journal.
+        refuse: Counts a failed measurement, with a reason and a message.
+        clock: If true, phases are also timed on the device.
+        reset_peaks: If true, the allocator's peaks are reset at the start of each phase.
+        history: The number of allocator events that are kept for out-of-memory reports.
+        modules: The imported modules, usually `sys.modules`.
 
     Attributes:
-        found: The framework that has initialised a device.
-        silent_until: Until when (Unix nanoseconds) there is none for sure, so that nobody needs to ask.
+        found: The framework that has initialized a device, if any.
+        silent_until: The time, in Unix nanoseconds, of the next look for a device; until then there is none.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Devices:
         self._values: DeviceValues | None = None
 
     def asked(self, now: int) -> bool:
-        """Tell whether there are devices; looks for them where that is due."""
+        """Return whether there are devices; look for them once a second."""
         return self.found is not None or (now >= self.silent_until and self._look(now))
 
     def begin_step(self, now: int) -> list[DeviceMemory] | None:
-        """Look for devices that are new; return the memory of all, `None` where there are none."""
+        """Look for new devices; return the memory of all devices, or `None` if there are none."""
         if not self.asked(now):
             return None
         try:
@@ -92,33 +92,33 @@ class Devices:
             if self._clock is not None:
                 self._clock.begin_step()
         except Exception as error:
-            self._refuse("devices", f"the devices could not be looked at: {error!r}")
+            self._refuse("devices", f"cannot look for devices: {error!r}")
         return self.memory(now)
 
     def begin(self, now: int, *, used: bool = False) -> list[DeviceMemory] | None:
-        """Return the memory at the start of a phase, from where its peak counts; it may be 20 µs old."""
+        """Reset the peaks for a phase, and return the memory at its start; the values may be 20 µs old."""
         if not self.asked(now):
             return None
         recent = self._last if not used and 0 <= now - self._last_at <= _RECENT_NS else self.memory(now, used=used)
         try:
             self.found.begin_peak()  # type: ignore[union-attr] # it was found
         except Exception as error:
-            self._refuse("devices", f"peaks could not be reset: {error!r}")
+            self._refuse("devices", f"cannot reset memory peaks: {error!r}")
         return recent
 
     def memory(self, now: int, *, used: bool = False) -> list[DeviceMemory] | None:
-        """Return the memory now; with `used`, of other processes too."""
+        """Return the memory now; if `used` is true, include the memory that all processes use."""
         if self.found is None:
             return None
         try:
             self._last, self._last_at = self.found.memory(used=used), now
         except Exception as error:
-            self._refuse("devices", f"the memory of the devices could not be read: {error!r}")
+            self._refuse("devices", f"cannot read device memory: {error!r}")
             return None
         return self._last
 
     def start_clock(self) -> DeviceEvent | None:
-        """Mark the beginning of a phase on the device."""
+        """Mark the start of a phase on the device."""
         if self._clock is None:
             return None
         try:
@@ -128,7 +128,7 @@ class Devices:
             return None
 
     def stop_clock(self, step: int | None, span_id: int, start: DeviceEvent | None) -> bool:
-        """Mark the end of a phase; tell whether its time will be recorded."""
+        """Mark the end of a phase; return whether its time will be recorded."""
         if start is None or self._clock is None:
             return False
         try:
@@ -138,12 +138,12 @@ class Devices:
             return False
 
     def take_values(self, tensors: Mapping[str, Any], step: int, weight: float) -> None:
-        """Record tensors that lie on a device, as soon as they have come from there."""
+        """Copy tensors from the device asynchronously; `arrived` records them later."""
         if self.found is None:
             self._look(time.time_ns())
         try:
             if self._values is None:
-                raise Unconvertible("the device is not known")
+                raise Unconvertible("unknown device")
             self._values.copy(tensors, step, time.time_ns(), weight)
             self._write(OnDevice(step, 1))
         except Exception as error:
@@ -151,7 +151,7 @@ class Devices:
                 self._refuse("value", f"{name}: {error}")
 
     def arrived(self) -> None:
-        """Record what has come from the devices since the last call; never waits."""
+        """Record the values and phase times that have arrived since the last call, without waiting."""
         try:
             if self._values is not None and self._values.waiting:
                 self._record_values()
@@ -160,12 +160,12 @@ class Devices:
                     self._write(DeviceTimed(*key, seconds, offset))
                 if self._clock.dropped > self._dropped:
                     self._dropped = self._clock.dropped
-                    self._refuse("device_clock", "phases could not be timed on their device")
+                    self._refuse("device_clock", "cannot time phases on their device")
         except Exception as error:
-            self._refuse("devices", f"what came from the devices could not be recorded: {error!r}")
+            self._refuse("devices", f"cannot record values from devices: {error!r}")
 
     def wait(self, timeout: float) -> None:
-        """Give values that are on their way some time to arrive; the run is at its end."""
+        """Wait up to `timeout` seconds for pending values, at the end of the run."""
         deadline = time.monotonic() + timeout
         self.arrived()
         while self._values is not None and self._values.waiting and time.monotonic() < deadline:
@@ -181,7 +181,7 @@ class Devices:
             self._write(OnDevice(come.step, -1))
 
     def _look(self, now: int) -> bool:
-        """Tell whether a framework has initialised a device by now; asked once a second, since most never do."""
+        """Return whether a framework has initialized a device; looks once a second, because most processes never do."""
         self.silent_until = now + _LOOK_EVERY_NS
         try:
             self.found = self._torch() or self._jax()
@@ -189,14 +189,14 @@ class Devices:
                 self.silent_until = 0
                 self._announce()
         except Exception as error:
-            self._refuse("devices", f"the devices could not be looked at: {error!r}")
+            self._refuse("devices", f"cannot look for devices: {error!r}")
         return self.found is not None
 
     def _torch(self) -> Framework | None:
         torch = self._modules.get("torch")
         if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
             return None
-        from otel_rl.devices.torch_devices import TorchDevices  # where there is a device
+        from otel_rl.devices.torch_devices import TorchDevices  # only if there is a device
 
         found = TorchDevices(torch, reset_peaks=self._reset_peaks, history=self._history)
         self._values = found.values
@@ -206,9 +206,9 @@ class Devices:
     def _jax(self) -> Framework | None:
         if "jax" not in self._modules:
             return None
-        from otel_rl.devices.jax_devices import initialised  # where JAX is
+        from otel_rl.devices.jax_devices import initialized  # only if JAX is imported
 
-        return initialised(self._modules)
+        return initialized(self._modules)
 
     def _announce(self) -> None:
         for index in self.found.find() if self.found is not None else ():

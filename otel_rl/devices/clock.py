@@ -1,4 +1,4 @@
-"""Measures phases on the device: with events that the device passes, and that are read when it has."""
+"""Device time of phases, measured with events in the device's queue that are read after the device has passed them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _MOST_PENDING = 4096
 
 
 class DeviceEvent(Protocol):
-    """A mark in a device's queue of work, such as `torch.cuda.Event(enable_timing=True)`."""
+    """An event in a device's queue, such as `torch.cuda.Event(enable_timing=True)`."""
 
     def record(self, stream: Any = None) -> None:
-        """Put the mark behind the work that is queued now, on a stream or on the current one."""
+        """Enqueue the event on a stream, by default on the current one."""
 
     def query(self) -> bool:
-        """Tell whether the device has passed it, without waiting."""
+        """Return whether the device has passed the event, without waiting."""
 
     def elapsed_time(self, end: Self) -> float:
-        """Return the milliseconds between two marks that were passed."""
+        """Return the milliseconds between two events that the device has passed."""
 
 
 class Measured(NamedTuple):
-    """How long a phase took on the device.
+    """The duration of a phase on the device.
 
     Attributes:
-        key: What it was begun with.
-        seconds: From its first mark to its last.
-        offset: Seconds from the mark at the beginning of the step to its first one; 0 without a step.
+        key: Step and span id of the phase.
+        seconds: Time from its first event to its last one, in seconds.
+        offset: Seconds from the start of the step on the device to the start of the phase; 0 outside of a step.
     """
 
     key: tuple[int | None, int]
@@ -48,17 +48,17 @@ class _Pending(NamedTuple):
 
 
 class DeviceClock:
-    """Times phases by the device's own clock, and never waits for it.
+    """A timer of phases on the device, which never waits for the device.
 
-    A time that the driver gives has 24 bits of milliseconds: after some hours it would be off by more than
-    one. So offsets count from a mark that each step sets anew.
+    The driver returns times as floats with 24 bits of milliseconds, so after several hours the error would exceed 1 ms.
+    Therefore, offsets are relative to an event at the start of each step.
 
     Args:
-        new_event: Makes a mark.
-        is_capturing: Tells whether a graph is being captured, where a mark would become part of it.
+        new_event: Creates an event.
+        is_capturing: Returns whether a graph is being captured, of which an event would become a part.
 
     Attributes:
-        dropped: How many phases were not timed: too many were waiting, or their two ends were on two devices.
+        dropped: The number of phases that were not timed: too many were pending, or they ended on another device.
     """
 
     def __init__(self, new_event: Callable[[], DeviceEvent], is_capturing: Callable[[], bool]) -> None:
@@ -70,13 +70,13 @@ class DeviceClock:
         self.dropped = 0
 
     def begin_step(self) -> None:
-        """Mark the beginning of a step; it is no longer in the pool, since phases refer to it."""
+        """Mark the start of a step. The event is not reused, because phases refer to it."""
         if not self._is_capturing():
             self._anchor = self._new_event()
             self._anchor.record()
 
     def begin(self) -> DeviceEvent | None:
-        """Mark the beginning of a phase; `None` where it cannot be timed."""
+        """Mark the start of a phase; return `None` if it cannot be timed."""
         if self._is_capturing():
             return None
         event = self._pool.pop() if self._pool else self._new_event()
@@ -84,7 +84,7 @@ class DeviceClock:
         return event
 
     def end(self, key: tuple[int | None, int], start: DeviceEvent | None) -> bool:
-        """Mark the end of a phase; tell whether `arrived` will have its time."""
+        """Mark the end of a phase; return whether `arrived` will return its time."""
         if start is None:
             return False
         if self._is_capturing() or len(self._pending) >= _MOST_PENDING:
@@ -96,12 +96,12 @@ class DeviceClock:
         return True
 
     def arrived(self) -> list[Measured]:
-        """Return the phases whose ends the device has passed since the last call, in their order."""
+        """Return the phases that have ended on the device since the last call, in order."""
         found: list[Measured] = []
         while self._pending and self._pending[0].end.query():
             try:
                 one = self._pending.popleft()
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread was faster
                 break
             found.append(self._read(one))
             self._pool += (one.start, one.end)
@@ -111,7 +111,7 @@ class DeviceClock:
         try:
             seconds = one.start.elapsed_time(one.end) / 1e3
             offset = 0.0 if one.anchor is None else one.anchor.elapsed_time(one.start) / 1e3
-        except Exception:  # two devices, or a mark that was captured after all
+        except Exception:  # two devices, or an event that was captured in a graph
             self.dropped += 1
             return Measured(one.key, float("nan"), 0.0)
         return Measured(one.key, seconds, offset)

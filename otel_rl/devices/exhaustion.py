@@ -1,4 +1,4 @@
-"""What is known at the moment when memory runs out."""
+"""Out-of-memory reports."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 _LARGEST = 10
 _LONGEST = 8192
-_SIGNS = ("out of memory", "RESOURCE_EXHAUSTED")  # CUDA's and XLA's errors that are no class of their own
+_SIGNS = ("out of memory", "RESOURCE_EXHAUSTED")  # errors of CUDA and XLA that have no class of their own
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an exception says that the memory of a device or of the host is exhausted."""
+    """Return whether an exception means that the memory of a device or of the host is exhausted."""
     if isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return True
     return isinstance(error, RuntimeError) and any(sign in text_of(error) for sign in _SIGNS)
 
 
 def describe(error: BaseException, devices: Framework | None, place: Path) -> dict[str, object]:
-    """Return attributes for the event: the error, the allocator's summary, the largest tensors, the memory history.
+    """Return attributes of the event: the error, the allocator's summary, the largest tensors, the memory history.
 
     Args:
-        error: What was raised.
-        devices: The framework whose devices the process uses, if there is one.
-        place: The file that the history is written to, without its suffix; only where it is kept.
+        error: The exception.
+        devices: The framework whose devices the process uses, if any.
+        place: The path of the history file without its suffix; used only if a history is kept.
     """
     found: dict[str, object] = {
         semconv.ERROR_TYPE: type_of(error),
@@ -54,7 +54,7 @@ def describe(error: BaseException, devices: Framework | None, place: Path) -> di
 
 
 def _largest_tensors() -> list[str]:
-    """Return what can be found of the largest device tensors that Python holds: bytes, type and shape."""
+    """Return size, dtype and shape of the largest device tensors that Python references."""
     found: dict[int, tuple[int, str]] = {}
     for held in gc.get_objects():
         kind: Any = type(held)

@@ -1,4 +1,4 @@
-"""Snapshots of the process's memory, cheap enough for both ends of every phase."""
+"""Snapshots of the process's memory, fast enough for both ends of every phase."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ProcessMemory(NamedTuple):
 
 
 class MemoryReader:
-    """Takes snapshots as the kernel prints them; `parse_snapshot` reads them, in another process.
+    """A reader of raw snapshots, which `parse_snapshot` parses in another process.
 
-    Parsing would cost the trainer more than the snapshot itself. Without /proc they are empty.
+    Parsing would cost the trainer more than the snapshot itself. Without /proc, snapshots are empty.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class MemoryReader:
         self._last_at = 0
 
     def snapshot(self, now: int) -> bytes:
-        """Return a raw snapshot, empty where there is none to be had; `now` is in nanoseconds."""
+        """Return a raw snapshot, empty if there is none; `now` is in nanoseconds."""
         try:
             self._last = raw = os.pread(self._fd, 128, 0)
         except OSError:
@@ -44,7 +44,7 @@ class MemoryReader:
     def recent(self, now: int) -> bytes:
         """Return the last snapshot if it is at most 20 µs old, else a new one.
 
-        For the start of a phase, which mostly is the end of the one before: one snapshot does for both.
+        A phase often starts when another one ends; then one snapshot serves both.
         """
         return self._last if 0 <= now - self._last_at <= _RECENT_NS else self.snapshot(now)
 
@@ -52,12 +52,12 @@ class MemoryReader:
         """Release the file descriptor."""
         self._fd = -1
         if self._file is not None:
-            self._file.close()  # closes it once, however often this is called
+            self._file.close()  # closes only once
 
 
-@lru_cache(maxsize=256)  # the end of one phase is mostly the start of the next
+@lru_cache(maxsize=256)  # one phase often ends where the next one starts
 def parse_snapshot(raw: bytes, page_size: int) -> ProcessMemory | None:
-    """Return the snapshot's numbers in bytes, or `None` if it is empty.
+    """Return the sizes in a snapshot, or `None` if it is empty.
 
     The source is `/proc/<pid>/statm`: virtual and resident size in pages (proc_pid_statm(5)).
     """

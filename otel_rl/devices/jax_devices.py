@@ -1,4 +1,4 @@
-"""JAX's devices — TPUs among them — once the trainer has initialised them. Not run on such a device so far."""
+"""JAX's devices, such as TPUs, after the trainer has initialized them. Not yet tested on a TPU."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from otel_rl.journal.records import DeviceMemory
 
 
 class JaxDevices:
-    """What JAX knows of the memory of this process's devices.
+    """JAX's information about the memory of this process's devices.
 
     Args:
-        devices: Those that tell of their memory.
+        devices: The devices that report memory statistics.
     """
 
     def __init__(self, devices: list[Any]) -> None:
@@ -19,18 +19,18 @@ class JaxDevices:
         self._told = False
 
     def describe(self, index: int) -> tuple[str, str, int]:
-        """Return an empty UUID, which JAX does not tell, the kind of a device, and its bytes."""
+        """Return an empty UUID, since JAX does not expose it, the kind of a device, and its memory in bytes."""
         device = self._devices[index]
         return "", str(device.device_kind), int((device.memory_stats() or {}).get("bytes_limit", 0))
 
     def find(self) -> list[int]:
-        """Return all of them, the first time."""
+        """Return all devices at the first call, then none."""
         fresh = [] if self._told else list(self._devices)
         self._told = True
         return fresh
 
     def memory(self, *, used: bool = False) -> list[DeviceMemory]:
-        """Return what is in use; JAX tells no difference between allocated and reserved where it tells no pool."""
+        """Return the memory in use; if JAX reports no pool, allocated and reserved memory are equal."""
         return [_memory(index, device.memory_stats() or {}) for index, device in self._devices.items()]
 
     def begin_peak(self) -> None:
@@ -43,10 +43,10 @@ def _memory(index: int, stats: dict[str, int]) -> DeviceMemory:
     return DeviceMemory(index, in_use, stats.get("pool_bytes", in_use), peak, stats.get("peak_pool_bytes", peak))
 
 
-def initialised(modules: dict[str, Any]) -> JaxDevices | None:
-    """Return the devices, if the trainer has initialised a backend; asking JAX earlier would do it.
+def initialized(modules: dict[str, Any]) -> JaxDevices | None:
+    """Return the devices if the trainer has initialized a backend; asking JAX earlier would initialize one.
 
-    `None` also where no device tells of its memory, such as CPUs.
+    Return `None` also if no device reports memory statistics, as with CPUs.
     """
     bridge = modules.get("jax._src.xla_bridge")
     if bridge is None or "jax" not in modules or not getattr(bridge, "backends_are_initialized", bool)():

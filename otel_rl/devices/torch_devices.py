@@ -1,4 +1,4 @@
-"""torch's CUDA and ROCm devices, once the trainer has initialised them."""
+"""torch's CUDA and ROCm devices, after the trainer has initialized them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class TorchDevices:
-    """What torch knows of the devices that this process uses.
+    """torch's information about the devices that this process uses.
 
     Args:
-        torch: The module, with CUDA initialised.
-        reset_peaks: Whether the allocator's peaks are reset where a phase begins, as ROLL does.
-        history: How many events of the allocator are kept for a report of running out of memory; 0 for none.
+        torch: The module, with CUDA initialized.
+        reset_peaks: If true, the allocator's peaks are reset at the start of each phase, as in ROLL.
+        history: The number of allocator events that are kept for out-of-memory reports; 0 for none.
     """
 
     def __init__(self, torch: Any, *, reset_peaks: bool = False, history: int = 0) -> None:
@@ -33,13 +33,13 @@ class TorchDevices:
         self.values = DeviceValues(torch, self._mark, self.is_capturing, self._stream)
 
     def describe(self, index: int) -> tuple[str, str, int]:
-        """Return UUID, name and bytes of a device; the UUID as NVML spells it, empty where torch does not tell it."""
+        """Return UUID (in NVML's spelling; empty if torch does not expose it), name and memory in bytes of a device."""
         known = self._cuda.get_device_properties(index)
         uuid = str(getattr(known, "uuid", ""))
         return f"GPU-{uuid}" if uuid else "", str(known.name), int(known.total_memory)
 
     def find(self) -> list[int]:
-        """Return the devices that are new: this process has memory on them, or works there now."""
+        """Return the new devices: those on which this process has memory, and the current one."""
         current = self._cuda.current_device()
         fresh = [
             index
@@ -50,17 +50,17 @@ class TorchDevices:
         return fresh
 
     def memory(self, *, used: bool = False) -> list[DeviceMemory]:
-        """Return what the allocator says of each known device; `used` asks the driver for the whole device, too."""
+        """Return the allocator's state of each known device; `used` also asks the driver what all processes use."""
         return [self._memory(index, used=used) for index in self._indices]
 
     def begin_peak(self) -> None:
-        """Let peaks count anew from here, if that was asked for."""
+        """Reset the peaks, if the settings say so."""
         if self._reset_peaks:
             for index in self._indices:
                 self._cuda.reset_peak_memory_stats(index)
 
     def is_capturing(self) -> bool:
-        """Tell whether the current stream is captured into a graph."""
+        """Return whether the current stream is being captured into a graph."""
         return bool(self._cuda.is_current_stream_capturing())
 
     def summary(self, index: int) -> str:
@@ -68,7 +68,7 @@ class TorchDevices:
         return str(self._cuda.memory_summary(index, abbreviated=True))
 
     def dump_history(self, path: str) -> None:
-        """Write what the allocator did, for pytorch.org/memory_viz."""
+        """Write the allocator's history in the format of pytorch.org/memory_viz."""
         self._cuda.memory._dump_snapshot(path)
 
     def _memory(self, index: int, *, used: bool) -> DeviceMemory:

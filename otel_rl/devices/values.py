@@ -1,4 +1,4 @@
-"""Brings metric values from a device to the host: one copy for each `log`, read when it has arrived."""
+"""Asynchronous copies of metric values from a device: one copy for each `log`, read after it has completed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
     from otel_rl.devices.clock import DeviceEvent
 
-_LARGEST = 1 << 16  # elements of one log
+_LARGEST = 1 << 16  # elements in one `log`
 _MOST_PENDING = 1024
 
 
 class Arrived(NamedTuple):
-    """Values that were logged some time ago, as numbers now.
+    """Values that were logged earlier and have arrived on the host.
 
     Attributes:
-        step: Step that they were logged for.
+        step: Step for which they were logged.
         time: When they were logged.
-        weight: The weight that they were logged with.
+        weight: The weight given to `log`.
         scalars: Numbers by name.
-        samples: Native doubles by name.
+        samples: Observations by name, as native doubles.
     """
 
     step: int
@@ -35,7 +35,7 @@ class Arrived(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    names: list[tuple[str, int, bool]]  # with how many elements, and whether they are samples
+    names: list[tuple[str, int, bool]]  # name, number of elements, whether they are observations
     host: Any
     passed: DeviceEvent
 
@@ -48,18 +48,18 @@ class _Pending(NamedTuple):
 
 
 class DeviceValues:
-    """Queues copies of device tensors behind the work that makes them.
+    """A queue of asynchronous copies of device tensors.
 
-    What the trainer does to a tensor afterwards comes behind the copy in the device's queue, so the value that
-    arrives is the one that was logged. Tensors of one type are put side by side first, so that there is one copy;
-    a single one is copied as it is.
+    A copy goes to the same stream as the work that computes the tensor. Later changes of the tensor come after the
+    copy, so the value that arrives is the one at the time of the call. Tensors of one dtype are first gathered into one
+    tensor, so that there is one copy.
 
     Args:
         torch: The module.
-        mark: Puts a mark behind the work that is queued on a device now.
-        is_capturing: Tells whether a graph is being captured, of which a copy would become a part.
-        stream_of: Returns the identity of the stream that a device's work goes to now.
-        pinned: Whether the host's side is page-locked, without which a copy would wait for the device.
+        mark: Enqueues an event on a device.
+        is_capturing: Returns whether a graph is being captured, of which a copy would become a part.
+        stream_of: Returns the identity of a device's current stream.
+        pinned: If true, host memory is page-locked; otherwise a copy would wait for the device.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class DeviceValues:
         """Queue the copies of one `log`.
 
         Raises:
-            Unconvertible: A graph is being captured, there are too many elements, or too many copies wait.
+            Unconvertible: A graph is being captured, there are too many elements, or too many copies are pending.
         """
         if self._is_capturing():
             raise Unconvertible("a CUDA graph is being captured; log outside of it")
         if len(self._pending) >= _MOST_PENDING:
-            raise Unconvertible(f"{_MOST_PENDING} copies from the device wait already")
+            raise Unconvertible(f"{_MOST_PENDING} copies from the device are already pending")
         if sum(tensor.numel() for tensor in tensors.values()) > _LARGEST:
             raise Unconvertible(f"more than {_LARGEST} elements on a device in one log; log their statistics")
         alike: dict[tuple[Any, Any], list[str]] = {}
@@ -98,18 +98,18 @@ class DeviceValues:
         self._pending.append(_Pending(step, time, weight, copies))
 
     def arrived(self) -> list[Arrived]:
-        """Return what has come since the last call, in the order in which it was logged."""
+        """Return the values that have arrived since the last call, in the order of their `log` calls."""
         found: list[Arrived] = []
         while self._pending and all(copy.passed.query() for copy in self._pending[0].copies):
             try:
                 found.append(_read(self._pending.popleft()))
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread was faster
                 break
         return found
 
     @property
     def waiting(self) -> bool:
-        """Whether copies have not arrived yet."""
+        """Whether copies are pending."""
         return bool(self._pending)
 
     def _copy(self, named: list[tuple[str, Any]]) -> _Copy:
@@ -121,13 +121,13 @@ class DeviceValues:
         return _Copy(samples, host, self._mark(together.device))
 
     def _put_side_by_side(self, flat: list[Any]) -> Any:
-        """Fill a tensor that is kept for it: nothing is allocated on the device but the first time."""
+        """Gather tensors in a buffer, which is allocated on the device only once."""
         size = sum(tensor.numel() for tensor in flat)
         first = flat[0]
         key = (first.device, self._stream_of(first.device), first.dtype)
         kept = self._side_by_side.get(key)
         if kept is None or kept.numel() < size:
-            with self._torch.inference_mode(mode=False):  # it is used outside of that mode too
+            with self._torch.inference_mode(mode=False):  # the buffer is also used outside of inference mode
                 kept = self._torch.empty(max(size, 64), dtype=first.dtype, device=first.device)
             self._side_by_side[key] = kept
         together = kept[:size]

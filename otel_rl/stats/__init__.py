@@ -1,6 +1,7 @@
-"""Statistics that merge over micro-batches, ranks, runs and tasks; a standard deviation is the population's (`ddof` 0).
+"""Statistics that can be merged over micro-batches, ranks, runs and tasks.
 
-Values that are NaN or infinite are counted apart and enter no statistic.
+Standard deviations are those of the population (`ddof` 0). NaN and infinite values are counted separately and are not
+part of any statistic.
 
 Every room above it may import it. It imports none.
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
 Estimator = Literal["max", "bootstrap"]
-"""What "best of k" means: of all k runs, or on average of k drawn from them with replacement, as verl has it."""
+"""The meaning of "best of k": the maximum of all k runs, or, as in verl, the mean over draws of k with replacement."""
 
 
 def best_at_k(runs: Sequence[float], k: int | None = None, *, estimator: Estimator = "max") -> float:
@@ -24,9 +24,9 @@ def best_at_k(runs: Sequence[float], k: int | None = None, *, estimator: Estimat
     (i/n)^k - ((i-1)/n)^k.
 
     Args:
-        runs: One value for each run.
-        k: How many are drawn; all of them by default.
-        estimator: Which of the two.
+        runs: One value per run.
+        k: The number of runs to draw; by default all.
+        estimator: "max" or "bootstrap".
 
     Raises:
         ValueError: There are no runs.
@@ -35,28 +35,28 @@ def best_at_k(runs: Sequence[float], k: int | None = None, *, estimator: Estimat
 
 
 def worst_at_k(runs: Sequence[float], k: int | None = None, *, estimator: Estimator = "max") -> float:
-    """Return the worst value of k runs; as `best_at_k`, from the other end."""
+    """Return the worst value of k runs; see `best_at_k`."""
     return _extreme(sorted(runs, reverse=True), k, estimator)
 
 
 def drawn(
     runs: Sequence[float], k: int, choose: Callable[[Sequence[float]], float], *, draws: int = 1000, seed: int = 42
 ) -> float:
-    """Return the mean of `choose` over draws of k runs with replacement, from a generator of its own.
+    """Return the mean of `choose` over random draws of k runs with replacement.
 
-    It approaches what `best_at_k(estimator="bootstrap")` gives exactly, for `choose=max`.
+    For `choose=max`, it approximates `best_at_k(estimator="bootstrap")`, which is exact.
     """
-    dice = random.Random(seed)  # the trainer's own generator must not move
+    dice = random.Random(seed)  # does not change the trainer's generator
     return math.fsum(choose(dice.choices(runs, k=k)) for _ in range(draws)) / draws
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Return the probability that one of k runs is correct, without bias, if `correct` of n were.
+    """Return an unbiased estimate of the probability that at least one of k runs is correct, if `correct` of n were.
 
-    1 - C(n - c, k) / C(n, k), as a product (Chen et al. 2021, section 2.1).
+    The formula is 1 - C(n - c, k) / C(n, k), computed as a product (Chen et al. 2021, section 2.1).
 
     Raises:
-        ValueError: Not 0 ≤ correct ≤ n, or not 1 ≤ k ≤ n.
+        ValueError: It is not true that 0 ≤ correct ≤ n and 1 ≤ k ≤ n.
     """
     if not (0 <= correct <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} of {correct} correct among {n}: needs 0 ≤ correct ≤ n and 1 ≤ k ≤ n")
@@ -66,19 +66,19 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 
 
 def maj_at_k(answers: Sequence[Hashable], scores: Sequence[float]) -> float:
-    """Return the score of the answer that most runs gave; of several, the one that was given first.
+    """Return the score of the most frequent answer; ties go to the answer that was given first.
 
     Raises:
-        ValueError: There are no answers, or not as many scores.
+        ValueError: There are no answers, or the numbers of answers and scores differ.
     """
     if not answers or len(answers) != len(scores):
         raise ValueError(f"{len(answers)} answers and {len(scores)} scores")
-    majority = Counter(answers).most_common(1)[0][0]  # equal counts stay in the order of their first answers
+    majority = Counter(answers).most_common(1)[0][0]  # `Counter` orders ties by first occurrence
     return scores[list(answers).index(majority)]
 
 
 def of_task(runs: Sequence[float], *, estimator: Estimator = "max") -> dict[str, float]:
-    """Return `mean@k`, `std@k` (of the population), `best@k` and `worst@k` of one task, k being its runs.
+    """Return `mean@k`, `std@k` (of the population), `best@k` and `worst@k` of one task, with k the number of its runs.
 
     Raises:
         ValueError: There are no runs.

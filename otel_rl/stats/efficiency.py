@@ -1,15 +1,15 @@
-"""How well the machine is used: rates, time per token, FLOP/s."""
+"""Measures of efficiency: rates, time per token, FLOP/s."""
 
 from __future__ import annotations
 
 import math
 
 FLOPS_PER_PARAMETER_AND_TOKEN = 6
-"""2 for the forward pass and 4 for the backward one (Kaplan et al. 2020, section 2.1)."""
+"""2 for the forward pass and 4 for the backward pass (Kaplan et al. 2020, section 2.1)."""
 
 
 def perplexity(loss: float) -> float:
-    """Return exp(loss), of a mean negative log-likelihood in nats; infinite where that is too large."""
+    """Return exp(loss) for a mean negative log-likelihood in nats; infinity if it overflows."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -17,20 +17,20 @@ def perplexity(loss: float) -> float:
 
 
 def rate(amount: float, seconds: float, devices: int = 1) -> float:
-    """Return the amount done in a second by each device."""
+    """Return the amount per second and device."""
     return amount / seconds / devices
 
 
 def time_per_token(seconds: float, tokens: float) -> float:
-    """Return the seconds that one token took."""
+    """Return the seconds per token."""
     return seconds / tokens
 
 
 def training_flops(parameters: float, tokens: float) -> float:
-    """Return the FLOPs of training a dense transformer on so many tokens."""
+    """Return the floating-point operations of training a dense transformer on this number of tokens."""
     return FLOPS_PER_PARAMETER_AND_TOKEN * parameters * tokens
 
 
-def model_flops_utilisation(flops: float, seconds: float, devices: int, peak_flops: float) -> float:
-    """Return which part of the FLOP/s that the devices can do went into the model (MFU; Chowdhery et al. 2022)."""
+def model_flops_utilization(flops: float, seconds: float, devices: int, peak_flops: float) -> float:
+    """Return the model's FLOP/s as a fraction of the devices' peak FLOP/s (MFU; Chowdhery et al. 2022)."""
     return rate(flops, seconds, devices) / peak_flops

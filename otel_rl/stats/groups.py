@@ -1,6 +1,6 @@
-"""Statistics of GRPO's groups — the completions of one prompt — as MaxEnt-GRPO has them, over plain sequences.
+"""Statistics of GRPO groups (the completions of one prompt), as MaxEnt-GRPO defines them.
 
-Those that are shares of something are returned with what they are a share of, so that ranks can be added up.
+Fractions are returned as numerator and denominator, so that they can be added up over ranks.
 """
 
 from __future__ import annotations
@@ -18,75 +18,75 @@ _ZERO = 1e-8
 
 
 class Share(NamedTuple):
-    """A part of a whole; the shares of ranks are added up before they are divided."""
+    """A numerator and a denominator; both are added up over ranks before the division."""
 
     part: float
     whole: float
 
     def __add__(self, other: object) -> Share:
-        """Return the share over both; other than of tuples, this is a sum."""
+        """Return the share over both; unlike with tuples, this is a sum."""
         if not isinstance(other, Share):
             return NotImplemented
         return Share(self.part + other.part, self.whole + other.whole)
 
     @property
     def value(self) -> float | None:
-        """The fraction; `None` of nothing."""
+        """The fraction; `None` if the denominator is 0."""
         return self.part / self.whole if self.whole > 0 else None
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard deviation of the population; (0, 0) of nothing."""
+    """Return mean and standard deviation of the population; (0, 0) without values."""
     return (statistics.mean(values), statistics.std(values)) if values else (0.0, 0.0)
 
 
 def quantiles(values: Sequence[float], qs: Sequence[float] = QUANTILES) -> dict[str, float]:
-    """Return quantiles by name, such as `p05`, interpolated linearly; nothing of nothing."""
+    """Return quantiles by name, such as `p05`, interpolated linearly; none without values."""
     ordered = sorted(values)
     return {statistics.quantile_key(q): statistics.quantile(ordered, q) for q in qs} if ordered else {}
 
 
 def zero_variance(advantages: Sequence[Sequence[float]]) -> Share:
-    """Return how many of the groups have advantages that are all 0 (below 1e-8); empty groups do not count."""
+    """Return the share of groups whose advantages are all 0 (less than 1e-8); empty groups do not count."""
     groups = [group for group in advantages if len(group)]
     return Share(sum(all(abs(advantage) < _ZERO for advantage in group) for group in groups), len(groups))
 
 
 def entropy(weights: Sequence[float]) -> float:
-    """Return the entropy in nats of weights that are at least 0, normalised to sum up to 1; 0 of nothing."""
+    """Return the entropy in nats of non-negative weights, normalized to sum 1; 0 without weights."""
     total = math.fsum(weights)
     if total <= 0:
         return 0.0
     return -math.fsum(p * math.log(p) for weight in weights if (p := weight / total) > 0)
 
 
-def normalised_entropy(weights: Sequence[float]) -> float:
-    """Return the entropy as a part of the largest one that so many weights can have; 0 of fewer than two."""
+def normalized_entropy(weights: Sequence[float]) -> float:
+    """Return the entropy divided by the maximum for this number of weights; 0 for fewer than two weights."""
     return entropy(weights) / math.log(len(weights)) if len(weights) > 1 else 0.0
 
 
 def policy_entropy(entropies: Sequence[float], tokens: Sequence[float]) -> Share:
-    """Return the sum of entropies over the sum of tokens; its value is `None` where there are no tokens."""
+    """Return the sum of entropies over the sum of tokens."""
     return Share(math.fsum(entropies), math.fsum(tokens))
 
 
 def clipped_fraction(clipped: float, total: float) -> float:
-    """Return which part of the completions was cut off, within 0 and 1."""
+    """Return the fraction of completions that were truncated, limited to 0 to 1."""
     return min(1.0, max(0.0, clipped / total)) if total > 0 else 0.0
 
 
 def per_token(value: float, tokens: float) -> float | None:
-    """Return a loss or a divergence for each token, negative ones too; `None` where there are no tokens."""
+    """Return a loss or a divergence per token, which may be negative; `None` without tokens."""
     return value / tokens if tokens > 0 else None
 
 
 class EntropyBonus(NamedTuple):
-    """What an entropy bonus is in the mean reward.
+    """The part of an entropy bonus in the mean reward.
 
     Attributes:
-        without: The mean reward without it.
-        of_base: The bonus as a part of the reward without it.
-        of_total: The bonus as a part of the whole reward.
+        without: The mean reward without the bonus.
+        of_base: The bonus divided by the reward without it.
+        of_total: The bonus divided by the reward.
     """
 
     without: float
@@ -95,7 +95,7 @@ class EntropyBonus(NamedTuple):
 
 
 def entropy_bonus(reward: float, bonus: float) -> EntropyBonus:
-    """Return what the bonus is in a mean reward that holds it; parts are of at least 1e-8."""
+    """Return the part of a bonus in a mean reward that includes it; divisors are at least 1e-8."""
     without = reward - bonus
     return EntropyBonus(without, bonus / max(abs(without), _ZERO), bonus / max(abs(reward), _ZERO))
 
@@ -108,7 +108,7 @@ def epoch_progress(
     num_epochs: float | None = None,
     total_steps: int | None = None,
 ) -> float:
-    """Return how many passes over the data a step is, from the first of these that is known."""
+    """Return the number of passes over the data in a step, from the first known argument."""
     if steps_per_epoch:
         return step / steps_per_epoch
     if num_generations:
@@ -130,8 +130,8 @@ def reward_ranks(rewards: Sequence[float]) -> list[int]:
 def update_mass_proxy(weights: Sequence[float]) -> list[float]:
     """Return the share of each sample in the update of its group.
 
-    Negative weights have no share beside positive ones; where none is positive, the share is that of the absolute
-    value. It is NaN if all weights are zero, and for a weight that is not finite.
+    If some weights are positive, negative ones have share 0. If none is positive, absolute values are used. The share
+    is NaN if all weights are zero, and for a weight that is not finite.
     """
     finite = [weight for weight in weights if math.isfinite(weight)]
     positive = any(weight > 0 for weight in finite)
@@ -146,13 +146,13 @@ def update_mass_proxy(weights: Sequence[float]) -> list[float]:
 
 
 def distinct(texts: Sequence[Sequence[str]], n: int) -> Share:
-    """Return how many of the n-grams in the tokens of a group's completions are different ones."""
+    """Return the share of distinct n-grams among all n-grams in the completions of a group."""
     grams = [tuple(tokens[i : i + n]) for tokens in texts for i in range(len(tokens) - n + 1)]
     return Share(len(set(grams)), len(grams))
 
 
 def jaccard_distance(texts: Sequence[Sequence[str]]) -> float:
-    """Return the mean over pairs of 1 - |shared| / |all| of their sets of tokens; 0 of fewer than two."""
+    """Return the mean over pairs of 1 - |intersection| / |union| of their token sets; 0 for fewer than two."""
     sets = [set(tokens) for tokens in texts]
     pairs = [(a, b) for i, a in enumerate(sets) for b in sets[i + 1 :]]
     apart = [1 - len(a & b) / len(a | b) if a | b else 0.0 for a, b in pairs]
@@ -162,7 +162,7 @@ def jaccard_distance(texts: Sequence[Sequence[str]]) -> float:
 def over_groups(
     groups: Sequence[Sequence[Sequence[str]]], measure: Callable[[Sequence[Sequence[str]]], float | None]
 ) -> tuple[float, float]:
-    """Return the mean of a measure over groups: each group counted once (macro), or by its size (micro)."""
+    """Return the means of a measure over groups: unweighted (macro), and weighted by group size (micro)."""
     found = [(value, len(group)) for group in groups if (value := measure(group)) is not None]
     if not found:
         return 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Count, mean and variance that are merged without the samples."""
+"""Count, mean and variance that can be merged without the samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Moments(msgspec.Struct):
-    """Count, mean, spread and extremes of finite samples; what is not finite is counted apart.
+    """Count, mean, variance and extremes of finite samples; NaN and infinities are counted separately.
 
     Batches are summed without rounding and merged pairwise (Chan, Golub, LeVeque 1983). For samples whose
     spread is not far below their size, mean and variance agree to 1e-12, relative to the largest sample,
@@ -32,7 +32,7 @@ class Moments(msgspec.Struct):
         return self.mean * self.count
 
     def add(self, values: Sequence[float]) -> None:
-        """Take samples in."""
+        """Add samples."""
         finite = [value for value in values if math.isfinite(value)]
         if finite:
             mean = math.fsum(finite) / len(finite)
@@ -41,7 +41,7 @@ class Moments(msgspec.Struct):
         self.nonfinite += len(values) - len(finite)
 
     def merge(self, other: Moments) -> None:
-        """Take in what another one has seen."""
+        """Add the samples of another one."""
         count = self.count + other.count
         if other.count:
             apart = other.mean - self.mean
@@ -53,9 +53,9 @@ class Moments(msgspec.Struct):
         self.nonfinite += other.nonfinite
 
     def variance(self, ddof: int = 0) -> float:
-        """Return the variance: of the population, or with `ddof=1` of a sample from it; NaN of too few."""
+        """Return the variance: of the population, or with `ddof=1` of a sample; NaN for `ddof` samples or fewer."""
         return self.m2 / (self.count - ddof) if self.count > ddof else math.nan
 
     def std(self, ddof: int = 0) -> float:
-        """Return the standard deviation, as `variance`."""
+        """Return the standard deviation; see `variance`."""
         return math.sqrt(self.variance(ddof))

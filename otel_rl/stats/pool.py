@@ -19,18 +19,18 @@ LIMIT = 8192
 
 
 class Pool(msgspec.Struct):
-    """Samples of a metric, of whichever rank and call they were.
+    """The samples of a metric, from any ranks and calls.
 
-    As long as there are few, they are all kept: then every statistic but `last` is the same to the last bit
-    however they were split up. Beyond `LIMIT` there are `Moments`, and quantiles from a `Sketch`.
+    Up to `LIMIT` samples are kept. Then every statistic but `last` is bitwise the same however the samples were split
+    up. Beyond `LIMIT`, statistics come from `Moments`, and quantiles from a `Sketch`.
 
     Attributes:
-        kept: The finite samples as native doubles, while they are few.
-        moments: What is known of those that are not kept any more.
-        sketch: Their quantiles.
-        nonfinite: How many were NaN or infinite.
-        odd: One of these.
-        last: The sample that came last.
+        kept: The finite samples as native doubles, up to `LIMIT`.
+        moments: The moments of samples that are no longer kept.
+        sketch: The quantiles of samples that are no longer kept.
+        nonfinite: The number of NaN and infinite samples.
+        odd: The infinity, if all of these are the same one, else NaN.
+        last: The newest sample.
     """
 
     kept: bytes = b""
@@ -42,14 +42,14 @@ class Pool(msgspec.Struct):
 
     @property
     def count(self) -> int:
-        """How many finite samples there are."""
+        """The number of finite samples."""
         return len(self.kept) // 8 + self.moments.count
 
     def add(self, values: Sequence[float]) -> None:
-        """Take samples in."""
+        """Add samples."""
         given = values if isinstance(values, array) and values.typecode == "d" else array("d", values)
         finite = given
-        if not math.isfinite(sum(given)):  # then one of them is not, or, rarely, only their sum
+        if not math.isfinite(sum(given)):  # then a sample is not finite, or, rarely, their sum overflows
             finite = array("d", filter(math.isfinite, given))
         if len(finite) < len(given):
             self._note_odd([value for value in given if not math.isfinite(value)])
@@ -59,7 +59,7 @@ class Pool(msgspec.Struct):
         self._shrink()
 
     def merge(self, other: Pool) -> None:
-        """Take in what another one has seen, after what this one has."""
+        """Add the samples of another pool, as newer ones."""
         if other.nonfinite:
             self._note_odd([other.odd] * other.nonfinite)
         self.last = self.last if math.isnan(other.last) else other.last
@@ -69,14 +69,14 @@ class Pool(msgspec.Struct):
         self._shrink()
 
     def statistic(self, name: str) -> int | float:
-        """Return one statistic; as `statistics`."""
+        """Return one statistic; see `statistics`."""
         return self.statistics((name,))[0]
 
     def statistics(self, names: Sequence[str]) -> list[int | float]:
-        """Return statistics by their names; NaN where there is no finite sample, or the one infinity that there is.
+        """Return statistics by name; without finite samples, they are NaN, or the only infinity.
 
         Raises:
-            ValueError: There is no such statistic.
+            ValueError: A statistic is unknown.
         """
         kinds = [parse(name) for name in names]
         ordered = sorted(memoryview(self.kept).cast("d"))
@@ -128,7 +128,7 @@ class Pool(msgspec.Struct):
             self.kept = b""
 
     def _note_odd(self, values: Sequence[float]) -> None:
-        """Remember the one infinity, or NaN if they are not all the same."""
+        """Keep the infinity if all non-finite samples are the same one, else NaN."""
         same = all(value == values[0] for value in values) and (not self.nonfinite or self.odd == values[0])
         self.odd = values[0] if same else math.nan
         self.nonfinite += len(values)

@@ -1,7 +1,7 @@
-"""Roll-ups of experiences to runs, runs to tasks, and tasks to a step, under Trinity-RFT's names.
+"""Aggregation of experiences to runs, runs to tasks, and tasks to a step, with Trinity-RFT's names.
 
-A name is `{category}/{taskset}/{metric}/{statistic}`; the task set is there for evaluations and benchmarks
-alone, and a metric may have slashes itself.
+A name is `{category}/{taskset}/{metric}/{statistic}`. Only evaluations and benchmarks have a task set, and a metric may
+itself contain slashes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DETAILED = ("mean", "std", "max", "min")
 _WITH_TASKSET = ("eval", "bench")
 _OF_RUNS = ("mean", "std", "best", "worst", "pass", "maj")
 _PLAIN = ("time/task_execution", "time/run_execution")
-"""Durations: their mean over runs is all there is to say."""
+"""Durations, which are only averaged over runs."""
 
 
 class Name(msgspec.Struct, frozen=True):
@@ -30,9 +30,9 @@ class Name(msgspec.Struct, frozen=True):
 
     Attributes:
         category: `rollout`, `eval`, `bench`, …
-        metric: What is measured.
-        taskset: Which tasks; empty where there is but one set.
-        statistic: Which statistic, such as `mean`, `best@4` or `mean@4/std`; empty if none is told.
+        metric: The metric.
+        taskset: The task set; empty if the category has none.
+        statistic: The statistic, such as `mean`, `best@4` or `mean@4/std`; empty if the name has none.
     """
 
     category: str
@@ -49,7 +49,7 @@ def parse(name: str) -> Name:
     """Return the parts of a name.
 
     Raises:
-        ValueError: It has too few of them.
+        ValueError: The name has too few parts.
     """
     category, *parts = name.split("/")
     has_taskset = category in _WITH_TASKSET and bool(parts)
@@ -58,7 +58,9 @@ def parse(name: str) -> Name:
     while len(parts) > 1 and _is_statistic(parts[-1]) and len(statistic) < 2:
         statistic.insert(0, parts.pop())
     if not parts or "" in (category, *parts) or (has_taskset and not taskset):
-        raise ValueError(f"{name!r} is no {{category}}/{{metric}}, nor {{category}}/{{taskset}}/{{metric}}")
+        raise ValueError(
+            f"invalid name {name!r}: must be {{category}}/{{metric}} or {{category}}/{{taskset}}/{{metric}}"
+        )
     return Name(category, "/".join(parts), taskset, "/".join(statistic))
 
 
@@ -75,12 +77,12 @@ def of_task(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def of_step(tasks: Sequence[Mapping[str, float]], prefix: str, over_tasks: Sequence[str] = TRAIN) -> dict[str, float]:
     """Return the metrics of a step while training: `{prefix}/{metric}/{statistic}` over the means of tasks.
 
-    One task gives the same names as many.
+    The names do not depend on the number of tasks.
 
     Args:
         tasks: The metrics of each task, from `of_task`.
         prefix: The category, such as `rollout`.
-        over_tasks: Which statistics; the standard deviation is of the population.
+        over_tasks: The statistics; the standard deviation is that of the population.
     """
     return {
         f"{prefix}/{metric}/{statistic}": float(statistics.reduce(statistic, found))
@@ -99,16 +101,16 @@ def of_evaluation(
 ) -> dict[str, float]:
     """Return the metrics of an evaluation.
 
-    `{prefix}/{metric}/{statistic}@{k}` is the mean over tasks of the statistic over a task's k runs: `std@2`
-    is the mean of standard deviations, not the deviation of all runs. With `detailed`, each of these becomes
+    `{prefix}/{metric}/{statistic}@{k}` is the mean over tasks of the statistic over the k runs of a task. So `std@2` is
+    the mean of standard deviations, not the standard deviation of all runs. With `detailed`, each metric becomes
     `…/mean`, `/std` (of the population of tasks), `/max` and `/min` over tasks.
 
     Args:
         tasks: For each task its runs, for each run its metrics.
         prefix: Category and task set, such as `eval/gsm8k`.
         detailed: Trinity-RFT's `monitor.detailed_stats`.
-        over_tasks: Which statistics over tasks.
-        estimator: What best and worst of k runs mean.
+        over_tasks: The statistics over tasks.
+        estimator: The meaning of best and worst of k runs.
     """
     of_tasks = [
         {

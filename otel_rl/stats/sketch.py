@@ -1,4 +1,4 @@
-"""Quantiles of any number of samples in little memory, with a stated error."""
+"""Approximate quantiles of any number of samples, with bounded memory and error."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SMALLEST = 1e-12
 
 
 class Sketch(msgspec.Struct):
-    """Counts of finite samples in buckets that grow geometrically.
+    """Counts of finite samples in buckets of geometrically growing width (DDSketch: Masson, Rim, Lee, 2019).
 
-    A quantile is a sample's value with a relative error of at most 0.5 %. Buckets are added up, so the
-    result does not depend on how the samples were split up, nor on their order (DDSketch: Masson, Rim, Lee,
-    2019). There are at most some 13,000 buckets, for values from 1e-12 to the largest float.
+    A quantile is the value of a sample with a relative error of at most 0.5 %. The result does not depend on how the
+    samples were split up, nor on their order. There are at most about 13,000 buckets, for values from 1e-12 to the
+    largest float.
     """
 
     positive: dict[int, int] = {}
@@ -31,11 +31,11 @@ class Sketch(msgspec.Struct):
 
     @property
     def count(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return self.zeros + sum(self.positive.values()) + sum(self.negative.values())
 
     def add(self, values: Iterable[float]) -> None:
-        """Take finite samples in."""
+        """Add finite samples."""
         for value in values:
             if abs(value) < _SMALLEST:
                 self.zeros += 1
@@ -45,14 +45,14 @@ class Sketch(msgspec.Struct):
                 side[bucket] = side.get(bucket, 0) + 1
 
     def merge(self, other: Sketch) -> None:
-        """Take in what another one has seen."""
+        """Add the samples of another sketch."""
         for mine, theirs in ((self.positive, other.positive), (self.negative, other.negative)):
             for bucket, count in theirs.items():
                 mine[bucket] = mine.get(bucket, 0) + count
         self.zeros += other.zeros
 
     def quantile(self, q: float) -> float:
-        """Return the sample at rank `floor(q * (count - 1))`, within the relative error; NaN of nothing."""
+        """Return the sample at rank `floor(q * (count - 1))`, within the relative error; NaN without samples."""
         rank = math.floor(q * (self.count - 1))
         for value, count in self._ascending():
             rank -= count
@@ -61,7 +61,7 @@ class Sketch(msgspec.Struct):
         return math.nan
 
     def geometric_mean(self) -> float:
-        """Return exp(mean(log(x))) of samples that are not negative, within the relative error."""
+        """Return exp(mean(log(x))) of non-negative samples, within the relative error."""
         if self.zeros:
             return 0.0
         logs = math.fsum(count * math.log(_middle(bucket)) for bucket, count in self.positive.items())
@@ -77,7 +77,7 @@ class Sketch(msgspec.Struct):
 
 
 def _middle(bucket: int) -> float:
-    """Return the value that is no further than the relative error from both ends of a bucket."""
+    """Return the value whose relative distance to both ends of a bucket is the smallest."""
     try:
         return float(2 * _GAMMA**bucket / (_GAMMA + 1))
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Statistics by name: `mean`, `p95` and the like, alone, as a tag of a metric's name, or as its last component."""
+"""Statistics by name, such as `mean` and `p95`: alone, as a tag of a metric's name, or as its last component."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _QUANTILE = re.compile(r"p(\d{1,3}(?:\.\d+)?)")
 
 
 def parse(name: str) -> str | float:
-    """Return the statistic of this name: the name itself, or the quantile between 0 and 1 that it stands for.
+    """Parse the name of a statistic: return the name, or for a quantile its value between 0 and 1.
 
     Raises:
-        ValueError: There is none of this name.
+        ValueError: The statistic is unknown.
     """
     if name in NAMES:
         return name
     match = _QUANTILE.fullmatch(name)
     if match is None or float(match[1]) > 100:
-        raise ValueError(f"{name!r} is no statistic; there are {', '.join(NAMES)}, and quantiles such as p50 and p99.9")
+        raise ValueError(f"unknown statistic {name!r}: use {', '.join(NAMES)} or a quantile such as p50 or p99.9")
     return float(match[1]) / 100
 
 
 def is_statistic(name: str) -> bool:
-    """Tell whether there is a statistic of this name."""
+    """Return whether there is a statistic of this name."""
     try:
         parse(name)
     except ValueError:
@@ -47,7 +47,7 @@ def quantile_key(q: float) -> str:
 def split_tag(name: str) -> tuple[str, str | None]:
     """Return a name without its tag, and the statistic that the tag asks for: `loss@sum`, `loss:max`.
 
-    Only a whole statistic is a tag: `accuracy/mean@4` and `x@foo` are names as they are.
+    A tag must be a known statistic: `accuracy/mean@4` and `x@foo` have none.
     """
     for separator in "@:":
         plain, found, tag = name.rpartition(separator)
@@ -65,11 +65,15 @@ def trailing_component(name: str) -> str | None:
 def reduce(statistic: str, values: Sequence[Number], weights: Sequence[float] | None = None) -> Number:
     """Return one statistic of the scalars of several ranks.
 
-    Values that are not finite count only where no other is there. The mean is weighted by `weights`, which
-    say how many samples each scalar stands for.
+    Values that are not finite count only if there are no others.
+
+    Args:
+        statistic: The name of the statistic.
+        values: One scalar per rank.
+        weights: The number of samples behind each scalar; used for the mean.
 
     Raises:
-        ValueError: There is no such statistic, or there are no values.
+        ValueError: The statistic is unknown, or there are no values.
     """
     kind = parse(statistic)
     if not values:
@@ -101,7 +105,7 @@ def reduce(statistic: str, values: Sequence[Number], weights: Sequence[float] | 
 
 
 def weighted_mean(values: Sequence[Number], weights: Sequence[float]) -> float:
-    """Return the mean, each value counted `weight` times; the plain mean where all weights are 0."""
+    """Return the weighted mean; the unweighted one if all weights are 0."""
     total = math.fsum(weights)
     if total <= 0:
         return mean(values)
@@ -109,7 +113,7 @@ def weighted_mean(values: Sequence[Number], weights: Sequence[float]) -> float:
 
 
 def geometric_mean(values: Sequence[Number]) -> float:
-    """Return exp(mean(log(x))); NaN where a value is negative, 0 where one is 0."""
+    """Return exp(mean(log(x))); NaN if a value is negative, 0 if one is 0."""
     if any(value < 0 or math.isnan(value) for value in values):
         return math.nan
     if 0 in values:
@@ -118,13 +122,13 @@ def geometric_mean(values: Sequence[Number]) -> float:
 
 
 def std(values: Sequence[Number], ddof: int = 0) -> float:
-    """Return the standard deviation: of the population, or with `ddof=1` of a sample from it."""
+    """Return the standard deviation: of the population, or with `ddof=1` of a sample."""
     if len(values) <= ddof:
         return math.nan if ddof else 0.0
     low, high = min(values), max(values)
     if low == high:
         return 0.0
-    scale = max(abs(low), abs(high))  # so that no square overflows or vanishes
+    scale = max(abs(low), abs(high))  # so that no square overflows or underflows
     if not math.isfinite(scale):
         return math.nan
     scaled = [value / scale for value in values]
@@ -133,7 +137,7 @@ def std(values: Sequence[Number], ddof: int = 0) -> float:
 
 
 def quantile(ordered: Sequence[Number], q: float) -> float:
-    """Return a quantile of values in ascending order, interpolated linearly as NumPy does."""
+    """Return a quantile of values in ascending order, interpolated linearly like NumPy's default."""
     position = q * (len(ordered) - 1)
     below = math.floor(position)
     low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
@@ -154,8 +158,8 @@ def mean(values: Sequence[Number]) -> float:
 
 
 def _over(values: Sequence[Number], count: int) -> float:
-    """Return the sum divided by `count`, of values whose sum alone may overflow."""
+    """Return the sum divided by `count`, even if the sum itself overflows."""
     try:
         return math.fsum(values) / count
-    except (OverflowError, ValueError):  # beyond the largest float; or both infinities
+    except (OverflowError, ValueError):  # the sum overflows, or both infinities occur
         return sum(value / count for value in map(float, values))

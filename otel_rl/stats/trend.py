@@ -1,4 +1,4 @@
-"""Whether a series of levels drifts upward, however its noise is correlated from one level to the next."""
+"""A test for upward drift in a series, valid for noise that is correlated from one level to the next."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _T95 = {3: 2.353, 5: 2.015, 7: 1.895, 9: 1.833, 11: 1.796, 13: 1.771, 15: 1.753}
-"""Student's t by degrees of freedom: 95 % lie below."""
+"""The 95 % quantile of Student's t, by degrees of freedom."""
 
 
 class Drift(NamedTuple):
-    """The mean change of a series, and how likely chance alone is to bring it about.
+    """The drift of a series, and the probability of such a drift by chance.
 
     Attributes:
         slope: Mean change from one level to the next.
-        low: Lower bound of the slope, at one-sided 95 %.
-        chance: Probability of such a drift or a greater one in a series without any.
+        low: Lower bound of the slope, one-sided 95 %.
+        chance: Probability of this or a greater slope in a series without drift (p-value).
     """
 
     slope: float
@@ -28,7 +28,7 @@ class Drift(NamedTuple):
 
 
 def drift(levels: Sequence[float], blocks: int) -> Drift:
-    """Return the drift of levels that are cut into blocks of the same length, and how likely chance makes it.
+    """Return the drift of a series, tested on the averages of blocks of equal length.
 
     The levels of each block are averaged, and Student's one-sided t-test is applied to the changes between the
     averages of neighboring blocks. Hypothesis: the levels are a random walk whose changes are independent, with
@@ -39,7 +39,7 @@ def drift(levels: Sequence[float], blocks: int) -> Drift:
 
     Args:
         levels: The series; its length is a multiple of `blocks`.
-        blocks: An even number of blocks from 4 to 16, plus one; so the degrees of freedom are odd.
+        blocks: An odd number of blocks from 5 to 17, so that the degrees of freedom are odd.
     """
     length = len(levels) // blocks
     averages = [math.fsum(levels[at : at + length]) / length for at in range(0, blocks * length, length)]
@@ -53,7 +53,7 @@ def drift(levels: Sequence[float], blocks: int) -> Drift:
 
 
 def _exceeded(t: float, freedom: int) -> float:
-    """Return the probability that Student's t is greater; for odd degrees of freedom (Abramowitz & Stegun 26.7.3)."""
+    """Return P(T > t) of Student's t for odd degrees of freedom (Abramowitz & Stegun 26.7.3)."""
     angle = math.atan2(t, math.sqrt(freedom))
     term = series = math.cos(angle) if freedom > 1 else 0.0
     for n in range(2, freedom - 1, 2):

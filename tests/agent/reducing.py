@@ -9,7 +9,7 @@ from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import Row
 from otel_rl.journal.records import Logged, Observed, Started, StepEnded, StepStarted
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.settings import Flops
 
 if TYPE_CHECKING:

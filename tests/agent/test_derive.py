@@ -8,7 +8,7 @@ import pytest
 
 from otel_rl.agent.steps.derive import Step, derived
 from otel_rl.journal.records import SpanEnded, SpanStarted, StepStarted
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.settings import Flops
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 
@@ -34,7 +34,7 @@ def test_rates_of_a_step_and_of_its_phases() -> None:
     }
 
 
-def test_model_flops_utilisation() -> None:
+def test_model_flops_utilization() -> None:
     """6 FLOPs for each parameter and token trained on, over what the devices can do."""
     measured = Step(seconds=2.0, phases={"update_actor": 1.0}, tokens={"update_actor": 1000.0}, devices=2)
     found = follows({}, measured, Flops(parameters=1e9, peak=10e12))

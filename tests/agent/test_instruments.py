@@ -12,7 +12,7 @@ from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.agent.steps.state import Journal
 from otel_rl.export import Row, RunInfo, Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Started
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import pytest

@@ -12,7 +12,7 @@ from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.agent.steps.forensics import Forensics, HostMemory
 from otel_rl.agent.steps.state import Journal, OpenPhase
 from otel_rl.export import Machine, RunInfo
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.reducing import S, started
 
 GIB = 2**30

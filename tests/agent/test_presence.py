@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_rl.agent.output import presence
 from otel_rl.agent.steps.state import Journal, OpenPhase
 from otel_rl.journal.records import SpanStarted, Started
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 
 _S = 1_000_000_000
 

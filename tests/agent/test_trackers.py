@@ -12,7 +12,7 @@ from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Event, Item, Row
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.cadence import Cadence
 
 if TYPE_CHECKING:

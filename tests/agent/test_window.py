@@ -18,7 +18,7 @@ from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
 from otel_rl.journal.records import Logged, Observed, StepStarted
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.cadence import Cadence
 from otel_rl.stats import statistics
 from tests.agent.reducing import S, reducing, rows, started, step

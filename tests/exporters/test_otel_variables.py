@@ -239,7 +239,7 @@ def _push(monkeypatch: pytest.MonkeyPatch) -> None:
 def _exemplars(monkeypatch: pytest.MonkeyPatch) -> None:
     from opentelemetry.sdk.metrics import AlwaysOnExemplarFilter
 
-    from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.semconv.vocabulary import Vocabulary
 
     monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "always_on")
     instruments = Instruments(RUN, [InMemoryMetricReader()], Vocabulary("auto"))

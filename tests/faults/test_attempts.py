@@ -15,7 +15,7 @@ from otel_rl.agent.steps.state import Parts, State
 from otel_rl.export import Ended, Event, Span, identity
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import Finished, Happened, Logged, SpanStarted, StepEnded, StepStarted
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import otel_rl
 from otel_rl import semconv
 from otel_rl.archive.history import read
 from otel_rl.integrations.recording import Recording
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from tests.processes import rows_of
 
 if TYPE_CHECKING:

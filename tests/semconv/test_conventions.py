@@ -19,7 +19,7 @@ from otel_rl.agent.hardware.measurement import Point
 from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.export import RunInfo
 from otel_rl.semconv import registry
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from otel_rl.agent.output.otel_metrics import Instruments
 from otel_rl.export import Row, RunInfo
 from otel_rl.semconv import registry
 from otel_rl.semconv.generate import outputs, prometheus_name
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 
 
 def test_every_entry_says_what_it_is_and_where_its_name_comes_from() -> None:

@@ -26,4 +26,4 @@ def test_utilisation() -> None:
 
     assert flops == 42e12
     assert efficiency.rate(flops, 1.0, 2) == 21e12
-    assert efficiency.model_flops_utilisation(flops, 1.0, 2, 100e12) == pytest.approx(0.21)
+    assert efficiency.model_flops_utilization(flops, 1.0, 2, 100e12) == pytest.approx(0.21)

@@ -47,10 +47,10 @@ def test_entropy_is_scipys(weights: list[float]) -> None:
     assert groups.entropy(weights) == pytest.approx(expected, abs=1e-9)
 
 
-def test_normalised_entropy() -> None:
+def test_normalized_entropy() -> None:
     """Equal weights have the largest one there is; a single weight has none."""
-    assert groups.normalised_entropy([2.0, 2.0, 2.0]) == pytest.approx(1.0)
-    assert groups.normalised_entropy([2.0]) == 0.0
+    assert groups.normalized_entropy([2.0, 2.0, 2.0]) == pytest.approx(1.0)
+    assert groups.normalized_entropy([2.0]) == 0.0
 
 
 def test_policy_entropy() -> None:

@@ -114,7 +114,7 @@ def test_a_device_that_fails_does_not_reach_the_trainer(run: otel_rl.Run, record
 
 
 @needs("torch")
-def test_without_an_initialised_device_nothing_is_asked(tmp_path: Path, records_of: RecordsOf) -> None:
+def test_without_an_initialized_device_nothing_is_asked(tmp_path: Path, records_of: RecordsOf) -> None:
     """Torch may be there, even with CUDA: a process that did not begin to use it is not made to."""
     import torch
 
@@ -128,7 +128,7 @@ def test_without_an_initialised_device_nothing_is_asked(tmp_path: Path, records_
 
 
 @needs("jax")
-def test_jax_is_not_initialised_by_us(tmp_path: Path) -> None:
+def test_jax_is_not_initialized(tmp_path: Path) -> None:
     """Asking for its devices would do it, and take their memory; CPUs tell of none, and their values are logged."""
     script = """
 import jax, otel_rl

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.forensics import Forensics
     from otel_rl.agent.steps.state import Journal
     from otel_rl.export import Item
-    from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.semconv.vocabulary import Vocabulary
 
 _NS = 1_000_000_000
 _LOOK_EVERY_NS = 250_000_000

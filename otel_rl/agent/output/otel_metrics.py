@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.state import Journal
     from otel_rl.export import Item, RunInfo
     from otel_rl.journal.records import DeviceMemory
-    from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.semconv.vocabulary import Vocabulary
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600]
 _MOST_SERIES = 2000  # of what is logged

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_rl.agent.steps.state import Journal
-    from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.semconv.vocabulary import Vocabulary
 
 _UNKNOWN = "unknown"
 _MOST_DOWN = 64

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.state import Number, State
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.export import Row, Table
-    from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.semconv.vocabulary import Vocabulary
     from otel_rl.setup.settings import Flops
 
 _NS = 1_000_000_000

@@ -65,7 +65,7 @@ def derived(
     if flops and step.seconds > 0:
         found["perf/tflops_per_gpu"] = efficiency.rate(flops, step.seconds, step.devices) / 1e12
         if model.peak:
-            found["perf/mfu"] = efficiency.model_flops_utilisation(flops, step.seconds, step.devices, model.peak)
+            found["perf/mfu"] = efficiency.model_flops_utilization(flops, step.seconds, step.devices, model.peak)
     found |= _perplexities(values, read)
     return {name: value for name, value in found.items() if name not in values and not _is_told(name, known, read)}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.state import Journal
     from otel_rl.export import AttributeValue, Item
     from otel_rl.journal.records import Logged
-    from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.semconv.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 _VITAL_METRICS = (semconv.METRIC_TRAIN_LOSS, semconv.METRIC_TRAIN_GRADIENT_NORM)

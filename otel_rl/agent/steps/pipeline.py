@@ -12,7 +12,7 @@ from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.trace_sampling import TraceSampler
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Span
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.cadence import Cadence
 from otel_rl.stats.statistics import quantile_key
 

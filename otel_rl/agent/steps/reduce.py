@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_rl.agent.steps.naming import Reductions
-    from otel_rl.semconv.recognise import Vocabulary
+    from otel_rl.semconv.vocabulary import Vocabulary
     from otel_rl.setup.settings import Flops
 
 _NS = 1_000_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from otel_rl.semconv.dialect import dialect
 from otel_rl.semconv.frameworks import DIALECTS, FRAMEWORKS, imported
-from otel_rl.semconv.recognise import Vocabulary
+from otel_rl.semconv.vocabulary import Vocabulary
 from tests.semconv.test_other_dialects import OTHERS, captured
 
 VERL = ["actor/pg_loss", "training/rollout_probs_diff_mean", "timing_s/gen"]
