@@ -339,7 +339,7 @@ def test_empty_id_beside_a_launcher() -> None:
 @pytest.mark.parametrize("text", ["mean", "a/*=mean,b/*", "a/*="])
 def test_reduce_without_a_pattern(text: str) -> None:
     """A reducer without a pattern, or the other way round, is an error, not nothing."""
-    assert "there are mean, max, min, sum, last" in refusal({}, {"OTEL_RL_REDUCE": text})
+    assert "use mean, max, min, sum, last" in refusal({}, {"OTEL_RL_REDUCE": text})
 
 
 # Exporters

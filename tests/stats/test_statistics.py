@@ -38,7 +38,7 @@ def test_geometric_mean_of_what_has_no_logarithm(values: list[float], expected: 
 @pytest.mark.parametrize("name", ["median", "foo", "p101", "p", "", "Mean", "min ", "p1000"])
 def test_unknown(name: str) -> None:
     """An unknown name raises, and the message tells the known ones."""
-    with pytest.raises(ValueError, match="there are mean, max, min, sum, last, std, count, geomean"):
+    with pytest.raises(ValueError, match="use mean, max, min, sum, last, std, count, geomean"):
         statistics.parse(name)
 
 
