@@ -102,7 +102,7 @@ class Loop:
         if is_all:  # otherwise a waiting row may still get a record that was not read
             made.add(reducer.tick(steady))
         if receiver is not None and not self.unsaved:
-            made.items += receiver.take_items()
+            made.items += receiver.accepted.take()
         if receiver is not None:
             receiver.tend(is_over=self._wired.is_over, now=time.monotonic())
         return made
@@ -140,7 +140,7 @@ class Loop:
         if (self.unsaved or held or over or wired.losses.is_news) and self._append():
             self.finished |= dict.fromkeys(over, wired.outbox.end)
         if wired.receiver is not None and not self.unsaved and not rollouts.fresh:
-            wired.receiver.saved()
+            wired.receiver.accepted.saved()
 
     def _append(self) -> bool:
         """Write a batch with a checkpoint to the outbox; return whether that worked. On a full disk it is retried."""

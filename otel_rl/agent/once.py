@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_rl.agent.input.inbox import Inbox
 from otel_rl.agent.process import GoneError, StartError, run_agent
 from otel_rl.agent.wiring import read_manifest
-from otel_rl.delivery import undelivered
+from otel_rl.delivery import signs, undelivered
 from otel_rl.delivery.left_behind import deliver_with
 from otel_rl.journal.claim import noted
 from otel_rl.journal.locks import Lock, is_held
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from otel_rl.delivery.signs import Sign
     from otel_rl.delivery.undelivered import Copy
     from otel_rl.export import Exporter
     from otel_rl.setup.parts import Part
@@ -220,8 +221,9 @@ class Delivery:
     @contextlib.contextmanager
     def _taken(self, one: _Reached) -> Iterator[bool]:
         """Take a copy, so that nobody else delivers from it; yield whether that could be done."""
-        alive, taken = (sign(self._run, one.name) for sign in (undelivered.alive, undelivered.taken))
-        if self._is_at_work(alive, one) or not taken.put_first(undelivered.own_name()):
+        place = undelivered.place_of(self._run, one.name)
+        alive, taken = signs.alive(place), signs.taken(place)
+        if self._is_at_work(alive, one) or not taken.put_first(signs.own_name()):
             if not alive.is_fresh():
                 self._fail(f"{taken.who()} delivers the copy of {one.host} now; run this again later")
             yield False
@@ -250,12 +252,12 @@ class Delivery:
             return False
         return True
 
-    def _is_at_work(self, alive: undelivered.Sign, one: _Reached) -> bool:
+    def _is_at_work(self, alive: Sign, one: _Reached) -> bool:
         """Wait until an agent that was killed is known to be gone; tell whether it lives."""
         if not alive.is_fresh():
             return False
-        self._say(f"an agent on {one.host} may be at work; waiting at most {undelivered.FRESH_S + _LOOK_S:.0f} s")
-        until = time.monotonic() + undelivered.FRESH_S + _LOOK_S
+        self._say(f"an agent on {one.host} may be at work; waiting at most {signs.FRESH_S + _LOOK_S:.0f} s")
+        until = time.monotonic() + signs.FRESH_S + _LOOK_S
         while time.monotonic() < until:
             time.sleep(_LOOK_S)
             if not alive.is_fresh():
@@ -288,6 +290,6 @@ def _recording(directory: RunDirectory) -> str:
         return ""
 
 
-def _touch(sign: undelivered.Sign, ended: threading.Event) -> None:
+def _touch(sign: Sign, ended: threading.Event) -> None:
     while not ended.wait(_TOUCH_S):
         sign.touch()

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from otel_rl.delivery import undelivered
+from otel_rl.delivery.copier import Copier
 from otel_rl.delivery.outbox import Outbox, identity
-from otel_rl.delivery.undelivered import Copier, Copy, restore
+from otel_rl.delivery.undelivered import Copy, restore
 from otel_rl.export import Row
 from otel_rl.journal.records import Logged
 from otel_rl.journal.segments import START, Position

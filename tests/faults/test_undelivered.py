@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from otel_rl.delivery import undelivered
+from otel_rl.delivery import signs, undelivered
 from otel_rl.setup import parts
 from tests.collector import wait_for
 from tests.faults.nodes import Nodes, sshfs
@@ -82,7 +82,7 @@ def gated(run_dir: Path) -> list[tuple[int, int]]:
 def ended(run_dir: Path, name: str) -> bool:
     """Tell whether the agent of a machine has ended and left a copy."""
     copy = undelivered.read(run_dir, name)
-    return copy is not None and not undelivered.alive(run_dir, name).path.exists()
+    return copy is not None and not signs.alive(undelivered.place_of(run_dir, name)).path.exists()
 
 
 def test_the_part_of_each_machine(nodes: Nodes) -> None:
@@ -165,7 +165,7 @@ def test_a_disk_that_ends_with_the_job(plain: Nodes) -> None:
     kill_all(process.pid, status["pid"])
     shutil.rmtree(plain.disk_of("node1"))
     (run_dir / "open").touch()
-    sign = undelivered.alive(run_dir, "node1")
+    sign = signs.alive(undelivered.place_of(run_dir, "node1"))
     was_fresh = sign.is_fresh()
     os.utime(sign.path, (1, 1))
     code, said = plain.once("node2", run_dir)
@@ -182,7 +182,7 @@ def test_a_copy_that_is_being_delivered(plain: Nodes) -> None:
     run_dir = plain.shared / "runs" / "p" / "r"
     plain.run("node1", _TRAIN)
     wait_for(lambda: ended(run_dir, "node1"), "no copy")
-    taken = undelivered.taken(run_dir, "node1")
+    taken = signs.taken(undelivered.place_of(run_dir, "node1"))
     taken.put("pid 7 on node2")
     (run_dir / "open").touch()
     found = [plain.once(host, run_dir) for host in ("node3", "node1")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -11,18 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from otel_rl.agent.input.followed import DOUBT_NS, FollowedJournal
 from otel_rl.agent.steps.state import is_remote
 from otel_rl.export import Recorded
 from otel_rl.journal import exit_status
-from otel_rl.journal.locks import Lock, is_held
-from otel_rl.journal.reader import Reader
+from otel_rl.journal.locks import is_held
 from otel_rl.journal.record_events import Lost, Revived
-from otel_rl.journal.records import AnyRecord, Finished, Record
-from otel_rl.journal.segments import START, Position, segment_path
+from otel_rl.journal.segments import START, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from otel_rl.journal.reader import Reader
+    from otel_rl.journal.records import Record
 
 logger = logging.getLogger(__name__)
 _OPEN_AT_ONCE = 128
@@ -32,8 +33,6 @@ _PROBES = 256
 """Quiet journals whose lock is looked at in one look: 6 µs each."""
 _LOOKS_AT_THE_DEAD = 4
 """Journals of processes that are held for dead, which one look reads again."""
-_DOUBT_NS = 60_000_000_000
-"""A process whose journal was removed is held for dead after so long; one that had been by mistake, likewise."""
 _SETTLED_NS = 2_000_000_000
 """A directory may change twice within one tick of the clock that its time of change is taken from."""
 
@@ -47,60 +46,6 @@ class Found(NamedTuple):
 
     journal: str
     record: Record
-
-
-class _Journal:
-    """The journal of one process.
-
-    Attributes:
-        path: Where it is.
-        remote: If true, its process is on another machine and has no lock here; its own agent tells when it is over.
-        reader: Its reader.
-        finished: If true, its process ended its recording in order.
-        is_ending: If true, its process is at its exit, and its end was returned as far as it knows it.
-        is_over: If true, its process will write no more, as far as is known.
-        alive_at: When its process was last seen alive, in Unix nanoseconds; 0 if never.
-        trusted_until: Until then its process is taken to be alive, whatever its lock says.
-    """
-
-    def __init__(self, path: Path, position: Position) -> None:
-        self.path = path
-        self.remote = is_remote(path.name)
-        kinds = AnyRecord | Lost | Revived if self.remote else AnyRecord
-        self.reader: Reader[Record] = Reader(path, kinds, position)  # type: ignore[arg-type] # a union of types
-        self.finished = self.is_ending = self.is_over = self._is_unreadable = False
-        self.alive_at = self.trusted_until = 0
-
-    def read(self, limit: int, *, final: bool) -> list[Record]:
-        """Return what is new; nothing while it cannot be read."""
-        try:
-            records = self.reader.read(limit, final=final)
-        except OSError as error:
-            if not self._is_unreadable:
-                logger.warning("%s cannot be read, it is tried again: %s", self.path.name, error)
-            self._is_unreadable = True
-            return []
-        for record in records:
-            if isinstance(record, Finished | Lost | Revived):
-                self.finished = isinstance(record, Finished)
-                self.is_over = not isinstance(record, Revived)
-        self._is_unreadable = False
-        return records
-
-    def is_dead(self, now: int) -> bool:
-        """Tell whether its process died.
-
-        A process that lives makes its directory again if somebody removed it, at its next call.
-        """
-        if self.alive_at and not self.path.is_dir():
-            return now >= self.alive_at + _DOUBT_NS
-        try:
-            lives = is_held(self.path) or now < self.trusted_until
-        except OSError:  # too many open files, say
-            lives = True
-        if lives:
-            self.alive_at = now
-        return not lives
 
 
 class Follower:
@@ -125,8 +70,8 @@ class Follower:
         self._path = journals
         self._final = final
         self._positions = dict(positions)
-        self._living: dict[str, _Journal] = {}
-        self._dead: OrderedDict[str, _Journal] = OrderedDict()
+        self._living: dict[str, FollowedJournal] = {}
+        self._dead: OrderedDict[str, FollowedJournal] = OrderedDict()
         self._over: set[str] = set()
         self.missing: set[str] = set()
         self._quiet: set[str] = set()
@@ -173,7 +118,7 @@ class Follower:
             return
         self._over.add(journal)
         if journal in self._positions:
-            self._dead[journal] = _Journal(self._path / journal, self._positions[journal])
+            self._dead[journal] = FollowedJournal(self._path / journal, self._positions[journal])
             self._dead[journal].is_over = True
 
     def wake(self, journals: Iterable[str]) -> None:
@@ -198,7 +143,7 @@ class Follower:
         names += sorted(self.missing)
         fresh = [name for name in names if name[0] != "." and name not in self._living and name not in self._over]
         for name in fresh:
-            self._living[name] = _Journal(self._path / name, self._positions.get(name, START))
+            self._living[name] = FollowedJournal(self._path / name, self._positions.get(name, START))
             self._queue.append(name)
         self._changed = changed
         return bool(fresh)
@@ -231,13 +176,13 @@ class Follower:
         """Give the disk back that dead processes had reserved."""
         for journal in self._dead.values():
             if not journal.remote:
-                _give_back(journal.path, journal.reader.position)
+                journal.give_back()
 
     def losses(self) -> dict[str, int]:
         """Return what could not be read, by reason, over all journals."""
         return dict(self._losses)
 
-    def _read(self, journal: _Journal, limit: int, *, final: bool = False) -> list[Record]:
+    def _read(self, journal: FollowedJournal, limit: int, *, final: bool = False) -> list[Record]:
         reader = journal.reader
         before = reader.skipped_bytes, reader.lost_segments, reader.undecodable, reader.unfinished_bytes
         records = journal.read(limit, final=final)
@@ -254,7 +199,7 @@ class Follower:
                 self._readers.popitem(last=False)[1].close()
         return records
 
-    def _read_end(self, journal: _Journal, now: int) -> list[Record]:
+    def _read_end(self, journal: FollowedJournal, now: int) -> list[Record]:
         """Return what is left of the journal if its process has ended, and look at it no longer."""
         if journal.remote and not journal.is_over:
             self._quiet.add(journal.path.name)
@@ -274,7 +219,7 @@ class Follower:
         journal.is_over = True
         return [end or Lost(journal.alive_at)]
 
-    def _read_exit(self, journal: _Journal) -> list[Record]:
+    def _read_exit(self, journal: FollowedJournal) -> list[Record]:
         """Return the end that a living process expects, once and behind everything else, if it is at its exit."""
         if self._final or journal.remote or journal.is_ending:
             return []
@@ -286,7 +231,7 @@ class Follower:
         journal.is_ending = True
         return [end]
 
-    def _bury(self, journal: _Journal) -> None:
+    def _bury(self, journal: FollowedJournal) -> None:
         name = journal.path.name
         self._over.add(name)
         self._positions[name] = journal.reader.position
@@ -310,7 +255,7 @@ class Follower:
                 self._dead[name] = journal
                 continue
             logger.warning("%s: its process was held for dead, and goes on", name)
-            journal.trusted_until = now + _DOUBT_NS
+            journal.trusted_until = now + DOUBT_NS
             self._over.discard(name)
             self.missing.discard(name)
             self._living[name] = journal
@@ -318,22 +263,6 @@ class Follower:
             first = [] if isinstance(records[0], Revived) else [Revived(now)]
             found += [Found(name, record) for record in (*first, *records)]
         return found
-
-
-def _give_back(journal: Path, end: Position) -> None:
-    """Give what a dead process reserved behind its last record back to the disk; nothing if there is half a record.
-
-    Whoever holds the lock of the journal knows that nobody has it mapped.
-    """
-    with contextlib.suppress(OSError):
-        lock = Lock(journal, patience=0)
-        try:
-            with segment_path(journal, end.segment).open("r+b") as file:
-                file.seek(end.offset)
-                if not file.read().strip(b"\0"):
-                    file.truncate(end.offset)
-        finally:
-            lock.release()
 
 
 def forwarded(found: Iterable[Found], counts: dict[str, int]) -> list[Recorded]:

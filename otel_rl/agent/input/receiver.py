@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_rl import semconv
+from otel_rl.agent.input.accepted import AcceptedItems
 from otel_rl.agent.input.remote import EARLY, RemoteJournal
 from otel_rl.agent.steps.state import of_machine
 from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
@@ -47,26 +48,9 @@ _QUIET_S = 3.0
 """Seconds after the last record of another machine; its last measurements come behind its last record."""
 _LONGEST_S = 15.0
 """Seconds after the end of all processes in which other machines can be waited for, whatever they send."""
-_MOST_WAITING = 50_000
-_SAFE_WITHIN_S = 10.0
 _MOST_RECORDS = 1 << 53
 _OPEN_AT_ONCE = 64
 _LONGEST_NAME = 200  # bytes; file systems have room for 255
-
-
-class _Waiting:
-    """Items whose sender waits for the answer.
-
-    Attributes:
-        items: The items.
-        is_answered: Set when it is known what became of them.
-        are_safe: If true, they are in the outbox.
-    """
-
-    def __init__(self, items: list[Item]) -> None:
-        self.items = items
-        self.is_answered = threading.Event()
-        self.are_safe = False
 
 
 class Receiver:
@@ -81,6 +65,7 @@ class Receiver:
         ways: What passes metrics and logs of other programs on, by signal.
 
     Attributes:
+        accepted: Spans and measurements, whose senders wait until they are in the outbox.
         refusals: Counts what was refused.
 
     Raises:
@@ -106,11 +91,9 @@ class Receiver:
         self._grown: set[str] = set()
         self._incomplete: set[str] = set()
         self._measured_at: dict[str, int] = {}
-        self._waiting: list[_Waiting] = []
-        self._taken: list[_Waiting] = []
+        self.accepted = AcceptedItems()
         self._heard_at = 0.0
         self._over_since = 0.0
-        self._is_ending = False
         self.refusals = Refusals()
         for path in journals.glob(f"*/{EARLY}"):
             self._of(path.parent.name)
@@ -140,7 +123,7 @@ class Receiver:
         if len(foreign) < len(spans):
             self.refusals.note("telemetry of the agent itself", _HINT, len(spans) - len(foreign))
         if foreign:
-            self._wait_for(foreign)
+            self.accepted.put(foreign)
         return response(signal, rejected.count, rejected.reason, self.refusals)
 
     def tend(self, *, is_over: bool, now: float) -> None:
@@ -152,7 +135,7 @@ class Receiver:
         """
         self._settle(now)
         self._over_since = (self._over_since or now) if is_over else 0.0
-        self._is_ending = is_over and self.is_quiet(now)
+        self.accepted.is_open = not (is_over and self.is_quiet(now))
 
     def _settle(self, now: float) -> None:
         with self._lock:
@@ -176,21 +159,6 @@ class Receiver:
             grown, self._grown = self._grown, set()
         return grown
 
-    def take_items(self) -> list[Item]:
-        """Return the spans and measurements that came; who sent them waits until `saved` is called."""
-        with self._lock:
-            self._taken += self._waiting
-            items = [item for waiting in self._waiting for item in waiting.items]
-            self._waiting = []
-        return items
-
-    def saved(self) -> None:
-        """Take note that all that was taken is safe."""
-        for waiting in self._taken:
-            waiting.are_safe = True
-            waiting.is_answered.set()
-        self._taken = []
-
     @property
     def lost(self) -> int:
         """How many records were sent and never came."""
@@ -198,23 +166,8 @@ class Receiver:
 
     def close(self) -> None:
         """Listen no longer."""
-        with self._lock:
-            self._is_ending = True
-            for waiting in (*self._waiting, *self._taken):
-                waiting.is_answered.set()
+        self.accepted.close()
         self._server.close()
-
-    def _wait_for(self, items: list[Item]) -> None:
-        waiting = _Waiting(items)
-        with self._lock:
-            if self._is_ending:
-                raise OSError("the run has ended")
-            if sum(len(one.items) for one in (*self._waiting, *self._taken)) > _MOST_WAITING:
-                raise OSError("too many spans are waiting")
-            self._waiting.append(waiting)
-        waiting.is_answered.wait(_SAFE_WITHIN_S)
-        if not waiting.are_safe:
-            raise OSError("the outbox could not be written in time")
 
     def _is_own(self, scope: str, resource: Mapping[str, object]) -> bool:
         """Tell whether telemetry is the agent's own, which went in a circle: its OTLP endpoint is the head itself."""
@@ -298,7 +251,7 @@ class Receiver:
             }
         items: list[Item] = [machine for of_host in fresh.values() for machine in of_host.values()]
         if items:
-            self._wait_for(items)
+            self.accepted.put(items)
             with self._lock:
                 self._measured_at |= {host: max(of_host) for host, of_host in fresh.items() if of_host}
 

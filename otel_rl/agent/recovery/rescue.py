@@ -13,7 +13,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from otel_rl.delivery import undelivered
+from otel_rl.delivery import signs, undelivered
+from otel_rl.delivery.copier import Copier
 from otel_rl.errors.occasional import Occasional
 from otel_rl.setup.file_systems import ends_with_job
 from otel_rl.setup.parts import this_machine
@@ -57,15 +58,16 @@ class Rescue:
     ) -> None:
         self._directory, self._outbox, self._needed, self._waiting = directory, outbox, needed, waiting
         self._of_copy = of_copy
+        self._place = undelivered.place_of(directory.path, directory.host)
         self._is_elsewhere = is_elsewhere(directory)
         self._ends_with_job = self._is_elsewhere and ends_with_job(directory.local, os.environ)
         self._warnings = Occasional(logger)
         self._stopped, self._hurried = threading.Event(), threading.Event()
         self._has_copy = False
-        self._copier: undelivered.Copier | None = None
+        self._copier: Copier | None = None
         if self._is_elsewhere:
             machine = None if of_copy else this_machine()
-            self._copier = undelivered.Copier(directory.path, directory.local, directory.host, machine)
+            self._copier = Copier(directory.path, directory.local, directory.host, machine)
             self._has_copy = undelivered.read(directory.path, directory.host) is not None
         self._thread = threading.Thread(target=self._run, name="otel-rl-rescue", daemon=True)
 
@@ -102,10 +104,10 @@ class Rescue:
             self._copy(self._copier, is_delivered=is_complete, is_last=is_last)
         elif self._copier is not None and self._has_copy:
             self._copier.remove()
-        undelivered.alive(self._directory.path, self._directory.host).remove()
+        signs.alive(self._place).remove()
 
     def _run(self) -> None:
-        sign = undelivered.alive(self._directory.path, self._directory.host)
+        sign = signs.alive(self._place)
         touched_at, pause, is_behind = -_TOUCH_S, _EVERY_S, self._has_copy
         while not self._stopped.is_set():
             is_last = self._hurried.wait(pause)
@@ -115,7 +117,7 @@ class Rescue:
             is_useful = is_last or (self._ends_with_job and (is_behind or was_behind))
             if self._copier is not None and is_useful and not self._stopped.is_set():
                 if not self._has_copy:
-                    sign.put(undelivered.own_name())
+                    sign.put(signs.own_name())
                 self._copy(self._copier)
                 pause = max(_EVERY_S, _MOST_OF_TIME * (time.monotonic() - began))
             if self._has_copy and began - touched_at > _TOUCH_S:
@@ -124,7 +126,7 @@ class Rescue:
             if is_last:
                 return
 
-    def _copy(self, copier: undelivered.Copier, *, is_delivered: bool = False, is_last: bool = False) -> None:
+    def _copy(self, copier: Copier, *, is_delivered: bool = False, is_last: bool = False) -> None:
         try:
             with self._outbox.grown:
                 end, checkpoint = self._outbox.end, self._outbox.checkpoint
@@ -134,8 +136,7 @@ class Rescue:
             return
         self._has_copy = True
         if self._stopped.is_set() and not is_delivered:
-            place = undelivered.place_of(self._directory.path, self._directory.host)
-            logger.info("what is not delivered was copied to %s", place)
+            logger.info("what is not delivered was copied to %s", self._place)
 
 
 def is_elsewhere(directory: RunDirectory) -> bool:
@@ -151,10 +152,11 @@ def catch_up(directory: RunDirectory) -> None:
     """
     if not is_elsewhere(directory) or undelivered.read(directory.path, directory.host) is None:
         return
-    alive, taken = (sign(directory.path, directory.host) for sign in (undelivered.alive, undelivered.taken))
-    alive.put(undelivered.own_name())
+    place = undelivered.place_of(directory.path, directory.host)
+    alive, taken = signs.alive(place), signs.taken(place)
+    alive.put(signs.own_name())
     if taken.is_fresh():
         alive.remove()
         raise BlockingIOError(errno.EAGAIN, f"{taken.who()} delivers from its copy", str(directory.local))
     if undelivered.catch_up(directory.path, directory.host, directory.local):
-        logger.info("the agent goes on from %s", undelivered.place_of(directory.path, directory.host))
+        logger.info("the agent continues from %s", place)

@@ -1,0 +1,80 @@
+"""Items of other programs whose senders wait until the items are in the outbox."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_rl.export import Item
+
+_MOST_ITEMS = 50_000
+_SAVE_WITHIN_S = 10.0
+
+
+class _Request:
+    """The items of one request.
+
+    Attributes:
+        items: The items.
+        is_answered: Set when the sender can be answered.
+        are_saved: If true, the items are in the outbox.
+    """
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+        self.is_answered = threading.Event()
+        self.are_saved = False
+
+
+class AcceptedItems:
+    """Passes items from the threads that answer requests to the loop of the agent.
+
+    Attributes:
+        is_open: If false, no more items are accepted.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[_Request] = []
+        self._taken: list[_Request] = []
+        self.is_open = True
+
+    def put(self, items: list[Item]) -> None:
+        """Add items, and wait until they are in the outbox.
+
+        Raises:
+            OSError: They cannot be accepted or saved now; the sender must send them again.
+        """
+        request = _Request(items)
+        with self._lock:
+            if not self.is_open:
+                raise OSError("the run has ended")
+            if sum(len(one.items) for one in (*self._waiting, *self._taken)) > _MOST_ITEMS:
+                raise OSError("too many spans are waiting")
+            self._waiting.append(request)
+        request.is_answered.wait(_SAVE_WITHIN_S)
+        if not request.are_saved:
+            raise OSError("the outbox could not be written in time")
+
+    def take(self) -> list[Item]:
+        """Return the items that were added since the last call; their senders wait until `saved` is called."""
+        with self._lock:
+            self._taken += self._waiting
+            items = [item for request in self._waiting for item in request.items]
+            self._waiting = []
+        return items
+
+    def saved(self) -> None:
+        """Record that all items that were taken are in the outbox."""
+        for request in self._taken:
+            request.are_saved = True
+            request.is_answered.set()
+        self._taken = []
+
+    def close(self) -> None:
+        """Accept nothing more, and answer all senders."""
+        with self._lock:
+            self.is_open = False
+            for request in (*self._waiting, *self._taken):
+                request.is_answered.set()
