@@ -73,10 +73,10 @@ def page(ranks: int, *, is_head: bool) -> int:
 
 def _show_machine(instruments: Instruments, ranks: int) -> None:
     """Measure this machine twice, each rank being this process: rates need two."""
-    sampler = Poller(0.2)
-    sampler.watch([Watched(os.getpid(), rank, "", None, time.time_ns()) for rank in range(ranks)])
-    sampler.start()
+    poller = Poller(0.2)
+    poller.watch([Watched(os.getpid(), rank, "", None, time.time_ns()) for rank in range(ranks)])
+    poller.start()
     time.sleep(1.5)
-    for sample in sampler.take():
-        instruments.show_points(sample.source, sample.points)
-    sampler.stop()
+    for measurement in poller.take():
+        instruments.show_points(measurement.probe, measurement.points)
+    poller.stop()

@@ -14,7 +14,7 @@ def of(device: str, **values: float) -> list[Point]:
 
 
 def test_idleness_is_that_of_the_phase_at_the_time() -> None:
-    """Mean over the samples of each phase; what is measured outside of any is of none."""
+    """Mean over the measurements of each phase; measurements outside of any phase do not count."""
     usage = GpuUsage()
     for utilisation, phase in ((0.9, "train"), (0.2, "generate"), (0.7, "train"), (0.0, "")):
         usage.measured(of("GPU-1", hw__gpu__utilization=utilisation), lambda device, phase=phase: phase)
@@ -24,7 +24,7 @@ def test_idleness_is_that_of_the_phase_at_the_time() -> None:
 
 
 def test_idleness_forgets() -> None:
-    """Thirty samples of a phase count."""
+    """The last thirty measurements of a phase count."""
     usage = GpuUsage()
     for n in range(60):
         usage.measured(of("GPU-1", hw__gpu__utilization=0.0 if n < 30 else 1.0), lambda device: "train")
@@ -49,7 +49,7 @@ def test_energy_of_a_step_and_of_a_token() -> None:
 
 
 def test_a_long_step_is_not_told_before_it_ends() -> None:
-    """Its energy is that of all the samples in it."""
+    """Its energy is that of all measurements in it."""
     usage = GpuUsage()
     for joules in (100.0, 200.0, 300.0):
         usage.measured(of("GPU-1", hw__energy=joules), lambda device: "")

@@ -1,4 +1,4 @@
-"""What becomes of what was measured."""
+"""The way of measurements to instruments, trackers and the ledger."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ GIB = 2**30
 
 
 class Bench:
-    """Measurements whose sampler gives what a test puts there."""
+    """Measurements whose poller returns what a test puts there."""
 
     def __init__(self) -> None:
-        self.sampler = Poller(1.0)
+        self.poller = Poller(1.0)
         vocabulary = Vocabulary("trl")
         self.forensics = Forensics(vocabulary)
         self.instruments = Instruments(RunInfo("run", "project", "name", "."), [], vocabulary)
-        self.measurements = Measurements(self.sampler, self.instruments, self.forensics, vocabulary, 10.0)
+        self.measurements = Measurements(self.poller, self.instruments, self.forensics, vocabulary, 10.0)
         self.journals = {"rank0": Journal(started())}
 
-    def take(self, now: int, *points: Point, source: str = "host", all_of_it: bool = False) -> list[object]:
+    def take(self, now: int, *points: Point, probe: str = "host", all_of_it: bool = False) -> list[object]:
         if points:
-            self.sampler.add(Measurement(source, now, points))
+            self.poller.add(Measurement(probe, now, points))
         return list(self.measurements.take(self.journals, [], now, all_of_it=all_of_it))
 
 
@@ -45,7 +45,7 @@ def gpu(index: int, metric: str, value: float) -> Point:
 
 
 def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Utilisation in percent, memory in GiB, at the whole second since the run began."""
+    """Utilization in percent, memory in GiB, at the whole second since the run began."""
     bench.take(0)
     found = bench.take(
         12 * S + 7,
@@ -72,8 +72,8 @@ def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest
 
 def test_what_was_measured_in_one_second_is_one_row(bench: Bench) -> None:
     """However many GPUs there are, each with a thread of its own."""
-    bench.sampler.add(Measurement("nvml/0", 5 * S, (gpu(0, "hw.gpu.utilization", 0.1),)))
-    bench.sampler.add(Measurement("nvml/1", 5 * S + 9, (gpu(1, "hw.gpu.utilization", 0.2),)))
+    bench.poller.add(Measurement("nvml/0", 5 * S, (gpu(0, "hw.gpu.utilization", 0.1),)))
+    bench.poller.add(Measurement("nvml/1", 5 * S + 9, (gpu(1, "hw.gpu.utilization", 0.2),)))
     (row,) = bench.take(20 * S)
 
     assert isinstance(row, Machine)
@@ -108,9 +108,9 @@ def test_the_node_is_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_memory_of_a_tree_is_in_the_books(bench: Bench) -> None:
     """Under the phase that its trainer is in."""
     rank: Attributes = (("rl.process.scope", "tree"), ("rl.rank", 0))
-    bench.take(S, Point("process.memory.usage", GIB, rank), source="processes")
+    bench.take(S, Point("process.memory.usage", GIB, rank), probe="processes")
     bench.journals["rank0"].phases = {1: OpenPhase("generate")}
-    bench.take(2 * S, Point("process.memory.usage", 3 * GIB, rank), source="processes")
+    bench.take(2 * S, Point("process.memory.usage", 3 * GIB, rank), probe="processes")
     account = Account("rank0", "host_tree")
     bench.forensics.ledger.close_step(account, 0, 0)
 
@@ -123,7 +123,7 @@ def test_the_tighter_memory_is_the_hosts(bench: Bench) -> None:
     bench.take(S, Point("system.memory.limit", 16 * GIB), used)
     of_host = bench.forensics.host
     bench.take(
-        2 * S, Point("rl.container.memory.limit", 8 * GIB), Point("container.memory.usage", 6 * GIB), source="cgroup"
+        2 * S, Point("rl.container.memory.limit", 8 * GIB), Point("container.memory.usage", 6 * GIB), probe="cgroup"
     )
     bench.take(3 * S, used)
 

@@ -155,12 +155,12 @@ def test_running_out_of_memory_leaves_a_report(run: otel_rl.Run, trainer: Traine
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="needs nvidia-smi")
-def test_the_sampler_agrees_with_nvidia_smi(trainer: Trainer) -> None:
+def test_the_poller_agrees_with_nvidia_smi(trainer: Trainer) -> None:
     """UUID and size exactly; what changes, nearly."""
-    sampler = Poller(1.0)
-    sampler.start()
+    poller = Poller(1.0)
+    poller.start()
     samples = []
-    wait_for(lambda: samples.extend(s for s in sampler.take() if s.source.startswith("nvml/")) or samples, "no sample")
+    wait_for(lambda: samples.extend(s for s in poller.take() if s.probe.startswith("nvml/")) or samples, "no sample")
     query = "uuid,memory.total,memory.used,power.draw,temperature.gpu"
     output = subprocess.run(
         ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"],
@@ -168,7 +168,7 @@ def test_the_sampler_agrees_with_nvidia_smi(trainer: Trainer) -> None:
         capture_output=True,
         text=True,
     )
-    sampler.stop()
+    poller.stop()
     told = {row[0].strip(): [float(cell) for cell in row[1:]] for row in csv.reader(output.stdout.splitlines())}
     found = {p.metric: p.value for p in samples[0].points if dict(p.attributes).get("hw.id") in told}
     (device,) = {dict(p.attributes)["hw.id"] for p in samples[0].points}

@@ -1,4 +1,4 @@
-"""What follows from the measurements of GPUs and from what the trainer did meanwhile: idleness, energy."""
+"""Idleness and energy of GPUs, by the phase that the trainer was in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GpuUsage:
 
     @property
     def knows_energy(self) -> bool:
-        """Whether any GPU tells its energy; if none does, nobody needs to tell the steps."""
+        """Whether any GPU measures its energy; otherwise steps need not be reported."""
         return bool(self._energy)
 
     def step_ended(self, tokens: float) -> None:
@@ -35,7 +35,7 @@ class GpuUsage:
         self._tokens += tokens
 
     def measured(self, points: Iterable[Point], phase_on: Callable[[str], str]) -> None:
-        """Take in what was measured of GPUs; `phase_on` tells the phase that a device is in, empty for none."""
+        """Add the points of GPUs; `phase_on` returns the phase that a device is in, empty outside of any."""
         for point in points:
             device = str(dict(point.attributes).get(semconv.HW_ID, ""))
             if point.metric == semconv.METRIC_HW_GPU_UTILIZATION and (phase := phase_on(device)):
@@ -45,7 +45,7 @@ class GpuUsage:
                 self._base.setdefault(device, point.value)
 
     def idle(self) -> list[Point]:
-        """Return which part of the last samples in a phase each GPU was idle."""
+        """Return the share of the last measurements in a phase in which each GPU was idle."""
         return [
             Point(
                 semconv.METRIC_PHASE_GPU_IDLE_FRACTION,

@@ -1,4 +1,4 @@
-"""What is measured, and what measures it."""
+"""Measurements, and the probes that make them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Point(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """What one source measured at one time (Unix nanoseconds)."""
+    """The points that one probe measured at one time (Unix nanoseconds)."""
 
-    source: str
+    probe: str
     time: int
     points: tuple[Point, ...]
 
@@ -30,10 +30,10 @@ class Probe(Protocol):
     """Something that can be measured, such as one GPU, the host, or the processes of the trainer.
 
     Attributes:
-        name: What it is called where it fails.
+        name: Identifies the probe in measurements and in failures.
     """
 
     name: str
 
     def read(self) -> Iterable[Point]:
-        """Measure; may block and may raise, in a thread of its own."""
+        """Measure. This may block and may raise: it runs in a thread of its own."""

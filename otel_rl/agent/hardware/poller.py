@@ -1,4 +1,4 @@
-"""Measures in threads, so that a driver that hangs holds up nobody."""
+"""The hardware poller: it measures in threads, so that a driver that hangs blocks nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _QUEUE = 4096
-_LEAST_GPU_S = 1.0  # each question holds a lock of the driver, which kernels wait for too
+_LEAST_GPU_S = 1.0  # each query holds a lock of the driver, which kernels wait for too
 _SLOW_S = 5.0
 _LOOK_EVERY_S = 60.0
 _STOP_WITHIN_S = 1.0
@@ -27,11 +27,11 @@ class Watched(NamedTuple):
     """A trainer process.
 
     Attributes:
-        pid: Its id in the agent's PID namespace, as far as that is the same.
+        pid: Its process id, in its own PID namespace.
         rank: Its rank.
         role: Its role, empty for an ordinary rank.
         visible_devices: Its `CUDA_VISIBLE_DEVICES`; `None` where it is not set.
-        started_unix_nano: When it began to record.
+        started_unix_nano: The time of its first record.
     """
 
     pid: int
@@ -44,12 +44,12 @@ class Watched(NamedTuple):
 class Poller:
     """Measures the host, the trainer's processes, the cgroup and each GPU every so many seconds.
 
-    Each of them is measured in a thread of its own: a call that hangs holds up its own device only, and is
-    counted. GPUs are looked for again every minute.
+    Each probe has a thread of its own: a call that hangs blocks only its own device, and is counted. The poller
+    looks for new GPUs every minute.
 
     Args:
-        interval: Seconds; GPUs are not asked more often than every second.
-        io: Whether PCIe throughput is measured too.
+        interval: Seconds between two measurements; GPUs are queried at most once per second.
+        io: If true, PCIe throughput is measured too.
         now: The clock, in Unix nanoseconds.
     """
 
@@ -57,7 +57,7 @@ class Poller:
         self._interval = interval
         self._io = io
         self._now = now
-        self._samples: deque[Measurement] = deque()
+        self._measurements: deque[Measurement] = deque()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._watched: Sequence[Watched] = ()
         self._polls: list[_Poll] = []
@@ -65,7 +65,7 @@ class Poller:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start to measure."""
         from otel_rl.agent.hardware import amd, cgroup, host, nvml, processes
 
         self._poll(host.Host(self._now), self._interval)
@@ -76,7 +76,7 @@ class Poller:
             threading.Thread(target=self._look_for, args=(name, look), name=f"otel-rl-{name}", daemon=True).start()
 
     def watch(self, processes: Sequence[Watched]) -> None:
-        """Take note of the trainer processes that live; the agent says it again and again."""
+        """Set the trainer processes that are alive."""
         self._watched = processes
 
     def watched(self) -> Sequence[Watched]:
@@ -84,18 +84,18 @@ class Poller:
         return self._watched
 
     def take(self) -> list[Measurement]:
-        """Return what was measured since the last call; never waits."""
+        """Return the measurements since the last call; this never waits."""
         for poll in self._polls:
             if poll.is_slow(time.monotonic()):
-                self.fail(poll.source.name, "timeout")
+                self.fail(poll.probe.name, "timeout")
         found: list[Measurement] = []
-        while self._samples:
-            found.append(self._samples.popleft())
+        while self._measurements:
+            found.append(self._measurements.popleft())
         return found
 
     @property
     def failures(self) -> dict[tuple[str, str], int]:
-        """How often a source could not be measured, by its name and the reason."""
+        """How often a probe failed, by its name and the reason."""
         return dict(self._failures)
 
     def stop(self) -> None:
@@ -105,69 +105,69 @@ class Poller:
         for poll in self._polls:
             poll.join(max(0.0, deadline - time.monotonic()))
 
-    def add(self, sample: Measurement) -> None:
-        """Keep a sample until it is taken; too many are dropped, the oldest first."""
-        if len(self._samples) >= _QUEUE:
-            self._samples.popleft()
-            self._failures["sampler", "queue"] += 1
-        self._samples.append(sample)
+    def add(self, measurement: Measurement) -> None:
+        """Keep a measurement until it is taken; too many are dropped, the oldest first."""
+        if len(self._measurements) >= _QUEUE:
+            self._measurements.popleft()
+            self._failures["poller", "queue"] += 1
+        self._measurements.append(measurement)
 
-    def fail(self, source: str, reason: str) -> None:
+    def fail(self, probe: str, reason: str) -> None:
         """Count a failure; log it the 1st, 10th, 100th … time."""
-        self._failures[source, reason] += 1
-        count = self._failures[source, reason]
+        self._failures[probe, reason] += 1
+        count = self._failures[probe, reason]
         if str(count).strip("0") == "1":
-            logger.warning("%s could not be measured: %s (%d so far)", source, reason, count)
+            logger.warning("%s could not be measured: %s (%d so far)", probe, reason, count)
 
     def _look_for(self, name: str, look: Callable[[], Iterable[Probe]]) -> None:
-        """Find devices, and begin to measure those that are new."""
+        """Look for devices now and then, and measure the new ones."""
         while True:
             try:
-                for source in look():
-                    if source.name not in self._known:
-                        self._known.add(source.name)
-                        self._poll(source, max(self._interval, _LEAST_GPU_S))
+                for probe in look():
+                    if probe.name not in self._known:
+                        self._known.add(probe.name)
+                        self._poll(probe, max(self._interval, _LEAST_GPU_S))
             except Exception as error:
                 self.fail(name, type(error).__name__)
             if self._stopped.wait(_LOOK_EVERY_S):
                 return
 
-    def _poll(self, source: Probe, interval: float) -> None:
-        poll = _Poll(source, interval, self, self._stopped, self._now)
+    def _poll(self, probe: Probe, interval: float) -> None:
+        poll = _Poll(probe, interval, self, self._stopped, self._now)
         poll.start()
         self._polls = [*self._polls, poll]  # a new list: another thread may go through the old one
 
 
 class _Poll(threading.Thread):
     def __init__(
-        self, source: Probe, interval: float, sampler: Poller, stopped: threading.Event, now: Callable[[], int]
+        self, probe: Probe, interval: float, poller: Poller, stopped: threading.Event, now: Callable[[], int]
     ) -> None:
-        super().__init__(name=f"otel-rl-{source.name}", daemon=True)
-        self.source = source
+        super().__init__(name=f"otel-rl-{probe.name}", daemon=True)
+        self.probe = probe
         self._interval = interval
-        self._sampler = sampler
+        self._poller = poller
         self._stopped = stopped
         self._now = now
         self._late_at: float | None = None
 
     def is_slow(self, now: float) -> bool:
-        """Tell whether a measurement takes too long, once in each time that would be too long."""
+        """Return whether a measurement takes too long, once for each timeout."""
         if self._late_at is None or now < self._late_at:
             return False
         self._late_at = now + max(_SLOW_S, self._interval)
         return True
 
     def run(self) -> None:
-        """Measure until told to stop."""
+        """Measure until the poller stops."""
         while not self._stopped.is_set():
             self._late_at = time.monotonic() + max(_SLOW_S, self._interval)
             points: list[Point] = []
             try:
-                points.extend(self.source.read())
+                points.extend(self.probe.read())
             except Exception as error:
-                self._sampler.fail(self.source.name, type(error).__name__)
+                self._poller.fail(self.probe.name, type(error).__name__)
             if points:  # those before the error, too
-                self._sampler.add(Measurement(self.source.name, self._now(), tuple(points)))
+                self._poller.add(Measurement(self.probe.name, self._now(), tuple(points)))
             self._late_at = None
             if self._stopped.wait(self._interval):
                 return

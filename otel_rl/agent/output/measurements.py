@@ -1,4 +1,4 @@
-"""Brings what the sampler measured to where it is wanted: instruments, trackers, the ledger, the reading of GPUs."""
+"""Passes measurements on to the instruments, the trackers, the memory ledger and the usage of GPUs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GPU_NAMES = {
     semconv.METRIC_HW_POWER: ("power_w", 1.0),
     semconv.METRIC_HW_TEMPERATURE: ("temp_c", 1.0),
 }
-"""What trackers call measurements of a GPU, and in which multiple of the registry's unit; NeMo-RL has the first two."""
+"""Names of GPU measurements in trackers, and the factor from the registry's unit; NeMo-RL defines the first two."""
 _HOST_NAMES = {
     semconv.METRIC_SYSTEM_MEMORY_USAGE: ("mem_gb", 2.0**-30),
     semconv.METRIC_SYSTEM_MEMORY_LIMIT: ("mem_total_gb", 2.0**-30),
@@ -40,25 +40,25 @@ _HOST_NAMES = {
 
 
 class Measurements:
-    """Takes what was measured, whenever the agent's loop comes by.
+    """Passes measurements on, once per turn of the agent's loop.
 
     Args:
-        sampler: What measures.
-        instruments: What shows it.
-        forensics: What keeps the books of memory.
-        vocabulary: What the names of phases mean.
-        flush_interval: Seconds after which trackers get what was measured.
+        poller: The hardware poller.
+        instruments: The OpenTelemetry instruments.
+        forensics: Has the memory ledger.
+        vocabulary: The meaning of names.
+        flush_interval: Seconds between two exports of measurements to trackers.
     """
 
     def __init__(
         self,
-        sampler: Poller,
+        poller: Poller,
         instruments: Instruments,
         forensics: Forensics,
         vocabulary: Vocabulary,
         flush_interval: float,
     ) -> None:
-        self._sampler = sampler
+        self._poller = poller
         self._instruments = instruments
         self._forensics = forensics
         self._vocabulary = vocabulary
@@ -72,13 +72,13 @@ class Measurements:
     def take(
         self, journals: Mapping[str, Journal], items: Iterable[Item], now: int, *, all_of_it: bool = False
     ) -> list[Item]:
-        """Pass on what was measured since the last call; return what trackers get.
+        """Pass on the measurements since the last call; return the items for trackers.
 
         Args:
-            journals: What is known of the processes.
-            items: What the reducer made meanwhile.
+            journals: The processes, by journal.
+            items: The items that the reducer made since the last call.
             now: Unix nanoseconds.
-            all_of_it: Whether nothing waits for the flush interval any more.
+            all_of_it: If true, export everything now.
         """
         for item in items:
             if isinstance(item, Row) and not item.late and self._usage.knows_energy:
@@ -87,36 +87,36 @@ class Measurements:
             return []
         self._looked_at = now
         live = {name: journal for name, journal in journals.items() if not journal.over}
-        self._sampler.watch([_watched(journal) for journal in live.values()])
-        samples = self._sampler.take()
+        self._poller.watch([_watched(journal) for journal in live.values()])
+        measurements = self._poller.take()
         began = min((journal.started.time for journal in journals.values()), default=now)
-        for sample in samples:
-            self._pass_on(sample, live, began)
-        if samples:
+        for measurement in measurements:
+            self._pass_on(measurement, live, began)
+        if measurements:
             self._instruments.show_points("usage", [*self._usage.idle(), *self._usage.energy()])
-        self._instruments.show_failures(self._sampler.failures)
+        self._instruments.show_failures(self._poller.failures)
         if not all_of_it and now - self._flushed_at < self._flush_ns:
             return []
         self._flushed_at = now
         left, self._waiting = list(self._waiting.values()), {}
         return list(left)
 
-    def _pass_on(self, sample: Measurement, live: Mapping[str, Journal], began: int) -> None:
-        self._instruments.show_points(sample.source, sample.points)
-        self._usage.measured(sample.points, lambda device: self._phase_on(device, live))
-        self._charge(sample.points, live)
-        self._host |= {point.metric: point.value for point in sample.points if not point.attributes}
-        used = [point.value for point in sample.points if point.metric == semconv.METRIC_SYSTEM_MEMORY_USAGE]
+    def _pass_on(self, measurement: Measurement, live: Mapping[str, Journal], began: int) -> None:
+        self._instruments.show_points(measurement.probe, measurement.points)
+        self._usage.measured(measurement.points, lambda device: self._phase_on(device, live))
+        self._charge(measurement.points, live)
+        self._host |= {point.metric: point.value for point in measurement.points if not point.attributes}
+        used = [point.value for point in measurement.points if point.metric == semconv.METRIC_SYSTEM_MEMORY_USAGE]
         if used:
             self._forensics.host = self._room(used[0])
-        values = self._named(sample.points)
+        values = self._named(measurement.points)
         if values:
-            second = max(0, sample.time - began) // _NS
+            second = max(0, measurement.time - began) // _NS
             known = self._waiting.get(second)
-            self._waiting[second] = Machine(second, sample.time, {**(known.values if known else {}), **values})
+            self._waiting[second] = Machine(second, measurement.time, {**(known.values if known else {}), **values})
 
     def _charge(self, points: Iterable[Point], live: Mapping[str, Journal]) -> None:
-        """Enter the memory of process trees into the books, under the phase that their trainer is in."""
+        """Add the memory of process trees to the ledger, under the phase that their trainer is in."""
         names = {(journal.started.rank, journal.started.role): name for name, journal in live.items()}
         for point in points:
             told = dict(point.attributes)
@@ -137,7 +137,7 @@ class Measurements:
         )
 
     def _phase_on(self, device: str, live: Mapping[str, Journal]) -> str:
-        """Return the phase of the process that uses the device, or where nobody told, of the first one."""
+        """Return the phase of the process that uses the device, or of the first process if the user is unknown."""
         users = [journal for journal in live.values() if device in {seen.uuid for seen in journal.devices.values()}]
         return self._vocabulary.phase(next((j.phase_now for j in users or live.values() if j.phase_now), ""))
 
@@ -151,7 +151,7 @@ class Measurements:
         return known.get(semconv.METRIC_TRAIN_STEP_TOKENS, rate)
 
     def _named(self, points: Iterable[Point]) -> dict[str, int | float]:
-        """Return what trackers get, in NeMo-RL's names; parts of a GPU have none there."""
+        """Return the values for trackers under NeMo-RL's names, which do not exist for MIG instances."""
         found: dict[str, int | float] = {}
         for point in points:
             told = dict(point.attributes)

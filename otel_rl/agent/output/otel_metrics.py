@@ -67,7 +67,7 @@ class Instruments:
         self._totals: dict[str, dict[Attributes, float]] = defaultdict(dict)
         self._histograms: dict[str, metrics.Histogram] = {}
         self._counters: dict[str, metrics.Counter] = {}
-        self._of_sources: dict[str, set[tuple[str, Attributes]]] = {}
+        self._of_probes: dict[str, set[tuple[str, Attributes]]] = {}
         self._devices: dict[int, str] = {}
         self._processes: set[Attributes] = set()
         self._phases = KnownNames("phases and parts of phases", _MOST_PHASES)
@@ -134,22 +134,22 @@ class Instruments:
             self._totals[semconv.METRIC_TELEMETRY_REFUSED].update(refusals)
         self.show_points("journals", _memory(memory_of))
 
-    def show_points(self, source: str, points: Iterable[Point]) -> None:
-        """Show what a source measured; what it measured before and not now is shown no longer."""
+    def show_points(self, probe: str, points: Iterable[Point]) -> None:
+        """Show the points of a probe; its points that are not measured any more disappear."""
         shown: set[tuple[str, Attributes]] = set()
         with self._lock:
             for point in points:
                 self._table(point.metric)[point.attributes] = point.value
                 shown.add((point.metric, point.attributes))
-            for metric, attributes in self._of_sources.get(source, set()) - shown:
+            for metric, attributes in self._of_probes.get(probe, set()) - shown:
                 self._gauges[metric].pop(attributes, None)  # counters stay: they do not fall
-            self._of_sources[source] = shown
+            self._of_probes[probe] = shown
 
     def show_failures(self, failures: Mapping[tuple[str, str], int]) -> None:
-        """Show how often sources could not be measured, by source and reason."""
+        """Show how often probes failed, by probe and reason."""
         with self._lock:
-            for (source, reason), count in failures.items():
-                key: Attributes = ((semconv.HARDWARE_SOURCE, source), (semconv.ERROR_TYPE, reason))
+            for (probe, reason), count in failures.items():
+                key: Attributes = ((semconv.HARDWARE_SOURCE, probe), (semconv.ERROR_TYPE, reason))
                 self._totals[semconv.METRIC_HARDWARE_FAILURES][key] = count
 
     def name_devices(self, labels: Mapping[str, int]) -> None:

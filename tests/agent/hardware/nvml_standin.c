@@ -1,4 +1,4 @@
-/* A stand-in for libnvidia-ml.so.1, as far as the sampler asks it. What it plays is in NVML_STANDIN, such as
+/* A stand-in for libnvidia-ml.so.1, as far as the hardware poller uses it. Its behavior is set in NVML_STANDIN, such as
    "gpus=3;mig=1;unsupported=power;hang=2;lost=0;lost_after=2;xid=79;watts=700;old=1". Numbers of GPUs count from 0. */
 
 #include <stdio.h>

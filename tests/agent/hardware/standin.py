@@ -1,4 +1,4 @@
-"""The stand-in for NVML's library, and a sampler in a process of its own that finds it."""
+"""The stand-in for NVML's library, and a poller in a process of its own that finds it."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from otel_rl.agent.hardware.poller import Poller, Watched
 
 sampling._SLOW_S = 0.2
 wanted = json.loads({wanted!r})
-sampler = Poller(0.3, io=wanted["io"])
+poller = Poller(0.3, io=wanted["io"])
 visible = enumerate(wanted["visible"])
-sampler.watch([Watched(os.getpid(), rank, "", devices, time.time_ns()) for rank, devices in visible])
-sampler.start()
+poller.watch([Watched(os.getpid(), rank, "", devices, time.time_ns()) for rank, devices in visible])
+poller.start()
 seen, times, began = {{}}, {{}}, time.monotonic()
 
 def is_enough():
-    failures = [list(key) for key in sampler.failures]
+    failures = [list(key) for key in poller.failures]
     often = all(times.get(name, 0) >= n for name, n in wanted["times"].items())
     return often and all(failure in failures for failure in wanted["failures"])
 
 while not is_enough() and time.monotonic() < began + 60:
-    for sample in sampler.take():
-        seen[sample.source] = [[point.metric, point.value, dict(point.attributes)] for point in sample.points]
-        times[sample.source] = times.get(sample.source, 0) + 1
+    for measurement in poller.take():
+        seen[measurement.probe] = [[point.metric, point.value, dict(point.attributes)] for point in measurement.points]
+        times[measurement.probe] = times.get(measurement.probe, 0) + 1
     time.sleep(0.02)
-sampler.stop()
-print(json.dumps({{"seen": seen, "failures": [[*key, n] for key, n in sampler.failures.items()]}}), flush=True)
+poller.stop()
+print(json.dumps({{"seen": seen, "failures": [[*key, n] for key, n in poller.failures.items()]}}), flush=True)
 os._exit(0)
 """
 _OF_EACH = ("hw.id", "rl.gpu.index", "hw.type")
 
 
 class Found(msgspec.Struct):
-    """What a sampler measured: the last points of each source, and what failed how often."""
+    """The measurements of a poller: the last points of each probe, and how often each failed."""
 
     seen: dict[str, list[tuple[str, float, dict[str, Any]]]]
     failures: list[tuple[str, str, int]]
 
-    def of(self, source: str) -> dict[str, float]:
-        """Return value by metric, with what its own attributes say beside hw.id and rl.gpu.index."""
+    def of(self, probe: str) -> dict[str, float]:
+        """Return values by metric, with the attributes other than hw.id and rl.gpu.index."""
         return {
             " ".join([metric, *(str(said) for name, said in told.items() if name not in _OF_EACH)]): value
-            for metric, value, told in self.seen[source]
+            for metric, value, told in self.seen[probe]
         }
 
     @property
@@ -71,7 +71,7 @@ def build(directory: Path, *options: str) -> Path:
     return directory
 
 
-def sample(
+def measure(
     library: Path | None,
     plays: str,
     directory: Path,
@@ -81,7 +81,7 @@ def sample(
     visible: list[str | None] | None = None,
     io: bool = False,
 ) -> Found:
-    """Measure until each source was measured so often, and has failed as it should; a minute at most."""
+    """Measure until each probe was measured so often, and has failed as it should; a minute at most."""
     wanted = {"io": io, "visible": visible or [], "times": dict(times), "failures": failures or []}
     script = _SAMPLE.format(wanted=msgspec.json.encode(wanted).decode())
     found = {"LD_LIBRARY_PATH": str(library)} if library else {}

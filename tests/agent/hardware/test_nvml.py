@@ -30,7 +30,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_gpu_with_its_numbers(library: Path, tmp_path: Path) -> None:
     """In the units of the registry; the throughput of PCIe was asked for."""
-    found = standin.sample(library, "gpus=3", tmp_path, times=nvml(0, 1, 2), io=True)
+    found = standin.measure(library, "gpus=3", tmp_path, times=nvml(0, 1, 2), io=True)
 
     assert found.gpus == GPUS[:3]
     assert found.of(f"nvml/{GPUS[2]}") == {
@@ -58,8 +58,8 @@ def test_every_gpu_with_its_numbers(library: Path, tmp_path: Path) -> None:
 
 
 def test_a_mig_device_is_one_of_its_own(library: Path, tmp_path: Path) -> None:
-    """It has memory, names its GPU, and has no utilisation."""
-    found = standin.sample(library, "gpus=2;mig=1", tmp_path, times={f"nvml/{MIG}": 1, **nvml(0, 1)})
+    """It has memory, names its GPU, and has no utilization."""
+    found = standin.measure(library, "gpus=2;mig=1", tmp_path, times={f"nvml/{MIG}": 1, **nvml(0, 1)})
 
     assert found.of(f"nvml/{MIG}") == {
         f"hw.gpu.memory.usage {GPUS[1]}": 2 * GIB,
@@ -71,7 +71,7 @@ def test_a_mig_device_is_one_of_its_own(library: Path, tmp_path: Path) -> None:
 
 def test_what_is_not_supported_is_left_out(library: Path, tmp_path: Path) -> None:
     """Silently; the rest is there."""
-    found = standin.sample(library, "unsupported=power;unsupported=ecc;unsupported=events", tmp_path, times=nvml(0))
+    found = standin.measure(library, "unsupported=power;unsupported=ecc;unsupported=events", tmp_path, times=nvml(0))
     names = found.of(f"nvml/{GPUS[0]}")
 
     assert "hw.energy" in names
@@ -82,7 +82,7 @@ def test_what_is_not_supported_is_left_out(library: Path, tmp_path: Path) -> Non
 def test_an_older_library_lacks_functions(tmp_path: Path) -> None:
     """A function that it does not have is as one that is not supported."""
     library = standin.build(tmp_path, "-DOLD")
-    found = standin.sample(library, "gpus=1", tmp_path, times=nvml(0))
+    found = standin.measure(library, "gpus=1", tmp_path, times=nvml(0))
     names = found.of(f"nvml/{GPUS[0]}")
 
     assert "hw.power" in names
@@ -94,25 +94,25 @@ def test_a_call_that_hangs_holds_up_its_gpu_alone(library: Path, tmp_path: Path)
     """The others and the host are measured again and again, and the one that hangs is counted."""
     hanging = (f"nvml/{GPUS[1]}", "timeout")
     times = {**dict.fromkeys(nvml(0, 2), 3), "host": 3}
-    found = standin.sample(library, "gpus=3;hang=1", tmp_path, times=times, failures=[hanging])
+    found = standin.measure(library, "gpus=3;hang=1", tmp_path, times=times, failures=[hanging])
 
     assert found.gpus == [GPUS[0], GPUS[2]]
-    assert {(source, reason) for source, reason, _ in found.failures} == {hanging}
+    assert {(probe, reason) for probe, reason, _ in found.failures} == {hanging}
 
 
 def test_a_gpu_that_falls_off_the_bus(library: Path, tmp_path: Path) -> None:
     """It is counted, and the others go on."""
     lost = (f"nvml/{GPUS[1]}", "NVMLError_GpuIsLost")
     times = {**dict.fromkeys(nvml(0, 2), 3), f"nvml/{GPUS[1]}": 1}
-    found = standin.sample(library, "gpus=3;lost=1;lost_after=1", tmp_path, times=times, failures=[lost])
+    found = standin.measure(library, "gpus=3;lost=1;lost_after=1", tmp_path, times=times, failures=[lost])
 
     assert found.gpus == GPUS[:3]
-    assert {(source, reason) for source, reason, _ in found.failures} == {lost}
+    assert {(probe, reason) for probe, reason, _ in found.failures} == {lost}
 
 
 def test_xid_errors_are_counted(library: Path, tmp_path: Path) -> None:
-    """By their number, as often as the driver told them."""
-    found = standin.sample(library, "xid=79", tmp_path, times=nvml(0))
+    """By their number, as often as the driver reported them."""
+    found = standin.measure(library, "xid=79", tmp_path, times=nvml(0))
 
     assert found.of(f"nvml/{GPUS[0]}")["hw.errors xid_79"] == 2
 
@@ -136,15 +136,15 @@ def test_xid_errors_are_counted(library: Path, tmp_path: Path) -> None:
 def test_gpus_that_the_trainers_see(
     visible: list[str | None], expected: list[int], library: Path, tmp_path: Path
 ) -> None:
-    """`CUDA_VISIBLE_DEVICES` of all of them together; what others use on the machine is theirs."""
-    found = standin.sample(library, "gpus=4", tmp_path, times={**nvml(*expected), "host": 1}, visible=visible)
+    """`CUDA_VISIBLE_DEVICES` of all processes together; GPUs of other programs are left out."""
+    found = standin.measure(library, "gpus=4", tmp_path, times={**nvml(*expected), "host": 1}, visible=visible)
 
     assert found.gpus == [GPUS[n] for n in expected]
 
 
 def test_two_processes_on_one_gpu(library: Path, tmp_path: Path) -> None:
     """The GPU is measured once, the processes each."""
-    found = standin.sample(library, "gpus=1", tmp_path, times={**nvml(0), "processes": 1}, visible=["0", "0"])
+    found = standin.measure(library, "gpus=1", tmp_path, times={**nvml(0), "processes": 1}, visible=["0", "0"])
     utilisation = [told for metric, _, told in found.seen[f"nvml/{GPUS[0]}"] if metric == "hw.gpu.utilization"]
     memory = [told["rl.rank"] for metric, _, told in found.seen["processes"] if metric == "process.memory.usage"]
 
@@ -154,7 +154,7 @@ def test_two_processes_on_one_gpu(library: Path, tmp_path: Path) -> None:
 
 def test_without_a_driver_there_is_nothing(tmp_path: Path) -> None:
     """No GPU and no failure."""
-    found = standin.sample(None, "", tmp_path, times={"host": 2})
+    found = standin.measure(None, "", tmp_path, times={"host": 2})
 
     assert found.gpus == []
     assert found.failures == []

@@ -1,0 +1,72 @@
+"""The hardware poller, with probes of the test."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.agent.hardware.measurement import Measurement, Point
+from otel_rl.agent.hardware.poller import Poller
+from tests.collector import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Counting:
+    """A probe that counts; it can fail between two points."""
+
+    def __init__(self, name: str = "counting", *, fails: bool = False) -> None:
+        self.name = name
+        self.read_times = 0
+        self._fails = fails
+
+    def read(self) -> Iterator[Point]:
+        self.read_times += 1
+        yield Point("system.cpu.utilization", self.read_times)
+        if self._fails:
+            raise OSError("gone")
+
+
+@pytest.fixture
+def poller() -> Iterator[Poller]:
+    poller = Poller(0.01, now=lambda: 7)
+    yield poller
+    poller.stop()
+
+
+def test_what_was_measured_is_taken_once(poller: Poller) -> None:
+    """In order, with the time of the clock."""
+    poller._poll(Counting(), 0.01)
+    found: list[Measurement] = []
+    wait_for(lambda: found.extend(poller.take()) or len(found) >= 3, "nothing is measured")
+
+    assert found[:2] == [Measurement("counting", 7, (Point("system.cpu.utilization", n),)) for n in (1, 2)]
+
+
+def test_what_was_measured_before_an_error_counts(poller: Poller) -> None:
+    """The error is counted, and the probe is tried again."""
+    poller._poll(Counting(fails=True), 0.01)
+    wait_for(lambda: poller.failures.get(("counting", "OSError"), 0) >= 2, "no failure is counted")
+
+    assert poller.take()[0].points == (Point("system.cpu.utilization", 1),)
+
+
+def test_gpus_are_not_asked_more_often_than_every_second(poller: Poller) -> None:
+    """Whatever interval is asked for: each question holds a lock of the driver."""
+    thread = threading.Thread(target=poller._look_for, args=("nvml", lambda: [Counting("nvml/GPU-1")]), daemon=True)
+    thread.start()
+    wait_for(lambda: poller._polls, "no device is found")
+
+    assert poller._polls[0]._interval == 1.0
+
+
+def test_nobody_takes_what_is_measured(poller: Poller) -> None:
+    """It fills no memory: the oldest is dropped and counted."""
+    for n in range(5000):
+        poller.add(Measurement("host", n, ()))
+
+    assert poller.failures == {("poller", "queue"): 5000 - 4096}
+    assert poller.take()[0].time == 5000 - 4096
