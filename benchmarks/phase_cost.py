@@ -14,6 +14,7 @@ from benchmarks.measuring import TIMER, Contestant, Round, cost, interleave, rat
 from benchmarks.recording import recording
 from benchmarks.tables import Cell, Table
 from otel_rl.devices.clock import DeviceClock
+from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def measure() -> list[Table]:
                 pass
             devices.found, devices._clock = None, None
 
-        devices = run.devices
+        devices = recorder_of(run).devices
         device, clock = ImaginaryDevice(), DeviceClock(PassedEvent, bool)
         flush = provider.force_flush
         bare = [Contestant("otel_rl run.phase", phase), Contestant(_PEER, span, flush)]

@@ -26,7 +26,7 @@ from otel_rl.integrations.instrument import instrument
 instrument()
 import torch, trl_grpo
 from otel_rl.integrations.trl import OtelRlCallback
-from otel_rl.trainer.run import make_current
+from otel_rl.trainer.current import make_current
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.run import Run
 from otel_rl.trainer.spans import StepSpan

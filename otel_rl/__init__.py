@@ -8,8 +8,9 @@ and events, and into exact rows for trackers.
 from typing import TYPE_CHECKING
 
 from otel_rl.errors import SettingsError
+from otel_rl.trainer.current import current
 from otel_rl.trainer.propagation import attach, carrier
-from otel_rl.trainer.run import Run, current
+from otel_rl.trainer.run import Run
 from otel_rl.trainer.start import init
 from otel_rl.trainer.traced import traced
 

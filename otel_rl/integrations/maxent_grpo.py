@@ -246,7 +246,7 @@ def _record_completions(ctx: Any, state: MetricState, prepared: Any) -> None:
     run, rewards = otel_rl.current(), getattr(prepared, "reward_comp", None)
     if run is None or not asked or rewards is None:
         return
-    run.samples(
+    run.completions(
         rewards.pairs.prompts,
         rewards.pairs.completions,
         step=state.global_step,

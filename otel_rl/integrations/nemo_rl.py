@@ -38,6 +38,7 @@ from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
 from otel_rl.integrations.timers import Timers
 from otel_rl.stats import statistics
+from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -129,7 +130,7 @@ class Logger:
 
     def log_plot(self, figure: object, step: int, name: str) -> None:
         """Count a figure that is not recorded: pictures have no place in telemetry."""
-        self._recording.run.refuse("plot", f"{name}: figures are not recorded")
+        recorder_of(self._recording.run).refuse("plot", f"{name}: figures are not recorded")
 
     def log_batched_dict_as_jsonl(self, to_log: Mapping[str, Any], filename: str) -> None:
         """Write columns to a file in the log directory, one object for each sample with its `idx`; it is replaced."""

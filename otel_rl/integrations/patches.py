@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,4 +74,4 @@ def harmless(what: str) -> Iterator[None]:
         if run is None:
             logger.warning("%s: %s", what, error, exc_info=True)
         else:
-            run.refuse_error(what, error)
+            recorder_of(run).refuse_error(what, error)

@@ -20,6 +20,7 @@ import otel_rl
 from otel_rl.setup.directory import place_of
 from otel_rl.setup.loading import load
 from otel_rl.setup.settings import JobSettings
+from otel_rl.trainer.current import recorder_of
 from otel_rl.trainer.spans import never_raises
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class LaterTraining:
     def __init__(self, run: Run, number: int) -> None:
         self._run = run
         self._prefix = f"{number}/"
-        self._first = 1 + max(run._last_begun, -1 if run._last_step is None else run._last_step)
+        recorder = recorder_of(run)
+        self._first = 1 + max(recorder.last_begun, -1 if recorder.last_step is None else recorder.last_step)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)
@@ -110,7 +112,7 @@ class LaterTraining:
         self._run.table(f"{self._prefix}{name}", data, step=self._number(step))
 
     @never_raises
-    def samples(
+    def completions(
         self,
         prompts: Sequence[str],
         completions: Sequence[object],
@@ -121,7 +123,7 @@ class LaterTraining:
     ) -> None:
         """Record what was generated for which prompt."""
         named = f"{self._prefix}{name}"
-        self._run.samples(prompts, completions, step=self._number(step), name=named, **columns)
+        self._run.completions(prompts, completions, step=self._number(step), name=named, **columns)
 
     @never_raises
     def trained(
@@ -178,7 +180,7 @@ def _of_training(options: dict[str, Any], *, continues: bool) -> dict[str, Any]:
 def _borrowed(run: Run, *, continues: bool) -> Run:
     """Return the run as a training in it records: as it is, for the first one and all that are open with it."""
     place = str(run.dir.parent.parent), run.dir.parent.name, run.id
-    if run.open_step is not None or any(one.is_of(run) for one in _open):
+    if recorder_of(run).open_step is not None or any(one.is_of(run) for one in _open):
         return run
     number = _next(place, continues=continues)
     if number == 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import otel_rl
 from otel_rl.integrations.patches import harmless
+from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +53,8 @@ class Timers:
                 return run.phase(name).__enter__()
             if run is not None:
                 number = self._number_here()
-                if run.open_step is None or run.open_step.number != number:
+                step = recorder_of(run).open_step
+                if step is None or step.number != number:
                     end_step()
                     if number is not None:
                         run.step(number).__enter__()
@@ -87,5 +89,6 @@ def end_step(error: BaseException | None = None) -> None:
     """End the step that is open, if there is one."""
     with harmless("step"):
         run = otel_rl.current()
-        if run is not None and run.open_step is not None:
-            run.open_step.__exit__(None if error is None else type(error), error, None)
+        step = None if run is None else recorder_of(run).open_step
+        if step is not None:
+            step.__exit__(None if error is None else type(error), error, None)

@@ -28,6 +28,7 @@ import otel_rl
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
+from otel_rl.trainer.current import recorder_of
 from otel_rl.trainer.phase import Phase
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _timed(method: Callable[..., Any], name: str, trainer: Any) -> Callable[...,
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         run = otel_rl.current()
-        if run is None or run.open_step is None:
+        if run is None or recorder_of(run).open_step is None:
             return method(*args, **kwargs)
         try:
             with run.phase(name):

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_rl.convert.attributes import clean_attributes
-from otel_rl.convert.values import sort, to_whole
+from otel_rl.convert.values import sort
 from otel_rl.devices import exhaustion
 from otel_rl.devices.accelerators import Devices
 from otel_rl.devices.host_memory import MemoryReader
 from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.clock import TOLERATED_NS, Clock
+from otel_rl.journal.ending import Ending, ending_by
 from otel_rl.journal.ids import RandomIds, parse_traceparent
 from otel_rl.journal.records import (
-    UNKNOWN,
     Configured,
     Happened,
     Logged,
@@ -34,7 +34,7 @@ from otel_rl.journal.records import (
     StepEnded,
     encodable,
 )
-from otel_rl.journal.sink import SILENCE, ClosedError, Sink
+from otel_rl.journal.sink import CLOSED, SILENCE, ClosedError, Sink
 from otel_rl.journal.writer import TooLargeError
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.trainer import refused_steps
@@ -76,8 +76,9 @@ class JournalRecorder:
         self.refused_steps: RefusedSteps = {}
         self._journal = journal
         self._reports = reports
-        self._last_begun = -1
-        self._last_step: int | None = None
+        self.last_begun = -1
+        self.last_step: int | None = None
+        self.exiting: tuple[Ending, object] | None = None
         self._refusals: dict[str, int] = {}
 
     def write(self, record: Record) -> None:
@@ -134,22 +135,22 @@ class JournalRecorder:
         return dict(self._refusals)
 
     @property
-    def _has_lost(self) -> bool:
-        """Whether something that the trainer gave was refused."""
+    def has_lost(self) -> bool:
+        """If true, something that the trainer gave was refused."""
         return not _LOSES_NOTHING.issuperset(self._refusals)
 
     def begin_step(self, step: StepSpan) -> bool:
         """Take note that the step begins; tell whether it may."""
-        if step.number <= self._last_begun or (self.open_step is not None and self._is_inside_step()):
+        if step.number <= self.last_begun or (self.open_step is not None and self.is_inside_step()):
             self.refuse("step", f"step {step.number} is entered again, or inside another")
             return False
         if self.refused_steps:
             refused_steps.forget_by_hand(self.refused_steps)
-        self._last_begun = self._last_step = step.number
+        self.last_begun = self.last_step = step.number
         self.open_step = step
         return True
 
-    def _is_inside_step(self) -> bool:
+    def is_inside_step(self) -> bool:
         """Return whether a step is open; one that an interrupt has left open is closed first."""
         step = self.open_step
         if step is not None and step.is_abandoned:
@@ -163,12 +164,17 @@ class JournalRecorder:
             self.open_step = None
 
     def failed(self, span: JournaledSpan, error: BaseException) -> None:
-        """Report the exception if memory ran out, once however many phases it passes through."""
+        """Report the exception if memory ran out, once however many phases it passes through.
+
+        Remember it if it may end the process.
+        """
+        if isinstance(error, SystemExit):
+            self.exiting = ending_by(error), self.position
         if not exhaustion.is_out_of_memory(error) or getattr(error, _REPORTED, False):
             return
         try:
             setattr(error, _REPORTED, True)  # to hold the exception here would hold its frames, and their tensors
-            step = self._step_now
+            step = self.step_now
             place = self._reports.with_name(f"{self._reports.name}.step{step}")
             found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})
             where = (step, span.trace_id, span.span_id)
@@ -176,42 +182,48 @@ class JournalRecorder:
         except Exception as failure:
             self.refuse_error("oom", failure)
 
-    def _go_silent(self) -> None:
+    @property
+    def position(self) -> object:
+        """How far the journal is: it shows whether the run went on after an exception."""
+        return getattr(self._journal, "position", None)
+
+    @property
+    def is_silent(self) -> bool:
+        """If true, this is a forked child, which records nothing."""
+        return self._journal is SILENCE
+
+    def close(self) -> None:
+        """Refuse and count all further records."""
+        self._journal = CLOSED
+
+    def go_silent(self) -> None:
         """Record nothing from here on: this is a forked child, and its parent has the journal."""
         self._journal = SILENCE
         self.ids = RandomIds()
         self.devices = Devices(self.write, self.refuse, modules={})  # a child cannot use its parent's devices
 
     @property
-    def _step_now(self) -> int | None:
+    def step_now(self) -> int | None:
         """The step that is open, else the last one; `None` inside of one that was refused."""
         if self.refused_steps and self._is_inside_refused():
             return None
-        return self._last_step if self.open_step is None else self.open_step.number
+        return self.last_step if self.open_step is None else self.open_step.number
 
     def _is_inside_refused(self) -> bool:
         return refused_steps.is_inside(self.refused_steps, of_a_step=self.open_step is not None)
 
-    def _step_of(self, call: str, step: int | None) -> int | None:
+    def step_of(self, call: str, step: int | None) -> int | None:
         """Return the step that a call belongs to, and remember it; `None` if there is none."""
         if step is None and self.refused_steps and self._is_inside_refused():
             self.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
             return None
-        number = self._last_step if step is None else int.__index__(operator.index(step))
+        number = self.last_step if step is None else int.__index__(operator.index(step))
         if number is None or not 0 <= number < STEPS:
             self.refuse("step", f"{call}() at step {text_of(number)}; use `with run.step(n)`, or pass step=n")
             return None
         if self.open_step is None:
-            self._last_step = number
+            self.last_step = number
             clock = self.clock
             if not -TOLERATED_NS <= clock.wall() - clock.monotonic() - clock.anchor <= TOLERATED_NS:
                 settle(self)
         return number
-
-    def _whole(self, call: str, name: str, value: object) -> int | None:
-        """Return a whole number that a call was given, `None` where it is none."""
-        try:
-            return None if value is None else to_whole(value, UNKNOWN)
-        except Exception as error:
-            self.refuse(call, f"{call}: {name}: {text_of(error)}")
-            return None

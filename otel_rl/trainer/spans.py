@@ -65,7 +65,7 @@ def never_raises(method: Method) -> Method:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
-            return getattr(self, "_recorder", self).refuse_error(method.__name__, error)
+            return self._recorder.refuse_error(method.__name__, error)
 
     return cast("Method", call)
 

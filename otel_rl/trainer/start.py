@@ -16,7 +16,8 @@ from otel_rl.journal import locks
 from otel_rl.setup.loading import known_settings, load, meant
 from otel_rl.setup.otel_environment import sdk_is_disabled
 from otel_rl.setup.settings import OPERATOR_ONLY
-from otel_rl.trainer.run import Run, current, make_current
+from otel_rl.trainer.current import current, make_current
+from otel_rl.trainer.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,7 +114,7 @@ def init(
     given = {key: value for key, value in locals().items() if value is not None}
     present = current()
     if present is not None:
-        if not given or _same(given, present.asked_for):
+        if not given or _same(given, present._asked_for):
             return present
         raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
     chosen = load({key: value for key, value in given.items() if key != "config"})
@@ -131,12 +132,12 @@ def init(
                 session.give_up()
             locks.release_since(held)
         raise
-    atexit.register(run._finish_at_exit)
+    atexit.register(run._end.at_exit)
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
         from multiprocessing import util
 
-        util.Finalize(None, run._finish_child, exitpriority=100)
+        util.Finalize(None, run._end.in_child, exitpriority=100)
     if config is not None:
         run.params(config)
     if chosen.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):

@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from otel_rl.trainer.run import current
+from otel_rl.trainer.current import current
 from otel_rl.trainer.spans import NO_SPAN, NoSpan
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 import otel_rl
+from otel_rl.trainer.current import recorder_of
 from tests.devices.gpus import GIB, Allocator
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def play_gpu(name: str) -> None:
     """Work on a device that fills up; NVML is the stand-in's, which tells of an XID and of heat."""
     run = begin(name, hardware={"interval": 1, "pcie": True})
     device = Filling()
-    run.devices.found = device
+    recorder_of(run).devices.found = device
     for _, seconds, step in steps(run):
         device.fails = int(seconds > CALM)
         with step:

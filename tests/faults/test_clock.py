@@ -8,6 +8,7 @@ import pytest
 
 from otel_rl.journal.clock import Clock
 from otel_rl.journal.records import Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ def durations(records: list[Record]) -> list[float]:
 def test_a_clock_that_is_set_inside_a_step(recording: Run, records_of: RecordsOf, jump: int) -> None:
     """Phases and steps take what they took, whichever of them were open."""
     machine = Machine()
-    recording.clock = machine.clock()
+    recorder_of(recording).clock = machine.clock()
     with recording.phase("epoch"), recording.step(0):
         with recording.phase("generate"):
             machine.set_by += jump
@@ -75,7 +76,7 @@ def test_a_clock_that_is_set_inside_a_step(recording: Run, records_of: RecordsOf
 def test_the_new_time_is_taken_between_steps(recording: Run, records_of: RecordsOf, jump: int) -> None:
     """The first step, phase or value after the jump, outside of any step, has the time that the wall clock shows."""
     machine = Machine()
-    recording.clock = machine.clock()
+    recorder_of(recording).clock = machine.clock()
     for n, call in enumerate((lambda: recording.step(7), lambda: recording.phase("load"))):
         machine.set_by += jump
         with call():
@@ -90,7 +91,7 @@ def test_the_new_time_is_taken_between_steps(recording: Run, records_of: Records
 def test_a_phase_in_a_thread_while_the_time_is_taken(recording: Run, records_of: RecordsOf) -> None:
     """A phase that is open elsewhere, while a step follows the wall clock, takes no longer by that."""
     machine = Machine()
-    recording.clock = machine.clock()
+    recorder_of(recording).clock = machine.clock()
     elsewhere = recording.phase("rollout").begin()
     machine.set_by -= HOUR
     with recording.step(0):
@@ -114,12 +115,12 @@ def test_small_corrections_change_nothing() -> None:
 def test_devices_are_looked_for_after_a_jump(recording: Run) -> None:
     """A clock that was set back by an hour does not keep devices from being looked for during that hour."""
     machine = Machine()
-    recording.clock = machine.clock()
+    recorder_of(recording).clock = machine.clock()
     with recording.phase("a"):
         pass
-    before = recording.devices.silent_until
+    before = recorder_of(recording).devices.silent_until
     machine.set_by -= HOUR
     with recording.phase("b"):
         pass
 
-    assert recording.devices.silent_until < before
+    assert recorder_of(recording).devices.silent_until < before

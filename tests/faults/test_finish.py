@@ -87,7 +87,7 @@ BROKEN = ("failed", ("ValueError", "it broke"), 1)
         ("sys.exit()", FINE),
         ("try: sys.exit(3)\nexcept SystemExit: pass", FINE),
         ("run.finish(0)\nsys.exit(3)", FINE),
-        ("import atexit; atexit._clear(); atexit.register(os._exit, 4); atexit.register(run._finish_at_exit)", FINE),
+        ("import atexit; atexit._clear(); atexit.register(os._exit, 4); atexit.register(run._end.at_exit)", FINE),
         ("if os.fork() == 0: sys.exit(3)\nos.wait()", FINE),
         ("import threading; t = threading.Thread(target=lambda: sys.exit(3)); t.start(); t.join()", FINE),
     ],

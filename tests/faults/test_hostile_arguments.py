@@ -13,6 +13,7 @@ from otel_rl.agent.steps import admission
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Consumed, Happened, Logged, Record
+from otel_rl.trainer.current import recorder_of
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.run import Run
 from otel_rl.trainer.spans import JournaledSpan, StepSpan
@@ -167,7 +168,7 @@ def call_with(method: Callable[..., object], wrong: Callable[[], Any]) -> None:
 
 def targets(run: Run) -> Iterator[tuple[object, type]]:
     yield run, Run
-    with run.step(run._last_begun + 1) as step:
+    with run.step(recorder_of(run).last_begun + 1) as step:
         yield step, StepSpan
         with run.phase("work") as phase:
             yield phase, Phase
@@ -249,7 +250,7 @@ def test_what_is_refused_is_counted(recording: Run) -> None:
     recording.trained([None, Evil()], step=0)  # type: ignore[list-item]
     recording.step(Evil())  # type: ignore[arg-type]
 
-    assert recording._refusals == {
+    assert recording.refused == {
         "value": 2,
         "name": 1,
         "weight": 1,

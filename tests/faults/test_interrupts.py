@@ -12,6 +12,7 @@ from opentelemetry import context, trace
 import otel_rl
 from otel_rl.journal import locks
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.trainer.current import recorder_of
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
 from tests.trainer.reading import begin
@@ -73,7 +74,7 @@ CALLS: dict[str, Callable[[Run, int], object]] = {
     "log": lambda run, n: run.log({"loss": 1.0}, step=n),
     "log_mixed": lambda run, n: run.log({"loss": 1, "lengths": [1.0, 2.0], "bad": "text"}, step=n, weight=2.5),
     "table": lambda run, n: run.table("t", {"a": [1, 2], "b": ["x", "y"]}, step=n),
-    "samples": lambda run, n: run.samples(["p"], ["c"], rewards=[1.0], step=n),
+    "completions": lambda run, n: run.completions(["p"], ["c"], rewards=[1.0], step=n),
     "params": lambda run, n: run.params({"lr": 1e-6, "model": {"layers": [1, 2]}}),
     "event": lambda run, n: run.event("checkpoint", path="x"),
     "trajectories": trajectories,
@@ -105,10 +106,15 @@ def test_what_comes_after_an_interrupt_is_recorded(recording: Run, records_of: R
     stuck: list[str] = []
     for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
         with recording.step(number) as entered:
-            inside = recording.open_step is entered
+            inside = recorder_of(recording).open_step is entered
             with recording.phase("after") as phase:
                 recording.log({"after": float(number)})
-        if not inside or phase.is_recording() or context.get_current() != {} or recording.open_step is not None:
+        if (
+            not inside
+            or phase.is_recording()
+            or context.get_current() != {}
+            or recorder_of(recording).open_step is not None
+        ):
             stuck.append(place)
         expected.append((number, float(number)))
     records = records_of(recording)
@@ -129,7 +135,7 @@ def test_the_next_call_in_the_same_function(recording: Run, name: str) -> None:
     """No context is left attached once the next call of the same kind has ended."""
     for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
         CALLS[name](recording, number)
-        assert (place, context.get_current(), recording.open_step) == (place, {}, None)
+        assert (place, context.get_current(), recorder_of(recording).open_step) == (place, {}, None)
 
 
 @pytest.mark.parametrize("name", ["step_with_phases", "log_mixed", "table", "params", "trajectories"])
@@ -137,7 +143,7 @@ def test_an_exit_passes(recording: Run, name: str) -> None:
     """SystemExit passes too, and leaves the recorder usable."""
     for place, number in interrupt_each_line(recording, CALLS[name], SystemExit):
         step(recording, number)
-        assert (place, recording.open_step) == (place, None)
+        assert (place, recorder_of(recording).open_step) == (place, None)
 
 
 @pytest.mark.slow
@@ -195,7 +201,7 @@ def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
     for place in each_line(init, error, every=every):
         run = otel_rl.current() or begin(tried[-1], id="i")
         run.log({"loss": 1.0}, step=0)
-        assert (place, run.id, run._refusals, context.get_current()) == (place, "i", {}, {})
+        assert (place, run.id, run.refused, context.get_current()) == (place, "i", {}, {})
         run.finish(0)
         assert (place, locks.held() - before) == (place, frozenset())
     assert otel_rl.current() is not None
@@ -204,6 +210,7 @@ def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
 
 _TIMERS = """
 import signal, otel_rl
+from otel_rl.trainer.current import recorder_of
 from opentelemetry import context
 class Alarm({kind}): pass
 def handler(*_):
@@ -226,10 +233,10 @@ for n in range(0, 2000, 2):
     except Alarm:
         caught += 1
     with run.step(n + 1) as step:
-        lost += run.open_step is not step
+        lost += recorder_of(run).open_step is not step
         with run.phase("after"):
             run.log({{"after": 1.0}})
-print(caught, lost, context.get_current(), run._refusals)
+print(caught, lost, context.get_current(), run.refused)
 run.finish(0)
 """
 
@@ -249,7 +256,7 @@ def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
 
     def other() -> None:
         with recording.step(1):
-            found.append(recording.open_step)
+            found.append(recorder_of(recording).open_step)
 
     with recording.step(0) as outer:
         thread = threading.Thread(target=other)
@@ -262,4 +269,4 @@ def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
             other()
 
     assert found == [outer] * 3
-    assert recording._refusals == {"step": 4}
+    assert recording.refused == {"step": 4}

@@ -21,7 +21,7 @@ def logs(run: Run) -> None:
     """Record something in each way that belongs to a step: six records."""
     run.log({"loss": 9.0, "reward": [1.0, 2.0]})
     run.table("table", {"a": [1]})
-    run.samples(["p"], ["c"])
+    run.completions(["p"], ["c"])
     run.trained([{"tokens": 1, "policy_version": 1}])
     run.queue("q", depth=1)
 

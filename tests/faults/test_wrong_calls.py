@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     RecordsOf = Callable[..., list[Record]]
 
-CALLS = ("step", "phase", "log", "samples", "table", "params", "event", "rollout", "trajectory")
+CALLS = ("step", "phase", "log", "completions", "table", "params", "event", "rollout", "trajectory")
 CALLS += ("trained", "dropped", "queue", "environment", "finish")
 _NEED_NOTHING = {"environment", "finish", "phase", "rollout", "trajectory"}
 _TAKE_ANY_NAME = {"step", "phase", "event", "rollout", "trajectory"}
@@ -48,7 +48,7 @@ def test_nothing_raises(recording: Run, records_of: RecordsOf, name: str) -> Non
     records_of(recording)
 
 
-@pytest.mark.parametrize("name", ["step", "log", "samples", "table", "trained", "dropped", "queue"])
+@pytest.mark.parametrize("name", ["step", "log", "completions", "table", "trained", "dropped", "queue"])
 def test_a_later_training(recording: Run, name: str) -> None:
     """The same for the second training of a script."""
     later: Any = LaterTraining(recording, 2)
@@ -72,8 +72,8 @@ def test_a_step_that_is_not_named(recording: Run, records_of: RecordsOf) -> None
 @pytest.mark.parametrize(
     ("given", "named", "told"),
     [
-        ((), {"exporter": ["jsonl"]}, "exporter= is not a setting of otel-rl; did you mean exporters?"),
-        ((), {"foo": 1}, "foo= is not a setting of otel-rl; there are: agent, "),
+        ((), {"exporter": ["jsonl"]}, "unknown setting exporter=; did you mean exporters?"),
+        ((), {"foo": 1}, "unknown setting foo=; known are: agent, "),
         (("my-project",), {}, "init('my-project'): give settings by name, such as project="),
     ],
 )

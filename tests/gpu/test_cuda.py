@@ -40,7 +40,7 @@ def test_no_call_waits_for_the_device(run: otel_rl.Run, trainer: Trainer) -> Non
         trainer.torch.cuda.set_sync_debug_mode("default")
     trainer.torch.cuda.synchronize()
 
-    assert run._refusals == {}
+    assert run.refused == {}
 
 
 def profiled(trainer: Trainer, run: otel_rl.Run | None, first: int) -> collections.Counter[str]:

@@ -12,6 +12,7 @@ from otel_rl import semconv
 from otel_rl.archive.history import read
 from otel_rl.integrations.recording import Recording
 from otel_rl.semconv.vocabulary import Vocabulary
+from otel_rl.trainer.current import recorder_of
 from tests.processes import rows_of
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def test_a_training_that_failed_is_over(place: Path) -> None:
         train(failed.run, 0.0, 0, 1)
         failed.abandon()
         train(Recording().run, 5.0, 0)
-        assert run.open_step is None
+        assert recorder_of(run).open_step is None
 
     assert [row["step"] for row in rows_of(place / "job")] == [0, 1, 2]
 

@@ -87,16 +87,17 @@ def test_random_ids_over_threads() -> None:
 
 _FORKED = """
 import os, otel_rl
+from otel_rl.trainer.current import recorder_of
 run = otel_rl.init(agent="off", exporters=[], quiet=True)
-run.ids.span_id()  # there is a pool to inherit
+recorder_of(run).ids.span_id()  # there is a pool to inherit
 out, into = os.pipe()
 if os.fork() == 0:
-    os.write(into, b" ".join(b"%d" % run.ids.span_id() for _ in range(1000)))
+    os.write(into, b" ".join(b"%d" % recorder_of(run).ids.span_id() for _ in range(1000)))
     os._exit(0)
 os.close(into)
 os.wait()
 theirs = {int(word) for word in open(out).read().split()}
-ours = {run.ids.span_id() for _ in range(1000)}
+ours = {recorder_of(run).ids.span_id() for _ in range(1000)}
 print(len(theirs | ours))
 """
 

@@ -21,6 +21,7 @@ from otel_rl.journal.records import (
     StepEnded,
     StepStarted,
 )
+from otel_rl.trainer.current import recorder_of
 from tests.agent.reducing import S, feed, logged, reducing, rows, started
 from tests.devices.gpus import GIB, Allocator, Queue
 from tests.processes import run_python
@@ -43,8 +44,8 @@ def queue() -> Queue:
 def run(tmp_path: Path, queue: Queue) -> otel_rl.Run:
     """A run on a device whose queue the test works off."""
     run = begin(tmp_path)
-    run.devices.found = Allocator()
-    run.devices._clock = DeviceClock(queue.new_mark, queue.is_capturing)
+    recorder_of(run).devices.found = Allocator()
+    recorder_of(run).devices._clock = DeviceClock(queue.new_mark, queue.is_capturing)
     return run
 
 
@@ -81,11 +82,12 @@ def test_values_come_later(run: otel_rl.Run, queue: Queue, records_of: RecordsOf
     """They belong to the step that they were logged for, and whoever reads is told to wait for them."""
     import torch
 
-    run.devices._clock = None
-    run.devices._values = DeviceValues(torch, queue.mark, queue.is_capturing, lambda device: 0, pinned=False)
+    devices = recorder_of(run).devices
+    devices._clock = None
+    devices._values = DeviceValues(torch, queue.mark, queue.is_capturing, lambda device: 0, pinned=False)
     loss = torch.tensor(0.5)
     with run.step(0):
-        run.devices.take_values({"loss": loss}, 0, 1.0)
+        recorder_of(run).devices.take_values({"loss": loss}, 0, 1.0)
         loss.zero_()
     queue.work(1)
     with run.step(1):
@@ -106,7 +108,7 @@ def test_a_device_that_fails_does_not_reach_the_trainer(run: otel_rl.Run, record
     def fail(*, used: bool = False) -> None:
         raise RuntimeError("the GPU has fallen off the bus")
 
-    run.devices.found.memory = fail  # type: ignore[union-attr, method-assign]
+    recorder_of(run).devices.found.memory = fail  # type: ignore[union-attr, method-assign]
     with run.step(0), run.phase("generate"):
         pass
 
@@ -123,7 +125,7 @@ def test_without_an_initialized_device_nothing_is_asked(tmp_path: Path, records_
         pass
 
     assert not torch.cuda.is_initialized()
-    assert run.devices.found is None
+    assert recorder_of(run).devices.found is None
     assert [record for record in records_of(run) if isinstance(record, DeviceSeen)] == []
 
 
@@ -133,15 +135,16 @@ def test_jax_is_not_initialized(tmp_path: Path) -> None:
     script = """
 import jax, otel_rl
 from jax._src import xla_bridge
+from otel_rl.trainer.current import recorder_of
 run = otel_rl.init(agent="off", exporters=[], quiet=True)
 with run.step(0):
     pass
 print(xla_bridge.backends_are_initialized())
 value = jax.numpy.ones(())
-run.devices.silent_until = 0
+recorder_of(run).devices.silent_until = 0
 with run.step(1):
     run.log({"loss": value})
-print(run.devices.found, run._refusals)
+print(recorder_of(run).devices.found, run.refused)
 """
 
     assert run_python(script, tmp_path, JAX_PLATFORMS="cpu") == "False\nNone {}\n"

@@ -13,6 +13,7 @@ import pytest
 from otel_rl.devices.exhaustion import is_out_of_memory
 from otel_rl.export import Event
 from otel_rl.journal.records import Happened, Record
+from otel_rl.trainer.current import recorder_of
 from tests.agent.reducing import reducing
 from tests.devices.gpus import Allocator
 from tests.real_parts import needs
@@ -79,7 +80,7 @@ def test_the_ledger_is_in_the_report(tmp_path: Path, records_of: RecordsOf) -> N
     """What stayed after each phase, and what each one took a step."""
     run = begin(tmp_path)
     allocator = Allocator()
-    run.devices.found = allocator
+    recorder_of(run).devices.found = allocator
     error = exhausted()
     for step in range(3):
         with contextlib.suppress(type(error)), run.step(step):

@@ -9,6 +9,7 @@ import pytest
 
 from otel_rl.export import Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.trainer.current import recorder_of
 from tests.agent.reducing import reducing, rows, started
 from tests.devices.gpus import GIB, Allocator
 from tests.trainer.reading import begin
@@ -25,8 +26,8 @@ S = 1_000_000_000
 
 
 def with_devices(run: otel_rl.Run, allocator: Allocator) -> Allocator:
-    run.devices.found = allocator
-    run.devices._announce()
+    recorder_of(run).devices.found = allocator
+    recorder_of(run).devices._announce()
     return allocator
 
 

@@ -38,20 +38,20 @@ def test_version() -> None:
 
 def test_run() -> None:
     """The public methods of a run are these, and each has a docstring."""
-    of_training = {"step", "phase", "log", "samples", "table", "params", "event", "finish", "environment"}
-    expected = of_training | {"rollout", "trajectory", "trained", "dropped", "queue"}
-    for_spans = {
-        "write",
-        "refuse",
-        "refuse_error",
-        "begin_step",
-        "close_step",
-        "failed",
-    }  # what spans.Recorder asks for
+    expected = {"step", "phase", "log", "completions", "table", "params", "event", "finish", "environment"}
+    expected |= {"rollout", "trajectory", "trained", "dropped", "queue"}
     actual = {name: method for name, method in inspect.getmembers(otel_rl.Run, callable) if not name.startswith("_")}
 
-    assert expected | for_spans == set(actual)
+    assert expected == set(actual)
     assert [name for name, method in actual.items() if not inspect.getdoc(method)] == []
+
+
+def test_dir_of_a_run(recording: otel_rl.Run) -> None:
+    """`dir(run)` has the methods, what the run is, and nothing that is private."""
+    methods = {name for name in vars(otel_rl.Run) if callable(getattr(otel_rl.Run, name)) and name[0] != "_"}
+    names = {name for name in dir(recording) if not name.startswith("__")}
+
+    assert names == methods | {"id", "attempt", "dir", "prometheus", "refused", "tracer_provider"}
 
 
 def test_import_is_light(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_what_is_too_much_is_cut_and_counted(tmp_path: Path, records_of: Callabl
 def test_samples_become_the_table_of_completions(tmp_path: Path, records_of: Callable[..., list[Record]]) -> None:
     """With its columns, ranks and shares."""
     run = begin(tmp_path, content=True)
-    run.samples(["p"], [["a", "b", "c"]], rewards=[[1, 3, 3]], reward_components={"fmt": [[1, 0, 1]]}, step=2)
+    run.completions(["p"], [["a", "b", "c"]], rewards=[[1, 3, 3]], reward_components={"fmt": [[1, 0, 1]]}, step=2)
     (table,) = tables(records_of(run))
     cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
@@ -93,9 +93,9 @@ def test_samples_become_the_table_of_completions(tmp_path: Path, records_of: Cal
 
 def test_samples_that_do_not_fit_are_refused(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
     """Nothing raises."""
-    recording.samples(["p", "q"], [["a"]], step=0)
+    recording.completions(["p", "q"], [["a"]], step=0)
 
-    assert [record.counts for record in records_of(recording) if isinstance(record, Refusals)] == [{"samples": 1}]
+    assert [record.counts for record in records_of(recording) if isinstance(record, Refusals)] == [{"completions": 1}]
 
 
 def test_scalars_and_arrays_in_one_call(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:

@@ -1,0 +1,66 @@
+"""The arguments of the run's methods, checked: invalid ones are refused and counted, and never raise."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from otel_rl.convert.values import to_number, to_whole
+from otel_rl.errors.texts import LONGEST_NAME, name_of, shown, text_of
+from otel_rl.journal.records import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_rl.trainer.spans import Recorder
+
+
+def refuse_extra(
+    recorder: Recorder, call: str, extra: tuple[object, ...], unknown: Mapping[str, object] = MappingProxyType({})
+) -> None:
+    """Refuse arguments that a call does not have, where Python would raise a `TypeError`."""
+    given = [*map(shown, extra), *(f"{name}={shown(value)}" for name, value in unknown.items())]
+    recorder.refuse(call, f"{call}() does not take {', '.join(given)}")
+
+
+def cut_name(recorder: Recorder, call: str, name: object) -> str:
+    """Return the text of a name, cut to 4,096 characters; a cut is counted."""
+    if isinstance(name, str) and str.__len__(name) > LONGEST_NAME:
+        recorder.refuse("name", f"{call} {shown(name)}: its name is cut to {LONGEST_NAME} characters")
+    return text_of(name)
+
+
+def to_whole_or_none(recorder: Recorder, call: str, name: str, value: object) -> int | None:
+    """Return an argument as an integer; `None` if it is invalid."""
+    try:
+        return None if value is None else to_whole(value, UNKNOWN)
+    except Exception as error:
+        recorder.refuse(call, f"{call}: {name}: {text_of(error)}")
+        return None
+
+
+def to_weight(recorder: Recorder, weight: object) -> int | float:
+    """Return a weight, 1 if it is invalid."""
+    try:
+        found = to_number(weight)
+        if 0 <= found < math.inf:
+            return found
+        recorder.refuse("weight", f"log: weight={found}: not a number of samples")
+    except Exception as error:
+        recorder.refuse("weight", f"log: weight: {text_of(error)}")
+    return 1
+
+
+def column_names(recorder: Recorder, table: object, columns: Mapping[str, list[object]]) -> dict[str, list[object]]:
+    """Return the columns whose names a record can hold; the others are refused, one by one."""
+    found: dict[str, list[object]] = {}
+    for name, cells in columns.items():
+        try:
+            known = name_of(name)
+            if known in found:
+                raise ValueError(f"two columns are called {shown(known)}")
+            found[known] = cells
+        except ValueError as error:
+            recorder.refuse("table", f"table {text_of(table)}: {error}")
+    return found

@@ -1,0 +1,151 @@
+"""The end of a run: its last record, the end of its journal, and the wait for the exporters."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from opentelemetry import context, trace
+
+from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.texts import shown, text_of, type_of
+from otel_rl.journal.ending import Interpreter, ending_by
+from otel_rl.journal.records import Finished
+from otel_rl.trainer.current import forget
+from otel_rl.trainer.spans import JournaledSpan
+
+if TYPE_CHECKING:
+    from otel_rl.journal.ending import Ending
+    from otel_rl.trainer.opening import Unrecorded
+    from otel_rl.trainer.recorder import JournalRecorder
+    from otel_rl.trainer.session import Session
+
+logger = logging.getLogger("otel_rl")
+PATIENCE_S = 30.0
+"""Seconds that `finish` waits for the exporters by default."""
+_ARRIVAL_S = 5.0
+"""Seconds that it waits at most for values that are still on their way from a device."""
+
+
+class RunEnd:
+    """The end of a run, which comes once: by `finish`, at the exit of the process, or both."""
+
+    def __init__(self, recorder: JournalRecorder, session: Session | Unrecorded) -> None:
+        self._recorder, self._session = recorder, session
+        self._lock = threading.RLock()  # a signal handler that interrupts `finish` may call it
+        self._finished: Finished | None = None
+        self._is_written = self._is_left = self._is_exiting = False
+        self._delivered: bool | None = None
+        self._interpreter = Interpreter()
+
+    def by_call(self, timeout: object) -> bool:
+        """End the run where `finish` is called, by the exception that is being handled there."""
+        return self.end(timeout, self._interpreter.handled())
+
+    def at_exit(self) -> None:
+        """End the run with its process; the agent prefers the exit status, which is not known yet."""
+        self._is_exiting = True
+        self.in_child()
+
+    def in_child(self) -> None:
+        """End the run with a process that ends without `atexit`, by the exception that ends it."""
+        error = self._interpreter.handled() or self._interpreter.uncaught()
+        exiting = self._recorder.exiting
+        if error is None and exiting is not None and exiting[1] == self._recorder.position:  # nothing since
+            self.end(0, None, exiting[0])
+        else:
+            self.end(0, error)
+
+    def end(self, timeout: object, error: BaseException | None, ending: Ending | None = None) -> bool:
+        """End the run and wait; return whether everything was delivered.
+
+        Args:
+            timeout: Seconds to wait for the exporters.
+            error: The exception that ends the run.
+            ending: The outcome, if it does not follow from the exception.
+        """
+        recorder = self._recorder
+        if recorder.is_silent:
+            return False
+        seconds = self._seconds(timeout)
+        deadline = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=seconds):
+            return bool(self._delivered)
+        try:
+            if self._delivered is None:
+                self._end_record(error, ending_by(error) if ending is None else ending, min(seconds, _ARRIVAL_S))
+                delivered = self._session.wait_until_delivered(max(0.0, deadline - time.monotonic()))
+                self._delivered = delivered and not recorder.has_lost
+                if not self._delivered:
+                    self._say_why(delivered=delivered, waited=seconds)
+        except Exception as failure:
+            let_pass(failure)
+            what, place = f"{type_of(failure)}: {text_of(failure)}".replace("\n", " "), self._session.directory.path
+            logger.warning("could not end the run in order; its records are in %s: %s", place, what)
+            self._delivered = False
+        finally:
+            self._lock.release()
+        return bool(self._delivered)
+
+    def _say_why(self, *, delivered: bool, waited: float) -> None:
+        """Log in one line why `finish` returns false; nothing about deliveries that nobody waited for."""
+        why = []
+        if self._recorder.has_lost:
+            counts = ", ".join(f"{count} {reason}" for reason, count in self._recorder.refused.items())
+            why.append(f"refused: {counts} (see the warnings above)")
+        if not delivered and waited and (missing := self._session.missing()):
+            why.append(missing)
+        if why:
+            logger.warning("run %s is not complete: %s", self._session.settings.id, "; ".join(why))
+
+    def _end_record(self, error: BaseException | None, ending: Ending, arrival_s: float) -> None:
+        """Write the last record and close the journal; each line may run twice, after an interrupt."""
+        recorder = self._recorder
+        if self._finished is None:
+            self._end_spans(error)
+            recorder.devices.wait(arrival_s)
+            self._finished = Finished(recorder.clock.now(), *ending)
+        recorder.close()
+        if not self._is_written:
+            self._is_left = self._is_exiting and self._session.leave(self._finished)
+            try:
+                if not self._is_left:
+                    self._session.journal.append(self._finished)
+            except Exception as failure:
+                recorder.refuse_error("record", failure)
+            self._is_written = True
+        forget(recorder)
+        self._session.close(at_exit=self._is_left)
+        recorder.memory.close()
+
+    def _end_spans(self, error: BaseException | None) -> None:
+        """End the spans that are current here, and the step; none is current afterwards."""
+        span, outer = trace.get_current_span(), None
+        while isinstance(span, JournaledSpan):
+            _end_span(span, error)
+            outer = span.outer
+            span = trace.get_current_span(outer)
+        if outer is not None:
+            context.attach(outer)
+        if self._recorder.open_step is not None:
+            _end_span(self._recorder.open_step, error)
+
+    def _seconds(self, timeout: object) -> float:
+        """Return the timeout as seconds; the default if it is invalid."""
+        try:
+            seconds = float(timeout)  # type: ignore[arg-type] # what cannot be converted raises
+            if not math.isnan(seconds):
+                return min(max(seconds, 0.0), threading.TIMEOUT_MAX / 2)
+        except Exception as error:
+            let_pass(error)
+        self._recorder.refuse("timeout", f"finish(timeout={shown(timeout)}): not a number of seconds")
+        return PATIENCE_S
+
+
+def _end_span(span: JournaledSpan, error: BaseException | None) -> None:
+    if error is not None and span.is_recording() and ending_by(error).outcome != "finished":
+        span.fail(error)
+    span.end()
