@@ -147,7 +147,7 @@ def test_timer_mistakes() -> None:
     assert timer.stop("a") >= 0
     with pytest.raises(ValueError, match="was not started"):
         timer.stop("a")
-    with pytest.raises(ValueError, match="no statistic"):
+    with pytest.raises(ValueError, match="unknown statistic"):
         timer.reduce("a", "mode")
     timer.mark("b")
     timer.reset()
