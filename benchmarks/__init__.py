@@ -1,1 +1,1 @@
-"""What otel-rl costs a trainer and its machine, beside its peers; `python -m benchmarks` runs it all."""
+"""The cost of otel-rl for a trainer and its machine, compared with other libraries: `python -m benchmarks`."""

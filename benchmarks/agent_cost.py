@@ -1,4 +1,4 @@
-"""What the agent costs the machine: CPU seconds, memory, and how fast it works off a backlog."""
+"""The cost of the agent for the machine: CPU seconds, memory, and the time to deliver a backlog."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EXPORTERS: dict[str, tuple[str, ...]] = {
 
 
 class Usage(NamedTuple):
-    """What an agent used."""
+    """The resources that an agent used."""
 
     cpu_s: float
     wall_s: float
@@ -50,7 +50,7 @@ class _Watched(NamedTuple):
 
 
 def measure() -> list[Table]:
-    """Return the cost of a backlog of steps, and of an agent at work beside a trainer."""
+    """Return the cost of a backlog of steps, and of an agent that works next to a trainer."""
     return [_backlogs(), _beside_a_trainer()]
 
 

@@ -1,4 +1,4 @@
-"""What it costs a rank to have its metrics reduced: a record for the agent, or collectives of the trainer's own."""
+"""The cost for a rank of reducing its metrics: by a record for the agent, or by collectives in the trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What telemetry costs a training step on a GPU: the same step with and without it, in turns."""
+"""The cost of telemetry for a training step on a GPU: the same step with and without it, in turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measuring the machine costs the agent."""
+"""The cost for the agent of measuring the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an import adds to the start of Python."""
+"""The time that an import adds to the start of Python."""
 
 from __future__ import annotations
 

@@ -80,10 +80,10 @@ _AS_TRAINERS_DO = 0.1
 
 
 class Outcome(NamedTuple):
-    """What a session of kills came to.
+    """The result of a session of kills.
 
     Attributes:
-        verdicts: What is wrong in each tracker.
+        verdicts: The errors found in each tracker.
         moments: How many processes were killed in each moment: "before" the first row that they recorded or delivered,
             "during" that, or "after" all was delivered; by "trainer", or the name of the tracker.
     """
@@ -95,7 +95,7 @@ class Outcome(NamedTuple):
 def measure(
     *, trainer: int = 200, agent: int = 200, both: int = 100, trackers: Sequence[str] = TRACKERS
 ) -> list[Table]:
-    """Kill so often; return what became of the rows in each tracker, and when the kills came."""
+    """Kill processes this many times; return the state of the rows in each tracker, and when the kills happened."""
     rows: list[list[str | float | int | bool | None]] = []
     moments: list[list[str | float | int | bool | None]] = []
     for kind, kills in (("trainer", trainer), ("agent", agent), ("both", both)):

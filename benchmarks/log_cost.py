@@ -1,4 +1,4 @@
-"""What `run.log` of 100 floats costs the trainer, beside what trainers use today."""
+"""The cost for the trainer of `run.log` with 100 floats, compared with what trainers use today."""
 
 from __future__ import annotations
 

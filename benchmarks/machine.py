@@ -1,4 +1,4 @@
-"""What the machine and its software are, and how busy it was."""
+"""The machine, its software, and its load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load() -> str:
 
 
 def conditions(load_before: str) -> Conditions:
-    """Return the conditions now; the load is told as it was before and as it is after."""
+    """Return the conditions now; the load average is the one before and the one after."""
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     cores = len(os.sched_getaffinity(0))
     versions = ", ".join(f"{name} {version}" for name in _PACKAGES if (version := _version(name)))

@@ -56,7 +56,7 @@ def tensorboard_event(directory: Path) -> Iterator[Contestant]:
 
 @contextmanager
 def torch_summary_writer(directory: Path) -> Iterator[Contestant]:
-    """What most trainers call: one `add_scalar` for each metric."""
+    """The call that most trainers make: one `add_scalar` for each metric."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer, values, steps = SummaryWriter(str(directory)), batches(), itertools.count()
@@ -100,7 +100,7 @@ def otel_gauges() -> Iterator[Contestant]:
 
 @contextmanager
 def json_lines(directory: Path) -> Iterator[Contestant]:
-    """What one writes by hand: a line of JSON, flushed so that it outlives the process too."""
+    """A line of JSON written by hand, and flushed so that it survives the process."""
     values = batches()
     with (directory / "by_hand.jsonl").open("w") as file:
 

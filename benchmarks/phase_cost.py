@@ -1,4 +1,4 @@
-"""What a phase costs the trainer, beside a bare span of the OTel SDK."""
+"""The cost of a phase for the trainer, compared with a span of the OTel SDK alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step of 100 scalars and ten arrays of 512 samples costs: the trainer, and the machine."""
+"""The cost of a step with 100 scalars and ten arrays of 512 observations, for the trainer and for the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one agent has to do for more and more ranks: a load generator of records, as their journals would hold them."""
+"""The work of one agent for more and more ranks. The records are generated, in the form that journals hold."""
 
 from __future__ import annotations
 

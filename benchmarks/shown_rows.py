@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Attempt(NamedTuple):
     """The steps of an attempt whose `log` had returned when the trainer was killed; none if `last` is below `first`.
 
-    The attempt may have recorded one more: the trainer was killed before it took note of it.
+    The attempt may have recorded one more: the trainer was killed before it noted the step.
     """
 
     number: int

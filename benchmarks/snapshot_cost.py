@@ -1,4 +1,4 @@
-"""What the memory snapshot at a phase's ends costs, beside other ways to ask for it."""
+"""The cost of the memory snapshot at both ends of a phase, compared with other ways to get it."""
 
 from __future__ import annotations
 

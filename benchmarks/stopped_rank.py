@@ -1,4 +1,4 @@
-"""What the other ranks notice when one is stopped for half a minute, and when one is killed: nothing."""
+"""The effect on the other ranks when one is stopped for 30 s, and when one is killed: none."""
 
 from __future__ import annotations
 

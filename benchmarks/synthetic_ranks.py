@@ -30,7 +30,7 @@ NOISES: Mapping[str, Callable[[random.Random], float]] = {
     "Student's t": _student,
     "Pareto": lambda dice: dice.paretovariate(1.5),
 }
-"""By which factor a phase takes longer, in each step and on each rank anew."""
+"""Factors by which a phase takes longer, drawn for each step and each rank."""
 
 
 def steps(world: int, noise: str, seed: int, slow: tuple[int, str] | None) -> Iterator[list[Span]]:

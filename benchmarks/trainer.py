@@ -19,12 +19,12 @@ _TIMEOUT_S = 5.0
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a trainer saw.
+    """The measurements of a trainer.
 
     Attributes:
         took: Nanoseconds of each `log`.
         finish_s: Seconds that `finish(timeout=5)` took.
-        delivered: What it returned.
+        delivered: The result of `finish`.
         rows: How many steps the local JSONL file had by then.
         failures: How often the agent's deliveries had failed by then.
     """

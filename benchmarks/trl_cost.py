@@ -1,4 +1,4 @@
-"""What recording adds to a step of TRL's GRPOTrainer on a CPU, run with `python -m benchmarks trl` where TRL is."""
+"""The time that recording adds to a step of TRL's GRPOTrainer on a CPU: `python -m benchmarks trl`; needs TRL."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The trainer's own W&B, MLflow or SwanLab run, which gets what otel-rl measured and the trainer did not log itself.
+"""Exporters into the trainer's own W&B, MLflow or SwanLab run, for values that the trainer did not log itself.
 
-These work in the trainer's process, in a thread of their own. Names begin with `otel_rl/`.
+They run in a background thread of the trainer's process. Names begin with `otel_rl/`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 _PREFIX, _AXIS = "otel_rl/", "otel_rl/step"
 _LOOK_S = 0.5
-"""Seconds between two looks at the trainer's run when there is nothing new; W&B's service is asked each time."""
+"""Seconds between two checks of the trainer's run when there is nothing new. Each check calls W&B's service."""
 
 
 class AttachedWandb:
     """Adds rows to `wandb.run`.
 
-    W&B has one counter of steps for all who log to a run, and drops what comes with a step behind it. So a row of ours
-    goes into the history row that the trainer is about to log, and the next one waits for the one after: the counter
-    never moves for us while the trainer logs. What is left goes at the end. What waits is not safe: after a kill, the
-    next start of the trainer adds it to the run that it has then.
+    W&B has one step counter per run, and drops values with a step behind it. So otel-rl's row goes into the history row
+    that the trainer is about to log, and the next row waits for the next history row. otel-rl does not move the counter
+    while the trainer logs. Waiting rows are logged at the end. They are not durable in W&B: after a kill, the next
+    start of the trainer adds them to the run that it has then.
 
     Args:
-        run: The run that is shown.
-        theirs: The trainer's `wandb.Run`.
+        run: The run.
+        active: The trainer's `wandb.Run`.
     """
 
     batch_size = 1
@@ -44,19 +44,19 @@ class AttachedWandb:
 
     @classmethod
     def to_what_is_active(cls) -> Callable[[RunInfo], AttachedWandb]:
-        """Return what attaches to the W&B run that the trainer has now.
+        """Return a factory of exporters into the trainer's current W&B run.
 
         Raises:
-            ValueError: It has none.
+            ValueError: The trainer has no run.
         """
         import wandb
 
         if wandb.run is None:
             raise ValueError("there is no W&B run to attach to; call wandb.init() before otel_rl.init()")
-        return partial(cls, theirs=wandb.run)
+        return partial(cls, active=wandb.run)
 
-    def __init__(self, run: RunInfo, *, theirs: Any = None) -> None:
-        self._run = theirs
+    def __init__(self, run: RunInfo, *, active: Any = None) -> None:
+        self._run = active
         self._run.define_metric(_AXIS)
         self._run.define_metric(f"{_PREFIX}*", step_metric=_AXIS, step_sync=False)
         self._given = 0
@@ -66,7 +66,7 @@ class AttachedWandb:
         self._looked_at = 0.0
 
     def export(self, items: Sequence[Item]) -> None:
-        """Put the rows among `items` in the queue, and one of it into the trainer's next history row.
+        """Queue the rows among `items`, and add one of the queue to the trainer's next history row.
 
         Raises:
             Refused: The trainer has finished its W&B run.
@@ -74,15 +74,15 @@ class AttachedWandb:
         for item in items:
             if (values := _measured(item)) and isinstance(item, Row | Machine):
                 if self._is_finished:
-                    raise Refused("the trainer has finished its W&B run; call finish() of ours before its")
+                    raise Refused("the trainer has finished its W&B run; call finish() of otel-rl's run first")
                 axis = _AXIS if isinstance(item, Row) else f"{_PREFIX}{MACHINE_AXIS}"
                 self._waiting.append((self._given, {**values, axis: item.step}))
             self._given += 1
-        with contextlib.suppress(Exception):  # the items are in the queue; what is wrong is told by `durable`
+        with contextlib.suppress(Exception):  # the items are in the queue; `durable` raises the error again
             self._log_one()
 
     def durable(self) -> int:
-        """Count what is in history rows that the trainer has logged."""
+        """Return the number of items in history rows that the trainer has logged."""
         if time.monotonic() - self._looked_at > _LOOK_S and not self._is_finished:
             self._log_one()
         if self._in_next_row is not None:
@@ -90,9 +90,9 @@ class AttachedWandb:
         return self._waiting[0][0] if self._waiting else self._given
 
     def shutdown(self) -> None:
-        """Log what is left, in history rows of its own."""
+        """Log the waiting rows, each in another history row."""
         if self._in_next_row is not None and self._run.step <= self._logged_at:
-            self._run.log({}, commit=True)  # our last one waits for a row of the trainer that does not come
+            self._run.log({}, commit=True)  # the last row waits for a history row of the trainer, which does not come
         self._in_next_row = None
         while self._waiting:
             self._run.log(self._waiting[0][1])
@@ -108,7 +108,7 @@ class AttachedWandb:
         if self._waiting:
             self._run.log(self._waiting[0][1], commit=False)
             self._in_next_row, _ = self._waiting.popleft()
-            self._logged_at = self._run.step  # asked again: the trainer may have logged in between
+            self._logged_at = self._run.step  # read again: the trainer may have logged in between
 
     @property
     def _is_finished(self) -> bool:
@@ -116,11 +116,11 @@ class AttachedWandb:
 
 
 class AttachedMlflow:
-    """Adds rows to the MLflow run that is active in the trainer; each value has its step, so nobody is in the way.
+    """Adds rows to the MLflow run that is active in the trainer. Each value has its step, so order does not matter.
 
     Args:
-        run: The run that is shown.
-        theirs: Id of the trainer's MLflow run.
+        run: The run.
+        active: Id of the trainer's MLflow run.
     """
 
     batch_size = 50
@@ -129,28 +129,28 @@ class AttachedMlflow:
 
     @classmethod
     def to_what_is_active(cls) -> Callable[[RunInfo], AttachedMlflow]:
-        """Return what attaches to the MLflow run that is active in this thread.
+        """Return a factory of exporters into the MLflow run that is active in this thread.
 
         Raises:
-            ValueError: There is none.
+            ValueError: No run is active.
         """
         import mlflow
 
-        active = mlflow.active_run()
-        if active is None:
+        found = mlflow.active_run()
+        if found is None:
             raise ValueError("there is no MLflow run to attach to; call mlflow.start_run() before otel_rl.init()")
-        return partial(cls, theirs=active.info.run_id)
+        return partial(cls, active=found.info.run_id)
 
-    def __init__(self, run: RunInfo, *, theirs: str = "") -> None:
+    def __init__(self, run: RunInfo, *, active: str = "") -> None:
         import mlflow
         from mlflow.entities import Metric
 
         self._metric: Any = Metric
         self._client = mlflow.MlflowClient()
-        self._run_id = theirs
+        self._run_id = active
 
     def export(self, items: Sequence[Item]) -> None:
-        """Log what was measured in the rows among `items`."""
+        """Log the measured values of the rows among `items`."""
         found = [
             self._metric(name, float(value), item.time_unix_nano // 1_000_000, item.step)
             for item in items
@@ -165,15 +165,16 @@ class AttachedMlflow:
 
 
 class AttachedSwanlab:
-    """Adds rows to the SwanLab run that the trainer has now, at our steps.
+    """Adds rows to the trainer's current SwanLab run, at otel-rl's steps.
 
-    SwanLab has one counter for what is logged without a step: the highest step so far. So a row of ours waits until the
-    trainer's counter has come to its step, and what is left goes at the end. Hardware is not added: SwanLab measures
-    that of the trainer's process itself. What waits is not safe: after a kill, the next start of the trainer adds it.
+    For values without a step, SwanLab uses the highest step so far. So a row waits until the trainer's counter has
+    reached its step. Waiting rows are logged at the end. They are not durable in SwanLab: after a kill, the next start
+    of the trainer adds them. Hardware is not added, because SwanLab measures the hardware of the trainer's process
+    itself.
 
     Args:
-        run: The run that is shown.
-        theirs: The trainer's `swanlab.Run`.
+        run: The run.
+        active: The trainer's `swanlab.Run`.
     """
 
     batch_size = 1
@@ -183,26 +184,26 @@ class AttachedSwanlab:
 
     @classmethod
     def to_what_is_active(cls) -> Callable[[RunInfo], AttachedSwanlab]:
-        """Return what attaches to the SwanLab run that the trainer has now.
+        """Return a factory of exporters into the trainer's current SwanLab run.
 
         Raises:
-            ValueError: It has none.
+            ValueError: The trainer has no run.
         """
         import swanlab
 
         try:
-            return partial(cls, theirs=swanlab.get_run())
+            return partial(cls, active=swanlab.get_run())
         except RuntimeError:
             problem = "there is no SwanLab run to attach to; call swanlab.init() before otel_rl.init()"
             raise ValueError(problem) from None
 
-    def __init__(self, run: RunInfo, *, theirs: Any = None) -> None:
-        self._run = theirs
+    def __init__(self, run: RunInfo, *, active: Any = None) -> None:
+        self._run = active
         self._given = 0
         self._waiting: deque[tuple[int, Row]] = deque()  # with the number of items before it
 
     def export(self, items: Sequence[Item]) -> None:
-        """Log the rows whose steps the trainer has come to, by now."""
+        """Log the rows whose steps the trainer has reached."""
         for item in items:
             if isinstance(item, Row) and _measured(item):
                 self._waiting.append((self._given, item))
@@ -210,12 +211,12 @@ class AttachedSwanlab:
         self._log_due()
 
     def durable(self) -> int:
-        """Count what does not wait for the trainer."""
+        """Return the number of items that do not wait for the trainer."""
         self._log_due()
         return self._waiting[0][0] if self._waiting else self._given
 
     def shutdown(self) -> None:
-        """Log what is left."""
+        """Log the waiting rows."""
         while self._waiting:
             self._log(self._waiting[0][1])
             self._waiting.popleft()
@@ -230,7 +231,7 @@ class AttachedSwanlab:
 
 
 def _measured(item: Item) -> dict[str, float]:
-    """Return what the trainer did not log itself, under names of ours."""
+    """Return the values that the trainer did not log itself, under `otel_rl/` names."""
     if isinstance(item, Machine):
         return {f"{_PREFIX}{name}": value for name, value in item.values.items()}
     if not isinstance(item, Row):

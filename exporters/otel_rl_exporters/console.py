@@ -1,4 +1,4 @@
-"""A line per row and the first rows of each table, for people who look at the terminal."""
+"""A line per row and the first rows of each table, for people at a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 8
 _LONGEST_CELL = 200
-_CONTROLS: dict[int, int | str] = {  # pictures of what a terminal would act on
+_CONTROLS: dict[int, int | str] = {  # Unicode symbols for the characters that a terminal would act on
     **{code: 0x2400 + code for code in range(0x20)},
     **{code: f"\\x{code:02x}" for code in range(0x7F, 0xA0)},
 }
@@ -26,9 +26,9 @@ class ConsoleExporter:
     """Prints one short line for each row and each event, and the first rows of each table.
 
     Args:
-        run: The run that is shown.
+        run: The run.
         names: Patterns of the values to print, as in a shell; by default the first eight of a row.
-        table_rows: How many rows of a table are printed; 0 is no tables.
+        table_rows: The largest number of rows of a table to print; 0 prints no tables.
     """
 
     def __init__(self, run: RunInfo, *, names: list[str] | None = None, table_rows: int = 4) -> None:
@@ -39,7 +39,7 @@ class ConsoleExporter:
         """Print the rows, the events and the tables among `items`.
 
         Raises:
-            Refused: Nobody reads our output any more.
+            Refused: The reader of standard output has closed it.
         """
         lines = [line for item in items for line in self._lines(item)]
         if not lines:
@@ -52,7 +52,7 @@ class ConsoleExporter:
             raise Refused("standard output is closed") from error
 
     def shutdown(self) -> None:
-        """Leave standard output to the others who use it."""
+        """Do nothing: others use standard output too."""
 
     def _lines(self, item: Item) -> Iterable[str]:
         if isinstance(item, Row):

@@ -1,4 +1,4 @@
-"""Files that have to stay where they are: what is written to a file that was removed or replaced is seen by nobody."""
+"""Files that must stay at their paths: nobody reads what is written to a file that was removed or replaced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Appended:
-    """A file that is appended to, for as long as it is the one at its path and nobody cuts it.
+    """A file that is appended to while it is still the file at its path and was not truncated.
 
     Args:
-        path: The file; its directory is made if need be.
-        flags: How it is opened, beside for appending.
+        path: The file. Its directory is created if it is missing.
+        flags: Flags of `os.open` in addition to those for appending.
     """
 
     def __init__(self, path: Path, flags: int) -> None:
@@ -31,7 +31,7 @@ class Appended:
         """Return the file's size.
 
         Raises:
-            Gone: It was removed, replaced or cut, and is not closed.
+            Gone: It was removed, replaced or truncated, and is not closed.
         """
         if self.file < 0:
             return self._size
@@ -39,11 +39,11 @@ class Appended:
         if _of_path(self.path) != (found.st_dev, found.st_ino):
             raise Gone(f"{self.path} was removed or replaced")
         if found.st_size < self._size:
-            raise Gone(f"{self.path} was cut from {self._size} to {found.st_size} bytes")
+            raise Gone(f"{self.path} was truncated from {self._size} to {found.st_size} bytes")
         return found.st_size
 
     def wrote(self) -> None:
-        """Take note of the file's size, below which it must not fall."""
+        """Remember the file's size. A smaller size later means that it was truncated."""
         self._size = os.fstat(self.file).st_size
 
     def close(self) -> None:
@@ -54,11 +54,11 @@ class Appended:
 
 
 def append(written: Sequence[tuple[Appended, bytes | memoryview]]) -> None:
-    """Append to each file what belongs to it: all of it, or nothing and an error.
+    """Append data to each file. If one write fails, undo all of them and raise.
 
     Raises:
-        Gone: One of the files was removed, replaced or cut.
-        OSError: It cannot be written now.
+        Gone: One of the files was removed, replaced or truncated.
+        OSError: A file cannot be written now.
     """
     before = [(file, file.check()) for file, _ in written]
     try:
@@ -67,17 +67,17 @@ def append(written: Sequence[tuple[Appended, bytes | memoryview]]) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
         for file, size in before:
-            os.ftruncate(file.file, size)  # the same items come again
+            os.ftruncate(file.file, size)  # the same items are retried
         raise
     for file, _ in written:
         file.wrote()
 
 
 class Watched:
-    """A file that another package writes, or will write.
+    """A file that another package writes or will write.
 
     Args:
-        path: The file; `None` is none, which never goes.
+        path: The file; `None` watches nothing.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -85,11 +85,11 @@ class Watched:
         self._known = None if path is None else _of_path(path)
 
     def __bool__(self) -> bool:
-        """Tell whether there is a file to be watched."""
+        """Return whether there is a file to watch."""
         return self._path is not None
 
     def check(self) -> None:
-        """See whether the file is still the one that it was.
+        """Check that the file at the path is still the same one.
 
         Raises:
             Gone: It was removed or replaced.
@@ -104,7 +104,7 @@ class Watched:
 
 
 def _of_path(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of what is at a path; `None` if nothing is."""
+    """Return device and inode of the file at a path, or `None` if there is none."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):

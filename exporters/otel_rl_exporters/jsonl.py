@@ -1,4 +1,4 @@
-"""Rows as lines of JSON: the plainest file that still holds every value exactly."""
+"""Rows as lines of JSON, with every value exact."""
 
 from __future__ import annotations
 
@@ -28,19 +28,18 @@ _MACHINE = re.compile(rb'\{"%b":(-?\d+),"time_unix_nano":(-?\d+)' % MACHINE_AXIS
 class JsonlExporter:
     """Appends a line for each row to a file in the run directory, and one for each measurement of a machine to another.
 
-    Floats read back bit for bit and integers stay integers. What JSON has no number for is a string:
-    `"NaN"`, `"Infinity"`, `"-Infinity"`. A row has its `attempt`, since a resumed run may record a step again: the
-    highest attempt is the valid one. `part` counts the later rows of a step, and `partial` marks a row whose step
-    a process did not survive.
+    Floats read back bit for bit, and integers stay integers. Non-finite numbers are strings: `"NaN"`, `"Infinity"`,
+    `"-Infinity"`. A row has its `attempt`, because a resumed run may record a step again: the highest attempt is the
+    valid one. `part` counts the later rows of a step. `partial` marks a step in which a process died.
 
-    How an attempt ended is in `run.end.json`, which goes when the next attempt begins.
+    `run.end.json` says how an attempt ended. It is removed when the next attempt begins.
 
-    A file that is removed, replaced or cut while the run goes on is made again, with what the outbox still has.
+    If a file is removed, replaced or truncated during the run, it is written again from the outbox.
 
     Args:
-        run: The run that is shown.
-        path: The file of rows, relative to the run directory; an existing one is continued.
-        machine_path: The file of measurements, likewise.
+        run: The run.
+        path: The file of rows, relative to the run directory; an existing file is continued.
+        machine_path: The file of hardware measurements, likewise.
     """
 
     batch_size = 512
@@ -54,11 +53,11 @@ class JsonlExporter:
         self._held = Identities(found for place in places for found in _identities(place))
 
     def holds(self, item: Item) -> bool:
-        """Tell whether the item had a line when this was built."""
+        """Return whether the item had a line when the exporter was built."""
         return isinstance(item, Row | Machine) and (*identity(item), item.time_unix_nano) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
-        """Append the rows and measurements among `items`: all of them, or none and an error."""
+        """Append the rows and measurements among `items`. If one write fails, undo all of them and raise."""
         rows = "".join(_line(item) for item in items if isinstance(item, Row)).encode()
         machine = "".join(_machine_line(item) for item in items if isinstance(item, Machine)).encode()
         append([(self._rows, rows), (self._machine, machine)])
@@ -69,7 +68,7 @@ class JsonlExporter:
         """Close the files.
 
         Raises:
-            Gone: One of them is not there any more.
+            Gone: One of them was removed, replaced or truncated.
         """
         try:
             for file in self._files:
@@ -89,7 +88,7 @@ class JsonlExporter:
 
 def _open(place: Path) -> Appended:
     opened = Appended(place, os.O_RDWR)
-    os.ftruncate(opened.file, _end_of_last_line(opened.file))  # a machine that went down may have torn it
+    os.ftruncate(opened.file, _end_of_last_line(opened.file))  # a crash of the machine may have torn the last line
     opened.wrote()
     return opened
 

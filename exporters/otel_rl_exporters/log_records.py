@@ -1,7 +1,7 @@
-"""The exporters as OpenTelemetry log exporters, for a plain OTel pipeline.
+"""The exporters as OpenTelemetry log exporters, for an OTel pipeline without the agent.
 
 `OTEL_LOGS_EXPORTER=otel_rl_wandb` is enough: the event `rl.step.metrics` carries a whole row, `rl.table` a
-table and `rl.run.config` the parameters. Every other record is passed over.
+table and `rl.run.config` the parameters. All other records are ignored.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _logger = logging.getLogger(__name__)
 
 
 class RowLogRecordExporter(LogRecordExporter):
-    """Hands the rows in log records to an exporter, one for each run, made at the run's first row.
+    """Delivers the rows in log records to exporters: one for each run, built at the run's first row.
 
-    A run is what the resource says: `rl.run.id`, `rl.run.project` and `rl.run.name`, or
-    `service.name`. Its directory is `OTEL_RL_DIR` (`runs`), the project and the id.
+    The resource attributes `rl.run.id`, `rl.run.project` and `rl.run.name` (or `service.name`) identify the run. Its
+    directory is below `OTEL_RL_DIR` (`runs`), named by the project and the id.
     """
 
     exporter_class: ClassVar[str]
-    """Where the class of the exporter is: `module:name`."""
+    """The class of the exporter, as `module:name`."""
 
     def __init__(self) -> None:
         self._exporters: dict[str, Exporter] = {}
@@ -60,7 +60,7 @@ class RowLogRecordExporter(LogRecordExporter):
         return LogRecordExportResult.SUCCESS if all(taken) else LogRecordExportResult.FAILURE
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Do nothing: what `export` has taken is delivered."""
+        """Do nothing: `export` delivers before it returns."""
         return True
 
     def shutdown(self) -> None:
@@ -75,10 +75,10 @@ class RowLogRecordExporter(LogRecordExporter):
                     _logger.exception("%s did not shut down", self.exporter_class)
 
     def _deliver(self, run: RunInfo, items: list[_Item]) -> bool:
-        """Deliver what there is of a run; tell whether all of it was taken."""
+        """Deliver the items of a run; return whether all of them were accepted."""
         exporter = self._exporter(run)
         size = getattr(exporter, "batch_size", 1)
-        complete, is_anew = True, False
+        complete, is_restarted = True, False
         while items:
             try:
                 exporter.export(items[:size])
@@ -88,12 +88,12 @@ class RowLogRecordExporter(LogRecordExporter):
                 done = size if error.done is None else max(1, error.done)
                 self._warnings.warn(f"{self.exporter_class} refused items of run {run.id}: {error}")
             except Gone as error:
-                if is_anew:
+                if is_restarted:
                     raise
-                self._warnings.warn(f"{error}; what was in it is lost, and {self.exporter_class} begins anew")
+                self._warnings.warn(f"{error}; its contents are lost, and {self.exporter_class} starts again")
                 with contextlib.suppress(Exception):
                     self._exporters.pop(run.directory).shutdown()
-                exporter, is_anew = self._exporter(run), True
+                exporter, is_restarted = self._exporter(run), True
                 continue
             items = items[done:]
         return complete
@@ -102,7 +102,11 @@ class RowLogRecordExporter(LogRecordExporter):
         """Return the exporter of a run."""
         if run.directory not in self._exporters:
             Path(run.directory).mkdir(parents=True, exist_ok=True)
-            self._exporters[run.directory] = resolve_name(self.exporter_class)(run)
+            factory = resolve_name(self.exporter_class)
+            try:
+                self._exporters[run.directory] = factory(run)
+            except ImportError as error:
+                raise ImportError(f"{error}; pip install 'otel-rl[{getattr(factory, 'extra', '')}]'") from error
         return self._exporters[run.directory]
 
     def _by_run(self, batch: Sequence[ReadableLogRecord]) -> list[tuple[RunInfo, list[_Item]]]:

@@ -31,7 +31,7 @@ _STATUS: dict[Outcome, str] = {"finished": "FINISHED", "failed": "FAILED", "cras
 _TABLES_TAG = "mlflow.loggedArtifacts"
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # who calls tries again, with pauses of its own
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the caller retries, with its own delays
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -41,27 +41,27 @@ _NEVER_TAKEN = (*_OF_THE_ITEM, "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST")
 
 
 class MlflowExporter:
-    """Logs each row to an MLflow run that carries our run's id as a tag; a restarted run goes on in it.
+    """Logs each row to an MLflow run that has the run's id as a tag; a restarted run continues it.
 
-    Names keep their slashes; what MLflow does not allow in them is spelled as `escape` tells. MLflow's
-    database has no infinities: it reads them back as ±1.7976931348623157e308, and -0.0 as 0.0; NaN stays.
-    Numbers are floats. A parameter cannot be changed in MLflow: another value, of a restarted run, becomes the
-    tag `changed.<name>`. Tables are artifacts, `tables/<name>/step_000012.json`; MLflow's UI shows the newest
-    16 as tables, the others as JSON. Rows of ranks that report late are an artifact of their own,
-    `step_000012.part-1.json`.
+    Names keep their slashes. `escape` replaces the characters that MLflow does not allow. Numbers are floats. MLflow's
+    database has no infinities: they read back as ±1.7976931348623157e308, and -0.0 as 0.0. NaN stays.
 
-    Points of a resumed run have their own `rl/attempt`, from 1 on, of the same step and time: the highest attempt of a
-    step is the valid one. A run that failed is FAILED, one that a signal or a loss ended is KILLED, and the tag
-    `rl.run.error` says why.
+    MLflow cannot change a parameter, so another value of a restarted run becomes the tag `changed.<name>`. Tables are
+    artifacts, `tables/<name>/step_000012.json`. MLflow's UI shows the newest 16 as tables, the others as JSON. Rows of
+    ranks that report late are in another artifact, `step_000012.part-1.json`.
+
+    A resumed run has the metric `rl/attempt`, from 1, with the same step and time: the highest attempt of a step is the
+    valid one. A run that failed has the status FAILED. A run that a signal or a loss ended has the status KILLED. The
+    tag `rl.run.error` has the reason.
 
     Args:
-        run: The run that is shown.
-        tracking_uri: The server or database; by default what `MLFLOW_TRACKING_URI` says, else a SQLite
+        run: The run.
+        tracking_uri: The server or database; by default `MLFLOW_TRACKING_URI`, else a SQLite
             database in the run directory. MLflow's file store is not supported: `loss` and `loss/kl` would
             be a file and a directory of one name.
         experiment_name: The experiment; by default `MLFLOW_EXPERIMENT_NAME`, else the project.
         run_name: The run's name in MLflow; by default `MLFLOW_RUN_NAME`, else the run's.
-        artifact_location: Where a new experiment's artifacts lie.
+        artifact_location: Where the artifacts of a new experiment are stored.
         tags: Tags of the run.
     """
 
@@ -82,12 +82,10 @@ class MlflowExporter:
     ) -> None:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        try:
-            from mlflow import MlflowClient
-            from mlflow.entities import Metric, Param
-            from mlflow.exceptions import MlflowException
-        except ImportError as error:
-            raise ImportError("the mlflow exporter needs: pip install 'otel-rl[mlflow]'") from error
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param
+        from mlflow.exceptions import MlflowException
+
         self._metric, self._param, self._error = Metric, Param, MlflowException
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         if uri is None:
@@ -109,11 +107,11 @@ class MlflowExporter:
     def export(self, items: Sequence[Item]) -> None:
         """Log the rows among `items` in few requests, then the parameters and tables.
 
-        What was logged already is logged again without harm: MLflow keeps equal points once.
+        Logging a point again is harmless: MLflow stores equal points once.
 
         Raises:
-            Refused: MLflow will never take some of them; it has the others.
-            ValueError: MLflow will never take one of several items, and so took none of its request.
+            Refused: MLflow will never accept some of them. It has the others.
+            ValueError: MLflow will never accept one of several items, so it accepted none of that request.
             Gone: The SQLite database was removed or replaced.
         """
         self._watched.check()
@@ -131,7 +129,7 @@ class MlflowExporter:
             raise Refused(f"{len(refused)} request(s), the first: {refused[0]}") from refused[0]
 
     def shutdown(self) -> None:
-        """Mark the run as ended, in order or not, if it is still there.
+        """Set the final status of the run, if the run still exists.
 
         Raises:
             Gone: The SQLite database was removed or replaced.
@@ -144,7 +142,7 @@ class MlflowExporter:
                 raise
 
     def _states(self, items: Sequence[Item]) -> Iterator[Callable[[], None]]:
-        """Yield what shows that the run ended, or that it goes on with another attempt."""
+        """Yield requests that set the status of the run: ended, or running with another attempt."""
         for item in items:
             if isinstance(item, Ended):
                 yield partial(self._show, item.outcome, item.attempt, item.error)
@@ -217,7 +215,7 @@ _databases: dict[str, tuple[str, Watched]] = {}
 
 
 def _database(uri: str) -> tuple[str, Watched]:
-    """Return the URI by which MLflow opens what is there now, and what tells whether a file there is replaced.
+    """Return the URI with which MLflow opens the current file, and a watch for its replacement.
 
     MLflow keeps one connection for each spelling of a URI, also to a file that was removed.
     """
@@ -235,14 +233,14 @@ def _database(uri: str) -> tuple[str, Watched]:
 
 
 def _is_final(error: Exception) -> bool:
-    """Tell whether it would be the same another time; of artifacts that is a missing client or right, too."""
+    """Return whether a retry would fail too. For artifacts, a missing client or permission is final as well."""
     code = getattr(error, "error_code", None)
     return isinstance(error, (ImportError, PermissionError)) or code in _NEVER_TAKEN
 
 
 _NOT_ALLOWED = re.compile(
     r"""[^/\w.\- :]                 # what MLflow takes is slashes, word characters, dots, dashes, spaces, colons
-    | ^/ | /(?=/) | /$              # a path must not become another one when it is normalised
+    | ^/ | /(?=/) | /$              # a path must not become another one when it is normalized
     | ^\. | (?<=/)\.(?=\.?(?:/|$))  # nor with . and .. in it
     | \.(?=at|x[0-9a-f])            # a dot that would look like an escape
     """,
@@ -253,11 +251,11 @@ _EMPTY = ".x."
 
 
 def escape(name: str) -> str:
-    """Return the name with what MLflow does not allow spelled out; `unescape` is the way back.
+    """Return the name with escapes for the characters that MLflow does not allow; `unescape` is the inverse.
 
     `@` is `.at.`, so that `mean@4` reads `mean.at.4`; any other character is its code point, `%` for one is
-    `.x25.`; an empty name is `.x.`. Beyond 250 characters a name is cut and ends in a hash of itself, from
-    which there is no way back.
+    `.x25.`; an empty name is `.x.`. Beyond 250 characters a name is cut and ends in a hash of itself, which
+    `unescape` cannot undo.
     """
     escaped = _NOT_ALLOWED.sub(lambda found: ".at." if found[0] == "@" else f".x{ord(found[0]):x}.", name)
     if len(escaped) <= _LONGEST_NAME:
@@ -266,7 +264,7 @@ def escape(name: str) -> str:
 
 
 def unescape(escaped: str) -> str:
-    """Return the name that `escape` was given."""
+    """Return the name from which `escape` made this one."""
     if escaped == _EMPTY:
         return ""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "@", escaped)
@@ -277,6 +275,6 @@ def _chunks(values: list[Any], size: int) -> Iterable[list[Any]]:
 
 
 def _json(table: Table) -> str:
-    """Return the table as MLflow's own tables are; what JSON has no number for is its name."""
+    """Return the table in MLflow's own format; non-finite numbers become their names."""
     rows = [[spelled(cell) for cell in row] for row in table.rows]
     return json.dumps({"columns": table.columns, "data": rows}, allow_nan=False)

@@ -167,12 +167,12 @@ class OtlpReader:
 
     @property
     def refused(self) -> int:
-        """How many metrics the collector did not take."""
+        """How many metrics the collector refused."""
         return self._exporter.refused
 
     @property
     def last_error(self) -> str:
-        """What was said last."""
+        """The message of the last error."""
         return self._exporter.last_error
 
     def shutdown(self) -> None:

@@ -49,13 +49,13 @@ _One = tuple[ResourceMetrics, ScopeMetrics, Metric]
 
 
 class OtlpMetricExporter(MetricExporter):
-    """Sends what the reader collects, again and again until its time is over; cumulative values come again anyway.
+    """Sends what the reader collects, and retries until the timeout; cumulative values are in the next collection too.
 
     Attributes:
         failures: How often a request failed.
-        causes: How often each type of error was met, refusals included.
-        refused: How many metrics the collector did not take.
-        last_error: What was said last.
+        causes: How often each type of error occurred, refusals included.
+        refused: How many metrics the collector refused.
+        last_error: The message of the last error.
     """
 
     def __init__(self, where: Connection, environ: Mapping[str, str]) -> None:

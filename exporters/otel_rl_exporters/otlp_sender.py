@@ -1,4 +1,4 @@
-"""Sends batches of records by OTLP, and says in the words of the contract what came of them."""
+"""Sends batches of records by OTLP, and raises the exceptions of the exporter contract."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SMALLEST_LIMIT = 1 << 12
 
 
 class Sender:
-    """Sends the records of items in requests that the server takes.
+    """Sends the records of items in requests that the server accepts.
 
     Args:
-        transport: Where they are sent.
-        encode: Makes a request of records.
-        most: How many records a request has at most.
+        transport: The connection to the server.
+        encode: Returns a request for records.
+        most: The largest number of records in a request.
     """
 
     def __init__(self, transport: Transport, encode: Callable[[Sequence[Any]], Any], most: int = 1 << 30) -> None:
@@ -38,15 +38,15 @@ class Sender:
         self._hints = Occasional(logger)
 
     def send(self, records: Sequence[tuple[int, Any]], items: int) -> None:
-        """Send records, each with the number of the item that it is of.
+        """Send records, each with the number of its item.
 
         Args:
             records: In the order of the items; an item may have none, or several.
             items: How many items there are.
 
         Raises:
-            Refused: Some items, from the first one on, are settled, and some of those were not taken.
-            NotNow: Some items, from the first one on, were taken; the others may be taken later.
+            Refused: The first items are settled, and the server refused some of them.
+            NotNow: The first items were accepted. The others can be retried later.
         """
         waiting = deque([list(records)] if records else [])
         refused = 0

@@ -37,10 +37,10 @@ class _Printed:
         self._print = self._open()
 
     def export(self, items: Sequence[Item]) -> None:
-        """Print what is of the signal among `items`.
+        """Print the items of this signal among `items`.
 
         Raises:
-            Refused: Nobody reads the output any more.
+            Refused: The reader of standard output has closed it.
         """
         try:
             self._print(items)

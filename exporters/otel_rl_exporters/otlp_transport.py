@@ -1,7 +1,7 @@
-"""One OTLP request, and what came of it: what the server or the socket said, and what that means for the sender.
+"""One OTLP request and its result: the answer of the server or the socket, and what the sender must do.
 
-OpenTelemetry's own exporters repeat within one call, read no partial success, and return neither a cause nor the
-pause that the server asked for. Theirs are the encoders, here are the two transports.
+OpenTelemetry's own exporters retry within one call, ignore partial success, and return neither a cause nor the delay
+that the server asked for. So otel-rl uses their encoders, and the two transports of this module.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _SERVICES: dict[str, tuple[str, Any, str]] = {
 
 
 class Answer(NamedTuple):
-    """What came of a request.
+    """The result of a request.
 
     Attributes:
-        verdict: "taken", in part perhaps; "later": the same request may be sent again; "too_large": a smaller one
-            may be; "never".
-        message: The address and what was said there.
+        verdict: "taken": accepted, maybe in part. "later": the same request can be retried. "too_large": a smaller
+            request can be sent. "never": the request is refused.
+        message: The address and its message.
         error_type: A status, or the type of an exception; `error.type` in metrics.
-        rejected: How many records of a request that was taken were not.
+        rejected: How many records of an accepted request were refused.
         retry_after: Seconds that the server asked to wait; `None` if it did not.
     """
 
@@ -179,7 +179,7 @@ class HttpTransport:
 
 
 class GrpcTransport:
-    """OTLP/gRPC over one channel, which connects anew by itself."""
+    """OTLP/gRPC over one channel, which reconnects by itself."""
 
     def __init__(self, connection: Connection) -> None:
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it would write about every connection into the agent's log

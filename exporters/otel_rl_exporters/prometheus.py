@@ -20,7 +20,7 @@ _LABELS = frozenset({semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_PROJECT})
 
 
 class PrometheusReader:
-    """Serves `/metrics` on the first free port from `port` on.
+    """Serves `/metrics` on the first free port, starting at `port`.
 
     The run's identity is a label of every series; the rest of the resource is in `target_info`.
 
@@ -29,7 +29,7 @@ class PrometheusReader:
         address: URL to scrape.
 
     Raises:
-        OSError: None of the 100 ports is free, or the host is not of this machine.
+        OSError: None of the 100 ports is free, or the host is not an address of this machine.
     """
 
     requires = ("prometheus_client",)
@@ -40,7 +40,7 @@ class PrometheusReader:
         self.address: str | None = f"http://{_shown(host)}:{actual}/metrics"
         self.reader = PrometheusMetricReader(
             registry=registry,
-            scope_info_enabled=False,  # one scope; its labels on every series would say nothing
+            scope_info_enabled=False,  # there is only one scope, so its labels would be the same on every series
             resource_attribute_filter=_LABELS.__contains__,
         )
 
@@ -63,7 +63,7 @@ def _serve(host: str, port: int, registry: CollectorRegistry) -> tuple[_Server, 
                 ) from error
         else:
             return server, server.server_port
-    raise ValueError(f"port {port} is no port")
+    raise ValueError(f"invalid port={port}: must be between 0 and 65535")
 
 
 def _shown(host: str) -> str:

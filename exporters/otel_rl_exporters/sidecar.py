@@ -1,4 +1,4 @@
-"""Tables as files of JSON beside the run, one for each table and step."""
+"""Tables as JSON files in the run directory, one for each table and step."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ _LONGEST_NAME = 180  # of the 255 bytes that file systems give a file name
 class SidecarExporter:
     """Writes each table whole, as `{"columns": [...], "data": [[...], ...]}`.
 
-    It is strict JSON in UTF-8 with a row on each line. What JSON has no number for is a string: `"NaN"`,
-    `"Infinity"`, `"-Infinity"`; `null` is a cell of which nothing is known. A file appears complete or not
-    at all. A step that is recorded again after a restart replaces its file. Rows of ranks that report after
-    their step's table has left get a file of their own, named like the first one with `.part-1` and so on before the
-    suffix. From programs that do not number the parts, it is `.ranks-` and the first and last of these ranks.
+    A file is strict JSON in UTF-8 with a row on each line. Non-finite numbers are strings: `"NaN"`, `"Infinity"`,
+    `"-Infinity"`. An unknown cell is `null`. A file appears complete or not at all. A step that is recorded again after
+    a restart replaces its file. Rows of ranks that report late get another file, with `.part-1` and so on before the
+    suffix, or with `.ranks-` and the first and last of these ranks if the parts have no numbers.
 
     Args:
-        run: The run that is shown.
-        path: Where the files lie, relative to the run directory. `{name}` is the name of the table,
-            percent-encoded where it has anything but ASCII letters, digits, spaces and `_.-~`; `{step}` and
-            `{attempt}` are numbers and take a format as in `{step:06d}`.
+        run: The run.
+        path: The path of the files, relative to the run directory. `{name}` is the name of the table,
+            with all characters percent-encoded but ASCII letters, digits, spaces and `_.-~`. `{step}` and
+            `{attempt}` are numbers and can have a format, as in `{step:06d}`.
 
     Raises:
         ValueError: `path` has other fields than these, or lacks `{name}` or `{step}`.

@@ -1,4 +1,4 @@
-"""A line of JSON per row among the other output, for programs that pick it out of a log."""
+"""A line of JSON per row on standard output, for programs that read a log."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 class StdoutExporter:
     """Prints each row as `metrics_tag: {"step": 3, "metrics": {"loss": 0.5}}`.
 
-    What follows the tag is strict JSON in ASCII. What JSON has no number for is a string: `"NaN"`,
-    `"Infinity"`, `"-Infinity"`.
+    The text after the tag is strict JSON in ASCII. Non-finite numbers are strings: `"NaN"`, `"Infinity"`,
+    `"-Infinity"`.
 
     Args:
-        run: The run that is shown.
-        tag: What the line begins with, before the colon.
-        stream: `"stdout"` or `"stderr"`, of the process that delivers.
+        run: The run.
+        tag: The text before the colon.
+        stream: `"stdout"` or `"stderr"` of the process that delivers, usually the agent.
     """
 
     batch_size = 64
@@ -33,7 +33,7 @@ class StdoutExporter:
         self, run: RunInfo, *, tag: str = "metrics_tag", stream: Literal["stdout", "stderr"] = "stdout"
     ) -> None:
         if stream not in ("stdout", "stderr"):
-            raise ValueError(f"stream={stream!r} is neither 'stdout' nor 'stderr'")
+            raise ValueError(f"invalid stream={stream!r}: must be 'stdout' or 'stderr'")
         if "\n" in tag or "\r" in tag:
             raise ValueError(f"tag={tag!r} has more than one line")
         self._tag = tag
@@ -43,7 +43,7 @@ class StdoutExporter:
         """Print the rows among `items`.
 
         Raises:
-            Refused: Nobody reads our output any more.
+            Refused: The reader of the stream has closed it.
         """
         lines = [f"{self._tag}: {_json(item)}" for item in items if isinstance(item, Row)]
         if not lines:
@@ -54,7 +54,7 @@ class StdoutExporter:
             raise Refused(f"{self._stream} is closed") from error
 
     def shutdown(self) -> None:
-        """Leave the stream to the others who use it."""
+        """Do nothing: others use the stream too."""
 
 
 def _json(row: Row) -> str:

@@ -27,28 +27,27 @@ _LARGEST_TEXT = 10 * 1024**2
 
 
 class SwanlabExporter:
-    """Logs each row to a SwanLab experiment with our run's id; a restarted run resumes it.
+    """Logs each row to a SwanLab experiment with the run's id; a restarted run resumes it.
 
-    Steps are ours and names too, but for what SwanLab would trim from them, which `escape` spells out. NaN and
-    infinities stay, numbers are floats. A point has the time of its row. Tables are text, as Markdown. SwanLab
-    uploads the config of a restarted run in place of the first one: what was in it is kept in
-    `swanlab.params.json` and handed over again. SwanLab's own measuring of hardware and program is off, since
-    this is not the trainer's process.
+    Steps and names are unchanged, except that `escape` replaces characters that SwanLab would trim. NaN and infinities
+    stay. Numbers are floats. A point has the time of its row. Tables are text, as Markdown. SwanLab replaces the config
+    when a run restarts, so `swanlab.params.json` keeps the parameters and they are set again. SwanLab's own monitoring
+    of hardware and program is off, because this process is not the trainer.
 
-    An item is safe when it is in the log that SwanLab writes below `logdir`. After a kill, what those logs hold is not
-    logged again; in the cloud it is, because the log may not have been uploaded, and SwanLab drops what it has.
+    An item is durable when it is in the log that SwanLab writes below `logdir`. After a kill, items in these logs are
+    not logged again. In the cloud they are, because the log may not have been uploaded. SwanLab drops repeated points.
 
     Args:
-        run: The run that is shown.
+        run: The run.
         mode: `"cloud"` (or `"online"`), `"local"` (its board needs `swanlab[dashboard]`), `"offline"` or
-            `"disabled"`; by default what `SWANLAB_MODE` says, else offline where there is no API key
+            `"disabled"`; by default `SWANLAB_MODE`, else offline if there is no API key
             (`SWANLAB_API_KEY`, `swanlab login`).
-        project: The project; by default the run's. What SwanLab does not allow in it becomes a dash.
-        workspace: Whose it is.
-        experiment_name: Its name; by default the run's.
-        description: What it is about.
-        tags: Labels.
-        logdir: Where its files lie, relative to the run directory.
+        project: The project; by default the run's. Characters that SwanLab does not allow become dashes.
+        workspace: The user or team that owns the experiment.
+        experiment_name: The name of the experiment; by default the run's.
+        description: A description of the experiment.
+        tags: Labels of the experiment.
+        logdir: The directory of SwanLab's files, relative to the run directory.
     """
 
     batch_size = 1
@@ -68,10 +67,8 @@ class SwanlabExporter:
         tags: list[str] | None = None,
         logdir: str = "swanlab",
     ) -> None:
-        try:
-            import swanlab
-        except ImportError as error:
-            raise ImportError("the swanlab exporter needs: pip install 'otel-rl[swanlab]'") from error
+        import swanlab
+
         self._swanlab: Any = swanlab
         self._attempt = 0
         self._end: tuple[str, str | None] = ("success", None)

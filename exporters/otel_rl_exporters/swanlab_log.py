@@ -1,4 +1,4 @@
-"""What SwanLab has written: the points in its logs, by which none is lost and none repeated."""
+"""The points in SwanLab's logs. They show which items need not be logged again."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def key(item: Row | Machine | Table) -> Identity:
-    """Return what tells an item from others in SwanLab's log, where it has its own time."""
+    """Return the identity of an item in SwanLab's log, which includes its time."""
     return ("table" if isinstance(item, Table) else "row", item.step, item.time_unix_nano)
 
 
 def logged(path: Path, run_id: str) -> Iterator[tuple[Identity, set[str]]]:
-    """Yield what items a log holds, and under which names; what a kill left torn at the end is skipped."""
+    """Yield the identities of the items in a log, with their names. A torn record at the end is skipped."""
     from swanlab.proto.swanlab.record.v1.record_pb2 import Record
 
     reader = LogReader(path)
@@ -45,13 +45,13 @@ def logged(path: Path, run_id: str) -> Iterator[tuple[Identity, set[str]]]:
 
 
 class Held:
-    """What the logs of a run's earlier sessions hold.
+    """The items in the logs of a run's earlier sessions.
 
     Only the last item of a log can lack values: the log was cut there when its process was killed.
 
     Args:
-        logs: The logs, the oldest first.
-        run_id: SwanLab's id of the run; logs of other runs are passed over.
+        logs: The logs, oldest first.
+        run_id: SwanLab's id of the run; logs of other runs are ignored.
     """
 
     def __init__(self, logs: Iterable[Path], run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Where the tables of one name and step go that came in parts, so that none replaces another."""
+"""The file names of tables that arrive in parts, so that no part replaces another."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ class TablePlaces:
         self._written: dict[str, tuple[int, dict[_Part, str]]] = {}
 
     def suffix(self, place: str, table: Table) -> str:
-        """Return what to add to `place`: nothing for the first part, `.ranks-2-5` for later ones.
+        """Return the suffix for `place`: empty for the first part, `.ranks-2-5` for later ones.
 
-        A table that says which part it is gets that as its suffix, `.part-1`, behind its attempt if that is not the
-        first. Others are told apart by columns and ranks: a part that comes again gets the same suffix. The first part
-        of a later attempt takes the place of all, and what is still to come of an earlier one gets a name with that
-        attempt in it.
+        A table with a part number gets it as its suffix, `.part-1`, after its attempt if that is not the first one.
+        Other parts differ by columns and ranks: a part that is written again gets the same suffix. The first part of a
+        later attempt replaces all parts. Late parts of an earlier attempt get a suffix with that attempt.
         """
         if table.part:
             return f"{f'.attempt-{table.attempt}' if table.attempt else ''}.part-{table.part}"
@@ -41,7 +40,7 @@ class TablePlaces:
         return f"{suffix}.{len(parts)}" if suffix in parts.values() else suffix
 
     def wrote(self, place: str, table: Table) -> None:
-        """Take note that a part was written."""
+        """Remember that a part was written."""
         if table.part:
             return
         suffix = self.suffix(place, table)

@@ -36,25 +36,22 @@ _LITERAL = str.maketrans(
 class TensorBoardExporter:
     """Writes one TensorBoard event for each row; parameters and tables are shown as text.
 
-    A resumed run repeats steps. The first row of a new attempt comes behind TensorBoard's own mark of a restart:
-    TensorBoard forgets what an earlier attempt recorded of this step and later ones. What comes late of that is not
-    written. Values that were measured of machines have an axis of their own, seconds, so they are a run of their own
-    in TensorBoard, called `machine`.
+    A resumed run repeats steps. Before the first row of a new attempt, TensorBoard's own restart marker is written:
+    TensorBoard then drops the values of earlier attempts from this step on. Late rows of an earlier attempt are not
+    written. Hardware measurements have an axis in seconds, so they are another run in TensorBoard, `machine`.
 
-    If the files are removed, replaced or cut while the run goes on, they are written again with what the outbox has.
+    If the files are removed, replaced or truncated during the run, they are written again from the outbox.
 
-    The parameters are also those of a session of the HParams dashboard. It ends when the exporter is shut down: as
-    failed if the last attempt did not finish or a process was lost. Like all of TensorBoard it keeps the first that
-    it is told.
+    The parameters are also a session of the HParams dashboard. The session ends when the exporter is shut down. It has
+    failed if the last attempt did not finish or a process was lost. TensorBoard keeps the first values that it reads.
 
     Args:
-        run: The run that is shown.
-        log_dir: Where the event files lie, relative to the run directory.
-        precision: `"single"` is what TensorBoard's scalars are everywhere: every reader shows them.
-            `"double"` keeps each value bit for bit, but TensorBoard's default data server shows no
-            curve then: such files need `tensorboard --load_fast=false`, or
-            `EventAccumulator.Tensors`.
-        table_rows: How many rows of a table are shown at most; by default as many as 256 KiB hold.
+        run: The run.
+        log_dir: The directory of the event files, relative to the run directory.
+        precision: `"single"` writes TensorBoard's scalars, which every reader shows. `"double"` keeps each
+            value bit for bit, but TensorBoard's default data server does not draw it: read such files
+            with `tensorboard --load_fast=false` or `EventAccumulator.Tensors`.
+        table_rows: The largest number of rows of a table to write; by default as many as 256 KiB hold.
     """
 
     batch_size = 256
@@ -70,12 +67,10 @@ class TensorBoardExporter:
         precision: Literal["double", "single"] = "single",
         table_rows: int | None = None,
     ) -> None:
-        try:
-            from tensorboard.compat.proto import event_pb2
-            from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-            from tensorboard.compat.proto.tensor_pb2 import TensorProto
-        except ImportError as error:
-            raise ImportError("the tensorboard exporter needs: pip install 'otel-rl[tensorboard]'") from error
+        from tensorboard.compat.proto import event_pb2
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
         if precision not in ("double", "single"):
             raise ValueError(f"precision={precision!r} is neither 'double' nor 'single'")
         self._event, self._summary, self._session_log = event_pb2.Event, Summary, event_pb2.SessionLog
@@ -108,7 +103,7 @@ class TensorBoardExporter:
         except OSError:
             self._begun = begun
             raise
-        self._described = described  # only now: a batch that failed is written anew, metadata included
+        self._described = described  # only now: a failed batch is written again, metadata included
         self._session_is_open |= any(isinstance(item, Params) for item in items)
         for item in items:
             if isinstance(item, Ended):

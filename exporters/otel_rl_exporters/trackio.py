@@ -22,29 +22,28 @@ if TYPE_CHECKING:
 
 
 class TrackioExporter:
-    """Logs each row to a trackio run that is named by our run's id; a restarted run goes on in it.
+    """Logs each row to a trackio run that is named by the run's id; a restarted run continues it.
 
-    A row is in the database when `export` returns, under an id that is made of what it is a row of: the same row is
-    not taken twice. (In a Space its thread sends the row later, under the same id.) Rows of a resumed run have the
-    value `rl/attempt`, from 1 on: the highest attempt of a step is the valid one. trackio has no state of a run: how
-    an attempt ended is in the values `rl/outcome` and `rl/exit_code`.
+    A row is in the database when `export` returns. Its id is derived from the row's identity, so a repeated row is
+    stored once. (For a Space, trackio's thread sends the row later, with the same id.) Rows of a resumed run have the
+    value `rl/attempt`, from 1: the highest attempt of a step is the valid one. trackio has no status of a run, so the
+    values `rl/outcome` and `rl/exit_code` say how an attempt ended.
 
-    NaN and infinities are kept by name, as trackio does. It puts `__` before the names that it uses itself:
+    NaN and infinities are stored by name, as trackio does. trackio puts `__` before the names that it uses itself:
     `project`, `run`, `timestamp`, `step`, `time`, `metrics`, and all that begin with `__`. A parameter that begins
     with `_` is called `%5F…`.
 
-    Its config is what is known when its run begins; parameters that come after the first row are a table
-    called `config`. A restarted run replaces the config: what was in it is kept in `trackio.params.json` and
-    handed over again.
+    The config has the parameters that are known when the trackio run begins. Later parameters are in a table called
+    `config`. A restarted run replaces the config, so `trackio.params.json` keeps the parameters and they are set again.
 
     Args:
-        run: The run that is shown.
-        project: The project; by default the run's. Where trackio reserves such a name, a `-` or `_` in it
-            becomes the other.
+        run: The run.
+        project: The project; by default the run's. In names that trackio reserves, `-` becomes `_` or `_`
+            becomes `-`.
         name: The run's name; by default its id, which a restarted run finds again.
-        group: What trackio groups runs by.
+        group: The group of the run in trackio.
         space_id: The Hugging Face Space that shows the run; none by default.
-        dir: Where the database lies, relative to the run directory; by default what `TRACKIO_DIR` says,
+        dir: The directory of the database, relative to the run directory; by default `TRACKIO_DIR`,
             else `trackio`.
     """
 
@@ -64,10 +63,8 @@ class TrackioExporter:
     ) -> None:
         if dir is not None or "TRACKIO_DIR" not in os.environ:  # read once, when trackio is imported
             os.environ["TRACKIO_DIR"] = str(Path(run.directory, dir or "trackio"))
-        try:
-            import trackio
-        except ImportError as error:
-            raise ImportError("the trackio exporter needs: pip install 'otel-rl[trackio]'") from error
+        import trackio
+
         self._trackio: Any = trackio
         self._options = {"project": _project(project or run.project), "name": name or run.id, "group": group}
         self._space = {"space_id": space_id} if space_id else {}
@@ -78,7 +75,7 @@ class TrackioExporter:
         self._watched = Watched(None)
 
     def export(self, items: Sequence[Item]) -> None:
-        """Log the row or the table, or take note of the parameters, that are in `items`."""
+        """Log the rows and tables among `items`, and remember the parameters."""
         for item in items:
             if isinstance(item, Row | Machine):
                 self._step = item.step
@@ -138,7 +135,7 @@ class TrackioExporter:
                 )
 
     def _opened(self) -> Any:
-        """Return the run, begun with the parameters that are known by then."""
+        """Return the trackio run. The first call begins it, with the parameters known so far."""
         if self._run is None:
             self._run = self._trackio.init(
                 **self._options,
@@ -162,7 +159,7 @@ def _time(time_unix_nano: int) -> str:
 
 
 def _project(name: str) -> str:
-    """Return the name without what would be another project's file, or trackio's registry."""
+    """Return the name without parts that mean another project's file or trackio's registry."""
     return _RESERVED_SUFFIX.sub("-", name.replace("registry-", "registry_", 1)) or "otel-rl"
 
 

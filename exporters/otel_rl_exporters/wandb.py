@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _WRITTEN_WITHIN_S = 20.0
-"""Seconds within which W&B's service ends a file after the end of its run, or of the agent before this one."""
+"""Seconds to wait for W&B's service to complete a file after the end of its run, or of the previous agent."""
 _EMPTY = "-"  # W&B drops a value without a name
 _LONGEST_TABLE_KEY = 50  # W&B's own name of it has at most 128 characters, with the id of the run
 _SETTINGS: dict[str, Any] = {
@@ -32,41 +32,41 @@ _SETTINGS: dict[str, Any] = {
     "disable_code": True,  # nor is its program
     "x_disable_stats": True,  # nor is its load
     "silent": True,
-    "x_transaction_log_flush_interval": 0.25,  # seconds until a row is safe; W&B's own choice is 15
-    "finish_timeout": 60.0,  # W&B's own choice is to wait for its server for ever; `wandb sync` sends the rest
+    "x_transaction_log_flush_interval": 0.25,  # seconds until a row is durable; 15 by default
+    "finish_timeout": 60.0,  # by default W&B waits for its server without a limit; `wandb sync` sends the rest
 }
 
 
 class WandbExporter:
-    """Logs each row to a W&B run that has the identity of ours; a restarted run is resumed.
+    """Logs each row to a W&B run with the run's id, project and name; a restarted run resumes it.
 
-    A row is safe, and the cursor moves behind it, when W&B's service has written it into its transaction log in
-    `wandb/`; the next exporter reads all of these logs and logs nothing twice. Online it also logs again what is in
-    them and had not reached the server (rows behind `run.starting_step`); tables among that have to be sent with
-    `wandb sync`. This was tried offline alone, not with W&B's cloud.
+    A row is durable, and the cursor moves past it, when W&B's service has written it to its transaction log in
+    `wandb/`. The next exporter reads all of these logs and logs nothing twice. Online, it also logs the rows that had
+    not reached the server (those after `run.starting_step`). Send tables among them with `wandb sync`. This was tested
+    offline only, not with W&B's cloud.
 
-    Rows of a resumed run have the value `rl/attempt`, from 1 on: the highest attempt of a step is the valid one. W&B
-    has a rewind, but it needs the server and removes what it rewinds, so it is left to you.
+    Rows of a resumed run have the value `rl/attempt`, from 1: the highest attempt of a step is the valid one. W&B has a
+    rewind, but it needs the server and removes rows, so otel-rl does not use it.
 
-    The files lie in `wandb/` of the run directory. The step is a value of its own that all others are
-    drawn over: W&B drops what is logged with `step=` behind its current step, and rows may come late.
-    A value that is named like the axis gives way to it; names that begin with `_` are W&B's own.
+    The files are in `wandb/` of the run directory. The step is a value, and all other values are drawn over it: W&B
+    drops rows that are logged with a `step=` behind its current step, and rows may be late. The axis replaces a value
+    of the same name. Names that begin with `_` are W&B's own.
 
-    A table is a `wandb.Table` in a history row of its own; characters of its name that W&B has no place for
-    are replaced. Parameters that are NaN or infinite are texts in the config, which has `null` for `None`.
+    A table is a `wandb.Table` in another history row. Characters of its name that W&B does not allow are replaced.
+    Parameters that are NaN or infinite are texts in the config, which has `null` for `None`.
 
     Args:
-        run: The run that is shown.
+        run: The run.
         project: The W&B project; by default the run's.
         name: The name in W&B; by default the run's.
         entity: The user or team; by default W&B's choice.
-        mode: `"online"`, `"offline"`, …; by default what `WANDB_MODE` says.
-        group: What W&B groups runs by.
+        mode: `"online"`, `"offline"`, …; by default `WANDB_MODE`.
+        group: The group of the run in W&B.
         tags: Labels of the run.
         notes: A description of the run.
-        axis: Name of the value that carries the step, as the framework calls it.
-        table_rows: How many rows of a table are logged at most; 0 is no tables. By default all are.
-        settings: More of `wandb.Settings`; they win over ours.
+        axis: The name of the value with the step.
+        table_rows: The largest number of rows of a table to log; 0 logs no tables. By default all rows.
+        settings: Further `wandb.Settings`. They override those of otel-rl.
     """
 
     batch_size = 1
@@ -92,14 +92,11 @@ class WandbExporter:
         # W&B reports on itself through OTel's exporters, which add the tokens in OTEL_EXPORTER_OTLP_HEADERS.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         if "wandb" not in sys.modules:
-            # From a trainer that uses W&B itself: that service dies with the trainer, and our last rows with it.
+            # Set by a trainer that uses W&B itself: its service dies with the trainer, and the last rows with it.
             os.environ.pop("WANDB_SERVICE", None)
-            # Where the tables of an offline run wait for `wandb sync`; by W&B's choice in the home directory.
+            # The tables of an offline run wait here for `wandb sync`; by default in the home directory.
             os.environ.setdefault("WANDB_DATA_DIR", os.path.join(run.directory, "wandb"))  # noqa: PTH118 - as given
-        try:
-            import wandb
-        except ImportError as error:
-            raise ImportError("the wandb exporter needs: pip install 'otel-rl[wandb]'") from error
+        import wandb
 
         known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
         self._axis = axis
@@ -128,7 +125,7 @@ class WandbExporter:
             raise
 
     def _begin(self) -> None:
-        """Define the axis; find out what earlier logs of the run hold."""
+        """Define the axis, and read the earlier logs of the run."""
         self._run.define_metric(self._axis)
         # Every row has its axis; W&B is not to add the last step to measurements, which have another one.
         self._run.define_metric("*", step_metric=self._axis, step_sync=False)
@@ -136,7 +133,7 @@ class WandbExporter:
         self._exit_code = self._attempt = 0
         log = Path(self._run.settings.sync_file)
         self._written = wandb_log.Written(log) if log.exists() else None  # without one, W&B is switched off
-        # Online, W&B's server has it; given again, it would be there twice.
+        # Online, W&B's server has the rows; a second delivery would repeat them.
         self._watched = Watched(log if self._written is not None and self._run.offline else None)
         earlier = [path for path in log.parent.parent.glob(f"*run-*/{log.name}") if path != log]
         if not wandb_log.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
@@ -146,7 +143,7 @@ class WandbExporter:
             self._log_again([path for path in earlier if not path.parent.name.startswith("offline-")])
 
     def durable(self) -> int:
-        """Count what W&B's service has written into its transaction log.
+        """Return the number of items that W&B's service has written to its transaction log.
 
         Raises:
             Gone: The log of an offline run was removed or replaced.
@@ -155,23 +152,23 @@ class WandbExporter:
         return self._given if self._written is None else self._written.count()
 
     def holds(self, item: Item) -> bool:
-        """Tell whether a transaction log of the run had the row, the measurement or the table when this was built."""
+        """Return whether a transaction log of the run had the item when the exporter was built."""
         if isinstance(item, Table):
             return wandb_log.key(item, _table_key(item.name)) in self._held
         return isinstance(item, Row | Machine) and wandb_log.key(item) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
-        """Log the row or the table, or update the config, that is in `items`.
+        """Log the rows and tables among `items`, and update the config.
 
         Raises:
-            Refused: W&B does not take the table.
+            Refused: W&B does not accept the table.
         """
         from wandb.errors import CommError, Error
 
         for item in items:
             try:
                 records = self._export(item)
-            except Error as error:  # with nothing about its server in it, it is about the item
+            except Error as error:  # an error that is not about the server is about the item
                 raise error if isinstance(error, CommError) else ValueError(str(error)) from error
             self._given += 1
             if self._written is not None:
@@ -194,7 +191,7 @@ class WandbExporter:
             self._written.close()
 
     def _export(self, item: Item) -> dict[str, int]:
-        """Hand the item to W&B; return what records it makes of it."""
+        """Log the item; return the number of W&B's records by kind."""
         if isinstance(item, Row):
             if item.attempt > self._attempt:
                 self._attempt, self._exit_code = item.attempt, 0
@@ -217,7 +214,7 @@ class WandbExporter:
         return {"rows": 1}
 
     def _log_again(self, logs: Sequence[Path]) -> None:
-        """Log what an agent that was killed had logged and not sent."""
+        """Log the rows that a killed agent had logged and not sent."""
         lost = wandb_log.missing(logs, self._axis, self._run.starting_step)
         for row in lost:
             if row.values is not None:
@@ -231,7 +228,7 @@ class WandbExporter:
         self._run.log({**named, self._axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
 
     def _log_machine(self, machine: Machine) -> None:
-        """Log on the axis of the machine; W&B is told for each name, since one pattern may not win over another."""
+        """Log on the axis of the machine. Each name is defined, because one pattern may not override another."""
         values = {name or _EMPTY: value for name, value in machine.values.items()}
         for name in values.keys() - self._measured:
             self._run.define_metric(name, step_metric=MACHINE_AXIS, step_sync=False)
@@ -249,18 +246,18 @@ class WandbExporter:
 
 
 def _run_id(id_: str) -> str:
-    """Return the id that W&B accepts; ids that differ stay different."""
+    """Return an id that W&B accepts; different ids stay different."""
     return _adapted(id_, re.sub(r"[:;,#?/'\\%\s]", "-", id_), 64)
 
 
 def _table_key(name: str) -> str:
-    """Return the key that W&B accepts for a table, a relative path; names that differ stay different."""
+    """Return a key that W&B accepts for a table, a relative path; different names stay different."""
     parts = re.sub(r'[\\:*?"<>|#%\x00-\x1f]', "-", name).split("/")
     return _adapted(name, "/".join("-" if part in ("", ".", "..") else part for part in parts), _LONGEST_TABLE_KEY)
 
 
 def _adapted(name: str, allowed: str, longest: int) -> str:
-    """Return `name` if it is `allowed` and not too long, else what is allowed and a hash of `name`."""
+    """Return `name` if it equals `allowed` and is not too long, else a prefix of `allowed` and a hash of `name`."""
     if allowed == name and len(name) <= longest:
         return name
     return f"{allowed[: longest - 17]}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"

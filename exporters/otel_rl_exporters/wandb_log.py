@@ -1,4 +1,4 @@
-"""What W&B's service has written: the rows in its transaction logs, by which none is lost and none repeated."""
+"""The rows in the transaction logs of W&B's service. They show which rows are durable."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Logged(NamedTuple):
 
     Attributes:
         number: W&B's own step.
-        key: What it is a row of.
-        values: What was logged, `None` if that includes files, such as those of tables.
+        key: The identity of the item.
+        values: The logged values; `None` if they include files, such as those of tables.
     """
 
     number: int
@@ -31,7 +31,7 @@ class Logged(NamedTuple):
 
 
 def key(item: Row | Machine | Table, table_key: str = "") -> Identity:
-    """Return what tells an item from others in W&B's history."""
+    """Return the identity of an item in W&B's history."""
     at = item.time_unix_nano / 1e9
     step = item.step if abs(item.step) < 1 << 63 else float(item.step)  # as W&B writes it
     if isinstance(item, Row):
@@ -40,7 +40,7 @@ def key(item: Row | Machine | Table, table_key: str = "") -> Identity:
 
 
 def history(path: Path, axis: str) -> Iterator[Logged]:
-    """Yield the rows in a transaction log; what a kill left torn at the end is skipped, as W&B does."""
+    """Yield the rows in a transaction log. A torn record at the end is skipped, as W&B does."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     reader = LogReader(path)

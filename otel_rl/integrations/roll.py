@@ -241,7 +241,7 @@ def _statistic(name: str) -> str | None:
     _, at, tag = name.rpartition("@")
     if at:
         if tag not in _SUFFIXES:
-            raise ValueError(f"{name!r}: {tag!r} is no reducer; there are {', '.join(_SUFFIXES)}")
+            raise ValueError(f"{name!r}: unknown reducer {tag!r}: must be one of {', '.join(_SUFFIXES)}")
         return tag
     suffix = name.rpartition("_")[2]
     return suffix if suffix in _SUFFIXES and suffix != name else None

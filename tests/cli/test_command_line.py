@@ -1,4 +1,4 @@
-"""What starting the command line costs."""
+"""The modules that starting the command line loads."""
 
 from __future__ import annotations
 

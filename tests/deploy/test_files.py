@@ -1,4 +1,4 @@
-"""What is in `deploy/`, as far as it can be checked without the servers that it is for."""
+"""The files in `deploy/`, checked without the servers that read them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_compose() -> None:
 
 @needs_program("docker-compose")
 def test_compose_wants_a_password() -> None:
-    """There is none by default."""
+    """Grafana has no default password."""
     command = ["docker-compose", "-f", str(_DEPLOY / "compose.yaml"), "config"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -61,7 +61,7 @@ def test_compose_wants_a_password() -> None:
 
 
 def test_compose_mounts_what_is_there() -> None:
-    """Every file and directory of ours."""
+    """Every file and directory that compose.yaml mounts exists."""
     services = yaml.safe_load((_DEPLOY / "compose.yaml").read_text())["services"].values()
     mounted = [volume.partition(":")[0] for service in services for volume in service.get("volumes", [])]
 
@@ -72,7 +72,7 @@ def test_compose_mounts_what_is_there() -> None:
 
 @needs_program("promtool")
 def test_prometheus(tmp_path: Path) -> None:
-    """Its configuration, with the rules where it looks for them."""
+    """Prometheus accepts its configuration, with all rules."""
     shutil.copy(_DEPLOY / "prometheus" / "prometheus.yml", tmp_path)
     shutil.copy(_DEPLOY / "prometheus" / "alertmanagers.json", tmp_path)
     shutil.copytree(_DEPLOY.parent / "dashboards" / "rules", tmp_path / "rules")
@@ -103,7 +103,7 @@ def test_kubernetes(resource: Any) -> None:
 
 
 def test_pods_may_do_as_little_as_they_need() -> None:
-    """No root, nothing to write to but volumes, no capabilities; limits of memory for what is ours."""
+    """No root, no capabilities, only volumes are writable, and otel-rl's containers have a memory limit."""
     found = [(resource, container) for resource in resources() for container in containers(resource)]
 
     assert len(found) == 3
@@ -116,7 +116,7 @@ def test_pods_may_do_as_little_as_they_need() -> None:
 
 
 def test_kubernetes_has_the_same_rules() -> None:
-    """As Prometheus elsewhere."""
+    """They are the rules of the other Prometheus."""
     of_kubernetes = yaml.safe_load((_KUBERNETES / "rules.yaml").read_text())["spec"]
 
     assert of_kubernetes == yaml.safe_load(rules.prometheus_rules(rules.read()))

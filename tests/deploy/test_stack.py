@@ -40,7 +40,7 @@ def get(server: str, path: str) -> Any:
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The stack on ports of its own, beside the runs of this directory."""
+    """The stack on other ports, for the runs of this directory."""
     for name, server in list(SERVERS.items()):
         monkeypatch.setitem(SERVERS, name, server._replace(port=free_port()))
     code, output = told("up", "--local")
@@ -66,7 +66,7 @@ def test_it_watches_the_runs(running: str) -> None:
 
 
 def test_status(running: str) -> None:
-    """It tells what runs, starts nothing twice, and stops what it started."""
+    """`status` lists the servers, `up` starts nothing twice, and `down` stops what `up` started."""
     assert told("status")[0] == 0
     assert told("up", "--local")[1].count("is running") == 2
     assert told("down")[1].count("stopped") == 2
@@ -75,7 +75,7 @@ def test_status(running: str) -> None:
 
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, running: str) -> None:
-    """Is told, and nothing is started."""
+    """It is reported, and nothing is started."""
     known = Path("runs") / ".stack" / "prometheus.pid"
     known.rename("aside")
     code, output = told("up", "--local")

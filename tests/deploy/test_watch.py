@@ -62,7 +62,7 @@ def test_what_a_trainer_records_is_delivered(tmp_path: Path, watching: subproces
 
 
 def test_a_trainer_that_was_killed_before(tmp_path: Path) -> None:
-    """What it left is delivered when somebody watches; nobody is left to be measured, so that the agent ends."""
+    """`watch` delivers the backlog of a killed trainer. The agent then ends, because no process is left to measure."""
     killed = start([sys.executable, "-c", trainer(dies=True)], tmp_path, **_OFF)
     killed.communicate(timeout=60)
     process = start([sys.executable, "-m", "otel_rl.cli", "watch", "runs", "--every", "0.2"], tmp_path)
@@ -86,7 +86,7 @@ def test_a_machine_that_sends_to_a_head(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_agents_end_with_it(tmp_path: Path, watching: subprocess.Popen[str]) -> None:
-    """A sidecar that is told to end takes the agents along."""
+    """A sidecar that receives SIGTERM ends its agents too."""
     script = trainer(waits=True).replace("print(run.finish(30))", "input()")
     killed = start([sys.executable, "-c", script], tmp_path, **_OFF)
     directory = tmp_path / "runs" / "p" / "watched"

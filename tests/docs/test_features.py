@@ -1,4 +1,4 @@
-"""What the five frameworks offer, and where it is shown."""
+"""The features of the five frameworks, and the tests that cover them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_feature_is_decided() -> None:
 
 
 def test_each_is_shown_or_declined_with_a_reason() -> None:
-    """What is named is a test that there is."""
+    """Each named test exists."""
     wrong = []
     for key, (_, where) in FEATURES.items():
         path, _, name = where.partition("::")

@@ -17,7 +17,7 @@ OPTIONS = {
     "CLIENT_KEY": "For mTLS, together with the certificate. It must have no password.",
     "INSECURE": "For endpoints without a scheme; `http://` and `https://` say it themselves.",
 }
-"""What the variables `OTEL_EXPORTER_OTLP_<option>` and `OTEL_EXPORTER_OTLP_<signal>_<option>` do."""
+"""The effects of the variables `OTEL_EXPORTER_OTLP_<option>` and `OTEL_EXPORTER_OTLP_<signal>_<option>`."""
 SIGNALS = ("TRACES", "METRICS", "LOGS")
 
 
@@ -107,10 +107,10 @@ OTHERS = [
     Variable("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "Log events in one request, 512 by default and at most."),
     _declined("OTEL_BSP_SCHEDULE_DELAY", _OUTBOX),
     _declined("OTEL_BSP_MAX_QUEUE_SIZE", _OUTBOX),
-    _declined("OTEL_BSP_EXPORT_TIMEOUT", "What is not taken is sent again until it is; one request has the timeout."),
+    _declined("OTEL_BSP_EXPORT_TIMEOUT", "Requests are retried until they are accepted; one has the timeout."),
     _declined("OTEL_BLRP_SCHEDULE_DELAY", _OUTBOX),
     _declined("OTEL_BLRP_MAX_QUEUE_SIZE", _OUTBOX),
-    _declined("OTEL_BLRP_EXPORT_TIMEOUT", "What is not taken is sent again until it is; one request has the timeout."),
+    _declined("OTEL_BLRP_EXPORT_TIMEOUT", "Requests are retried until they are accepted; one has the timeout."),
     _declined("OTEL_CONFIG_FILE", "Settings come from variables, keywords of `init()` and `OTEL_RL_CONFIG_FILE`."),
     _declined(
         "OTEL_EXPERIMENTAL_CONFIG_FILE", "Settings come from variables, keywords of `init()` and `OTEL_RL_CONFIG_FILE`."

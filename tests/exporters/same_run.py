@@ -53,7 +53,7 @@ NAMES = (*_EVERY_STEP, *_HARD_NAMES, *(f"group{n % 7}/metric {n:03}" for n in ra
 
 
 def items(run: RunInfo) -> list[Item]:
-    """Return the run as the agent hands it over: parameters, then each step's row and after it the step's table."""
+    """Return the run as the agent delivers it: parameters, then each step's row followed by the step's table."""
     found: list[Item] = [Params(START, PARAMS)]
     for row in rows(run):
         found.append(row)

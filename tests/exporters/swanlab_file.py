@@ -1,4 +1,4 @@
-"""What is in the files that SwanLab writes offline."""
+"""The contents of the files that SwanLab writes offline."""
 
 from __future__ import annotations
 

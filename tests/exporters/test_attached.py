@@ -51,7 +51,7 @@ def history(directory: Path, *, ours: bool, steps: bool) -> list[dict[str, Any]]
 @needs("wandb")
 @pytest.mark.parametrize("steps", [False, True], ids=["counted", "given"])
 def test_wandb(steps: bool, tmp_path: Path) -> None:
-    """The trainer's rows and steps are what they are without us; ours are there once, in order, on their own axis."""
+    """The trainer's rows and steps are unchanged. otel-rl's rows are there once, in order, on their own axis."""
     with_us = history(tmp_path / "with", ours=True, steps=steps)
     without = history(tmp_path / "without", ours=False, steps=steps)
     theirs = [{name: value for name, value in row.items() if not name.startswith(_OWN)} for row in with_us]
@@ -124,7 +124,7 @@ def points(directory: Path, *, ours: bool, steps: bool) -> dict[str, list[tuple[
 @needs("swanlab")
 @pytest.mark.parametrize("steps", [False, True], ids=["counted", "given"])
 def test_swanlab(steps: bool, tmp_path: Path) -> None:
-    """The trainer's points are what they are without us; ours are there once, in order, at our steps."""
+    """The trainer's points are unchanged. otel-rl's points are there once, in order, at otel-rl's steps."""
     with_us = points(tmp_path / "with", ours=True, steps=steps)
     without = points(tmp_path / "without", ours=False, steps=steps)
 
@@ -145,7 +145,7 @@ def test_wandb_waits_for_the_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(attached, "_LOOK_S", 0.0)
     theirs = wandb.init(project="p", mode="offline", dir=str(tmp_path), reinit="create_new")
-    exporter = attached.AttachedWandb(RunInfo("i", "p", "n", str(tmp_path)), theirs=theirs)
+    exporter = attached.AttachedWandb(RunInfo("i", "p", "n", str(tmp_path)), active=theirs)
     exporter.export([Params(0, {})])
     for row in measured(3):
         exporter.export([row])
@@ -170,7 +170,7 @@ def test_swanlab_waits_for_the_trainer(tmp_path: Path) -> None:
     import swanlab
 
     theirs = swanlab.init(project="p", mode="offline", logdir=str(tmp_path / "swanlab"), reinit=True)
-    exporter = attached.AttachedSwanlab(RunInfo("i", "p", "n", str(tmp_path)), theirs=theirs)
+    exporter = attached.AttachedSwanlab(RunInfo("i", "p", "n", str(tmp_path)), active=theirs)
     exporter.export([Params(0, {})])
     for row in measured(3):
         exporter.export([row])
@@ -196,7 +196,7 @@ def test_a_tracker_that_cannot_be_attached_to(tmp_path: Path) -> None:
 
 @needs("wandb")
 def test_nothing_to_attach_to(tmp_path: Path) -> None:
-    """That is told at the beginning, with the fix."""
+    """`init` raises an error that names the fix."""
     script = 'import otel_rl; otel_rl.init(exporters=[{"wandb": {"attach": True}}])'
 
     assert "call wandb.init() before" in start_python(script, tmp_path).communicate(timeout=60)[1]

@@ -82,7 +82,7 @@ def test_table_is_literal(run, capsys):
 
 
 def test_wide_table(run, capsys, monkeypatch):
-    """A table is as wide as the terminal: long texts are cut, so that numbers beside them can be read."""
+    """A table is as wide as the terminal: long texts are cut, so that the numbers stay readable."""
     monkeypatch.setenv("COLUMNS", "60")
     row = ("word " * 2_000, "y" * 10_000, 0.25, 17)
     lines = printed(capsys, run, Table("t", 0, 0, ("a", "b", "reward", "length"), (row,))).splitlines()
@@ -103,7 +103,7 @@ def test_table_rows(run, capsys):
 
 
 def test_narrow_encoding(run, monkeypatch):
-    """What the terminal's encoding does not have is escaped."""
+    """Characters that the terminal's encoding does not have are escaped."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     ConsoleExporter(run).export([Row(0, 0, {"奖励": 1})])
@@ -112,7 +112,7 @@ def test_narrow_encoding(run, monkeypatch):
 
 
 def test_nothing_to_show(run, capsys):
-    """What the console has no place for leaves no empty line."""
+    """Items that the console does not print leave no empty line."""
     assert printed(capsys, run, Params(0, {"lr": 1})) == ""
 
 

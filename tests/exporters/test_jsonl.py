@@ -69,7 +69,7 @@ def test_torn_line(run, rows, torn):
 
 
 def test_only_a_torn_line(run, rows):
-    """A file of nothing but a torn line is begun anew."""
+    """A file that holds only a torn line is started again."""
     Path(run.directory, "rows.jsonl").write_text('{"st')
     JsonlExporter(run).export(rows[:1])
 
@@ -77,7 +77,7 @@ def test_only_a_torn_line(run, rows):
 
 
 def test_all_or_nothing(run, rows):
-    """A batch that does not fit leaves nothing behind, and can be offered again."""
+    """A batch that does not fit leaves nothing behind, and can be retried."""
     exporter = JsonlExporter(run)
     exporter.export(rows[:1])
     size = Path(run.directory, "rows.jsonl").stat().st_size
@@ -95,7 +95,7 @@ def test_all_or_nothing(run, rows):
 
 
 def test_ignores_the_rest(run):
-    """What is no row leaves no line."""
+    """Items that are not rows leave no line."""
     JsonlExporter(run).export([Params(0, {"lr": 1e-6})])
 
     assert read(run) == []

@@ -70,7 +70,7 @@ def test_jsonl(rows, tmp_path):
 
 
 def test_a_file_that_was_removed(rows, tmp_path, caplog):
-    """There is no outbox: later rows are in a new file, and it is told once what was lost."""
+    """There is no outbox: later rows are in a new file, and one warning says what was lost."""
     exporter = log_records.JsonlLogRecords()
     results = [exporter.export(readable(RESOURCE, *map(row_event, rows[:3])))]
     (tmp_path / "gsm8k/run-7/rows.jsonl").unlink()
@@ -79,7 +79,7 @@ def test_a_file_that_was_removed(rows, tmp_path, caplog):
 
     assert results == [LogRecordExportResult.SUCCESS] * 4
     assert [line["step"] for line in lines(tmp_path / "gsm8k/run-7/rows.jsonl")] == [row.step for row in rows[3:6]]
-    assert caplog.text.count("rows.jsonl was removed or replaced; what was in it is lost") == 1
+    assert caplog.text.count("rows.jsonl was removed or replaced; its contents are lost") == 1
 
 
 @needs("wandb")
@@ -182,7 +182,7 @@ def test_large_table():
 
 
 def test_requests(run, monkeypatch):
-    """What is sent at once is within what a collector takes, and in order, however large the items are."""
+    """Each request is small enough for a collector, and in order, however large the items are."""
     rows = [Row(step, 1, {f"奖励/{name}": step / 7 for name in range(500)}) for step in range(100)]
     tables = [Table("t", step, 1, ("a",), (("奖" * 10_000,),) * 100) for step in range(100)]
     with collector("http/protobuf") as behavior:
@@ -234,7 +234,7 @@ def test_plain_service(rows, tmp_path):
 
 
 def test_other_records(tmp_path):
-    """Records that are no row and no parameters are passed over, and make no file."""
+    """Records that are neither rows nor parameters are ignored, and create no file."""
     exporter = log_records.JsonlLogRecords()
     batch = readable(RESOURCE, LogRecord(body="hello"), LogRecord(event_name="checkpoint"))
 
@@ -244,7 +244,7 @@ def test_other_records(tmp_path):
 
 @pytest.mark.parametrize("attributes", [{}, {"rl.loop.iteration": 0}, {"rl.step.values": 5}])
 def test_failure(attributes):
-    """What cannot be taken is a failure that the pipeline is told of, not an exception."""
+    """An item that is not accepted is a failure result for the pipeline, not an exception."""
     record = LogRecord(event_name="rl.step.metrics", attributes=attributes)
 
     assert log_records.JsonlLogRecords().export(readable(RESOURCE, record)) is LogRecordExportResult.FAILURE

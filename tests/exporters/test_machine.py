@@ -1,4 +1,4 @@
-"""What is measured of the machine, in every tracker beside the training, and on Prometheus' page."""
+"""Hardware measurements, in every tracker next to the training, and on the metrics endpoint."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_training_axis_has_its_steps_alone(seen: Seen) -> None:
 
 
 def test_tensorboard(seen: Seen) -> None:
-    """The GPU's curve is over seconds, in a TensorBoard run of its own; the loss is over steps."""
+    """The GPU curve has an axis in seconds, in another TensorBoard run. The loss has an axis in steps."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     training = EventAccumulator(str(seen.dir / "tensorboard")).Reload()
@@ -116,7 +116,7 @@ def test_tensorboard(seen: Seen) -> None:
 
 
 def test_wandb(seen: Seen) -> None:
-    """What was measured has an axis of its own, and no row has both."""
+    """Measurements have their own axis, and no row has both."""
     wandb_file.wait_until_written(str(seen.dir))
     (path,) = wandb_file.files(str(seen.dir))
     rows = wandb_file.history(path)

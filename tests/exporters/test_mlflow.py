@@ -152,7 +152,7 @@ def test_a_restarted_run_goes_on(run: RunInfo) -> None:
 
 @pytest.mark.slow
 def test_what_mlflow_will_never_take_is_refused(run: RunInfo) -> None:
-    """The agent counts it and goes on, rather than to offer it for ever."""
+    """The agent counts it and continues, instead of retrying it forever."""
     exporter = MlflowExporter(run)
     exporter._client.delete_run(exporter._run_id)
 
@@ -184,7 +184,7 @@ def test_the_newest_tables_are_listed_for_the_ui(run: RunInfo) -> None:
 
 
 def test_rows_of_late_ranks(run: RunInfo) -> None:
-    """They are artifacts of their own; what is offered again is the same one, and a new attempt takes its place."""
+    """They are other artifacts. A retry writes the same artifact, and a new attempt replaces it."""
     exporter = MlflowExporter(run)
     parts = [Table("t", 3, 0, ("a",), ((n,),), ranks=(n, n + 1)) for n in (0, 2, 4)]
     attempts = [Table("t", 4, 0, ("a",), ((n,),), attempt=n) for n in range(2)]
@@ -274,7 +274,7 @@ def test_every_name_is_accepted_and_comes_back(name: str) -> None:
 
 
 def test_long_names_stay_different() -> None:
-    """Beyond MLflow's limit, names are cut and told apart by a hash."""
+    """Names beyond MLflow's limit are cut, and differ by a hash."""
     first, second = escape("x" * 300 + "1"), escape("x" * 300 + "2")
 
     assert len(first) == len(second) == 250

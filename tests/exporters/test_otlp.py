@@ -1,4 +1,4 @@
-"""What a real OTLP collector received of a run."""
+"""The signals that a real OTLP collector received of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real Prometheus scraped from a run's agent."""
+"""The series that a real Prometheus scraped from a run's agent."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_restart_within_one_agent(run):
 
 
 def test_offered_again(run):
-    """A table that is offered again is the same file."""
+    """A table that is retried is the same file."""
     exporter = SidecarExporter(run)
     exporter.export([table(ranks=(0,))])
     exporter.export([table(ranks=(0,))])
@@ -167,7 +167,7 @@ def test_late_ranks(run):
 
 
 def test_tables_of_one_name_with_other_columns(run):
-    """Three of one rank and step are three files, also when they are offered again."""
+    """Three tables of one rank and step are three files, also when they are retried."""
     exporter = SidecarExporter(run)
     for _ in range(2):
         for columns in ("a", "b", "c"):
@@ -177,7 +177,7 @@ def test_tables_of_one_name_with_other_columns(run):
 
 
 def test_full_disk(run):
-    """A table that does not fit raises, leaves the old file as it was and no other, and can be offered again."""
+    """A table that does not fit raises, leaves the old file unchanged and no other file, and can be retried."""
     exporter = SidecarExporter(run)
     exporter.export([table()])
     large = table(rows=(("x" * 10_000,),), attempt=1)
@@ -204,7 +204,7 @@ def test_unwritable(run):
 
 
 def test_the_rest(run):
-    """What is no table leaves no file."""
+    """Items that are not tables leave no file."""
     SidecarExporter(run).export([Params(0, {"lr": 1}), Row(0, 0, {"loss": math.nan})])
 
     assert files(run) == {}

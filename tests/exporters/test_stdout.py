@@ -80,7 +80,7 @@ def test_standard_error(run, capsys):
 
 
 def test_the_rest(run, capsys):
-    """What is no row is no line."""
+    """Items that are not rows print no line."""
     StdoutExporter(run).export([Params(0, {"lr": 1}), Event("checkpoint", 0), *same_run.tables()])
 
     assert capsys.readouterr().out == ""

@@ -146,7 +146,7 @@ def test_names_that_swanlab_would_trim_are_two_metrics(run: RunInfo) -> None:
 
 
 def test_without_a_key_it_stays_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that never logged in is no error; whoever asks for the cloud gets it."""
+    """A machine without a login is not an error. An explicit cloud mode is kept."""
     monkeypatch.setenv("SWANLAB_SAVE_DIR", str(tmp_path))
     monkeypatch.delenv("SWANLAB_API_KEY", raising=False)
     monkeypatch.delenv("SWANLAB_MODE", raising=False)
@@ -159,6 +159,6 @@ def test_without_a_key_it_stays_offline(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_ids_that_differ_stay_different() -> None:
-    """What SwanLab does not allow in an id is replaced, and a hash tells the two apart."""
+    """Characters that SwanLab does not allow in an id are replaced, and a hash keeps the ids different."""
     assert _run_id("run-7") == "run-7"
     assert len({_run_id("a.b"), _run_id("a-b"), _run_id("a b"), _run_id("x" * 80)}) == 4

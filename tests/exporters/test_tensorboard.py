@@ -210,7 +210,7 @@ def test_any_cell_is_literal(tmp_path_factory, text):
 
 
 def test_control_characters(run):
-    """Control characters, which HTML does not have, are shown as pictures of them."""
+    """Control characters, which HTML does not have, are shown as Unicode symbols."""
     with exporting(run) as exporter:
         exporter.export([Table("t", 0, 0, ("a",), (("\x00\x02\x1b[31m",),))])
 
@@ -247,7 +247,7 @@ def test_resumed(run, rows):
 
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_all_or_nothing(run, rows, precision):
-    """A batch that does not fit leaves nothing behind, and can be offered again."""
+    """A batch that does not fit leaves nothing behind, and can be retried."""
     with exporting(run, precision=precision) as exporter:
         (file,) = Path(run.directory, "tensorboard").iterdir()
         size = file.stat().st_size

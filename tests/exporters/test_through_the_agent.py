@@ -97,7 +97,7 @@ def test_wandb(run_dir: Path, name: str) -> None:
 
 
 def test_stdout_and_sidecar(run_dir: Path) -> None:
-    """The table is a file of strict JSON beside the others."""
+    """The table is a file of strict JSON in the run directory."""
     (path,) = (run_dir / "tables").rglob("*.json")
 
     assert json.loads(path.read_text()) == {"columns": ["prompt", "reward"], "data": [["1 + 1", 0.5]]}

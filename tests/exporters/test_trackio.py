@@ -76,7 +76,7 @@ def test_the_same_run_reads_back(written: Path) -> None:
 
 
 def test_its_hyper_parameters_read_back(written: Path) -> None:
-    """They are the run's config, beside what trackio adds."""
+    """They are in the run's config, with the values that trackio adds."""
     ((config,),) = stored(written, "SELECT config FROM configs")
     found = {name: value for name, value in json.loads(config).items() if not name.startswith("_")}
 

@@ -161,7 +161,7 @@ def test_table_that_wandb_refuses(run):
 
 @pytest.mark.slow
 def test_table_stays_in_the_run_directory(run):
-    """What an offline run keeps of a table until it is synchronised lies in the run directory, not at home."""
+    """The tables of an offline run wait in the run directory until `wandb sync`, not in the home directory."""
     program = f"""
 from otel_rl.export import RunInfo, Table
 from otel_rl_exporters.wandb import WandbExporter
@@ -180,7 +180,7 @@ exporter.shutdown()
 
 
 def test_identity(run):
-    """The W&B run has the id, the project and the name of ours, and what the options add."""
+    """The W&B run has the run's id, project and name, and the values of the options."""
     export(run, [], group="sweep", tags=["gsm8k"], notes="first try", entity="team")
     (file,) = wandb_file.files(run.directory)
     read = description(file)
@@ -258,7 +258,7 @@ def test_settings(run):
 
 
 def test_flushed(run):
-    """What is logged is in the file within seconds: that is all that a killed process loses."""
+    """Logged rows are in the file within seconds: a killed process loses no more than that."""
     with exporting(run) as exporter:
         exporter.export([Row(0, 0, {"loss": 1.0})])
         deadline = time.monotonic() + 10  # W&B's own choice is 15

@@ -55,7 +55,7 @@ def test_the_options_of_a_backend() -> None:
     assert run.finish(0) is False  # there is no agent
 
 
-@pytest.mark.parametrize("name", ["project", "theirs"])
+@pytest.mark.parametrize("name", ["project", "active"])
 def test_options_beside_attach(name: str) -> None:
     """The run is the trainer's own, so that other options would change nothing."""
     assert f"{name} has no effect with 'attach'" in refusal({"wandb": {"attach": True, name: "x"}})

@@ -1,4 +1,4 @@
-"""What trainers log to trackers by themselves, recorded too."""
+"""Values that trainers log to trackers themselves, recorded too."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_tracker_gets_what_it_was_given(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs("tensorboard")
 def test_what_fails_with_us_does_not_fail_with_the_tracker(tmp_path: Path) -> None:
-    """A setting of ours that is wrong is said once; the trainer goes on."""
+    """A wrong setting is reported once. The trainer continues."""
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--capture", "tensorboard", "--", sys.executable, "-c"]
     process = start([*command, _TRAINERS["tensorboard"]], tmp_path, OTEL_RL_DIALECT="none of them")
     _, errors = process.communicate(timeout=120)

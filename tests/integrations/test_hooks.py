@@ -1,4 +1,4 @@
-"""Hooks into frameworks that are on no package index: modules with the shape that theirs have, written by the tests.
+"""Hooks into frameworks that are on no package index. The tests write modules of the same shape.
 
 ROLL: `roll/utils/tracking.py` at e25f5fa; NeMo-RL: `nemo_rl/utils/logger.py` at 0275e75, its `timer.py` and
 `grpo_train` at 7ea279a; OpenRLHF: `openrlhf/trainer/ppo_trainer.py` of 0.11.2, which needs CUDA to be imported.

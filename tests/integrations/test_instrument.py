@@ -60,7 +60,7 @@ def framework(tested: str = ">=0") -> Framework:
 
 
 def test_a_hook_and_its_end(module: Any) -> None:
-    """What was there before is there again; what somebody kept passes everything through."""
+    """The original function is restored. A kept wrapper calls it without recording."""
     calls.clear()
     original = module.Trainer.train
     patches = hook(framework())
@@ -73,7 +73,7 @@ def test_a_hook_and_its_end(module: Any) -> None:
 
 
 def test_what_somebody_else_hooked_meanwhile_stays(module: Any) -> None:
-    """Theirs is around ours; ours does nothing any more."""
+    """The other hook stays around otel-rl's wrapper, which does nothing any more."""
     calls.clear()
     patches = hook(framework())
     ours = module.Trainer.train
@@ -115,7 +115,7 @@ def patch_what_is_gone(module: Any, patches: Patches) -> None:
 def test_an_error_of_ours_is_counted(recording: Run, records_of: RecordsOf) -> None:
     """It never reaches the trainer."""
     with harmless("on_log"):
-        raise ValueError("of ours")
+        raise ValueError("a bug")
 
     assert refusals(records_of(recording)) == {"on_log": 1}
 
@@ -128,7 +128,7 @@ def test_names() -> None:
 
 
 def test_twice_is_once() -> None:
-    """Nothing is hooked anew."""
+    """A second call changes nothing."""
     instrument.instrument("roll")
     before = instrument._active["roll"]
     instrument.instrument("roll")

@@ -67,7 +67,7 @@ if RECORDS:
 
 @pytest.fixture(scope="module")
 def items(tmp_path_factory: pytest.TempPathFactory) -> list[Item]:
-    """What left of a driver's run with two rollout workers and a reward actor."""
+    """The items of a driver's run with two rollout workers and a reward actor."""
     place: Path = tmp_path_factory.mktemp("ray")
     output = run_python(_DRIVER.replace("RECORDS", "True"), place, RAY_USAGE_STATS_ENABLED="0")
     assert output.split()[-3:] == ["RayTaskError(ValueError)", "1", "True"]
@@ -114,7 +114,7 @@ def test_a_call_that_fails(items: list[Item]) -> None:
 
 
 def test_actors_end_with_the_driver(items: list[Item]) -> None:
-    """That Ray kills them when they have nothing to do is no loss; rows are the driver's."""
+    """Ray kills idle actors, which is not a lost process. Rows are the driver's."""
     assert [item for item in items if isinstance(item, Event) and item.name == "rl.process.lost"] == []
     assert [item.values["reward"] for item in items if isinstance(item, Row) and "reward" in item.values] == [2.0] * 3
 

@@ -141,8 +141,8 @@ def test_reducers(name: str, expected: float) -> None:
 
 
 def test_an_unknown_tag() -> None:
-    """It is an error, unlike a word that is no reducer."""
-    with pytest.raises(ValueError, match="'foo' is no reducer"):
+    """It is an error, unlike an unknown last word."""
+    with pytest.raises(ValueError, match="unknown reducer 'foo'"):
         reduce_metrics({"x@foo": [1.0]})
 
 

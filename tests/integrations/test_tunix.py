@@ -134,7 +134,7 @@ def test_perplexities_are_averaged_geometrically() -> None:
 
 
 def test_what_was_never_logged() -> None:
-    """Reading it raises, and tells what there is."""
+    """Reading it raises, and the message lists the known metrics."""
     with pytest.raises(ValueError, match="actor/train/loss"):
         MetricsLogger().get_metric("actor", "loss", Mode.TRAIN)
 
@@ -186,7 +186,7 @@ def test_other_processes_write_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_samples_are_samples(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
-    """What is buffered is journaled as samples under a tag."""
+    """Buffered values are journaled as observations under a tag."""
     MetricsLogger(MetricsLoggerOptions("logs")).log_buffered({"a/b/c": (1.0, np.nanmean)}, Mode.EVAL, 0)
 
     assert [list(r.values) for r in records_of(recording) if isinstance(r, Observed)] == [["a/eval/b/c@mean"]]

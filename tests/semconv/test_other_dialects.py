@@ -32,7 +32,7 @@ def point(framework: str, name: str, value: float) -> tuple[str, dict[str, str |
 
 @pytest.mark.parametrize("framework", OTHERS)
 def test_every_name_is_mapped_or_left_with_a_reason(framework: str) -> None:
-    """Of what the framework logs, nothing is undecided."""
+    """Each name that the framework logs is either mapped or passed, with a reason."""
     known = dialect(framework)
 
     assert [name for name in captured(framework) if known.read(name) is None and not known.passes(name)] == []
@@ -91,7 +91,7 @@ def test_no_name_is_too_strange_to_be_read(framework: str) -> None:
 
 
 def test_coverage() -> None:
-    """What is mapped and what is left adds up to what was captured; `pytest -s` shows the table."""
+    """Mapped and passed names add up to the captured ones; `pytest -s` shows the table."""
     table = [f"{'framework':12}{'captured':>10}{'mapped':>10}{'passing':>10}"]
     for framework in OTHERS:
         names = captured(framework)
@@ -229,5 +229,5 @@ def test_learning_rates_take_the_last_value_and_maxima_the_highest() -> None:
 
 
 def test_the_frameworks_can_be_recognised() -> None:
-    """Each of them has modules that tell it."""
+    """Each of them has modules by which it is detected."""
     assert set(OTHERS) <= set(DIALECTS)

@@ -32,7 +32,7 @@ DATA = Path(__file__).parent.parent / "data"
 
 
 class Facts(msgspec.Struct, forbid_unknown_fields=True):
-    """What the acceptance list is compared with; the file says what each part is."""
+    """The lists that the acceptance list is compared with. The file explains each part."""
 
     examples: dict[str, str]
     units: dict[str, str]
@@ -112,7 +112,7 @@ def test_every_row_is_decided(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", SEEDS.values())
 def test_only_text_families_and_steps_are_left(framework: str) -> None:
-    """What has a name of its own and a number is mapped, but for numbers of steps and OpenTelemetry's own names."""
+    """Every named number is mapped, except step numbers and OpenTelemetry's own names."""
     how = decided(framework)
     numbers = [row.name for row in rows(framework) if row.kind != "text" and how[row.name] not in ("mapped", "phase")]
     allowed = ("number of the step", "any other metric", "what an operator", "the axis", "OpenTelemetry's", "name of a")
@@ -212,7 +212,7 @@ def test_phases_have_one_name_each(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", DIALECTS)
 def test_our_names_of_phases_are_not_theirs(framework: str) -> None:
-    """What a framework calls `gen` it does not call `generate`; such a name would come back as another one."""
+    """A framework that calls a phase `gen` does not also use `generate`: such a name would read back as another one."""
     known = dialect(framework)
     foreign = set(known.phases.values()) - set(known.phases)
     alone = [pattern for pattern in known.patterns if re.findall(r"\{(\w+)\}", pattern) == ["phase"]]

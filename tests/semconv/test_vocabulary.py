@@ -1,4 +1,4 @@
-"""Recognising the framework, by what it imports and by what it logs."""
+"""Detection of the framework, by imported modules and by logged names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_an_imported_framework_is_recognised(framework: str) -> None:
 
 @pytest.mark.parametrize("modules", [{"torch"}, {"verl", "openrlhf"}])
 def test_no_framework_or_several_are_not_recognised(modules: set[str]) -> None:
-    """What is imported does not tell then."""
+    """The imported modules are ambiguous."""
     assert imported(modules) is None
 
 
