@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import otel_rl
 from otel_rl.journal.ids import step_ids
 from tests import collector as collectors
+from tests.processes import start
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ with run.step(0):
     with collectors.running(tmp_path) as collector:
         for name, value in collector.environment("http/protobuf").items():
             monkeypatch.setenv(name, value)
-        run_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="0.5")
+        start([sys.executable, "-c", script], tmp_path, OTEL_RL_IDLE_TIMEOUT="0.5").communicate(timeout=60)
         collectors.wait_for(lambda: len(collector.spans()) >= 2, "the spans did not arrive")
 
         statuses = {span.name: (span.status, span.message) for span in collector.spans()}
@@ -116,14 +118,6 @@ with run.step(0):
             "rl.loop": ("STATUS_CODE_ERROR", "rl.process.lost"),
         }
         assert "EventName: rl.process.lost" in collector.text()
-
-
-def run_python(script: str, directory: Path) -> None:
-    """Run a script in its own process, there."""
-    import subprocess
-    import sys
-
-    subprocess.run([sys.executable, "-c", script], cwd=directory, check=False, timeout=60)
 
 
 def test_naming_otlp_is_asking_for_all_three_signals(tmp_path: Path) -> None:
