@@ -29,7 +29,7 @@ from otel_rl.integrations.trl import OtelRlCallback
 from otel_rl.trainer.current import make_current
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.run import Run
-from otel_rl.trainer.spans import StepSpan
+from otel_rl.trainer.step import StepSpan
 from transformers import TrainerCallback
 
 inside = [0.0]

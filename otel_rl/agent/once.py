@@ -26,6 +26,7 @@ from otel_rl.setup import agent_start, parts
 from otel_rl.setup import directory as directories
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.parts import LOCAL, Machine
+from otel_rl.setup.private_directories import home, private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -144,8 +145,8 @@ class Delivery:
 
     def _work_of(self, copy: Copy) -> RunDirectory:
         label = hashlib.sha256(os.fsencode(undelivered.place_of(self._run, copy.name))).hexdigest()[:16]
-        home = parts.home() or parts.private_directory()
-        return RunDirectory(self._run, home / f"{label}.copy", copy.name)
+        base = home() or private_directory()
+        return RunDirectory(self._run, base / f"{label}.copy", copy.name)
 
     def _deliver(self, one: _Reached, senders: list[_Reached] | None = None) -> bool:
         with contextlib.ExitStack() as stack:

@@ -23,8 +23,9 @@ from otel_rl.integrations.recording import Recording
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.phase import Phase
-    from otel_rl.trainer.spans import NoSpan, StepSpan
+    from otel_rl.trainer.step import StepSpan
 
 
 class OtelRlLogger(Logger):  # type: ignore[misc] # mypy is told of no types of Lightning

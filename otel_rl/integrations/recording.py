@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Never
 
+    from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.run import Run
-    from otel_rl.trainer.spans import NoSpan, StepSpan
+    from otel_rl.trainer.step import StepSpan
 
 logger = logging.getLogger(__name__)
 Place = tuple[str, str, str]

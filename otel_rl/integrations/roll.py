@@ -36,7 +36,7 @@ from otel_rl.convert.values import to_number
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording
 from otel_rl.stats import statistics
-from otel_rl.trainer.spans import NO_SPAN
+from otel_rl.trainer.no_span import NO_SPAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,8 +13,8 @@ from otel_rl.trainer.current import recorder_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.phase import Phase
-    from otel_rl.trainer.spans import NoSpan
 
 _FRAMES = 8
 

@@ -34,7 +34,8 @@ from otel_rl.trainer.phase import Phase
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_rl.trainer.spans import NoSpan, StepSpan
+    from otel_rl.trainer.no_span import NoSpan
+    from otel_rl.trainer.step import StepSpan
 
 _METHODS = {
     "training_step": "training_step",

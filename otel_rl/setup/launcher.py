@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import socket
 import sys
@@ -12,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from otel_rl.setup.processes import ancestors, supervisor
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 _INTERACTIVE_STEP = "4294967290"
 """The step of the shell that `salloc` opens: `SLURM_INTERACTIVE_STEP` of slurm.h."""
-_MOST_ANCESTORS = 16
-"""How far up the launcher is looked for: shells and wrappers stand between it and its ranks."""
 _MOST_NODES = 1 << 16
 """The most nodes of one job that Slurm has; a larger number is no count of nodes."""
 
@@ -150,7 +149,7 @@ def find_launch(environ: Mapping[str, str]) -> Launch:
     is_shell = "SLURM_PTY_PORT" in environ or environ.get("SLURM_STEP_ID") == _INTERACTIVE_STEP
     return Launch(
         restarts=_number(environ, "SLURM_RESTART_COUNT") or 0,
-        supervisor=_supervisor(environ) if by_torchrun else "",
+        supervisor=supervisor(environ) if by_torchrun else "",
         supervised=(_number(environ, "TORCHELASTIC_RESTART_COUNT") or 0) if by_torchrun else 0,
         port=environ.get("MASTER_PORT", ""),
         resumes=not is_shell and (_has_job(environ) or "KUBERNETES_SERVICE_HOST" in environ),
@@ -185,23 +184,6 @@ def node_number(environ: Mapping[str, str]) -> str:
     return str((place.rank or 0) // (place.local_world_size or place.world_size or 1))
 
 
-def is_head(host: str, environ: Mapping[str, str]) -> bool:
-    """Tell whether this machine owns the address of the head.
-
-    The address decides, not a rank: torchrun's c10d rendezvous may give rank 0 to any machine. The launcher's number
-    of this machine decides only where the address cannot: its name is unknown, or every machine has one like it.
-    """
-    owners = set(_owners(host))
-    if True in owners and False not in owners:
-        return True
-    if owners == {False}:
-        return False
-    if host.lower() != "localhost" and _is_own_name(host):
-        return True
-    node = find_place(environ).node
-    return bool(owners - {False}) if node is None else node == 0
-
-
 def is_in_job(host: str, environ: Mapping[str, str]) -> bool:
     """Tell whether Slurm has given the job this machine; its list is such as "node[01-03,07],login"."""
     listed = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
@@ -225,48 +207,6 @@ def _is_between(number: str, first: str, last: str) -> bool:
     if not first.isdigit() or not (last or first).isdigit() or len(number) < len(first):
         return False
     return int(first) <= int(number) <= int(last or first)
-
-
-def is_of_this_machine(host: str) -> bool:
-    """Tell whether an address is one of this machine's: it can be listened on."""
-    return any(owned is not False for owned in _owners(host))
-
-
-def _owners(host: str) -> list[bool | None]:
-    """Tell of each address of a host whether it is this machine's: `None` if every machine has it, such as loopback."""
-    import ipaddress
-
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []
-    owners: list[bool | None] = []
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)
-        except OSError:
-            owners.append(False)
-            continue
-        plain = ipaddress.ip_address(str(address[0]).partition("%")[0])
-        everywhere = plain.is_loopback or plain.is_unspecified
-        owners.append(None if everywhere else _is_source(family, *address))
-    return owners
-
-
-def _is_source(family: int, address: str | int, *more: str | int | bytes) -> bool:
-    """Tell whether packets to an address come from it; `net.ipv4.ip_nonlocal_bind` allows binding to any address."""
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, 9, *more[1:]))  # of UDP: nothing is sent
-            source: tuple[str | int, ...] = probe.getsockname()
-    except OSError:
-        return True  # there is no route to ask for, but it could be bound to
-    return source[0] == address
-
-
-def _is_own_name(host: str) -> bool:
-    return host.partition(".")[0].lower() == socket.gethostname().partition(".")[0].lower()
 
 
 def _told(launcher: Launcher, environ: Mapping[str, str]) -> Placement | None:
@@ -385,39 +325,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 def parent_job(name: str, environ: Mapping[str, str]) -> str:
     """Return an identity of the launcher's process on this machine, which its ranks here have in common."""
-    return f"{name}-{_digest(f'{socket.gethostname()}/{_supervisor(environ)}')}"
-
-
-def process(pid: int) -> str:
-    """Return an identity of a process on this machine: its pid and when it began."""
-    try:
-        return f"{pid}/{_status(pid)[19]}"
-    except (OSError, IndexError):
-        return f"{pid}/"
-
-
-def ancestors() -> list[str]:
-    """Return the identities of the parent of this process, of its parent, and so on."""
-    found: list[str] = []
-    parent = os.getppid()
-    while parent and len(found) < _MOST_ANCESTORS:
-        found.append(process(parent))
-        try:
-            parent = int(_status(parent)[1])
-        except (OSError, ValueError, IndexError):
-            break
-    return found
-
-
-def _supervisor(environ: Mapping[str, str]) -> str:
-    """Return the process that started the ranks of this machine; torchrun's by its directory: shells may be between."""
-    directory, found, _ = environ.get("TORCHELASTIC_ERROR_FILE", "").partition("/attempt_")
-    return directory if found else process(os.getppid())
-
-
-def _status(pid: int) -> list[str]:
-    """Return what the kernel says of a process, behind its name: state, parent, …, start time."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return f"{name}-{_digest(f'{socket.gethostname()}/{supervisor(environ)}')}"
 
 
 def _digest(text: str) -> str:

@@ -11,9 +11,7 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import socket
-import stat
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +21,7 @@ import msgspec
 from otel_rl.journal.atomic_files import make_directory, write_atomically
 from otel_rl.journal.locks import LONG_S, Lock, is_held
 from otel_rl.setup.file_systems import is_shared, what_fails
+from otel_rl.setup.private_directories import MOST_NAMES, home, make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +30,6 @@ LOCAL = "local"
 SENDER = ".sender"
 OWNER = "machine.json"
 JOURNALS, OUTBOX, CURSORS = "journals", "outbox", "cursors"
-_LASTING = Path("/var/tmp")
-"""A directory of this machine that outlives the job and a reboot, as the Filesystem Hierarchy Standard has it."""
-_MOST_NAMES = 100
-"""Names that are tried; other users, or machines of one name, would have to make as many."""
 _LONGEST_HOST = 64
 
 
@@ -211,49 +206,6 @@ def is_at_work(place: Path) -> bool:
     return False
 
 
-def private_directory(base: Path | None = None) -> Path:
-    """Return a directory that only this user can write, below `base` or the temporary directory; make it.
-
-    Another user may have made the first name, or may be able to write it; then the next name is used.
-
-    Raises:
-        OSError: There is no such directory that can be written.
-    """
-    import tempfile  # what only the start of a run needs
-
-    usual = (base or Path(tempfile.gettempdir())) / f"otel-rl-{os.getuid()}"
-    for number in range(_MOST_NAMES):
-        place = usual.with_name(f"{usual.name}.{number}") if number else usual
-        with contextlib.suppress(FileExistsError):
-            place.mkdir(mode=0o700)
-        if _is_private(place):
-            return place
-    return Path(tempfile.mkdtemp(prefix=f"{usual.name}.", dir=base))
-
-
-def make_private(target: Path) -> None:
-    """Make a directory for temporary data, if it is one, so that only this user can write it.
-
-    It may be in the temporary directory of an earlier job.
-
-    Raises:
-        PermissionError: Another user made it, or can write it.
-    """
-    import tempfile
-
-    temporary = {Path(tempfile.gettempdir()), _LASTING}
-    own = re.compile(rf"otel-rl-{os.getuid()}(\..+)?")
-    parts = [*reversed(target.parents), target]
-    for number, part in enumerate(parts):
-        above = temporary & {*part.parents}
-        if not above and not any(own.fullmatch(one.name) for one in parts[: number + 1]):
-            continue
-        with contextlib.suppress(FileExistsError):
-            part.mkdir(mode=0o700, parents=True)
-        if not _is_private(part):
-            raise PermissionError(errno.EACCES, f"other users can write {part}", str(part))
-
-
 def check(run: Path, name: str) -> None:
     """Look where the links of a part lead before anything is written there.
 
@@ -274,7 +226,7 @@ def _names(machine: Machine, kind: str) -> Iterator[str]:
     host = (kept[:_LONGEST_HOST] or "host") + kind
     for number in count(1):
         yield f"{host}.{number}" if number > 1 else host
-        if number > _MOST_NAMES:
+        if number > MOST_NAMES:
             return
 
 
@@ -310,23 +262,6 @@ def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str) -> Part
     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
 
 
-def home(chosen: str = "") -> Path | None:
-    """Return a private directory of this machine on which locks and mappings hold; `None` if there is none."""
-    import tempfile
-
-    bases = [Path(chosen).absolute()] if chosen else []
-    for base in (*bases, _LASTING, Path(tempfile.gettempdir())):
-        with contextlib.suppress(OSError):
-            if chosen and base == bases[0]:
-                base.mkdir(parents=True, exist_ok=True)
-            elif is_shared(base):
-                continue
-            private = private_directory(base)
-            if not what_fails(private):
-                return private
-    return None
-
-
 def _in_place(run: Path, name: str) -> Part:
     return read(run, name) or Part(name=name, place=run / LOCAL / name)
 
@@ -353,12 +288,6 @@ def _has(path: Path, content: bytes) -> bool:
         return path.read_bytes() == content
     except OSError:
         return False
-
-
-def _is_private(place: Path) -> bool:
-    """Tell whether this is a directory, no link to one, that belongs to this user and that no other can write."""
-    found = place.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _line(path: str) -> str:

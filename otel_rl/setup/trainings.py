@@ -29,7 +29,8 @@ from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import Finished
 from otel_rl.journal.segments import Position, segment_numbers
 from otel_rl.setup import directory as directories
-from otel_rl.setup.launcher import Launch, ancestors, find_launch, process
+from otel_rl.setup.launcher import Launch, find_launch
+from otel_rl.setup.processes import ancestors, process
 from otel_rl.setup.settings import JobSettings
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from otel_rl.errors.texts import text_of
 from otel_rl.journal.claim import HeldError, has_attempts, label
 from otel_rl.journal.sink import NOWHERE
 from otel_rl.setup import directory as directories
-from otel_rl.setup import parts
 from otel_rl.setup.directory import RunDirectory
+from otel_rl.setup.private_directories import private_directory
 from otel_rl.setup.settings import Settings
 from otel_rl.setup.trainings import find_start, renamed
 from otel_rl.trainer.session import Session
@@ -78,7 +78,7 @@ def _elsewhere(settings: Settings, asked: Settings) -> Settings | None:
     if asked.dir != settings.dir:
         return None
     try:
-        return replace(asked, dir=str(parts.private_directory() / "runs"))
+        return replace(asked, dir=str(private_directory() / "runs"))
     except OSError:
         return None
 

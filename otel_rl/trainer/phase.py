@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from otel_rl.devices.clock import DeviceEvent
-    from otel_rl.trainer.spans import StepSpan
+    from otel_rl.trainer.step import StepSpan
 
 _attach, _current_context = context.attach, context.get_current
 _current_span, _with_span = trace.get_current_span, trace.set_span_in_context

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.trainer.refused_steps import RefusedSteps
-    from otel_rl.trainer.spans import JournaledSpan, StepSpan
+    from otel_rl.trainer.spans import JournaledSpan
+    from otel_rl.trainer.step import StepSpan
 
 logger = logging.getLogger("otel_rl")
 STEPS = 1 << 63

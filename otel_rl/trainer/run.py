@@ -24,10 +24,12 @@ from otel_rl.journal.ids import packed_step_ids
 from otel_rl.journal.records import TRAINED, Configured, Happened, Logged, Observed, Tabled
 from otel_rl.trainer.arguments import column_names, cut_name, refuse_extra, to_weight, to_whole_or_none
 from otel_rl.trainer.finishing import PATIENCE_S, RunEnd
+from otel_rl.trainer.no_span import NO_SPAN, NoSpan
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
 from otel_rl.trainer.recorder import STEPS, JournalRecorder
-from otel_rl.trainer.spans import NO_SPAN, JournaledSpan, NoSpan, RefusedStep, StepSpan, never_raises
+from otel_rl.trainer.spans import JournaledSpan, never_raises
+from otel_rl.trainer.step import RefusedStep, StepSpan
 from otel_rl.trainer.tracing import RunTracerProvider
 from otel_rl.trainer.trajectories import Rollout, Trajectory, consumed
 

@@ -7,34 +7,26 @@ import math
 import os
 import shutil
 import socket
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl import export, semconv
-from otel_rl.delivery import plugins
 from otel_rl.delivery.left_behind import deliver_with, left_behind
-from otel_rl.delivery.log_scalar import adapted
 from otel_rl.devices.host_memory import PAGE_SIZE
-from otel_rl.errors import SettingsError, UnavailableError, UnwritableError
+from otel_rl.errors import UnavailableError, UnwritableError
 from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.occasional import Occasional
-from otel_rl.errors.texts import shown
 from otel_rl.journal import exit_status
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.claim import claim_journal, claim_role, label, settle
 from otel_rl.journal.records import Started
 from otel_rl.journal.segments import START
 from otel_rl.journal.writer import Writer
-from otel_rl.semconv.frameworks import DIALECTS, imported
-from otel_rl.setup import agent_start, head, otel_environment
+from otel_rl.setup import agent_start, otel_environment
 from otel_rl.setup import directory as directories
-from otel_rl.setup.directory import Manifest, RunDirectory
-from otel_rl.setup.launcher import is_head
-from otel_rl.setup.settings import AgentSettings
+from otel_rl.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,19 +35,15 @@ if TYPE_CHECKING:
     from otel_rl.export import Exporter
     from otel_rl.journal.records import Finished
     from otel_rl.setup.agent_start import AgentStatus
-    from otel_rl.setup.otel_environment import Plugin
+    from otel_rl.setup.directory import Manifest, RunDirectory
     from otel_rl.setup.settings import Settings
 
 
 logger = logging.getLogger("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
-_ANSWERS_WITHIN_S = 2.0
-"""Seconds to wait for whoever is at the address of the head, if it should not be another machine's."""
 _LONGEST_PAUSE_S = 300.0
 """Seconds between two starts of agents that die at once; a start takes a millisecond."""
-_ATTACH = "attach"
-"""The option with which a tracker adds to the run that the trainer has there, in the trainer's process."""
 
 
 class Session:
@@ -71,13 +59,13 @@ class Session:
     """
 
     def __init__(self, settings: Settings, attempt: int = 0) -> None:
-        self.settings = settings = _with_a_head(settings)
+        self.settings = settings = with_a_head(settings)
         self.check_at: float = 0
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
-        manifest = _manifest(settings)
-        own = _own_exporters(settings)
-        self._unserved = _unserved(settings, own) if settings.head and not manifest.receives else ""
+        manifest = manifest_of(settings)
+        own = own_exporters(settings)
+        self._unserved = warn_of_unserved(settings, own) if settings.head and not manifest.receives else ""
         if self._unserved:
             own = {}
         self.directory: RunDirectory = directories.create(settings, sends=bool(settings.head) and not manifest.receives)
@@ -273,131 +261,3 @@ class Session:
     def _shows_output(self) -> bool:
         printing = any(spec.name in ("console", "stdout") for spec in self.settings.exporters)
         return printing or otel_environment.prints(os.environ)
-
-
-def _with_a_head(settings: Settings) -> Settings:
-    """Return the settings without `head` if no machine owns its address; warn of that.
-
-    All ranks are on this machine then, the address is another one's, and nobody answers there.
-
-    Raises:
-        UnavailableError: There is no head, and the run is strict.
-    """
-    if not settings.head or settings.role or settings.world_size > max(1, settings.local_world_size):
-        return settings
-    address = head.parse(settings.head)
-    if is_head(address.host, os.environ):
-        return settings
-    with suppress(OSError):
-        socket.create_connection((address.host.strip("[]"), address.port), _ANSWERS_WITHIN_S).close()
-        return settings
-    said = (
-        f"head={settings.head!r} is not an address of this machine, on which all ranks are, and nobody answers there: "
-        "give head= an address of the machine of rank 0, or none for a run on one machine"
-    )
-    if settings.strict:
-        raise UnavailableError(said)
-    _warnings.warn(f"{said}; the run is recorded on this machine alone")
-    return msgspec.structs.replace(settings, head="")
-
-
-def _manifest(settings: Settings) -> Manifest:
-    exporters, readers = _exporters(settings)
-    sends = bool(settings.head) and not is_head(head.parse(settings.head).host, os.environ)
-    if sends:
-        exporters = [("head", {"address": settings.head})]
-    if settings.dialect not in ("auto", *DIALECTS):
-        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(DIALECTS)}")
-    for name, options in exporters:
-        plugins.check(export.ENTRY_POINT_GROUP, name, options)
-    for name, options in readers:
-        plugins.check(export.READER_ENTRY_POINT_GROUP, name, options)
-    defaults = {
-        "service.name": settings.project,
-        "service.instance.id": f"{settings.id}/{socket.gethostname()}",  # the agent's, the same in all its signals
-    }
-    identity = {semconv.RUN_ID: settings.id, semconv.RUN_NAME: settings.name, semconv.RUN_PROJECT: settings.project}
-    return Manifest(
-        id=settings.id,
-        project=settings.project,
-        name=settings.name,
-        exporters=exporters,
-        readers=readers,
-        resource=defaults | otel_environment.resource(os.environ) | identity,
-        dialect=settings.dialect if settings.dialect != "auto" else imported(sys.modules) or "auto",
-        receives="" if sends else settings.head,
-        agent=msgspec.convert(settings, AgentSettings, from_attributes=True),
-        idle_timeout=settings.idle_timeout,
-        journal_limit=settings.journal_limit,
-    )
-
-
-def _own_exporters(settings: Settings) -> dict[str, Callable[..., Exporter]]:
-    """Return what builds the exporters that only this process can build; the first rank has them."""
-    own = {spec.name: spec.factory for spec in settings.exporters if spec.factory is not None}
-    for spec in settings.exporters:
-        if not isinstance(spec.options.get(_ATTACH, False), bool):
-            raise SettingsError(
-                f"exporter {spec.name!r}: {_ATTACH}={shown(spec.options[_ATTACH])} must be True or False"
-            )
-        if spec.options.get(_ATTACH):
-            if others := _without_attach(spec.options):
-                raise SettingsError(
-                    f"exporter {spec.name!r}: {', '.join(others)} has no effect with {_ATTACH!r}, which uses the run "
-                    "that the trainer has; remove one of them"
-                )
-            name = f"{spec.name}_attached"
-            plugins.check(export.ENTRY_POINT_GROUP, name, {})
-            try:
-                own[name] = plugins.find(export.ENTRY_POINT_GROUP, name).to_what_is_active()
-            except ValueError as error:
-                raise SettingsError(f"exporters: {error}") from None
-    if not own or settings.rank != 0 or settings.role:
-        return {}
-    if settings.agent == "off":
-        raise SettingsError(
-            f"exporters: {next(iter(own.values()))!r} cannot be imported by name, so only this process can use it, "
-            "and agent='off' leaves it nothing to read; define it at the top of a module that can be imported"
-        )
-    built = {name: adapted(factory) for name, factory in own.items()}
-    for name, factory in built.items():
-        plugins.check_options(name, factory, {})
-    return built
-
-
-def _unserved(settings: Settings, own: Mapping[str, Callable[..., Exporter]]) -> str:
-    """Warn of exporters of this process that get no rows, since another machine makes them; return the warning."""
-    if not own:
-        return ""
-    said = (
-        f"head={settings.head!r} is another machine than that of rank 0, whose process alone can use the exporters "
-        f"{', '.join(own)}; they get no rows: give head= an address of the machine of rank 0"
-    )
-    if settings.strict:
-        raise UnavailableError(said)
-    _warnings.warn(said)
-    return said
-
-
-def _exporters(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
-    """Return the exporters and the metric readers that the settings and OTel's variables ask for.
-
-    "prometheus" and "otlp" are there without being named; naming them gives them options, or OTLP its
-    default endpoint.
-    """
-    otel_environment.warn_of_unused(os.environ)
-    here = [spec for spec in settings.exporters if spec.factory is None and not spec.options.get(_ATTACH)]
-    named = {spec.name: _without_attach(spec.options) for spec in here}
-    readers = dict(otel_environment.metric_readers(os.environ))
-    exporters = dict(otel_environment.otlp_exporters(os.environ))
-    exporters = named | {name: options | named.get(name, {}) for name, options in exporters.items()}
-    for name in {"prometheus", "otlp"} & set(named):
-        options = exporters.pop(name)
-        if not otel_environment.sdk_is_disabled(os.environ):
-            readers[name] = readers.get(name, {}) | options
-            exporters |= {"otlp_traces": {}, "otlp_logs": {}} if name == "otlp" else {}
-    return list(exporters.items()), list(readers.items())
-
-
-def _without_attach(options: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in options.items() if name != _ATTACH}

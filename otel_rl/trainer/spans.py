@@ -8,10 +8,8 @@ spans of the records.
 from __future__ import annotations
 
 import operator
-import sys
 import traceback
 from functools import wraps
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from opentelemetry import context, trace
@@ -21,10 +19,7 @@ from otel_rl.convert.attributes import clean_attributes
 from otel_rl.errors.interrupts import detach
 from otel_rl.errors.texts import text_of, type_of
 from otel_rl.journal.clock import TOLERATED_NS
-from otel_rl.journal.records import StepEnded, StepStarted
-from otel_rl.semconv import SPAN_LOOP
-from otel_rl.trainer import refused_steps
-from otel_rl.trainer.with_blocks import entered_in, is_left, is_with
+from otel_rl.trainer.with_blocks import is_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +28,6 @@ if TYPE_CHECKING:
 
     from opentelemetry.context import Context
     from opentelemetry.util import types
-    from typing_extensions import Self
 
     from otel_rl.devices.accelerators import Devices
     from otel_rl.devices.host_memory import MemoryReader
@@ -42,6 +36,7 @@ if TYPE_CHECKING:
     from otel_rl.journal.ids import RandomIds, SpanIds
     from otel_rl.journal.records import Record
     from otel_rl.trainer.refused_steps import RefusedSteps
+    from otel_rl.trainer.step import StepSpan
     from otel_rl.trainer.with_blocks import Block
 
     Moments = list[tuple[str, int, dict[str, AttributeValue]]] | None
@@ -292,109 +287,3 @@ def settle(recorder: Recorder) -> None:
     """Follow the wall clock, which somebody has set; nothing is being measured now."""
     if recorder.clock.settle():
         recorder.devices.silent_until = 0  # it is in the old time
-
-
-class StepSpan(JournaledSpan):
-    """One iteration of the RL loop: the root of its trace, with the same ids on every rank."""
-
-    _name = SPAN_LOOP
-
-    def __init__(  # what the others do is done here: a call costs more
-        self, recorder: Recorder, number: int, ids: tuple[bytes, int], attributes: Mapping[str, object]
-    ) -> None:
-        self._recorder = recorder
-        self._attributes = attributes
-        self.number = number
-        self.trace_id, self.span_id = ids
-
-    def end(self, end_time: int | None = None) -> None:
-        """End the step; a second call does nothing."""
-        if self._ended:
-            refused_steps.leave(self._recorder.refused_steps, self)
-            return
-        recorder = self._recorder
-        now = self._anchor + recorder.clock.monotonic() if end_time is None else self._moment(end_time)
-        if now < self._began:  # noqa: PLR1730 - a call costs more
-            now = self._began
-        memory = recorder.memory.snapshot(now)
-        on_devices = recorder.devices.memory(now)
-        told = (memory, *self._told(), on_devices, self._is_ok, self._link_attributes)
-        recorder.write(StepEnded(self.number, now, *told))
-        self._ended = True
-        recorder.close_step(self)
-        recorder.devices.arrived()
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether its `with` is over; one that was begun by hand lasts until the next one of its thread begins."""
-        block = self._block
-        by_hand = block is not None and block.thread == get_ident() and not is_with(block)
-        return by_hand or super().is_abandoned
-
-    def __enter__(self) -> Self:
-        recorder = self._recorder
-        try:
-            here = surroundings(recorder)
-            self._block = entered_in(sys._getframe(1))
-            if recorder.begin_step(self):
-                self._anchor = recorder.clock.anchor
-                self._began = now = self._anchor + recorder.clock.monotonic()
-                self._ended = False
-                devices = recorder.devices
-                devices.arrived()
-                recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
-                self._outer = here
-                self._token = _attach(_with_span(self, here))
-            elif recorder.open_step is not self:
-                refused_steps.enter(recorder.refused_steps, self, sys._getframe(1))
-            return self
-        except BaseException as interruption:
-            self.abandon(interruption)
-            recorder.close_step(self)
-            raise
-
-
-class NoSpan(trace.NonRecordingSpan):
-    """Stands in where nothing is recorded, so that a caller never has to ask."""
-
-    def __init__(self) -> None:
-        super().__init__(trace.INVALID_SPAN_CONTEXT)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def onload(self) -> NoSpan:
-        """Return this."""
-        return self
-
-    def execute(self) -> NoSpan:
-        """Return this."""
-        return self
-
-    def offload(self) -> NoSpan:
-        """Return this."""
-        return self
-
-    def part(self, name: str, /, **attributes: object) -> NoSpan:
-        """Return this."""
-        return self
-
-
-class RefusedStep(NoSpan):
-    """Stands in for a step that is refused; what is logged inside is refused too."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._steps = recorder.refused_steps
-
-    def __enter__(self) -> Self:
-        refused_steps.enter(self._steps, self, sys._getframe(1))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
-    ) -> None:
-        refused_steps.leave(self._steps, self)
-
-
-NO_SPAN = NoSpan()

@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_rl.trainer.current import current
-from otel_rl.trainer.spans import NO_SPAN, NoSpan
+from otel_rl.trainer.no_span import NO_SPAN, NoSpan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

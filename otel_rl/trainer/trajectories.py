@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from otel_rl.trainer.spans import Recorder, StepSpan
+    from otel_rl.trainer.spans import Recorder
+    from otel_rl.trainer.step import StepSpan
 
 Ticket = dict[str, Any]
 """What is known of a trajectory, as JSON has it: `traceparent`, `policy_version`, `tokens`, `reward`.

@@ -16,7 +16,8 @@ from otel_rl.journal.records import AnyRecord, Consumed, Happened, Logged, Recor
 from otel_rl.trainer.current import recorder_of
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.run import Run
-from otel_rl.trainer.spans import JournaledSpan, StepSpan
+from otel_rl.trainer.spans import JournaledSpan
+from otel_rl.trainer.step import StepSpan
 from otel_rl.trainer.trajectories import Rollout, Trajectory
 from tests.processes import journal_of
 

@@ -8,7 +8,7 @@ import pytest
 
 import otel_rl
 from otel_rl.setup.loading import load
-from otel_rl.trainer import session
+from otel_rl.trainer.manifest import exporters_and_readers
 
 
 class Csv:
@@ -71,5 +71,5 @@ def test_a_variable_of_opentelemetry_does_not_remove_options(monkeypatch: pytest
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
 
     assert "unexpected keyword argument 'where'" in refusal({"otlp_logs": {"where": "x"}})
-    exporters, _ = session._exporters(load({"exporters": ["otlp_logs"]}, {}))
+    exporters, _ = exporters_and_readers(load({"exporters": ["otlp_logs"]}, {}))
     assert dict(exporters) == {"otlp_traces": {}, "otlp_logs": {}}

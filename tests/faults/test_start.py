@@ -16,6 +16,7 @@ import otel_rl
 from otel_rl.agent.process import StartError, run_agent
 from otel_rl.journal.claim import claim_journal
 from otel_rl.setup import directory, parts
+from otel_rl.setup.private_directories import private_directory
 from tests.processes import local_of, rows_of, run_python
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def test_a_run_that_another_process_records(tmp_path: Path, caplog: pytest.LogCa
         assert (run.id, run.attempt, run.dir.name) == (expected, 0, expected)
     claim.release()
 
-    assert "is being recorded by another process; give each process its own rank=" in caplog.messages[0]
+    assert "is being recorded by another process: give each process its own rank=" in caplog.messages[0]
     assert "run run-7-2 is recorded" in caplog.messages[0]
 
 
@@ -238,9 +239,9 @@ def test_a_temporary_directory_of_another_user(temporary: Path) -> None:
     usual.chmod(0o777)
     usual.with_name(usual.name + ".1").symlink_to(temporary)
     usual.with_name(usual.name + ".2").touch()
-    place = parts.private_directory()
+    place = private_directory()
 
-    assert place == parts.private_directory() == usual.with_name(usual.name + ".3")
+    assert place == private_directory() == usual.with_name(usual.name + ".3")
     assert place.stat().st_mode & 0o777 == 0o700
 
 
@@ -251,7 +252,7 @@ def test_a_directory_that_another_user_made(temporary: Path) -> None:
     usual.mkdir(mode=0o700)
     os.chown(usual, 12345, 12345)
 
-    assert parts.private_directory() != usual
+    assert private_directory() != usual
 
 
 @pytest.mark.parametrize("job", ["tmp", "earlier"])

@@ -15,7 +15,7 @@ from otel_rl.journal.atomic_files import disk_usage, write_atomically
 from otel_rl.journal.locks import Lock
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Logged
-from otel_rl.setup import directory, file_systems, parts
+from otel_rl.setup import directory, file_systems, parts, private_directories
 from otel_rl.setup.parts import Machine
 from otel_rl.setup.settings import Settings
 
@@ -30,7 +30,7 @@ def on_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     local = tmp_path / "machine"
     local.mkdir()
     monkeypatch.setattr(file_systems, "type_of", lambda path: "ext4" if local in (path, *path.parents) else "nfs")
-    monkeypatch.setattr(parts, "_LASTING", local)
+    monkeypatch.setattr(private_directories, "_LASTING", local)
     monkeypatch.setattr(tempfile, "tempdir", str(local))
     return local
 
@@ -185,7 +185,8 @@ def test_a_damaged_pointer(tmp_path: Path, on_network: Path) -> None:
 
 def test_no_place_for_locks(tmp_path: Path, on_network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no directory of the machine is good for journals, its part is in the run directory, under its name."""
-    monkeypatch.setattr(parts, "what_fails", lambda path: "locks of directories")
+    for module in (parts, private_directories):
+        monkeypatch.setattr(module, "what_fails", lambda path: "locks of directories")
     part = parts.make(tmp_path, machine("node"))
 
     assert part.place == tmp_path / "local" / "node"

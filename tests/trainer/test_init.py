@@ -106,7 +106,7 @@ except otel_rl.SettingsError as error:
     text = run_python(script, tmp_path)
 
     assert "rank0.attempt0" in text
-    assert "being recorded by another process; give each process its own rank=" in text
+    assert "being recorded by another process: give each process its own rank=" in text
     assert [*(local_of(tmp_path / "test" / "run-7") / "journals").iterdir()] == [
         journal_of(tmp_path / "test" / "run-7")
     ]

@@ -13,7 +13,7 @@ from otel_rl.otlp.bridge.answers import LATER, Refusal
 from otel_rl.otlp.bridge.responses import data_points, response
 from otel_rl.otlp.connection import connection
 from otel_rl.setup import head
-from otel_rl.setup.launcher import is_of_this_machine
+from otel_rl.setup.addresses import is_of_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -1,0 +1,70 @@
+"""The addresses of this machine: whether it owns the address of the head."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from otel_rl.setup.launcher import find_place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def is_head(host: str, environ: Mapping[str, str]) -> bool:
+    """Tell whether this machine owns the address of the head.
+
+    The address decides, not a rank: torchrun's c10d rendezvous may give rank 0 to any machine. The launcher's number
+    of this machine decides only where the address cannot: its name is unknown, or every machine has one like it.
+    """
+    owners = set(_owners(host))
+    if True in owners and False not in owners:
+        return True
+    if owners == {False}:
+        return False
+    if host.lower() != "localhost" and _is_own_name(host):
+        return True
+    node = find_place(environ).node
+    return bool(owners - {False}) if node is None else node == 0
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Tell whether an address is one of this machine's: it can be listened on."""
+    return any(owned is not False for owned in _owners(host))
+
+
+def _owners(host: str) -> list[bool | None]:
+    """Tell of each address of a host whether it is this machine's: `None` if every machine has it, such as loopback."""
+    import ipaddress
+
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    owners: list[bool | None] = []
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+        except OSError:
+            owners.append(False)
+            continue
+        plain = ipaddress.ip_address(str(address[0]).partition("%")[0])
+        everywhere = plain.is_loopback or plain.is_unspecified
+        owners.append(None if everywhere else _is_source(family, *address))
+    return owners
+
+
+def _is_source(family: int, address: str | int, *more: str | int | bytes) -> bool:
+    """Tell whether packets to an address come from it; `net.ipv4.ip_nonlocal_bind` allows binding to any address."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9, *more[1:]))  # of UDP: nothing is sent
+            source: tuple[str | int, ...] = probe.getsockname()
+    except OSError:
+        return True  # there is no route to ask for, but it could be bound to
+    return source[0] == address
+
+
+def _is_own_name(host: str) -> bool:
+    return host.partition(".")[0].lower() == socket.gethostname().partition(".")[0].lower()

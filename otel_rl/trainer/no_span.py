@@ -1,0 +1,39 @@
+"""The span of a phase or a step that is not recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opentelemetry import trace
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class NoSpan(trace.NonRecordingSpan):
+    """Stands in where nothing is recorded, so that a caller never has to ask."""
+
+    def __init__(self) -> None:
+        super().__init__(trace.INVALID_SPAN_CONTEXT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def onload(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def execute(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def offload(self) -> NoSpan:
+        """Return this."""
+        return self
+
+    def part(self, name: str, /, **attributes: object) -> NoSpan:
+        """Return this."""
+        return self
+
+
+NO_SPAN = NoSpan()
