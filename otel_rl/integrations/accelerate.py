@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate.tracking import GeneralTracker
 
-from otel_rl.integrations.patches import Patches, harmless
-from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.recording import Recording, Recordings, numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from otel_rl.integrations.patches import Patches
     from otel_rl.trainer.run import Run
 
 
@@ -59,7 +59,7 @@ class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # Accelerate has no t
         """Record what is a number among `values`."""
         self.start()
         if self.tracker is not None:
-            self.tracker.log(_numbers(values), step=step)
+            self.tracker.log(numbers(values), step=step)
 
     def finish(self) -> None:
         """End the run, if it was begun here."""
@@ -70,41 +70,22 @@ class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # Accelerate has no t
 
 def patch(module: Any, patches: Patches) -> None:
     """Record what goes through every `Accelerator`."""
-    recordings: dict[int, Recording] = {}
+    recordings = Recordings()
 
-    def begin(function: Callable[..., Any], accelerator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("init_trackers"):
-            project = kwargs.get("project_name", args[0] if args else "")
-            config = kwargs.get("config", args[1] if len(args) > 1 else None)
-            if accelerator.is_main_process and not _has_tracker(accelerator):
-                recording = recordings[id(accelerator)] = Recording(project=str(project))
-                if config:
-                    recording.run.params(config)
-        return answer
+    def begin(accelerator: Any, given: dict[str, Any]) -> None:
+        if accelerator.is_main_process and not _has_tracker(accelerator):
+            recordings.begin(accelerator, given.get("config"), project=str(given.get("project_name", "")))
 
-    def log(function: Callable[..., Any], accelerator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("log"):
-            if (recording := recordings.get(id(accelerator))) is not None:
-                values = kwargs.get("values", args[0] if args else {})
-                recording.run.log(_numbers(values), step=kwargs.get("step", args[1] if len(args) > 1 else None))
-        return answer
+    def log(accelerator: Any, given: dict[str, Any]) -> None:
+        recordings.log(accelerator, numbers(given["values"]), given.get("step"))
 
-    def end(function: Callable[..., Any], accelerator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with harmless("end_training"):
-            if (recording := recordings.pop(id(accelerator), None)) is not None:
-                recording.finish()
-        return function(*args, **kwargs)
+    def end(accelerator: Any, given: dict[str, Any]) -> None:
+        recordings.finish(accelerator)
 
-    patches.wrap(module, "Accelerator.init_trackers", begin)
-    patches.wrap(module, "Accelerator.log", log)
-    patches.wrap(module, "Accelerator.end_training", end)
+    patches.observe(module, "Accelerator.init_trackers", ("project_name", "config"), begin)
+    patches.observe(module, "Accelerator.log", ("values", "step"), log)
+    patches.observe(module, "Accelerator.end_training", (), end, first=True)
 
 
 def _has_tracker(accelerator: Any) -> bool:
     return any(isinstance(tracker, OtelRlTracker) for tracker in accelerator.trackers)
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if not isinstance(value, (str, bool)) and value is not None}

@@ -30,10 +30,10 @@ def patch_wandb(module: Any, patches: Patches) -> None:
         before = getattr(run, "_local_step", None)
         answer = function(*args, **kwargs)
         with harmless("capture"):
-            data = _argument(0, "data", args, kwargs) or {}
-            told = _argument(1, "step", args, kwargs)
-            axis = next((data[name] for name in _AXES if isinstance(data.get(name), int)), None)
-            step = axis if axis is not None else told if told is not None else before
+            given = dict(zip(("data", "step"), args, strict=False)) | kwargs
+            data = given.get("data") or {}
+            steps = [data[name] for name in _AXES if isinstance(data.get(name), int)]
+            step = next((step for step in (*steps, given.get("step")) if step is not None), before)
             recorder.record(data, step, project=getattr(run, "project", ""))
         return answer
 
@@ -44,67 +44,48 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
     """Record what goes through a `SummaryWriter`'s `add_scalar` and `add_scalars`; without a step it is step 0."""
     recorder = _Recorder()
 
-    def one(function: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("capture"):
-            tag, value = _argument(0, "tag", args, kwargs), _argument(1, "scalar_value", args, kwargs)
-            recorder.record({str(tag): value}, _argument(2, "global_step", args, kwargs) or 0)
-        return answer
+    def one(writer: Any, given: dict[str, Any]) -> None:
+        recorder.record({str(given["tag"]): given["scalar_value"]}, given.get("global_step") or 0)
 
-    def several(function: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("capture"):
-            tag, values = _argument(0, "main_tag", args, kwargs), _argument(1, "tag_scalar_dict", args, kwargs)
-            step = _argument(2, "global_step", args, kwargs) or 0
-            recorder.record({f"{tag}/{name}": value for name, value in values.items()}, step)
-        return answer
+    def several(writer: Any, given: dict[str, Any]) -> None:
+        values = {f"{given['main_tag']}/{name}": value for name, value in given["tag_scalar_dict"].items()}
+        recorder.record(values, given.get("global_step") or 0)
 
-    patches.wrap(module, "SummaryWriter.add_scalar", one)
-    patches.wrap(module, "SummaryWriter.add_scalars", several)
+    for name, arguments, record in (
+        ("add_scalar", ("tag", "scalar_value", "global_step"), one),
+        ("add_scalars", ("main_tag", "tag_scalar_dict", "global_step"), several),
+    ):
+        patches.observe(module, f"SummaryWriter.{name}", arguments, record, what="capture")
 
 
 def patch_mlflow(module: Any, patches: Patches) -> None:
     """Record what goes through a `MlflowClient`, which the fluent interface uses too; without a step it is step 0."""
     recorder = _Recorder()
 
-    def one(function: Callable[..., Any], client: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("capture"):
-            key, value = _argument(1, "key", args, kwargs), _argument(2, "value", args, kwargs)
-            recorder.record({str(key): value}, _argument(4, "step", args, kwargs) or 0)
-        return answer
+    def one(client: Any, given: dict[str, Any]) -> None:
+        recorder.record({str(given["key"]): given["value"]}, given.get("step") or 0)
 
-    def batch(function: Callable[..., Any], client: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("capture"):
-            of_step: dict[int, dict[str, Any]] = {}
-            for metric in _argument(1, "metrics", args, kwargs) or ():
-                of_step.setdefault(metric.step or 0, {})[metric.key] = metric.value
-            for step, values in of_step.items():
-                recorder.record(values, step)
-        return answer
+    def batch(client: Any, given: dict[str, Any]) -> None:
+        of_step: dict[int, dict[str, Any]] = {}
+        for metric in given.get("metrics") or ():
+            of_step.setdefault(metric.step or 0, {})[metric.key] = metric.value
+        for step, values in of_step.items():
+            recorder.record(values, step)
 
-    patches.wrap(module, "MlflowClient.log_metric", one)
-    patches.wrap(module, "MlflowClient.log_batch", batch)
+    names = ("run_id", "key", "value", "timestamp", "step")
+    patches.observe(module, "MlflowClient.log_metric", names, one, what="capture")
+    patches.observe(module, "MlflowClient.log_batch", ("run_id", "metrics"), batch, what="capture")
 
 
 def patch_swanlab(module: Any, patches: Patches) -> None:
     """Record what goes through SwanLab's `log`."""
     recorder = _Recorder()
 
-    def log(function: Callable[..., Any], run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("capture"):
-            told = _argument(1, "step", args, kwargs)
-            step = run._ctx._global_step if told is None else told
-            recorder.record(_argument(0, "data", args, kwargs) or {}, step)
-        return answer
+    def log(run: Any, given: dict[str, Any]) -> None:
+        step = given.get("step")
+        recorder.record(given.get("data") or {}, run._ctx._global_step if step is None else step)
 
-    patches.wrap(module, "Run.log", log)
-
-
-def _argument(position: int, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return args[position] if len(args) > position else kwargs.get(name)
+    patches.observe(module, "Run.log", ("data", "step"), log, what="capture")
 
 
 class _Recorder:

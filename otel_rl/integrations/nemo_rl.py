@@ -34,14 +34,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import otel_rl
 from otel_rl.convert.tables import to_list
-from otel_rl.integrations.patches import Patches, harmless
-from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.recording import Recording, flat
 from otel_rl.integrations.timers import Timers
 from otel_rl.stats import statistics
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from otel_rl.integrations.patches import Patches
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class Logger:
             step_metric: Another axis than the training step, such as `ray/ray_step`; it is among the metrics.
             step_finished: Accepted for compatibility; a step is over when the next one begins.
         """
-        named = {f"{prefix}/{name}" if prefix else name: value for name, value in _flat(metrics)}
+        named = {f"{prefix}/{name}" if prefix else name: value for name, value in flat(metrics)}
         self._recording.run.log(named, step=None if step_metric else step)
 
     def log_hyperparams(self, params: Mapping[str, Any]) -> None:
@@ -178,27 +179,19 @@ class Backend(Logger):
 def patch(module: Any, patches: Patches) -> None:
     """Add a backend to every `Logger`."""
 
-    def init(function: Callable[..., Any], theirs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        function(*args, **kwargs)
-        with harmless("Logger"):
-            theirs.loggers.append(Backend(kwargs.get("cfg", args[0] if args else {})))
+    def add(logger_: Any, given: dict[str, Any]) -> None:
+        logger_.loggers.append(Backend(given["cfg"]))
 
-    patches.wrap(module, "Logger.__init__", init)
+    patches.observe(module, "Logger.__init__", ("cfg",), add, what="Logger")
 
 
 def patch_timer(module: Any, patches: Patches) -> None:
     """Make steps and phases of what `Timer.time` times."""
 
     def timed(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _recorded(str(kwargs.get("label", args[0] if args else "")), function(*args, **kwargs))
+        return _TIMERS.around(str(kwargs.get("label", args[0] if args else "")), function(*args, **kwargs))
 
     patches.wrap(module, "Timer.time", timed)
-
-
-@contextmanager
-def _recorded(label: str, theirs: Any) -> Iterator[Any]:
-    with _TIMERS.timed(label), theirs as value:
-        yield value
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int | None:
@@ -291,12 +284,3 @@ class Timer:
         for name in [*self._seconds, *self._started] if label is None else [label]:
             self._seconds.pop(name, None)
             self._started.pop(name, None)
-
-
-def _flat(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in metrics.items():
-        full = f"{prefix}/{name}" if prefix else str(name)
-        if isinstance(value, dict):
-            yield from _flat(value, full)
-        else:
-            yield full, value

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.integrations.patches import Patches, harmless
-from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.recording import Recordings
 from otel_rl.integrations.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from otel_rl.integrations.patches import Patches
 
 _LOGGERS = ("WandbLogger", "TensorboardLogger")
 _STEP = "step"
@@ -39,42 +40,31 @@ _PHASES = (
 
 def patch(module: Any, patches: Patches) -> None:
     """Record what the first of its loggers gets; the others get the same."""
-    recordings: dict[int, Recording] = {}
+    recordings = Recordings()
 
-    def begin(function: Callable[..., Any], logger: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        function(*args, **kwargs)
-        with harmless("logger"):
-            if not recordings:
-                told: Any = kwargs.get("args", args[0] if args else None)
-                named = told.logger.wandb
-                recording = recordings[id(logger)] = Recording(
-                    project=str(named.project or ""), name=str(named.run_name or ""), dialect="openrlhf"
-                )
-                recording.run.params(vars(told))
+    def begin(logger: Any, given: dict[str, Any]) -> None:
+        if not recordings:
+            arguments, named = given["args"], given["args"].logger.wandb
+            place = {"project": str(named.project or ""), "name": str(named.run_name or "")}
+            recordings.begin(logger, vars(arguments), **place, dialect="openrlhf")
 
-    def log(prefix: str) -> Callable[..., Any]:
-        def call(function: Callable[..., Any], logger: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            with harmless("log"):
-                if (recording := recordings.get(id(logger))) is not None:
-                    told = dict(zip(("global_step", "logs_dict"), args, strict=False)) | kwargs
-                    numbers = {n: v for n, v in told["logs_dict"].items() if n != "generated_samples" and v is not None}
-                    values = {f"{prefix}/{name}": value for name, value in numbers.items()}
-                    recording.run.log(values, step=told["global_step"])
-            return function(*args, **kwargs)
+    def log(prefix: str) -> Callable[[Any, dict[str, Any]], None]:
+        def record(logger: Any, given: dict[str, Any]) -> None:
+            logged = {name: value for name, value in given["logs_dict"].items() if value is not None}
+            logged.pop("generated_samples", None)
+            recordings.log(logger, {f"{prefix}/{name}": value for name, value in logged.items()}, given["global_step"])
 
-        return call
+        return record
 
-    def end(function: Callable[..., Any], logger: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with harmless("close"):
-            if (recording := recordings.pop(id(logger), None)) is not None:
-                recording.finish()
-        return function(*args, **kwargs)
+    def end(logger: Any, given: dict[str, Any]) -> None:
+        recordings.finish(logger)
 
     for name in _LOGGERS:
-        patches.wrap(module, f"{name}.__init__", begin)
-        patches.wrap(module, f"{name}.log_train", log("train"))
-        patches.wrap(module, f"{name}.log_eval", log("eval"))
-        patches.wrap(module, f"{name}.close", end)
+        patches.observe(module, f"{name}.__init__", ("args",), begin, what="logger")
+        for part in ("train", "eval"):
+            names = ("global_step", "logs_dict")
+            patches.observe(module, f"{name}.log_{part}", names, log(part), what="log", first=True)
+        patches.observe(module, f"{name}.close", (), end, first=True)
 
 
 def patch_trainer(module: Any, patches: Patches) -> None:

@@ -10,7 +10,7 @@ import otel_rl
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 logger = logging.getLogger("otel_rl")
 
@@ -51,6 +51,35 @@ class Patches:
         replaced = wrapt.FunctionWrapper(original, call)
         setattr(parent, name, replaced)
         self._undo.append(lambda: _restore(parent, name, replaced, original))
+
+    def observe(
+        self,
+        owner: Any,
+        path: str,
+        names: Sequence[str],
+        record: Callable[[Any, dict[str, Any]], None],
+        *,
+        what: str = "",
+        first: bool = False,
+    ) -> None:
+        """Call `record` after each call of a function, with what it was called with. Errors of `record` are counted.
+
+        Args:
+            owner: A module, a class or an object.
+            path: Name of the function in it, with dots.
+            names: Names of the positional arguments, in order.
+            record: Gets the object that the function is bound to, and the arguments by name.
+            what: The name under which errors are counted; by default the last part of `path`.
+            first: If true, `record` is called before the function.
+        """
+
+        def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            answer = None if first else function(*args, **kwargs)
+            with harmless(what or path.rpartition(".")[2]):
+                record(instance, dict(zip(names, args, strict=False)) | kwargs)
+            return function(*args, **kwargs) if first else answer
+
+        self.wrap(owner, path, call)
 
     def undo(self) -> None:
         """Put back what was replaced, as far as nobody else replaced it meanwhile."""

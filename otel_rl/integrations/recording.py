@@ -24,7 +24,7 @@ from otel_rl.trainer.current import recorder_of
 from otel_rl.trainer.spans import never_raises
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from typing_extensions import Never
 
@@ -75,6 +75,52 @@ class Recording:
         """End a run of our own and wait for its exporters; whoever began another one ends it."""
         _open.discard(self)
         return self.run.finish(timeout) if self._own else True
+
+
+class Recordings:
+    """The recordings of a framework's loggers, each from its start to its end."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, Recording] = {}
+
+    def __bool__(self) -> bool:
+        """Return whether a logger is being recorded."""
+        return bool(self._of)
+
+    def begin(self, logger_: object, config: object = None, **options: Any) -> None:
+        """Begin the recording of a logger; `config` is hyper-parameters, `options` are those of `otel_rl.init`."""
+        self._of[id(logger_)] = recording = Recording(**options)
+        if config:
+            recording.run.params(config)
+
+    def log(self, logger_: object, values: Mapping[str, Any], step: int | None) -> None:
+        """Record the values that a logger gets."""
+        if (recording := self._of.get(id(logger_))) is not None:
+            recording.run.log(values, step=step)
+
+    def holds(self, logger_: object) -> bool:
+        """Return whether a logger is being recorded."""
+        return id(logger_) in self._of
+
+    def finish(self, logger_: object) -> None:
+        """End the recording of a logger, if there is one."""
+        if (recording := self._of.pop(id(logger_), None)) is not None:
+            recording.finish()
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without texts, truth values and `None`."""
+    return {name: value for name, value in values.items() if not isinstance(value, (str, bool)) and value is not None}
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings, their names joined with slashes."""
+    for name, value in values.items():
+        full = f"{prefix}/{name}" if prefix else str(name)
+        if isinstance(value, dict):
+            yield from flat(value, full)
+        else:
+            yield full, value
 
 
 _open: WeakSet[Recording] = WeakSet()

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import otel_rl
 from otel_rl.convert.values import to_number
 from otel_rl.integrations.patches import Patches, harmless
-from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.recording import Recording, flat
 from otel_rl.stats import statistics
 from otel_rl.trainer.no_span import NO_SPAN
 
@@ -72,9 +72,9 @@ class RunTracker:
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Record numbers as values, samples as samples and texts as tables; further keywords are ignored."""
         run = self._recording.run
-        flat = dict(_flat("", values))
-        texts = {name: value for name, value in flat.items() if isinstance(value, str)}
-        numbers = {name: value for name, value in flat.items() if name not in texts}
+        named = dict(flat(values))
+        texts = {name: value for name, value in named.items() if isinstance(value, str)}
+        numbers = {name: value for name, value in named.items() if name not in texts}
         if numbers:
             run.log(numbers, step=step)
         for name, text in texts.items():
@@ -117,14 +117,8 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
             raise ValueError("tracker 'tensorboard' needs log_dir=")
         options["log_dir"] = str(Path(options["log_dir"]).absolute())
     _take_keys(tracker_name, kwargs)
-    named = {
-        key: value
-        for key, value in (
-            ("project", kwargs.get("project")),
-            ("name", kwargs.get("name") or kwargs.get("experiment_name")),
-        )
-        if value
-    }
+    name = kwargs.get("name") or kwargs.get("experiment_name")
+    named: dict[str, Any] = {"project": kwargs.get("project") or None, "name": name or None}
     return RunTracker(Recording(exporters=[{tracker_name: options}], config=config, dialect="roll", **named))
 
 
@@ -138,30 +132,15 @@ def patch(module: Any, patches: Patches) -> None:
     def create(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tracker = function(*args, **kwargs)
         with harmless("create_tracker"):
-            told = dict(zip(("tracker_name", "config"), args, strict=False)) | kwargs
-            if told.get("tracker_name") and not isinstance(tracker, RunTracker):
-                own = {key: value for key, value in told.items() if key not in ("tracker_name", "config")}
-                _record_too(tracker, make(told["config"], **own), patches)
+            given = dict(zip(("tracker_name", "config"), args, strict=False)) | kwargs
+            if given.pop("tracker_name", None) and not isinstance(tracker, RunTracker):
+                own = make(**given)
+                patches.observe(tracker, "log", ("values", "step"), lambda _, told: own.log(**told), first=True)
+                patches.observe(tracker, "finish", (), lambda *_: own.finish(), first=True)
         return tracker
 
     module.tracker_registry.setdefault("otel_rl", make)
     patches.wrap(module, "create_tracker", create)
-
-
-def _record_too(tracker: Any, recorder: RunTracker, patches: Patches) -> None:
-    def log(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with harmless("log"):
-            told = dict(zip(("values", "step"), args, strict=False)) | kwargs
-            recorder.log(told["values"], told.get("step"))
-        return function(*args, **kwargs)
-
-    def finish(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with harmless("finish"):
-            recorder.finish()
-        return function(*args, **kwargs)
-
-    patches.wrap(tracker, "log", log)
-    patches.wrap(tracker, "finish", finish)
 
 
 class Strategy(Protocol):
@@ -245,14 +224,6 @@ def _statistic(name: str) -> str | None:
         return tag
     suffix = name.rpartition("_")[2]
     return suffix if suffix in _SUFFIXES and suffix != name else None
-
-
-def _flat(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
-    for name, value in values.items():
-        full = f"{prefix}/{name}" if prefix else str(name)
-        flat.extend(_flat(full, value) if isinstance(value, dict) else [(full, value)])
-    return flat
 
 
 def _take_keys(tracker: str, kwargs: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.phase import Phase
@@ -44,6 +45,12 @@ class Timers:
             self.end(name, phase, error)
             raise
         self.end(name, phase)
+
+    @contextmanager
+    def around(self, name: str, timer: AbstractContextManager[Any]) -> Iterator[Any]:
+        """Record what is timed under a name with the framework's own timer around it."""
+        with self.timed(name), timer as value:
+            yield value
 
     def begin(self, name: str) -> Phase | NoSpan | None:
         """Begin what `timed` records; return the phase, if it is one."""

@@ -1,58 +1,43 @@
-"""Trainers that log through a `Tracking`: verl and SkyRL."""
+"""Trainers that log through a class `Tracking`: verl and SkyRL."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.integrations.patches import Patches, harmless
-from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.recording import Recordings, numbers
 from otel_rl.integrations.timers import end_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from otel_rl.integrations.patches import Patches
 
 
 def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Sequence[str]) -> None:
     """Record what goes through every `Tracking`.
 
     Args:
-        module: That holds the class.
-        patches: Where the hooks are kept.
-        dialect: What its names mean.
-        arguments: What the class is made with, in order; `project_name`, `experiment_name` and `config` among it.
+        module: The module of the class.
+        patches: Gets the hooks.
+        dialect: The dialect of its names.
+        arguments: The arguments of the class, in order; `project_name`, `experiment_name` and `config` among them.
     """
-    recordings: dict[int, Recording] = {}
+    recordings = Recordings()
 
-    def begin(function: Callable[..., Any], tracking: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        function(*args, **kwargs)
-        with harmless("Tracking"):
-            told = dict(zip(arguments, args, strict=False)) | kwargs
-            place: dict[str, Any] = {"project": str(told["project_name"]), "name": str(told["experiment_name"])}
-            recording = recordings[id(tracking)] = Recording(**place, dialect=dialect)
-            if told.get("config"):
-                recording.run.params(told["config"])
+    def begin(tracking: Any, given: dict[str, Any]) -> None:
+        project, name = str(given["project_name"]), str(given["experiment_name"])
+        recordings.begin(tracking, given.get("config"), project=project, name=name, dialect=dialect)
 
-    def log(function: Callable[..., Any], tracking: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("Tracking.log"):
-            if (recording := recordings.get(id(tracking))) is not None:
-                told = dict(zip(("data", "step"), args, strict=False)) | kwargs
-                recording.run.log(_numbers(told["data"]), step=told["step"])
-        return answer
+    def log(tracking: Any, given: dict[str, Any]) -> None:
+        recordings.log(tracking, numbers(given["data"]), given["step"])
 
-    def end(function: Callable[..., Any], tracking: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with harmless("Tracking"):
-            if (recording := recordings.pop(id(tracking), None)) is not None:
-                end_step()
-                recording.finish()
-        return function(*args, **kwargs)
+    def end(tracking: Any, given: dict[str, Any]) -> None:
+        if recordings.holds(tracking):
+            end_step()
+            recordings.finish(tracking)
 
-    patches.wrap(module, "Tracking.__init__", begin)
-    patches.wrap(module, "Tracking.log", log)
+    patches.observe(module, "Tracking.__init__", arguments, begin, what="Tracking")
+    patches.observe(module, "Tracking.log", ("data", "step"), log, what="Tracking.log")
     for name in ("finish", "__del__"):
         if name in vars(module.Tracking):
-            patches.wrap(module, f"Tracking.{name}", end)
-
-
-def _numbers(data: Any) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if not isinstance(value, (str, bool)) and value is not None}
+            patches.observe(module, f"Tracking.{name}", (), end, what="Tracking", first=True)

@@ -20,6 +20,7 @@ has the same names as a longer one; nothing is printed or gathered. For `best@k`
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.integrations.recording import Recording
@@ -79,8 +80,7 @@ class Monitor(_Recorded):
         monitor_type: str = "tensorboard",
         monitor_args: Mapping[str, Any] | None = None,
     ) -> None:
-        if monitor_type not in MONITORS:
-            raise ValueError(f"monitor_type={monitor_type!r}: there are {', '.join(MONITORS)}")
+        _check(monitor_type)
         options = dict(monitor_args or {})
         if monitor_type == "wandb":
             options = {"group": group, "tags": [role], **options}
@@ -121,19 +121,19 @@ def register(module: Any, patches: Patches) -> None:
         module.MONITOR.register_module("otel_rl", OtelRlMonitor)
 
 
+def _check(monitor_type: str) -> None:
+    if monitor_type not in MONITORS:
+        raise ValueError(f"unknown monitor_type={monitor_type!r}: must be one of {', '.join(MONITORS)}")
+
+
 def get_monitor(monitor_type: str) -> Callable[..., Monitor]:
     """Return what makes monitors of a type.
 
     Raises:
         ValueError: The type is unknown.
     """
-    if monitor_type not in MONITORS:
-        raise ValueError(f"monitor {monitor_type!r} is unknown; there are {', '.join(MONITORS)}")
-
-    def make(*args: Any, **kwargs: Any) -> Monitor:
-        return Monitor(*args, **kwargs, monitor_type=monitor_type)
-
-    return make
+    _check(monitor_type)
+    return partial(Monitor, monitor_type=monitor_type)
 
 
 def gather_metrics(

@@ -53,7 +53,7 @@ def patch_timers(module: Any, patches: Patches) -> None:
     """Make steps and phases of what `marked_timer` and `simple_timer` time."""
 
     def timed(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _recorded(str(kwargs.get("name", args[0] if args else "")), function(*args, **kwargs))
+        return _TIMERS.around(str(kwargs.get("name", args[0] if args else "")), function(*args, **kwargs))
 
     for name in ("marked_timer", "simple_timer"):
         if hasattr(module, name):
@@ -69,12 +69,6 @@ def _patch_states(module: Any, patches: Patches) -> None:
 
     if hasattr(module, "RLInsightLogger"):
         patches.wrap(module, "RLInsightLogger.trace_state", state)
-
-
-@contextmanager
-def _recorded(name: str, timer: Any) -> Iterator[Any]:
-    with _TIMERS.timed(name), timer as value:
-        yield value
 
 
 @contextmanager

@@ -120,6 +120,19 @@ def test_an_error_of_ours_is_counted(recording: Run, records_of: RecordsOf) -> N
     assert refusals(records_of(recording)) == {"on_log": 1}
 
 
+def test_an_observer_gets_the_arguments_by_name(module: Any) -> None:
+    """Before or after the call, whose result does not change; it gets nothing after `undo`."""
+    seen: list[tuple[str, Any]] = []
+    patches = Patches()
+    patches.observe(module, "Trainer.train", ("number",), lambda _, given: seen.append(("after", given)))
+    patches.observe(module, "Trainer.train", ("number",), lambda _, given: seen.append(("before", given)), first=True)
+
+    assert [module.Trainer().train(3), module.Trainer().train(number=4)] == [6, 8]
+    patches.undo()
+    module.Trainer().train(5)
+    assert seen == [(when, {"number": number}) for number in (3, 4) for when in ("before", "after")]
+
+
 def test_names() -> None:
     """Each framework and tracker has one name."""
     assert not set(FRAMEWORKS) & set(instrument.TRACKERS)
