@@ -1,1 +1,1 @@
-"""Dashboards for Grafana and rules for Prometheus, made from data: `python -m dashboards`."""
+"""Generation of Grafana dashboards and Prometheus rules from data: `python -m dashboards`."""

@@ -1,4 +1,4 @@
-"""`python -m dashboards`: writes what follows from the registry, `boards/` and `alerts.yaml`."""
+"""The command `python -m dashboards`, which generates files from the registry, `boards/` and `alerts.yaml`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HERE = Path(__file__).parent
 
 
 def outputs() -> dict[Path, str]:
-    """Return the content of each file that is made, by its path."""
+    """Return the content of each generated file, by its path."""
     all_rules = rules.read()
     made = {_HERE / "grafana" / f"{name}.json": boards.grafana_json(board) for name, board in boards.boards().items()}
     made[_HERE / "rules" / "otel-rl.yml"] = rules.prometheus_rules(all_rules)

@@ -1,7 +1,7 @@
-"""Grafana dashboards of the files in `boards/`, built with Grafana's own SDK.
+"""Grafana dashboards from the files in `boards/`, built with Grafana's SDK.
 
-They are in Grafana's classic format, which Grafana 10 to 13 import. Every query goes through the variables that all
-boards have; the attempt is one of them, so that each query is cut to the time in which it ran.
+They are in Grafana's classic format, which Grafana 10 to 13 import. Every query uses the variables that all boards
+share. One of them is the attempt, which limits each query to the time range of that attempt.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ Thresholds: TypeAlias = list[tuple[float | None, str]]
 
 
 class Panel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A panel as its file has it.
+    """A panel in a file.
 
     Attributes:
-        title: What it shows, in a few words.
-        what: What it means, shown when the mouse is over it.
+        title: The title, in a few words.
+        what: The description, shown as a tooltip.
         unit: Grafana's id of the unit.
-        show: Its queries: PromQL with names of the registry, and the legend.
-        kind: What draws it.
-        legend: Where the names of the series are.
-        needs: What a run must have for it to show anything; empty where every run has it.
-        alert: The alert that watches it, whose entry of the runbook it links to.
-        traces: Whether it links to the traces of steps.
-        names: Whether a number is shown with the name of its series.
-        always: Whether a query says which runs it is for by itself.
+        show: The queries: PromQL with names of the registry, and the legend.
+        kind: The type of panel.
+        legend: The placement of the legend.
+        needs: What a run must have for the panel to show data; empty if every run has it.
+        alert: The alert on the same value; the panel links to its entry in the runbook.
+        traces: If true, the panel links to the traces of steps.
+        names: If true, a number is shown with the name of its series.
+        always: If true, the query selects its runs itself.
     """
 
     title: str
@@ -79,7 +79,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Board(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A dashboard as its file has it."""
+    """A dashboard in a file."""
 
     title: str
     uid: str
@@ -89,15 +89,15 @@ class Board(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def boards() -> dict[str, Board]:
-    """Return the dashboards by the names of their files."""
+    """Return the dashboards by file name."""
     return {path.stem: read(path) for path in sorted(_BOARDS.glob("*.yaml"))}
 
 
 def read(path: Path) -> Board:
-    """Return the dashboard of a file.
+    """Read the dashboard in a file.
 
     Raises:
-        msgspec.ValidationError: It has something else in it.
+        msgspec.ValidationError: The file has an invalid or unknown field.
     """
     return msgspec.yaml.decode(path.read_bytes(), type=Board)
 
@@ -112,7 +112,7 @@ def queries(panel: Panel) -> list[str]:
 
 
 def grafana_json(board: Board) -> str:
-    """Return what Grafana imports."""
+    """Return the JSON that Grafana imports."""
     built = dashboard.Dashboard(board.title).uid(board.uid).description(board.what).tags([_TAG])
     built = built.editable().refresh("30s").time("now-1h", "now").tooltip(model.DashboardCursorSync.CROSSHAIR)
     built = built.link(_to_the_others())
@@ -133,7 +133,7 @@ def grafana_json(board: Board) -> str:
 
 
 def _placed(panels: list[Panel], top: int) -> Iterator[tuple[Panel, model.GridPos]]:
-    """Yield each panel with its place: from left to right, in lines as high as their highest panel."""
+    """Yield each panel with its position: from left to right, in lines as high as their highest panel."""
     left = height = 0
     for panel in panels:
         if left + panel.width > _SCREEN:
@@ -193,7 +193,7 @@ def _to_the_others() -> Any:
 
 
 def _to_traces() -> Any:
-    """Return a link to Grafana's Explore with the steps of the run whose series was clicked, in the time shown."""
+    """Return a link to Grafana's Explore with the steps of the clicked series' run, in the visible time range."""
     run = f'resource.{semconv.RUN_ID}="${{__field.labels.rl_run_id}}"'
     query = {"refId": "A", "queryType": "traceql", "query": f'{{ {run} && name="{semconv.SPAN_LOOP}" }}'}
     panes = {"rl": {"datasource": "${traces}", "queries": [query], "range": {"from": "${__from}", "to": "${__to}"}}}

@@ -1,9 +1,8 @@
-"""PromQL with the registry's names in it.
+"""Templates of PromQL with the registry's names.
 
-`<rl.train.kl rl.kl.from="reference">` is the series of a metric with these attributes; `<rl.loop.duration:sum>` is one
-of the series that a histogram has. `@run` are the labels that a run is told by. What is written here is correct for a
-page that Prometheus scrapes, and for metrics that it takes in over OTLP: there a gauge whose unit is 1 is called
-`…_ratio`.
+`<rl.train.kl rl.kl.from="reference">` selects the series of a metric with these attributes; `<rl.loop.duration:sum>`
+selects one of the series of a histogram. `@run` is the list of labels that identify a run. The result works for scraped
+metrics, and for metrics that Prometheus receives over OTLP, where a gauge with unit 1 is called `…_ratio`.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ def promql(template: str, filters: Mapping[str, str] | None = None) -> str:
 
     Args:
         template: PromQL with names in angle brackets.
-        filters: Matchers, such as `=~"$rank"`, by attribute; each goes to the metrics that have the attribute.
+        filters: Matchers, such as `=~"$rank"`, by attribute; each is added to the metrics that have the attribute.
 
     Raises:
-        ValueError: The registry has no such metric, or it has no such attribute.
+        ValueError: The metric is unknown, or does not have the attribute.
     """
     expression = _SERIES.sub(lambda match: _selector(match, filters or {}), " ".join(template.split()))
     return expression.replace("@run", ", ".join(label(name) for name in _RUN))
 
 
 def label(attribute: str) -> str:
-    """Return what Prometheus calls an attribute."""
+    """Return the label of an attribute in Prometheus."""
     return re.sub(r"\W", "_", attribute)
 
 
@@ -47,13 +46,13 @@ def _selector(match: re.Match[str], filters: Mapping[str, str]) -> str:
     name, part, told = match[1], match[2], _MATCHER.findall(match[3])
     metric = registry.metrics().get(name)
     if metric is None:
-        raise ValueError(f"{name}: there is no such metric")
+        raise ValueError(f"unknown metric {name}")
     if (metric.instrument == "histogram") != bool(part):
-        raise ValueError(f"{name}: a histogram, and nothing else, has :sum, :count and :bucket")
+        raise ValueError(f"{name}: :sum, :count and :bucket are required for histograms, and only for them")
     known = (*metric.attribute_names, *_OF_THE_RESOURCE, *(("le",) if part == "bucket" else ()))
     for attribute, _, _ in told:
         if attribute not in known:
-            raise ValueError(f"{name}: it has no attribute {attribute}")
+            raise ValueError(f"{name} does not have the attribute {attribute}")
     given = {attribute for attribute, _, _ in told}
     common = [(a, how) for a, how in filters.items() if a in known and a not in given]
     matchers = [f"{label(a)}{how}" for a, how in common] + [f"{label(a)}{how}{value}" for a, how, value in told]

@@ -1,4 +1,4 @@
-"""Recording and alerting rules for Prometheus, and the runbook, of `alerts.yaml`."""
+"""Recording and alerting rules for Prometheus, and the runbook, from `alerts.yaml`."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Series = list[tuple[str, str]]
 
 
 class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"lasts": "for"}):
-    """An alert, its entry of the runbook, and series for which it fires and does not.
+    """An alert, its entry in the runbook, and test series for which it fires and does not fire.
 
     Attributes:
-        name: What it is called.
-        severity: Whether somebody is to be woken.
-        when: PromQL with names of the registry.
-        lasts: For how long that has to be so.
-        summary: One sentence with Prometheus's templates in it.
-        means: What it means.
-        look: What to look at.
+        name: The name.
+        severity: Whether the alert pages someone.
+        when: The condition: PromQL with names of the registry.
+        lasts: How long the condition must hold.
+        summary: One sentence, with Prometheus's templates.
+        means: The meaning of the alert.
+        look: Where to look for the cause.
         do: What to do.
         fires: Series for which it fires.
-        silent: Series for which it stays silent.
-        at: When it fires.
-        silent_at: When it is silent.
+        silent: Series for which it does not fire.
+        at: The time at which it fires.
+        silent_at: The time at which it does not fire.
     """
 
     name: str
@@ -59,14 +59,14 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"la
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of them: recorded expressions by name, and alerts."""
+    """All rules: recorded expressions by name, and alerts."""
 
     record: dict[str, str]
     alerts: list[Alert]
 
 
 def read() -> Rules:
-    """Return the rules of `alerts.yaml`."""
+    """Read the rules in `alerts.yaml`."""
     return msgspec.yaml.decode(_FILE.read_bytes(), type=Rules)
 
 
@@ -74,8 +74,8 @@ def prometheus_rules(rules: Rules, faster: int = 1) -> str:
     """Return the rule file that Prometheus loads.
 
     Args:
-        rules: What to write.
-        faster: Divides all durations, so that a test need not last for hours.
+        rules: The rules.
+        faster: The divisor of all durations, for short tests.
     """
     return _HEAD + _yaml({"groups": _groups(rules, faster)})
 
@@ -88,7 +88,7 @@ def kubernetes_rules(rules: Rules) -> str:
 
 
 def runbook(rules: Rules) -> str:
-    """Return the runbook, an entry for each alert, whose heading its link goes to."""
+    """Return the runbook; the link of each alert goes to the heading of its entry."""
     entries = "".join(
         f"## {alert.name}\n\n*{alert.severity.capitalize()}.* {alert.means}\n\n"
         f"**Look at** {alert.look}\n\n**Do** {alert.do}\n\n```\n{_expression(alert.when)}\n```\n\n"
@@ -130,7 +130,7 @@ def _expression(template: str, faster: int = 1) -> str:
 
 def _shorter(match: re.Match[str] | None, faster: int) -> str:
     if match is None:
-        raise ValueError("a duration is a number with s, m or h")
+        raise ValueError("invalid duration: must be a number with s, m or h")
     seconds = int(match[1]) * _SECONDS[match[2]]
     return match[0] if faster == 1 else f"{seconds * 1000 // faster}ms"
 

@@ -1,4 +1,4 @@
-"""What all dashboards have: variables, their filters, annotations, and what some panels need."""
+"""The variables, filters and annotations of all dashboards, and the needs of panels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 FILTERS = {semconv.RUN_ID: '=~"$run"', semconv.ROLE: '=~"$role"', semconv.RANK: '=~"$rank"'}
-"""Which series a dashboard shows: each filter goes to the metrics that have the attribute."""
+"""The filters of a dashboard; each is added to the metrics that have the attribute."""
 NEEDS = {
     "tokens": "Needs a trainer that says how many tokens it works on.",
     "samples": "Needs a trainer that says how many samples it works on.",
@@ -53,7 +53,7 @@ _ALL = ".*"
 
 
 class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A variable of one dashboard: name, what it is called, where its values come from, whether it is just one."""
+    """A variable of a dashboard: name, label, query of its values, and whether only one can be selected."""
 
     name: str
     label: str
@@ -70,11 +70,11 @@ _OF_EVERY_BOARD = (
     Variable("rank", "Rank", 'label_values(<rl.rank.phase.time rl.run.id=~"$run">, rl_rank)'),
 )
 RUN_REGEX = '/rl_run_id="(?<value>[^"]+)".*rl_run_name="(?<text>[^"]+)"/'
-"""Finds what a run is told by, and what it is called, in how Grafana writes a series."""
+"""Extracts id and name of a run from Grafana's representation of a series."""
 
 
 def of_every_board() -> list[Any]:
-    """Return the variables that all dashboards have."""
+    """Return the variables of all dashboards."""
     return [
         dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"),
         dashboard.DatasourceVariable("traces").label("Traces").type("tempo"),
@@ -83,23 +83,23 @@ def of_every_board() -> list[Any]:
 
 
 def built(variable: Variable) -> Any:
-    """Return a variable as Grafana has it."""
+    """Return a variable in Grafana's format."""
     made = (
         dashboard.QueryVariable(variable.name).label(variable.label).query(promql(variable.values)).datasource(SOURCE)
     )
     made = made.refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(model.VariableSort.ALPHABETICAL_ASC)
-    if variable.values is _RUNS:  # all of them are those that are listed, of the chosen frameworks
+    if variable.values is _RUNS:  # "all" means the listed runs, of the selected frameworks
         return made.regex(RUN_REGEX).multi(True).include_all(True)
     return made if variable.one else made.multi(True).include_all(True).all_value(_ALL)
 
 
 def queries(more: Iterable[Variable] = ()) -> dict[str, str]:
-    """Return the PromQL that tells the values of the variables that all dashboards have, and of more."""
+    """Return the PromQL of the values of all dashboards' variables, and of further ones."""
     return {variable.name: _as_promql(promql(variable.values)) for variable in (*_OF_EVERY_BOARD, *more)}
 
 
 def _as_promql(query: str) -> str:
-    """Return a query of Grafana's for values as one that Prometheus knows."""
+    """Convert Grafana's query of label values to PromQL."""
     asked, _, inside = query.removesuffix(")").partition("(")
     if asked == "query_result":
         return inside
@@ -132,16 +132,16 @@ _MARKS = {
         "{{rl_run_name}} {{rl_role}} rank {{rl_rank}}",
     ),
 }
-"""What is marked on all panels: color, PromQL and text by name."""
+"""The annotations on all panels: color, PromQL and text by name."""
 
 
 def annotation_queries() -> dict[str, str]:
-    """Return the PromQL of the annotations by their names."""
+    """Return the PromQL of the annotations by name."""
     return {name: promql(query, FILTERS) for name, (_, query, _) in _MARKS.items()}
 
 
 def marks() -> list[Any]:
-    """Return what is marked on all panels: starts, evaluations, checkpoints, hangs and crashes."""
+    """Return the annotations of starts, evaluations, checkpoints, hangs and crashes."""
     made = []
     for name, (color, query, text) in _MARKS.items():
         one = dashboard.AnnotationQuery().name(name).datasource(SOURCE).enable(True).icon_color(color)

@@ -1,8 +1,8 @@
 """The contract between the agent and an exporter.
 
-The agent hands an exporter *items* — rows, measurements, parameters, tables, events, finished spans — in the
-order of the run. An exporter is one class with two methods, registered under the entry point group
-`otel_rl_exporter`; it ignores the kinds of item that it has no place for.
+The agent passes *items* (rows, measurements, parameters, tables, events, finished spans) to an exporter in the order of
+the run. An exporter is one class with two methods, registered under the entry point group `otel_rl_exporter`. It
+ignores the kinds of item that its backend does not support.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ ENTRY_POINT_GROUP = "otel_rl_exporter"
 READER_ENTRY_POINT_GROUP = "otel_rl_metric_reader"
 
 AttributeValue = bool | int | float | str | list[bool | int | float | str]
-"""What OpenTelemetry allows as the value of an attribute; a list holds values of one type."""
+"""The value of an attribute, as OpenTelemetry allows it; a list holds values of one type."""
 
 
 Cell = bool | int | float | str | None
-"""What a table holds."""
+"""The value of a table cell."""
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """What an exporter knows of the run that it shows.
+    """The run that an exporter exports.
 
     Attributes:
         id: Identity of the run (`rl.run.id`); the same in every attempt.
-        project: What trackers group runs by.
-        name: What people call the run.
+        project: The project, by which trackers group runs.
+        name: The name of the run.
         directory: The run directory; an exporter that writes files writes them there.
         resource: OTel resource attributes, `service.name` and `rl.run.id` among them.
     """
@@ -46,22 +46,22 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, tag="row"):
-    """The values of one step, reduced over ranks, as a tracker shows them.
+    """The values of one step, reduced over ranks.
 
     Attributes:
         step: Iteration of the RL loop.
-        time_unix_nano: When the last of the values was recorded.
-        values: Value by name, in the framework's own spelling; NaN and infinities included.
-        attempt: Which start of the run recorded it; a resumed run may record a step again.
+        time_unix_nano: When the last value was recorded.
+        values: Values by name, in the framework's own spelling; NaN and infinities included.
+        attempt: The attempt that recorded it; a resumed run may record a step again.
         missing_ranks: Ranks that had not reported when the row was closed.
-        late: Whether the row holds values that came after the step's own row had left.
-        part: Which row of its step and attempt it is: 0 is the first, late rows count up.
+        late: If true, the row holds values that arrived after the first row of its step was emitted.
+        part: The number of the row among those of its step and attempt; 0 is the first, late rows count up.
         partial: If true, a process died inside the step, so values may be missing.
-        begins: First of the steps that it is reduced over (`rows.every`); `None` if it is of its own step alone.
+        begins: The first of the steps that the row is reduced over (`rows.every`); `None` if it is of one step.
         trace_id: Trace of the step, 32 hex digits.
         span_id: Root span of the step, 16 hex digits.
-        nonfinite: How many samples of a metric were NaN or infinite, and so are in no statistic.
-        measured: Names of values that were measured or derived here, rather than logged by the trainer.
+        nonfinite: By metric, the number of NaN and infinite samples, which are not part of any statistic.
+        measured: Names of values that otel-rl measured or derived, rather than the trainer logged.
     """
 
     step: int
@@ -80,13 +80,13 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
 
 
 ATTEMPT, PART, PARTIAL = "rl/attempt", "rl/part", "rl/partial"
-"""Names of the values by which a tracker that knows values alone tells the rows of a step apart."""
+"""Names of the values that distinguish the rows of a step in trackers that store only values."""
 
 
 def values_of(row: Row) -> dict[str, int | float]:
-    """Return the values of a row and what tells it from others of its step: nothing for most rows of a first attempt.
+    """Return the values of a row, with those that distinguish it from other rows of its step.
 
-    A value of the trainer's that has one of these names gets a `_` behind it.
+    Most rows of a first attempt need none. If a value of the trainer has one of these names, a `_` is appended to it.
     """
     told = {ATTEMPT: row.attempt, PART: row.part, PARTIAL: int(row.partial)}
     values = {f"{name}_" if name in told else name: value for name, value in row.values.items()}
@@ -94,12 +94,12 @@ def values_of(row: Row) -> dict[str, int | float]:
 
 
 class Machine(msgspec.Struct, frozen=True, tag="machine"):
-    """What was measured of a machine, such as its GPUs, on a time axis of its own: it never moves the training step.
+    """Measurements of a machine, such as its GPUs, on their own time axis: they never advance the training step.
 
     Attributes:
-        step: Its place on `MACHINE_AXIS`: whole seconds since the run began.
+        step: The value on `MACHINE_AXIS`: whole seconds since the start of the run.
         time_unix_nano: When it was measured.
-        values: Value by name, in NeMo-RL's spelling: `ray/node.0.gpu.1.util` and so on.
+        values: Values by name, in NeMo-RL's spelling, such as `ray/node.0.gpu.1.util`.
     """
 
     step: int
@@ -111,12 +111,12 @@ MACHINE_AXIS = "ray/ray_step"
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
-    """Records of one process, for the agent of another machine that makes the rows.
+    """Records of one process, sent to the head agent.
 
     Attributes:
-        journal: The process's journal, whose name is its own in the whole run.
-        first: How many records of it went before.
-        records: MessagePack of each.
+        journal: The name of the process's journal, unique in the run.
+        first: The index of the first of these records in the journal.
+        records: Each record in MessagePack.
     """
 
     journal: str
@@ -125,14 +125,14 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
 
 
 class Params(msgspec.Struct, frozen=True, tag="params"):
-    """Hyper-parameters, flattened with `.`; secrets are redacted before they get here."""
+    """Hyperparameters, flattened with `.` and with secrets redacted."""
 
     time_unix_nano: int
     values: dict[str, bool | int | float | str | None]
 
 
 class Event(msgspec.Struct, frozen=True, tag="event"):
-    """Something that happened once: a checkpoint, a lost process, what `run.event` was told."""
+    """An event, such as a checkpoint, a lost process or a call of `run.event`."""
 
     name: str
     time_unix_nano: int
@@ -147,18 +147,17 @@ class Table(msgspec.Struct, frozen=True, tag="table"):
     """Rows of text and numbers of one step, such as prompts, completions and rewards.
 
     Attributes:
-        name: What it is called, such as "completions"; an exporter that has no place for some of its
-            characters escapes them.
+        name: The name, such as "completions"; an exporter escapes characters that its backend does not support.
         step: Iteration of the RL loop.
         time_unix_nano: When it was recorded.
         columns: Names of the columns, each once.
-        rows: The cells, as many in a row as there are columns; NaN and infinities included, `None` where
-            nothing is known or content is switched off.
-        attempt: Which start of the run recorded it.
+        rows: The cells, one per column in each row; NaN and infinities included, `None` if a value is unknown or
+            recording of texts is off.
+        attempt: The attempt that recorded it.
         ranks: Ranks whose rows these are, in the order of the rows.
-        cut_rows: How many rows were left out because there were too many.
-        part: Which table of its name, step and attempt it is: 0 is the first; tables of late ranks, and tables whose
-            ranks have other columns, count up.
+        cut_rows: The number of rows that were left out because there were too many.
+        part: The number of the table among those of its name, step and attempt; 0 is the first. Tables of late ranks,
+            and of ranks with other columns, count up.
     """
 
     name: str
@@ -173,21 +172,21 @@ class Table(msgspec.Struct, frozen=True, tag="table"):
 
 
 Outcome = Literal["finished", "failed", "crashed", "lost"]
-"""How an attempt ended: in order, by an exception, by a signal that it could report, or without a word."""
+"""How an attempt ended: normally, by an exception, by a signal that it could report, or without a report."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The end of an attempt; the last one that an exporter was given is the state that its backend shows.
+    """The end of an attempt; a backend shows the last one as the state of the run.
 
-    A row that comes after it belongs to a new attempt, which has not ended yet.
+    A later row belongs to a new attempt, which has not ended yet.
 
     Attributes:
         time_unix_nano: When the last process ended.
-        attempt: Which start of the run ended.
+        attempt: The attempt that ended.
         outcome: The worst outcome of its processes.
         error: Type and message of the exception, name of the signal, or which process was lost; empty if finished.
-        exit_code: 0 if finished; if failed, what `sys.exit` was given, else 1; 128 plus the number of the signal if
-            crashed; 255 if lost.
+        exit_code: 0 if finished; if failed, the argument of `sys.exit`, else 1; if crashed, 128 plus the number of the
+            signal; 255 if lost.
     """
 
     time_unix_nano: int
@@ -198,7 +197,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class SpanEvent(msgspec.Struct, frozen=True):
-    """A moment inside a span."""
+    """An event inside a span."""
 
     name: str
     time_unix_nano: int
@@ -206,7 +205,7 @@ class SpanEvent(msgspec.Struct, frozen=True):
 
 
 class SpanLink(msgspec.Struct, frozen=True):
-    """A reference from a span to another one; ids as lower-case hex."""
+    """A link from a span to another one; ids are lower-case hex."""
 
     trace_id: str
     span_id: str
@@ -217,21 +216,21 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     """A finished span.
 
     Attributes:
-        name: Its OTel name, low in cardinality.
+        name: The OpenTelemetry name, with low cardinality.
         trace_id: 32 hex digits.
         span_id: 16 hex digits.
         parent_id: 16 hex digits, or empty for a root.
-        start_unix_nano: When it began.
+        start_unix_nano: When it started.
         end_unix_nano: When it ended.
         attributes: Its attributes.
-        error: `None`, or what went wrong: the span's status is then Error.
-        kind: OTel's `SpanKind` as its number in the API (0 is INTERNAL).
-        events: Moments inside it.
-        links: Other spans that it refers to.
-        scope: Name and version of the tracer that made it; empty for otel-rl's own.
-        resource: OTel resource attributes of another program that sent it, such as an inference server; empty for
-            the run's own processes.
-        ok: If true, its status was set to OK; otherwise it is unset, unless `error` is given.
+        error: The error message, which implies the status Error; `None` without an error.
+        kind: OpenTelemetry's `SpanKind` as a number of the API (0 is INTERNAL).
+        events: Events inside it.
+        links: Links to other spans.
+        scope: Name and version of the tracer that created it; empty for otel-rl itself.
+        resource: OpenTelemetry resource attributes of another program that sent it, such as an inference server; empty
+            for the run's own processes.
+        ok: If true, the status was set to OK explicitly.
     """
 
     name: str
@@ -251,13 +250,13 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
 
 
 Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended
-"""One thing that an exporter may show."""
+"""Anything that an exporter may export."""
 
 Identity = tuple[object, ...]
 
 
 def identity(item: Item) -> Identity:
-    """Return what tells an item from every other item of its run, the same whenever it is made anew."""
+    """Return a value that is unique to the item in its run, and that is the same if the item is created again."""
     match item:
         case Row():
             return ("row", item.attempt, item.step, item.part)
@@ -278,7 +277,7 @@ def identity(item: Item) -> Identity:
 
 
 class Identities:
-    """A set of identities, or of what is at least as specific, for what a backend holds; 8 bytes for each."""
+    """A compact set of identities, for the items that a backend holds; 8 bytes each."""
 
     def __init__(self, identities: Iterable[Identity]) -> None:
         self._hashes = array("q", sorted({hash(one) for one in identities}))
@@ -290,14 +289,14 @@ class Identities:
 
 
 class Refused(Exception):
-    """Raised by an exporter for items that its backend will never take.
+    """Raised by an exporter for items that its backend will never accept.
 
-    The agent counts them, logs the reason and goes on with the next items.
+    The agent counts them, logs the reason and continues with the next items.
 
     Attributes:
-        done: How many of the items, from the first one on, are settled: taken or refused. `None` is all of them.
-        count: How many of those were refused. `None` is all of those.
-        error_type: Short and low in cardinality, such as "400"; `error.type` in metrics.
+        done: The number of items, counted from the first, that were accepted or refused; `None` for all.
+        count: The number of refused items among these; `None` for all.
+        error_type: The attribute `error.type` in metrics, with low cardinality, such as "400".
     """
 
     def __init__(
@@ -310,12 +309,12 @@ class Refused(Exception):
 
 
 class NotNow(Exception):
-    """Raised by an exporter whose backend cannot take the items yet, and which need not be built anew for that.
+    """Raised by an exporter whose backend cannot accept the items yet; the agent retries with the same exporter.
 
     Attributes:
-        retry_after: Seconds that the backend asked to wait; `None` if it did not say: the agent backs off.
-        done: How many of the items, from the first one on, were taken; only the others are offered again.
-        error_type: Short and low in cardinality, such as "503"; `error.type` in metrics.
+        retry_after: Seconds that the backend asked to wait; `None` for exponential backoff.
+        done: The number of items, counted from the first, that were accepted; only the others are retried.
+        error_type: The attribute `error.type` in metrics, with low cardinality, such as "503".
     """
 
     def __init__(
@@ -328,10 +327,10 @@ class NotNow(Exception):
 
 
 class Gone(Exception):
-    """Raised by an exporter if what its backend held was removed, replaced or cut, such as a file.
+    """Raised by an exporter if the backend's data, such as a file, was removed, replaced or truncated.
 
-    The agent counts and logs it, and builds the exporter anew. The new one is offered all items again that the outbox
-    still has, and takes those that `holds` does not know.
+    The agent counts and logs it, and creates the exporter again. The new one gets all items that the outbox still has,
+    except those for which `holds` returns true.
     """
 
     error_type = "gone"
@@ -341,52 +340,53 @@ class Gone(Exception):
 class Exporter(Protocol):
     """An exporter.
 
-    It is built as `factory(run, **options)`, and used, by one thread of its own: it may block and it
-    may raise, without delaying another exporter. When `export` raises, the same items are
-    offered again, after a pause that grows, after five times to one that is built anew; `Refused`,
-    `NotNow` and `Gone` say more exactly what is to be done. A backend that cannot take a batch as a whole or
-    not at all, and cannot say how much it took, leaves `batch_size` at 1.
+    One thread creates it as `factory(run, **options)` and calls it. It may block and raise without delaying other
+    exporters. When `export` raises, the agent retries the same items with exponential backoff; after five failures it
+    creates the exporter again. `Refused`, `NotNow` and `Gone` ask for other reactions. If a backend can accept a part
+    of a batch without reporting how much, `batch_size` must stay 1.
 
-    A class may say more about itself:
+    A class may have further attributes and methods:
 
-    * `batch_size`: how many items `export` gets at most (1 if absent).
-    * `requires`: the modules that it imports when it is built (none if absent).
-    * `extra`: the extra of this distribution that installs them.
-    * `durable()`: how many of the items that it was given since it was built the backend holds safely, counted
-      in their order; the cursor moves no further. Without it, all of them when `export` returns.
-    * `waits`: if true, what is not safe waits for the trainer, so that the exporter is not replaced however long
-      nothing becomes safe; `shutdown` makes it safe.
-    * `shows_end`: if true, one that is built anew is given the last `Ended` again, before anything else and uncounted
-      by the agent, as long as no later attempt has begun.
-    * `holds(item)`: if true, the backend has the item already, from an exporter that was killed before its cursor
-      moved; it is skipped. Without it, items come again if somebody deleted the outbox or the cursors.
-    * `check(**options)`: called on the class when the run begins, in the trainer's process; raises `ValueError` for
-      what can be known to be wrong then, such as a file that does not exist. The message names the fix.
+    * `batch_size`: the largest number of items per call of `export` (default 1).
+    * `requires`: the modules that it imports when it is created (default none).
+    * `extra`: the extra of this distribution that installs these modules.
+    * `durable()`: the number of items that the backend holds durably, counted in order since the exporter was created.
+      The cursor moves no further. By default, items are durable when `export` returns.
+    * `waits`: if true, items can stay non-durable until the trainer ends and `shutdown` is called; the agent does not
+      replace the exporter because of that.
+    * `shows_end`: if true, an exporter that is created again first gets the last `Ended` again, unless a later attempt
+      has started. The agent does not count this item.
+    * `holds(item)`: if true, the backend already has the item, from an exporter that was killed before its cursor
+    moved,
+      so the agent skips it. Without it, items are repeated after the outbox or the cursors were deleted.
+    * `check(**options)`: called on the class at the start of the run, in the trainer's process. It raises `ValueError`
+    for
+      detectable errors, such as a file that does not exist. The message names the fix.
     """
 
     def export(self, items: Sequence[Item]) -> None:
-        """Deliver `items`; they are the backend's to keep when this returns, safe at last after `shutdown`."""
+        """Deliver `items`; they are durable when this returns, or when `durable` counts them."""
 
     def shutdown(self) -> None:
-        """Release what the backend holds; nothing is exported afterwards."""
+        """Flush, and release the resources; no call follows."""
 
 
 class MetricsReader(Protocol):
-    """A way out for OTel instruments: a pull endpoint or a push exporter.
+    """A reader of OpenTelemetry instruments: a pull endpoint or a push exporter.
 
-    Registered under the entry point group `otel_rl_metric_reader`, built in the agent as
+    It is registered under the entry point group `otel_rl_metric_reader`, and created in the agent as
     `factory(run, **options)`.
 
     Attributes:
         reader: An OpenTelemetry SDK `MetricReader`.
-        address: Where to look at it, if it can be looked at.
+        address: The address of a pull endpoint; empty for a push exporter.
 
-    One that pushes may also have `failures`, `causes`, `refused` and `last_error`, with the meaning that they have for
-    an exporter: how often it failed, by type of error, how many metrics were refused, and what was said last.
+    A push exporter may also have `failures` (their number), `causes` (their number by type of error), `refused` (the
+    number of refused metrics) and `last_error` (the last message).
     """
 
     reader: Any
     address: str | None
 
     def shutdown(self) -> None:
-        """Close what `reader` does not close itself."""
+        """Release the resources that `reader.shutdown` does not release."""

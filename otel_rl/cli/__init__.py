@@ -1,6 +1,6 @@
 """The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge` and `stack`.
 
-Nothing imports it. Its commands are thin: each calls one room below.
+No room imports it. Each command calls one room.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m otel_rl.cli` is `otel-rl`."""
+"""The command `otel-rl`, as `python -m otel_rl.cli`."""
 
 from otel_rl.cli import main
 

@@ -19,13 +19,13 @@ _ANSWERS_WITHIN_S = 30.0
 @click.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option(
-    "--once", is_flag=True, help="Deliver what is there and exit: 0 if all of the run was delivered, 1 if some was not."
+    "--once", is_flag=True, help="Deliver all recorded data and exit, with 1 if some of the run was not delivered."
 )
 def agent(run_dir: Path, *, once: bool) -> None:
-    """Run the agent of a run directory: deliver what its journals hold.
+    """Run the agent of a run directory: deliver the records of its journals.
 
-    With --once, everything is delivered that can be reached from this machine, and what is on others is told; an agent
-    that is still at work after the training is waited for. Nothing is listened on.
+    With --once, it delivers everything that this machine can reach, and reports data that is only on other machines. If
+    another agent is still delivering after the training, it waits for that agent. It opens no ports.
     """
     from otel_rl.agent.process import GoneError, StartError, log_to_stderr
 
@@ -41,7 +41,7 @@ def agent(run_dir: Path, *, once: bool) -> None:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
     logging.shutdown()
-    os._exit(0 if complete else 1)  # an exporter that hangs must not keep the process
+    os._exit(0 if complete else 1)  # a hanging exporter must not keep the process alive
 
 
 def _once(run_dir: Path) -> bool:
@@ -58,20 +58,20 @@ def _run(run_dir: Path) -> bool:
         complete = run_agent(directory)
     except BlockingIOError:
         pid = agent_start.read_status(directory).pid
-        raise click.ClickException(f"another agent{f' (pid {pid})' if pid else ''} is at work in {run_dir}") from None
+        raise click.ClickException(f"another agent{f' (pid {pid})' if pid else ''} is running in {run_dir}") from None
     if not complete:
         click.echo(agent_start.incomplete(agent_start.read_status(directory)), err=True)
     return complete
 
 
 def _look_at(run_dir: Path) -> None:
-    """End with an error if the file system of the directory does not answer, or if there is no such directory."""
+    """Exit with an error if the directory does not exist, or if its file system does not respond."""
     found: list[bool] = []
     looking = threading.Thread(target=lambda: found.append(run_dir.is_dir()), daemon=True)
     looking.start()
     looking.join(_ANSWERS_WITHIN_S)
     if not found:
-        click.echo(f"Error: the file system of {run_dir} has not answered for {_ANSWERS_WITHIN_S:.0f} s", err=True)
-        os._exit(1)  # a thread that waits for it cannot be ended
+        click.echo(f"Error: the file system of {run_dir} has not responded for {_ANSWERS_WITHIN_S:.0f} s", err=True)
+        os._exit(1)  # the waiting thread cannot be stopped
     if not found[0]:
         raise click.UsageError(f"{run_dir} is not a directory")

@@ -14,7 +14,7 @@ import click
 from otel_rl.errors import stop_signals
 
 _END_WITHIN_S = 45
-"""Seconds after SIGTERM at which the kernel ends what hangs, such as a disk."""
+"""Seconds after SIGTERM at which the kernel ends the process, even if it hangs, for example on a disk."""
 
 
 @click.command()
@@ -22,7 +22,7 @@ _END_WITHIN_S = 45
 @click.option("--dir", "directory", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
 @click.option("--http", default="127.0.0.1:4318", show_default=True, help="Address of OTLP/HTTP.")
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="Address of OTLP/gRPC; empty for none.")
-@click.option("--token-file", type=click.Path(exists=True, path_type=Path), help="Holds the bearer token of senders.")
+@click.option("--token-file", type=click.Path(exists=True, path_type=Path), help="File with the clients' bearer token.")
 @click.option("--tls-cert", type=click.Path(exists=True, path_type=Path))
 @click.option("--tls-key", type=click.Path(exists=True, path_type=Path))
 def bridge(
@@ -34,9 +34,9 @@ def bridge(
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> None:
-    """Bring OTLP from any SDK to trackers: the log event rl.step.metrics is a row, exactly once per step."""
+    """Receive OTLP from any SDK, and export each rl.step.metrics event to trackers exactly once."""
     stopped = threading.Event()
-    # at once: process 1 of a container has no default for them
+    # first of all, since process 1 of a container has no default for them
     stop_signals.set_at((signal.SIGTERM, signal.SIGINT), stopped, kill_after_s=_END_WITHIN_S)
     from otel_rl import export
     from otel_rl.agent.process import log_to_stderr
@@ -51,7 +51,7 @@ def bridge(
 
     log_to_stderr()
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together")
+        raise click.UsageError("set both --tls-cert and --tls-key, or neither")
     token = token_file.read_text().strip() if token_file else ""
     try:
         place = head.parse(http)
@@ -74,9 +74,9 @@ def bridge(
         ended.wait(5)
     complete = runs.close()
     if not complete:
-        click.echo("not everything was delivered; the next bridge with this directory continues", err=True)
+        click.echo("not everything was delivered; the next bridge with this directory delivers the rest", err=True)
     logging.shutdown()
-    os._exit(0)  # an exporter that hangs must not keep the process
+    os._exit(0)  # a hanging exporter must not keep the process alive
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

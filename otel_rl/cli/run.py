@@ -1,4 +1,4 @@
-"""`otel-rl run`: a trainer, recorded without a line in it."""
+"""`otel-rl run`: record a trainer without changing its code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SITE = Path(__file__).parents[1] / "integrations" / "site"
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--instrument", default="", help="Frameworks with commas between; all by default.")
-@click.option("--capture", default="", help="Trackers that the trainer logs to by itself: wandb, tensorboard, …")
+@click.option("--instrument", default="", help="Comma-separated frameworks; default: all.")
+@click.option("--capture", default="", help="Comma-separated trackers that the trainer logs to: wandb, tensorboard, …")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
-    """Run a trainer and record it: otel-rl run -- python train.py; children are recorded as well.
+    """Run a trainer and its child processes, and record them: otel-rl run -- python train.py.
 
-    What is recorded where is configured by OTEL_RL_* variables and otel-rl.toml, as for `otel_rl.init`.
+    OTEL_RL_* variables and otel-rl.toml configure it, as for `otel_rl.init`.
     """
     from otel_rl.integrations.instrument import TRACKERS
     from otel_rl.semconv.frameworks import INSTRUMENTED

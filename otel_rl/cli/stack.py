@@ -1,4 +1,4 @@
-"""`otel-rl stack`: Prometheus with the rules, Alertmanager, and what else there is, beside the runs of a directory."""
+"""`otel-rl stack`: Prometheus with the rules, Alertmanager and optional servers for the runs of a directory."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Server(NamedTuple):
     """A server of the stack that can run without a container.
 
     Attributes:
-        programs: What it is called on PATH, the first one that is there.
+        programs: Its possible names on PATH, in order of preference.
         arguments: With `{state}` for the directory of the stack and `{port}` for its port.
-        port: Where it listens, on the loopback.
-        ready: The path that answers when it is ready.
+        port: Its port on loopback.
+        ready: The URL path that responds when it is ready.
     """
 
     programs: tuple[str, ...]
@@ -61,15 +61,15 @@ SERVERS = {
         "/-/ready",
     ),
 }
-"""What runs on this machine alone; Grafana, Tempo and the Collector come with the compose file."""
+"""The servers that run without containers; the compose file adds Grafana, Tempo and the Collector."""
 
 
 @click.group()
 def stack() -> None:
-    """Prometheus, its rules, Alertmanager and the rest, beside the runs of a directory.
+    """Run Prometheus, Alertmanager and Grafana for the runs of a directory.
 
-    With a container engine it is deploy/compose.yaml, Grafana included; without one the servers that are on PATH, with
-    the same configuration files.
+    With a container engine, it starts deploy/compose.yaml. Otherwise it starts the servers found on PATH, with the same
+    configuration files but without Grafana.
     """
 
 
@@ -78,7 +78,7 @@ _runs = click.option(
     type=click.Path(path_type=Path),
     default=Path("runs"),
     show_default=True,
-    help="Where run directories are.",
+    help="Parent of the run directories.",
 )
 
 
@@ -86,7 +86,7 @@ _runs = click.option(
 @_runs
 @click.option("--local", is_flag=True, help="Use the servers on PATH even if there is a container engine.")
 def up(runs: Path, *, local: bool) -> None:
-    """Start it."""
+    """Start the servers."""
     (runs / ".targets").mkdir(parents=True, exist_ok=True)
     sweep(runs / ".targets", now=time.time())
     if not local and (compose := _compose(runs)):
@@ -95,18 +95,18 @@ def up(runs: Path, *, local: bool) -> None:
     for name, server in SERVERS.items():
         program = next(filter(None, map(shutil.which, server.programs)), None)
         if program is None:
-            click.echo(f"{name}: not started, {' or '.join(server.programs)} is not on PATH")
+            click.echo(f"{name}: not started: {' or '.join(server.programs)} is not on PATH")
         elif _running(state, name):
-            click.echo(f"{name}: is running, http://127.0.0.1:{server.port}")
+            click.echo(f"{name}: running at http://127.0.0.1:{server.port}")
         else:
             _start(name, server, program, state)
-    click.echo("grafana, tempo, collector: need a container engine; import dashboards/grafana/*.json into any Grafana")
+    click.echo("grafana, tempo, collector: not started: no container engine; you can import dashboards/grafana/*.json")
 
 
 @stack.command()
 @_runs
 def down(runs: Path) -> None:
-    """Stop it; what Prometheus has stays."""
+    """Stop the servers; Prometheus's data stays."""
     state = _state(runs)
     pids = {name: pid for name in SERVERS if (pid := _running(state, name))}
     for name, pid in pids.items():
@@ -122,7 +122,7 @@ def down(runs: Path) -> None:
 @stack.command()
 @_runs
 def status(runs: Path) -> None:
-    """Tell what runs; 1 if something of it does not."""
+    """Show the status of the servers. Exits with 1 if any of them is down."""
     state = _state(runs)
     known = {name: server for name, server in SERVERS.items() if (state / f"{name}.pid").exists()}
     if not known and (compose := _compose(runs)):
@@ -131,12 +131,12 @@ def status(runs: Path) -> None:
     for name, is_ready in ready.items():
         click.echo(f"{name}: {'ready' if is_ready else 'not running'}, http://127.0.0.1:{SERVERS[name].port}")
     if not known:
-        click.echo("nothing was started here")
+        click.echo("no server was started here")
     sys.exit(0 if ready and all(ready.values()) else 1)
 
 
 def prepare(runs: Path) -> Path:
-    """Put the configuration where the servers look for it; return that directory."""
+    """Write the configuration of the servers; return its directory."""
     state, deploy, dashboards = _state(runs), _files("deploy"), _files("dashboards")
     state.mkdir(parents=True, exist_ok=True)
     for source in (deploy / "prometheus" / "prometheus.yml", deploy / "alertmanager" / "alertmanager.yml"):
@@ -151,7 +151,7 @@ def prepare(runs: Path) -> Path:
 
 def _start(name: str, server: Server, program: str, state: Path) -> None:
     if _answers(server):
-        raise click.ClickException(f"{name}: something else has port {server.port}")
+        raise click.ClickException(f"{name}: port {server.port} is in use by another program")
     arguments = [argument.format(state=state, port=server.port) for argument in server.arguments]
     with (state / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
@@ -171,13 +171,13 @@ def _state(runs: Path) -> Path:
 
 
 def _files(name: str) -> Path:
-    """Return a directory of the distribution: beside the package in a checkout, in it when it is installed."""
+    """Return a directory of the distribution: next to the package in a checkout, inside it when installed."""
     installed = _HERE / "files" / name
     return installed if installed.is_dir() else _HERE.parent / name
 
 
 def _compose(runs: Path) -> list[str] | None:
-    """Return the command of a container engine that works here."""
+    """Return the compose command of a working container engine, or `None`."""
     for engine in (["docker", "compose"], ["podman", "compose"]):
         if shutil.which(engine[0]) is None:
             continue
@@ -192,7 +192,7 @@ def _environment(runs: Path) -> dict[str, str]:
 
 
 def _running(state: Path, name: str) -> int:
-    """Return the process of a server that was started here; 0 if it has ended, or the number is another program's."""
+    """Return the pid of a running server that was started here, else 0; a pid reused by another program is 0."""
     try:
         pid = int((state / f"{name}.pid").read_text())
         command = Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,4 +1,4 @@
-"""`otel-rl watch`: the agents of all runs below a directory, for trainers that do not start theirs."""
+"""`otel-rl watch`: start the agents of all runs in a directory, for trainers that do not start their own."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 
 @dataclass
 class _Failure:
-    """That no agent could be started for a run.
+    """A failure to start the agent of a run.
 
     Attributes:
         pause: Seconds to wait after the next failure.
-        again_at: When it is tried again, on the monotonic clock.
-        text: What was wrong, as it was said.
+        again_at: When it is retried, in seconds of the monotonic clock.
+        text: The error message.
     """
 
     pause: float = _FIRST_PAUSE_S
@@ -37,19 +37,19 @@ class _Failure:
     text: str = ""
 
     def another(self, now: float) -> _Failure:
-        """Return this after one more failure."""
+        """Return the state after one more failure."""
         return _Failure(min(2 * self.pause, _LONGEST_PAUSE_S), now + self.pause, self.text)
 
 
 @click.command()
 @click.argument("runs", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
+@click.option("--every", default=1.0, show_default=True, help="Seconds between two scans.")
 def watch(runs: Path, every: float) -> None:
-    """Start an agent for each run below RUNS that has none and needs one, until told to end.
+    """Start an agent for each run in RUNS that needs one, until SIGTERM or Ctrl-C.
 
-    It also removes the scrape targets of agents that were killed.
-    For a sidecar or a service of the machine, beside trainers that record with OTEL_RL_AGENT=off. Both have to see the
-    same files, and the same kernel: a journal's lock says whether its trainer is alive.
+    It also removes the scrape targets of killed agents. Use it in a sidecar or a service, for trainers that record with
+    OTEL_RL_AGENT=off. It must share the files and the kernel with the trainers, because a file lock shows whether a
+    trainer is alive.
     """
     from otel_rl.agent.process import log_to_stderr
 
@@ -72,7 +72,7 @@ def watch(runs: Path, every: float) -> None:
                 failed[directory.path] = failure.another(time.monotonic())
                 if failure.text != str(error):
                     failed[directory.path].text = str(error)
-                    click.echo(f"otel-rl watch: {directory.path}: {error}; it is tried again", err=True)
+                    click.echo(f"otel-rl watch: {directory.path}: {error}; will retry", err=True)
             else:
                 failed.pop(directory.path, None)
                 click.echo(f"otel-rl watch: {directory.path}", err=True)
@@ -81,7 +81,7 @@ def watch(runs: Path, every: float) -> None:
 
 
 def waiting(runs: Path) -> list[RunDirectory]:
-    """Return the runs below a directory that have a journal which no agent has read to its end, and no agent."""
+    """Return the runs that have no agent, and a journal that was not completely delivered."""
     runs_here = [path.parent.absolute() for path in runs.glob("*/*/local")]
     found = [directory for run in runs_here for directory in directories.here(run)]
     return [directory for directory in found if _is_waiting(directory)]

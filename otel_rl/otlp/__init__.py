@@ -1,4 +1,4 @@
-"""OTLP in both directions: the connection that OpenTelemetry's variables describe, and the bridge that receives OTLP.
+"""OTLP in both directions: connections from OpenTelemetry's environment variables, and the bridge, which receives OTLP.
 
 `agent`, `cli` and the OTLP exporters import it.
 """

@@ -1,7 +1,7 @@
-"""What the variables `OTEL_EXPORTER_OTLP_*` say about one signal, read as the specification has it.
+"""The variables `OTEL_EXPORTER_OTLP_*` of one signal, parsed according to the OpenTelemetry specification.
 
-A wrong address and a file that cannot be used raise an error when the run begins. Numbers and names that are not
-understood are ignored with a warning, which the specification demands.
+An invalid address or an unusable file raises an error at the start of the run. Invalid numbers and names are ignored
+with a warning, as the specification requires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _warnings = Occasional(logging.getLogger(__name__))
 Signal = Literal["TRACES", "LOGS", "METRICS"]
 PROTOCOLS = ("http/protobuf", "http/json", "grpc")
 _TIMEOUT_S = 10.0
-"""Seconds; the specification's default."""
+"""The default timeout of the specification, in seconds."""
 _SECONDS_BELOW_MS = 100
 """A timeout below this many milliseconds is read as seconds, as opentelemetry-python reads it."""
 _PATHS = {"TRACES": "v1/traces", "LOGS": "v1/logs", "METRICS": "v1/metrics"}
@@ -32,20 +32,20 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one signal is sent, and how.
+    """The connection of one signal.
 
     Attributes:
-        signal: Which one.
-        protocol: How requests are encoded and sent; "stdout" prints them.
-        endpoint: URL of the signal over HTTP, target of the channel over gRPC.
+        signal: The signal.
+        protocol: The encoding and transport of requests; "stdout" prints them.
+        endpoint: The URL of the signal over HTTP; the target of the channel over gRPC.
         secure: If true, the connection is encrypted.
-        headers: Sent with every request, names in lower case. They hold secrets: never shown.
-        timeout: Seconds that a request may take; `None` for no limit.
-        compression: Encoding of the bodies.
-        certificate: File with the authorities that are trusted; empty for the default ones.
-        client_certificate: File with the certificate that is shown to the server; empty for none.
-        client_key: File with its key.
-        proxies: If true, the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …) choose a proxy.
+        headers: Headers of every request, with names in lower case. They hold secrets and must not be logged.
+        timeout: Timeout of a request in seconds; `None` for no limit.
+        compression: Compression of the bodies.
+        certificate: File with the trusted certificate authorities; empty for the default ones.
+        client_certificate: File with the client certificate; empty for none.
+        client_key: File with the key of the client certificate.
+        proxies: If true, the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …) select a proxy.
     """
 
     signal: Signal
@@ -62,7 +62,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> str:
-        """The endpoint as it may be shown: without user, password and query."""
+        """The endpoint without user, password and query, for logs."""
         parts = urlsplit(self.endpoint)
         if parts.scheme not in ("http", "https"):
             return self.endpoint
@@ -70,7 +70,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def connection(environ: Mapping[str, str], signal: Signal) -> Connection:
-    """Return what the variables say about a signal; those of the signal itself win.
+    """Read the connection of a signal from the environment; variables of the signal win over general ones.
 
     Raises:
         SettingsError: An address cannot be parsed, or a file cannot be used.
@@ -111,20 +111,20 @@ def check_files(
     client_certificate: tuple[str, str] = ("", ""),
     client_key: tuple[str, str] = ("", ""),
 ) -> None:
-    """Raise if the files of a secure connection do not exist, cannot be read, or are of another kind.
+    """Check that the files of a TLS connection exist, are readable and have the right content.
 
     Args:
-        name: What the user set to name the authorities' file.
-        certificate: That file; empty for none.
-        client_certificate: Name and value of the same for the own certificate.
-        client_key: Name and value of the same for its key.
+        name: The name of the setting for the certificate authorities.
+        certificate: The file with the certificate authorities; empty for none.
+        client_certificate: Name and value of the setting for the client certificate.
+        client_key: Name and value of the setting for its key.
 
     Raises:
         SettingsError: The message names the setting, the file and the reason.
     """
     if not (certificate or client_certificate[1] or client_key[1]):
         return
-    import ssl  # what most runs need not load in the trainer
+    import ssl  # most trainers need not import it
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if certificate:
@@ -166,7 +166,7 @@ def _url(name: str, text: str, signal: Signal) -> tuple[str, bool]:
 
 
 def _grpc_target(name: str, text: str, *, insecure: bool) -> tuple[str, bool]:
-    """Return the target of a channel, and whether it is encrypted: the scheme says so, else the other variable."""
+    """Return the target of a channel, and whether it is encrypted: by the scheme, else by `insecure`."""
     text = text or "http://localhost:4317"
     if _is_http(text):
         parts = urlsplit(text)
@@ -187,7 +187,7 @@ def _is_http(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in text
-    except ValueError:  # a port that is no number, brackets that do not close
+    except ValueError:  # an invalid port, or unbalanced brackets
         return False
 
 
@@ -201,7 +201,7 @@ def _headers(name: str, text: str) -> dict[str, str]:
     for n, entry in enumerate(part for part in text.split(",") if part.strip()):
         key, equals, value = (unquote(part).strip() for part in entry.partition("="))
         if not equals or not _HEADER_NAME.fullmatch(key) or not _is_header_value(value):
-            _warn(f"{name}: entry {n + 1} is not name=value with the value percent-encoded; it is ignored")
+            _warn(f"{name}: ignoring invalid entry {n + 1}: must be name=value, with the value percent-encoded")
             continue
         found[key.lower()] = value
     return found
@@ -215,20 +215,20 @@ def _seconds(name: str, text: str) -> float | None:
     if not text:
         return _TIMEOUT_S
     if not re.fullmatch(r"\d{1,12}(\.\d+)?", text):
-        _warn(f"{name}={text!r} is not a number of milliseconds; the default of 10000 is used")
+        _warn(f"invalid {name}={text!r}: must be a number of milliseconds; using the default, 10000")
         return _TIMEOUT_S
     value = float(text)
     if value == 0:
         return None
     if value < _SECONDS_BELOW_MS:
-        _warn(f"{name}={text} is read as {text} s, as by opentelemetry-python; in milliseconds it is {value * 1000:g}")
+        _warn(f"{name}={text} is used as {text} s, as in opentelemetry-python; in milliseconds, set {value * 1000:g}")
         return value
     return value / 1000
 
 
 def _is_true(name: str, text: str) -> bool:
     if text.lower() not in ("", "true", "false"):
-        _warn(f"{name}={text!r} is neither true nor false; it is false")
+        _warn(f"invalid {name}={text!r}: must be true or false; using false")
     return text.lower() == "true"
 
 
@@ -236,7 +236,7 @@ def _one_of(name: str, text: str, known: tuple[str, ...]) -> str:
     if text.lower() in known:
         return text.lower()
     if text:
-        _warn(f"{name}={text!r} is not known and ignored; known are {', '.join(known)}; {known[0]} is used")
+        _warn(f"invalid {name}={text!r}: must be one of {', '.join(known)}; using {known[0]}")
     return known[0]
 
 

@@ -1,4 +1,4 @@
-"""What the log events `rl.step.metrics`, `rl.table`, `rl.run.config` and `rl.run.ended` carry, as items again."""
+"""Decoding of the log events `rl.step.metrics`, `rl.table`, `rl.run.config` and `rl.run.ended` to items."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from otel_rl import semconv
 from otel_rl.export import Ended, Event, Outcome, Params, Row, RunInfo, Table
 
 _LONGEST_NAME = 100
-"""Bytes of the readable part of a directory's name; file systems take 255."""
+"""The largest readable part of a directory name, in bytes; file systems allow 255."""
 _HASHED = re.compile(r"-[0-9a-f]{16}$")
 
 
 def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> Row | Params | Table | Ended | None:
-    """Return the row, the table, the parameters or the end in a log event; `None` if it is another event.
+    """Decode the row, table, parameters or end in a log event; return `None` for other events.
 
     Args:
         name: The event's name.
         time: Unix nanoseconds.
-        attributes: Its attributes; numbers may be of any type that OTLP has.
+        attributes: Its attributes; numbers may have any OTLP type.
         body: Its body.
 
     Raises:
         KeyError: An attribute is missing.
-        TypeError: One has another type.
-        ValueError: One has a wrong value.
+        TypeError: An attribute has a wrong type.
+        ValueError: An attribute has an invalid value.
     """
     if name == semconv.EVENT_STEP_METRICS:
         return Row(
@@ -71,7 +71,7 @@ def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> R
 
 
 def event_of(name: str, time: int, attributes: Mapping[str, Any], trace_id: str, span_id: str) -> Event:
-    """Return any other log event as it is, with the step and the rank that it names."""
+    """Decode any other log event; step and rank come from its attributes."""
     kept = {key: value for key, value in attributes.items() if key not in (semconv.LOOP_ITERATION, semconv.RANK)}
     step, rank = (
         _integer(attributes, key) if attributes.get(key) is not None else None
@@ -89,9 +89,9 @@ def event_of(name: str, time: int, attributes: Mapping[str, Any], trace_id: str,
 
 
 def run_of(resource: Mapping[str, Any], directory: Path | None = None) -> RunInfo:
-    """Return the run that a resource names: `rl.run.id`, `rl.run.project`, `rl.run.name`, or `service.name`.
+    """Return the run that a resource names with `rl.run.id`, `rl.run.project` and `rl.run.name` or `service.name`.
 
-    Its directory is the project and the id in `directory`, by default in `OTEL_RL_DIR` (`runs`).
+    Its directory is `<project>/<id>` in `directory`, by default in `OTEL_RL_DIR` (`runs`).
     """
     service = resource.get("service.name", "unknown_service")
     id_, project = resource.get(semconv.RUN_ID, service), resource.get(semconv.RUN_PROJECT, service)
@@ -133,9 +133,9 @@ def _map(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _file_name(text: str) -> str:
-    """Return a name for a directory: the text itself where it can be one, otherwise with a hash of it at the end.
+    """Return a directory name for a text: the text if it is a valid name, otherwise a readable part with a hash.
 
-    A text that looks as if it had such a hash gets one too, so two texts never have the same name.
+    A text that already ends like a hash gets another one, so that two texts never have the same name.
     """
     kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-")
     if kept == text and len(os.fsencode(text)) <= _LONGEST_NAME and not _HASHED.search(text):

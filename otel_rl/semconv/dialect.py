@@ -1,9 +1,9 @@
-"""Dialects: how each framework spells its metrics and phases, and what they mean.
+"""Dialects: the names of metrics and phases in each framework, and their meanings.
 
-A dialect is a table of patterns such as `critic/score/{statistic}`. A placeholder stands for a part of
-the name and becomes an attribute; `placeholders.yaml` says which one, and what it matches. What is in brackets
-may be absent, as in `rewards/[train/]{statistic}`; the usual name is the one without. The way back, from a
-metric with its attributes to the framework's own spelling, is read off the same table.
+A dialect is a table of patterns such as `critic/score/{statistic}`. A placeholder matches a part of the name, which
+becomes an attribute; `placeholders.yaml` defines them. A part in brackets is optional, as in
+`rewards/[train/]{statistic}`; the preferred name is the one without it. The same table converts a metric with
+attributes back to the framework's spelling.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _MOST_REMEMBERED = 20_000
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """What a placeholder in a pattern stands for.
+    """A placeholder in patterns.
 
     Attributes:
         attribute: The attribute that it becomes.
-        matches: Regular expression of what it matches.
-        integer: Whether it is a number; the attribute's value is an int then.
-        example: A value of it.
+        matches: The regular expression that it matches.
+        integer: If true, the value of the attribute is an int.
+        example: An example of a value.
     """
 
     attribute: str
@@ -45,13 +45,13 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 class Meaning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the names of one pattern mean.
+    """The meaning of a pattern.
 
     Attributes:
-        metric: Name of the metric in the registry.
-        attributes: Attributes that all these names have, besides those of the placeholders.
-        unit: What the framework counts in, where that is not the registry's unit.
-        reduce: How ranks are reduced, where that is not what the registry says.
+        metric: The name of the metric in the registry.
+        attributes: Attributes in addition to those of the placeholders.
+        unit: The unit of the framework, if it differs from the registry's.
+        reduce: The reduction over ranks, if it differs from the registry's.
     """
 
     metric: str
@@ -61,14 +61,14 @@ class Meaning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What one name means.
+    """The meaning of a name.
 
     Attributes:
-        metric: Name of the metric in the registry.
+        metric: The name of the metric in the registry.
         attributes: Its attributes, sorted by name.
-        factor: What the value is multiplied by to be in the registry's unit.
-        reduce: How ranks are reduced; empty if neither the dialect nor the registry says.
-        alias: Which of `Dialect.spellings` the name is.
+        factor: The factor that converts the value to the registry's unit.
+        reduce: The reduction over ranks; empty if neither the dialect nor the registry defines it.
+        alias: The index of the name in `Dialect.spellings`.
     """
 
     metric: str
@@ -79,7 +79,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class FrameworkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a dialect's file says of its framework; the other fields are those of `frameworks.Framework`.
+    """The part of a dialect's file that describes its framework; the other fields are those of `frameworks.Framework`.
 
     Attributes:
         title: The framework's name in the docs; empty for no line in the table of frameworks.
@@ -106,7 +106,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Rule:
-    """One pattern with one prefix, compiled for both ways."""
+    """A pattern with one prefix, compiled for both directions."""
 
     def __init__(self, pattern: str, entry: Meaning, phases: Mapping[str, str]) -> None:
         self.pattern = pattern
@@ -122,7 +122,7 @@ class _Rule:
         self._phase_names = {phase: name for name, phase in reversed(list(phases.items()))}
 
     def read(self, name: str) -> AttributeMap | None:
-        """Return the attributes that `name` has by this rule."""
+        """Return the attributes in `name`; `None` if the rule does not match."""
         match = self.regex.fullmatch(name)
         if match is None:
             return None
@@ -134,7 +134,7 @@ class _Rule:
         return attributes
 
     def spell(self, attributes: Mapping[str, str | int]) -> str | None:
-        """Return the name that has exactly these attributes by this rule."""
+        """Return the name with exactly these attributes; `None` if the rule cannot express them."""
         texts: dict[str, str] = {}
         for placeholder in self.names:
             value = attributes.get(placeholders()[placeholder].attribute)
@@ -147,12 +147,12 @@ class _Rule:
 
 
 class Dialect:
-    """How one framework spells its metrics and phases.
+    """The names of metrics and phases in one framework.
 
     Attributes:
         name: Its name.
-        phases: The framework's names of phases, and ours for them.
-        patterns: Its patterns, each with and without what may be absent.
+        phases: The names of otel-rl's phases, by the framework's names.
+        patterns: Its patterns, each with and without its optional parts.
     """
 
     def __init__(self, name: str, file: _File) -> None:
@@ -168,7 +168,7 @@ class Dialect:
         ]
         self.patterns = tuple(rule.pattern for rule in rules)
         self._exact = {rule.pattern: rule for rule in rules if not rule.names}
-        # A rule that spells out more of the name is about fewer names, so it comes first.
+        # A rule with more literal characters is more specific, so it comes first.
         self._patterns = sorted((r for r in rules if r.names), key=lambda r: (-r.literal_length, len(r.names)))
         self._by_metric: dict[str, list[_Rule]] = {}
         for rule in rules:
@@ -176,7 +176,7 @@ class Dialect:
         self._read: dict[str, Reading | None] = {}
 
     def read(self, name: str) -> Reading | None:
-        """Return what a name means; `None` if this framework has no such name."""
+        """Return the meaning of a name; `None` if the dialect does not have it."""
         try:
             return self._read[name]
         except KeyError:
@@ -186,17 +186,17 @@ class Dialect:
             return reading
 
     def pattern(self, name: str) -> str | None:
-        """Return the pattern that a name is read by."""
+        """Return the pattern that matches a name."""
         found = self._first_rule(name)
         return None if found is None else found[0].pattern
 
     def spellings(self, metric: str, attributes: Mapping[str, str | int]) -> list[str]:
-        """Return the names that mean the metric with exactly these attributes, the usual one first."""
+        """Return the names of a metric with exactly these attributes, the preferred one first."""
         found = (rule.spell(attributes) for rule in self._by_metric.get(metric, ()))
         return [name for name in dict.fromkeys(found) if name is not None and self._is_first(name, metric, attributes)]
 
     def passes(self, name: str) -> str | None:
-        """Return why a name is left as it is, if the dialect says so."""
+        """Return the reason why a name is not translated, if the dialect has one."""
         return next((reason for regex, reason in self._passing if regex.fullmatch(name)), None)
 
     def _first_rule(self, name: str) -> tuple[_Rule, AttributeMap] | None:
@@ -217,7 +217,7 @@ class Dialect:
             return None
         rule, attributes = found
         names = self.spellings(rule.entry.metric, attributes)
-        if name not in names:  # as `timing/generate`, where generation is `timing/gen`
+        if name not in names:  # such as `timing/generate`, if the phase is logged as `timing/gen`
             return None
         metric = registry.metrics()[rule.entry.metric]
         return Reading(
@@ -230,28 +230,28 @@ class Dialect:
 
 
 def _reducer(attributes: Mapping[str, str | int]) -> str:
-    """Return how ranks are reduced where the name itself says which statistic it is."""
+    """Return the reduction over ranks for names that contain a statistic; empty for others."""
     statistic = attributes.get(semconv.STATISTIC)
     return str(statistic) if statistic in ("max", "min", "sum") else ""
 
 
 def _with_and_without(pattern: str) -> tuple[str, ...]:
-    """Return the patterns that one with brackets stands for."""
+    """Return the patterns with and without each part in brackets."""
     return tuple(dict.fromkeys((_OPTIONAL.sub("", pattern), _OPTIONAL.sub(r"\1", pattern))))
 
 
 @cache
 def placeholders() -> dict[str, Placeholder]:
-    """Return the placeholders that patterns may have."""
+    """Return the placeholders by name."""
     return msgspec.yaml.decode(registry.content("placeholders.yaml"), type=dict[str, Placeholder])
 
 
 @cache
 def dialect(name: str) -> Dialect:
-    """Return one dialect by its name.
+    """Return the dialect of this name.
 
     Raises:
-        FileNotFoundError: There is none of this name.
+        FileNotFoundError: The dialect is unknown.
     """
     return Dialect(name, _file(name))
 

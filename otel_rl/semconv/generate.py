@@ -54,7 +54,7 @@ _UNITS_IN_PROMETHEUS = {
 
 
 def outputs() -> dict[Path, str]:
-    """Return the content of each file that follows from the registry, by its path in the checkout."""
+    """Return the content of each generated file, by its path in the checkout."""
     frameworks = {path.stem: dialect.framework(path.stem) for path in sorted(_DIALECTS.glob("*.yaml"))}
     del frameworks["otel_rl"]
     table = Path("otel_rl/semconv/frameworks.py")
@@ -112,7 +112,7 @@ def _rows(frameworks: dict[str, FrameworkEntry], *more: str) -> str:
 
 
 def prometheus_name(metric: Group) -> str:
-    """Return what a metric is called when it is scraped; a histogram's series have suffixes more."""
+    """Return the name of a metric in Prometheus; the series of a histogram have further suffixes."""
     name = re.sub(r"\W", "_", metric.metric_name)
     unit = "per_second" if metric.unit.endswith("}/s") else _UNITS_IN_PROMETHEUS.get(metric.unit, "")
     name = f"{name}_{unit}" if unit and not name.endswith(unit) else name

@@ -1,7 +1,7 @@
-"""Reads the registry and the phases; the agent uses it, a trainer only to check its settings.
+"""Readers of the registry and of the phases. The agent uses them; trainers only use them to check settings.
 
-The registry is `model/*.yaml`, in the shape of OpenTelemetry's own semantic conventions; what that shape
-has no field for is in `annotations`: where a name comes from, and how ranks are reduced.
+The registry is `model/*.yaml`, in the format of OpenTelemetry's semantic conventions. `annotations` holds what that
+format has no field for: the source of a name, and the reduction over ranks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Annotations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An attribute, where it is defined (`id`) or where it is used (`ref`)."""
+    """A definition of an attribute (`id`), or a reference to one (`ref`)."""
 
     id: str = ""
     ref: str = ""
@@ -37,7 +37,7 @@ class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of the registry."""
+    """An entry of the registry."""
 
     id: str
     type: Kind
@@ -57,12 +57,12 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def source(self) -> str:
-        """Where its name comes from: genai#88, process, system, hw, gen_ai, or otel-rl."""
+        """The source of the name: genai#88, process, system, hw, gen_ai, or otel-rl."""
         return self.annotations.otel_rl.source
 
     @property
     def reduce(self) -> str:
-        """How ranks are reduced, if it says so."""
+        """The reduction over ranks; empty if not defined."""
         return self.annotations.otel_rl.reduce
 
 
@@ -71,7 +71,7 @@ class _Groups(msgspec.Struct):
 
 
 def content(*path: str) -> bytes:
-    """Return a data file of this package."""
+    """Read a data file of this package."""
     return resources.files("otel_rl.semconv").joinpath(*path).read_bytes()
 
 
@@ -90,12 +90,12 @@ def metrics() -> dict[str, Group]:
 
 @cache
 def attributes() -> dict[str, Attribute]:
-    """Return the attributes by name, as they are defined."""
+    """Return the definitions of attributes by name."""
     return {a.id: a for group in groups() if group.type == "attribute_group" for a in group.attributes}
 
 
 @cache
 def stages() -> dict[str, str]:
-    """Return for each known phase which of genai#88's stages it is: sample, reward, train or sync."""
+    """Return the stage of genai#88 (sample, reward, train or sync) of each known phase."""
     stages = msgspec.yaml.decode(content("phases.yaml"), type=dict[str, list[str]])
     return {phase: stage for stage, phases in stages.items() for phase in phases}

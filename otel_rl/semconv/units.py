@@ -1,4 +1,4 @@
-"""Conversion of the units that frameworks log in to those of the registry, by their UCUM codes."""
+"""Conversion of frameworks' units to those of the registry, by UCUM codes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _DIMENSIONLESS = frozenset({"", "1", "nat"})
 
 
 def factor(given: str, wanted: str) -> float:
-    """Return what a number in the unit `given` is multiplied by to be in the unit `wanted`.
+    """Return the factor that converts a number from the unit `given` to `wanted`.
 
     Raises:
-        ValueError: The two measure different things, or the conversion is not known.
+        ValueError: The conversion is unknown, or impossible.
     """
     if given == wanted or _DIMENSIONLESS.issuperset((given, wanted)):
         return 1.0
     if (given, wanted) not in _FACTORS:
-        raise ValueError(f"no conversion from {given!r} to {wanted!r} is known")
+        raise ValueError(f"unknown conversion from {given!r} to {wanted!r}")
     return _FACTORS[given, wanted]

@@ -1,4 +1,4 @@
-"""What the names of a run mean, and which framework they show the trainer to be."""
+"""The meanings of a run's metric names, and detection of the dialect from them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 OWN = "otel_rl"
-"""The dialect of what is derived here; it is known beside every other."""
+"""The dialect of values that otel-rl derives; it is used in addition to the framework's."""
 _MOST_NAMES = 20_000
 
 
 class Vocabulary:
-    """What the names of a run mean.
+    """The meanings of a run's metric names.
 
-    With "auto" it is the dialect that reads most of the names seen so far. A name that this one does not
-    know means what all others that know it agree on; where they disagree nothing is guessed.
+    With "auto", it chooses the dialect that knows most of the names seen so far. If that dialect does not know a name,
+    but others do and agree, their meaning is used; if they disagree, the name is unknown.
 
     Args:
         name: Name of a dialect, or "auto".
 
     Attributes:
-        chosen: The dialect that was recognised or given; `None` while several are equally likely.
+        chosen: The detected or given dialect; `None` while several are equally likely.
     """
 
     def __init__(self, name: str) -> None:
@@ -43,7 +43,7 @@ class Vocabulary:
         self._read: dict[str, Reading | None] = {}
 
     def learn(self, names: Iterable[str]) -> bool:
-        """Take note of the names of a row; tell whether another dialect is chosen now."""
+        """Add the names of a row; return whether the chosen dialect has changed."""
         if not self._all or len(self._seen) >= _MOST_NAMES:
             return False
         fresh = [name for name in dict.fromkeys(names) if name not in self._seen][: _MOST_NAMES - len(self._seen)]
@@ -60,7 +60,7 @@ class Vocabulary:
         return self.chosen != before
 
     def read(self, name: str) -> Reading | None:
-        """Return what a name means; `None` if that is not known."""
+        """Return the meaning of a name; `None` if it is unknown."""
         try:
             return self._read[name]
         except KeyError:
@@ -71,10 +71,10 @@ class Vocabulary:
 
     def _reading(self, name: str) -> Reading | None:
         number, _, rest = name.partition("/")
-        if number.isdecimal() and (reading := self._reading(rest)) is not None:  # of a later training in the same run
+        if number.isdecimal() and (reading := self._reading(rest)) is not None:  # from a later training in the same run
             return reading
         registered = registry.metrics().get(name)
-        if registered is not None and registered.instrument == "gauge":  # a trainer may use the registry's names
+        if registered is not None and registered.instrument == "gauge":  # trainers can use the registry's names
             return Reading(name, reduce=registered.reduce)
         own = self._own.read(name)
         if own is not None:
@@ -86,7 +86,7 @@ class Vocabulary:
         return readings[0] if len(meanings) == 1 else None
 
     def phase(self, name: str) -> str:
-        """Return what a phase is called here that the trainer calls by this name."""
+        """Return otel-rl's name of a phase, given the trainer's name."""
         return name if self.chosen is None else dialect(self.chosen).phases.get(name, name)
 
     def _canonical(self, attribute: str, value: str | int) -> str | int:

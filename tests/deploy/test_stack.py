@@ -68,7 +68,7 @@ def test_it_watches_the_runs(running: str) -> None:
 def test_status(running: str) -> None:
     """`status` lists the servers, `up` starts nothing twice, and `down` stops what `up` started."""
     assert told("status")[0] == 0
-    assert told("up", "--local")[1].count("is running") == 2
+    assert told("up", "--local")[1].count("running at") == 2
     assert told("down")[1].count("stopped") == 2
     code, output = told("status")
     assert (code, output.count("not running")) == (1, 2)
@@ -82,4 +82,4 @@ def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, running: str) -> 
     Path("aside").rename(known)  # else nobody stops it
 
     assert code == 1
-    assert "prometheus: something else has port" in output
+    assert "is in use by another program" in output

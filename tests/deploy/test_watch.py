@@ -113,5 +113,5 @@ def test_a_run_whose_agent_could_not_start(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=40)
 
-    assert errors.count("it is tried again") == 1, errors
+    assert errors.count("will retry") == 1, errors
     assert "Traceback" not in directory.agent_log.read_text()

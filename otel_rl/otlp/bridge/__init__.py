@@ -1,1 +1,1 @@
-"""A service that brings OTLP from any SDK in any language to trackers, exactly per step."""
+"""The bridge: a service that receives OTLP from any SDK and exports each step to trackers exactly once."""

@@ -1,6 +1,6 @@
-"""Answers to OTLP requests that were not accepted: `google.rpc.Status`, over HTTP and over gRPC.
+"""Responses to refused OTLP requests: `google.rpc.Status`, over HTTP and over gRPC.
 
-Source: the OTLP specification 1.x, "Failures" and "Throttling"; which statuses a client sends again is written there.
+Source: the OTLP specification 1.x, "Failures" and "Throttling", which lists the statuses that clients retry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 RETRY_AFTER_S = 5
-"""Seconds that a client is asked to wait before it sends the same request again."""
+"""The default retry delay that clients are given, in seconds."""
 
 _MOST_CHARACTERS = 1000
 _LONGEST_PAUSE_S = 300
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 class Kind(NamedTuple):
-    """A class of refusals, as each protocol names it.
+    """A kind of refusal, with its status in each protocol.
 
     Attributes:
-        http: HTTP status.
-        code: Number of the gRPC status.
-        retryable: If true, the client sends the same request again.
+        http: The HTTP status.
+        code: The number of the gRPC status.
+        retryable: If true, the client retries the request.
     """
 
     http: int
@@ -50,13 +50,13 @@ LATER = Kind(503, 14, retryable=True)
 
 
 class Refusal(Exception):
-    """A request that is not accepted.
+    """The refusal of a request.
 
     Args:
-        kind: Which class of refusals it belongs to.
-        text: What is wrong, and the fix.
-        headers: Further HTTP headers of the answer.
-        retry_after: Seconds that the client is asked to wait, if it is to send the request again.
+        kind: The kind of refusal.
+        text: The reason, and the fix.
+        headers: Further HTTP headers of the response.
+        retry_after: The retry delay in seconds, if the client should retry.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Refusal(Exception):
 
     @property
     def status(self) -> Any:
-        """The `google.rpc.Status`; with `RetryInfo` if the client is to send the request again."""
+        """The `google.rpc.Status`, with `RetryInfo` if the client should retry."""
         status = status_pb2.Status(code=self.kind.code, message=str(self))
         if self.kind.retryable:
             info = error_details_pb2.RetryInfo()
@@ -81,12 +81,12 @@ class Refusal(Exception):
 
 
 def encoded(message: Any, content_type: str) -> bytes:
-    """Return a message in the encoding of a content type."""
+    """Encode a message for a content type."""
     return json_format.MessageToJson(message).encode() if content_type == JSON else bytes(message.SerializeToString())
 
 
 class Refusals:
-    """Counts what was refused, and logs the first, 10th, 100th … refusal of each class."""
+    """A counter of refusals, which logs the 1st, 10th, 100th … refusal of each kind."""
 
     def __init__(self) -> None:
         self._requests: Counter[str] = Counter()
@@ -95,17 +95,17 @@ class Refusals:
 
     @property
     def records(self) -> int:
-        """How many records, spans and data points were refused."""
+        """The number of refused records, spans and data points."""
         return self._records
 
     def note(self, what: str, reason: str, records: int = 0, level: int = logging.WARNING) -> None:
         """Count a refusal.
 
         Args:
-            what: Class of the refusal; each has its own count.
-            reason: What was wrong with this one.
-            records: How many records of an accepted request were refused.
-            level: Level at which it is logged.
+            what: The kind of refusal; each kind is counted separately.
+            reason: The reason of this refusal.
+            records: The number of refused records in an accepted request.
+            level: The log level.
         """
         with self._lock:
             self._records += records
@@ -116,5 +116,5 @@ class Refusals:
 
 
 def _on_one_line(text: str) -> str:
-    """Return a text with escapes for line ends and terminal codes: clients must not write lines of the log."""
+    """Escape line ends and control codes, so that clients cannot forge lines of the log."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LARGEST_REQUEST = 16 << 20
-"""Bytes of a request as it is sent; the Collector's own limit is 20 MiB."""
+"""The largest request as sent, in bytes; the Collector's limit is 20 MiB."""
 LARGEST_DECOMPRESSED = 64 << 20
-"""Bytes of a request when decompressed; no more are ever held for one request."""
+"""The largest decompressed request, in bytes; no more is held in memory for one request."""
 REQUESTS: dict[str, Any] = {
     "logs": logs_service_pb2.ExportLogsServiceRequest,
     "traces": trace_service_pb2.ExportTraceServiceRequest,
@@ -32,7 +32,7 @@ REQUESTS: dict[str, Any] = {
 }
 """The request message of each signal."""
 
-_HEX_FIELDS = ("traceId", "spanId", "parentSpanId")  # OTLP has these in hex, protobuf's own JSON in base64
+_HEX_FIELDS = ("traceId", "spanId", "parentSpanId")  # hex in OTLP/JSON, base64 in protobuf's JSON
 
 
 def _gunzip(body: bytes) -> bytes:
@@ -44,7 +44,7 @@ def _inflate(body: bytes) -> bytes:
     decompressor = zlib.decompressobj()
     content = decompressor.decompress(body, LARGEST_DECOMPRESSED + 1)
     if not decompressor.eof and len(content) <= LARGEST_DECOMPRESSED:
-        raise EOFError("the stream ends too early")
+        raise EOFError("unexpected end of the stream")
     return content
 
 
@@ -63,17 +63,17 @@ def _has_zstd() -> bool:
 
 
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": _gunzip, "deflate": _inflate}
-"""The accepted content encodings beside `identity`; zstd needs Python 3.14 or the extra `zstd`."""
+"""The accepted content encodings besides `identity`; zstd needs Python 3.14 or the extra `zstd`."""
 if _has_zstd():
     ENCODINGS["zstd"] = _unzstd
-_SAME = {"x-gzip": "gzip", "zlib": "deflate"}  # the Collector's name for deflate is zlib
+_SAME = {"x-gzip": "gzip", "zlib": "deflate"}  # the Collector calls deflate zlib
 
 
 def content_type(header: str) -> str:
-    """Return the content type that a header names.
+    """Parse a content type.
 
     Raises:
-        Refusal: It is not accepted.
+        Refusal: The content type is not supported.
     """
     if is_protobuf(header):
         return PROTOBUF
@@ -84,7 +84,7 @@ def content_type(header: str) -> str:
 
 
 def is_protobuf(header: str) -> bool:
-    """Tell whether a content type is protobuf's."""
+    """Return whether a content type is that of protobuf."""
     return _media_type(header) == PROTOBUF
 
 
@@ -93,10 +93,10 @@ def _media_type(header: str) -> str:
 
 
 def encoding(header: str) -> str:
-    """Return the content encoding that a header names; empty for none.
+    """Parse a content encoding; return an empty string for none.
 
     Raises:
-        Refusal: It is not accepted.
+        Refusal: The content encoding is not supported.
     """
     name = header.strip().lower()
     name = _SAME.get(name, name)
@@ -110,16 +110,16 @@ def encoding(header: str) -> str:
 
 
 def request(signal: str, body: bytes, kind: str = PROTOBUF, encoded_as: str = "") -> Any:
-    """Return the request message in a body.
+    """Decode a request message.
 
     Args:
         signal: "logs", "traces" or "metrics".
-        body: The bytes that were sent.
-        kind: Their content type.
-        encoded_as: Their content encoding.
+        body: The body of the request.
+        kind: The content type.
+        encoded_as: The content encoding.
 
     Raises:
-        Refusal: The body is no such message, or too large when decompressed.
+        Refusal: The body is not a valid message, or too large when decompressed.
     """
     content = _decompressed(body, encoded_as)
     found = REQUESTS[signal]()
@@ -128,7 +128,7 @@ def request(signal: str, body: bytes, kind: str = PROTOBUF, encoded_as: str = ""
             found.ParseFromString(content)
         else:
             json_format.ParseDict(_with_base64(_object(json.loads(content))), found, ignore_unknown_fields=True)
-    except Exception as error:  # parsing has no effects, so whatever it raises is the fault of the bytes
+    except Exception as error:  # parsing has no side effects, so any exception is due to the bytes
         text = f"the body is not a valid {type(found).__name__} ({kind}): {type(error).__name__}: {error}"
         raise Refusal(MALFORMED, text) from error
     return found
@@ -139,7 +139,7 @@ def _decompressed(body: bytes, name: str) -> bytes:
         return body
     try:
         content = ENCODINGS[name](body)
-    except Exception as error:  # each library has its own exceptions for bytes that are not compressed
+    except Exception as error:  # each library has its own exceptions for invalid data
         raise Refusal(MALFORMED, f"the body is not valid {name}: {error}") from error
     if len(content) > LARGEST_DECOMPRESSED:
         raise Refusal(
@@ -149,7 +149,7 @@ def _decompressed(body: bytes, name: str) -> bytes:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return a value if it is a JSON object; protobuf takes an empty list, text or number for an empty message."""
+    """Return a value if it is a JSON object; protobuf would accept an empty list or text as an empty message."""
     if not isinstance(value, dict):
         raise TypeError(f"expected an object, got {type(value).__name__}")
     return value

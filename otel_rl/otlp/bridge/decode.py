@@ -1,4 +1,4 @@
-"""OTLP requests as items of runs, and what of them is refused."""
+"""Decoding of OTLP requests to items of runs, and refusal of invalid records."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from otel_rl.export import AttributeValue, Cell
 
 _EVENT_NAME = "event.name"
-_ERROR_STATUS = 2  # of OTLP's Status.StatusCode
+_ERROR_STATUS = 2  # in OTLP's Status.StatusCode
 _LARGEST_ITEM = 16 << 20
-_LARGEST_KIND = 4  # of the API's SpanKind
+_LARGEST_KIND = 4  # in the API's SpanKind
 _LONGEST_REASON = 300
 _MOST_REASONS = 3
 _ONE_TYPE: tuple[set[type], ...] = (set(), {bool}, {int}, {float}, {str})
@@ -39,12 +39,12 @@ _json = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Decoded(NamedTuple):
-    """What a request holds.
+    """The content of a request.
 
     Attributes:
-        runs: Items by run, in their order.
-        rejected: How many records or spans were refused.
-        reason: Which ones, and why.
+        runs: Items by run, in order.
+        rejected: The number of refused records or spans.
+        reason: Which ones were refused, and why.
     """
 
     runs: list[tuple[RunInfo, list[Item]]]
@@ -53,13 +53,13 @@ class Decoded(NamedTuple):
 
 
 class Rejected:
-    """Records of a request that are refused: their numbers, by reason.
+    """The refused records of a request: their positions, by reason.
 
     Args:
-        what: What they are called, in the plural.
+        what: The kind of record, in the plural.
 
     Attributes:
-        count: How many.
+        count: The number of refused records.
     """
 
     def __init__(self, what: str) -> None:
@@ -68,7 +68,7 @@ class Rejected:
         self.count = 0
 
     def add(self, number: int, reason: str) -> None:
-        """Refuse a record: its number in the request, from 0, and why."""
+        """Add a refused record: its position in the request, counted from 0, and the reason."""
         self.count += 1
         reason = reason[:_LONGEST_REASON]
         if reason in self._numbers or len(self._numbers) < _MOST_REASONS:
@@ -76,7 +76,7 @@ class Rejected:
 
     @property
     def reason(self) -> str:
-        """The reasons, each with the numbers of its first records; empty if nothing is refused."""
+        """Return the reasons, each with the positions of its first records; empty if nothing was refused."""
         told = []
         for reason, numbers in self._numbers.items():
             shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
@@ -94,7 +94,7 @@ class _Collected:
         self.rejected = Rejected(what)
 
     def take(self, resource: Iterable[KeyValue], records: Iterable[_T], to_item: Callable[[_T], Item]) -> None:
-        """Take the records of one resource, as far as they make sense."""
+        """Decode the valid records of one resource, and refuse the others."""
         run, reason = self._run_of(resource)
         for record in records:
             number, self._next = self._next, self._next + 1
@@ -104,7 +104,7 @@ class _Collected:
             try:
                 item = to_item(record)
                 encoded = _encode(item)
-                _decode(encoded)  # what the outbox could not read again must not get there
+                _decode(encoded)  # the outbox must be able to read it again
                 if len(encoded) > _LARGEST_ITEM:
                     raise ValueError(f"the record has more than {_LARGEST_ITEM} bytes")
             except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
@@ -127,7 +127,7 @@ class _Collected:
 
 
 def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
-    """Return the rows, tables, parameters and events in a request for logs.
+    """Decode the rows, tables, parameters and events in a request for logs.
 
     Records without an event name and records whose resource names no run are refused.
     """
@@ -139,7 +139,7 @@ def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
 
 
 def has_no_events(request: ExportLogsServiceRequest) -> bool:
-    """Tell whether a request for logs holds records, but no event."""
+    """Return whether a request for logs holds records, but no event."""
     records = [
         record
         for of_resource in request.resource_logs
@@ -150,7 +150,7 @@ def has_no_events(request: ExportLogsServiceRequest) -> bool:
 
 
 def spans(request: ExportTraceServiceRequest) -> tuple[list[Span], Rejected]:
-    """Return all spans in a request for traces, and those that are refused."""
+    """Decode all spans in a request for traces; return the valid spans and the refused ones."""
     found: list[Span] = []
     rejected = Rejected("spans")
     number = 0
@@ -167,7 +167,7 @@ def spans(request: ExportTraceServiceRequest) -> tuple[list[Span], Rejected]:
 
 
 def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:
-    """Return the spans in a request for traces; those whose resource names no run are refused."""
+    """Decode the spans in a request for traces; refuse those whose resource names no run."""
     found = _Collected("spans", directory)
     for of_resource in request.resource_spans:
         pairs = of_resource.resource.attributes
@@ -178,12 +178,12 @@ def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:
 
 
 def attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:
-    """Return OTLP's key-value pairs as a mapping of plain values."""
+    """Decode key-value pairs to a mapping of plain values."""
     return {pair.key: plain(pair.value) for pair in pairs}
 
 
 def plain(value: AnyValue) -> Any:
-    """Return an OTLP value as the plain value that it is."""
+    """Decode an OTLP value to a plain value."""
     kind = value.WhichOneof("value")
     if kind == "kvlist_value":
         return attributes(value.kvlist_value.values)
@@ -193,7 +193,7 @@ def plain(value: AnyValue) -> Any:
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Return plain values as attributes: maps and mixed lists as JSON text, bytes in base64, `None` left out.
+    """Convert plain values to attributes: maps and mixed lists to JSON, bytes to base64; `None` is omitted.
 
     Source: the OpenTelemetry specification, "Common: AnyValue representation for non-OTLP protocols".
     """
@@ -215,7 +215,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _name(record: LogRecord) -> str:
-    """Return the name of an event; SDKs and Collectors from before OTLP 1.5 have it as an attribute."""
+    """Return the name of an event; SDKs and Collectors older than OTLP 1.5 send it as an attribute."""
     if record.event_name:
         return record.event_name
     return next((pair.value.string_value for pair in record.attributes if pair.key == _EVENT_NAME), "")
@@ -261,7 +261,7 @@ def _span(span: trace_pb2.Span, resource: dict[str, AttributeValue], scope: Inst
         end_unix_nano=span.end_time_unix_nano,
         attributes=flat(attributes(span.attributes)),
         error=span.status.message if failed else None,
-        kind=min(max(0, span.kind - 1), _LARGEST_KIND),  # OTLP counts from 1, the API from 0
+        kind=min(max(0, span.kind - 1), _LARGEST_KIND),  # numbered from 1 in OTLP, from 0 in the API
         events=tuple(SpanEvent(e.name, e.time_unix_nano, flat(attributes(e.attributes))) for e in span.events),
         links=tuple(SpanLink(x.trace_id.hex(), x.span_id.hex(), flat(attributes(x.attributes))) for x in links),
         scope=(scope.name, scope.version),

@@ -43,33 +43,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _IDLE_S = 60.0
-"""Seconds after which a connection without a complete header is closed."""
+"""Timeout in seconds for the headers of a request, after which the connection is closed."""
 _BODY_S = 60.0
-"""Seconds that a body may take in all; 16 MiB in that time are 2.2 Mbit/s."""
+"""Timeout in seconds for a body; 16 MiB in that time are 2.2 Mbit/s."""
 _MOST_CONNECTIONS = 4096
-"""Connections at a time, if half of the descriptors that the process may have are enough for them."""
+"""The largest number of connections, unless half of the process's descriptor limit is lower."""
 _MOST_DESCRIPTORS = 1 << 16
 _MOST_HELD = 256 << 20
-"""Bytes of bodies that are held at a time, of all connections together."""
+"""The memory limit for the bodies of all connections, in bytes."""
 _MOST_DRAINED = 64 << 20
-"""Bytes of a refused body that are read and thrown away: a client that still sends would not see the answer."""
+"""How much of a refused body is read, in bytes: a client that is still sending would miss the response."""
 _THREADS = 32
 _MOST_WAITING = 256
-"""Requests that may wait for a thread."""
+"""The largest number of requests that wait for a thread."""
 _ORIGIN = re.compile(r"^https?://[^/]*", re.IGNORECASE)
 _SIGNALS = {f"/v1/{signal}": signal for signal in bodies.REQUESTS}
 
 
 class Sink(Protocol):
-    """What accepts requests."""
+    """A handler of requests."""
 
     refusals: Refusals
 
     def take_request(self, signal: str, request: Any) -> Any:
-        """Accept a request, and return the response to it.
+        """Handle a request, and return the response.
 
         Raises:
-            OSError: It cannot be accepted now; the client is to send it again.
+            OSError: It cannot be accepted now; the client should retry.
             Refusal: It is not accepted.
         """
 
@@ -87,12 +87,12 @@ def respond(sink: Sink, signal: str, request: Any) -> Any:
     except OSError as error:
         raise Refusal(LATER, f"{signal} cannot be accepted now: {error}") from error
     except Exception as error:
-        logger.exception("a request for %s could not be handled", signal)
+        logger.exception("cannot handle a request for %s", signal)
         raise Refusal(FAILED, "internal error; the log of the receiver has the details") from error
 
 
 def check_token(authorization: str, token: str) -> None:
-    """Compare in constant time what a client sent with the token that it needs.
+    """Compare the `Authorization` header with the required bearer token, in constant time.
 
     Raises:
         Refusal: They differ.
@@ -104,10 +104,10 @@ def check_token(authorization: str, token: str) -> None:
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Return sockets that listen on an address; `::` stands for IPv4 too.
+    """Return sockets that listen on an address; `::` includes IPv4.
 
     Raises:
-        OSError: The address is in use, or of another machine.
+        OSError: The address is in use, or belongs to another machine.
     """
     if host in ("::", "[::]") and socket.has_dualstack_ipv6():
         found = socket.create_server(("::", port), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True)
@@ -118,21 +118,21 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 
 class HttpServer:
-    """Receives from the moment that it is built until it is closed.
+    """An OTLP/HTTP server, which runs from its creation until `close`.
 
     One thread reads and writes all connections; up to 32 threads decode requests and wait for the sink.
 
     Args:
         address: Host and port; port 0 for a free one.
-        sink: What accepts the requests.
-        token: What clients must send as their bearer token; empty for none.
-        tls: How connections are encrypted, if they are.
+        sink: Handles the requests.
+        token: The bearer token that clients must send; empty for none.
+        tls: The TLS configuration, if connections are encrypted.
 
     Attributes:
         port: The port.
 
     Raises:
-        OSError: The address cannot be listened on.
+        OSError: The address is in use, or belongs to another machine.
     """
 
     def __init__(
@@ -151,10 +151,10 @@ class HttpServer:
         self._thread.start()
 
     def close(self, timeout: float = 5.0) -> None:
-        """Accept nothing more, answer what has come, and close all connections.
+        """Stop accepting, respond to the requests received, and close all connections.
 
         Args:
-            timeout: Seconds to wait for answers.
+            timeout: Seconds to wait for the responses.
         """
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closing.set)
@@ -174,11 +174,11 @@ class HttpServer:
             idle_connection_timeout=_IDLE_S,
             body_timeout=_BODY_S,
             max_header_size=64 << 10,
-            max_body_size=1 << 62,  # the handler has limits of its own, so that it can answer with what is wrong
+            max_body_size=1 << 62,  # the handler has its own limits, with better messages
         )
         server.most = _room()
         malformed = _Malformed(self.sink.refusals)
-        gen_log.setLevel(logging.INFO)  # the level of connections that do not speak HTTP; the filter sees all others
+        gen_log.setLevel(logging.INFO)  # malformed connections are logged at this level
         gen_log.addFilter(malformed)
         server.add_sockets(self._sockets)
         await self._closing.wait()
@@ -191,11 +191,11 @@ class HttpServer:
         try:
             await asyncio.wait_for(server.close_all_connections(), 1)
         except asyncio.TimeoutError:
-            logger.info("connections were cut that had not ended")
+            logger.info("closed connections that had not ended")
 
 
 def _room() -> int:
-    """Return how many connections there is room for, after raising the limit of descriptors as far as it may be."""
+    """Return the limit on connections, after raising the process's descriptor limit as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -205,14 +205,14 @@ def _room() -> int:
 
 
 class _Malformed(logging.Filter):
-    """Counts the connections that do not speak HTTP/1.1; Tornado would log each, and some clients try for ever."""
+    """A counter of connections that do not speak HTTP/1.1; Tornado would log each, and some clients retry forever."""
 
     def __init__(self, refusals: Refusals) -> None:
         super().__init__()
         self._refusals = refusals
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take over a record of Tornado's about such a connection; of others pass errors, not each failed handshake."""
+        """Count a record about such a connection; pass other errors, but not each failed handshake."""
         if not str(record.msg).startswith("Malformed HTTP message"):
             return record.levelno >= logging.ERROR
         text = record.getMessage()
@@ -223,7 +223,7 @@ class _Malformed(logging.Filter):
 
 
 class _Connections(HTTPServer):
-    """Tornado's server with a limit of connections: without descriptors it would spin."""
+    """Tornado's server with a limit on connections; without free descriptors it would busy-loop."""
 
     open = 0
     most = _MOST_CONNECTIONS
@@ -246,7 +246,7 @@ class _Handler(RequestHandler):
     request: Any
 
     def initialize(self, server: HttpServer) -> None:
-        """Take what Tornado hands to each handler."""
+        """Store the arguments that Tornado passes to each handler."""
         self.server = server
         self._body = bytearray()
         self._seen = self._held = 0
@@ -255,7 +255,7 @@ class _Handler(RequestHandler):
         self._signal = self._encoding = ""
 
     def prepare(self) -> None:
-        """Check the headers, before anything of the body is read."""
+        """Check the headers before the body is read."""
         length = self.request.headers.get("Content-Length", "")
         try:
             self._check(length)
@@ -264,14 +264,14 @@ class _Handler(RequestHandler):
 
     @property
     def _is_asked(self) -> bool:
-        """If true, the client waits for an answer before it sends the body."""
+        """Whether the client waits for an interim response before it sends the body."""
         return "expect" in self.request.headers
 
     def _check(self, length: str) -> None:
         headers = self.request.headers
         check_token(headers.get("Authorization", ""), self.server.token)
         path = self.request.path
-        path = _ORIGIN.sub("", path)  # clients of a proxy send the whole URL
+        path = _ORIGIN.sub("", path)  # clients that use a proxy send the whole URL
         self._signal = _SIGNALS.get(path.rstrip("/"), "")
         if not self._signal:
             raise Refusal(NOT_FOUND, f"unknown path {path[:100]!r}: use one of {', '.join(_SIGNALS)}")
@@ -283,7 +283,7 @@ class _Handler(RequestHandler):
             raise self._too_large()
 
     def data_received(self, chunk: bytes) -> None:
-        """Keep a piece of the body, or throw it away."""
+        """Store or discard a chunk of the body."""
         self._seen += len(chunk)
         if self._refusal is None:
             self._body += chunk
@@ -297,7 +297,7 @@ class _Handler(RequestHandler):
             self._refuse(self._refusal, at_once=True)
 
     async def post(self) -> None:
-        """Answer, when the whole body is there."""
+        """Respond after the whole body was received."""
         if self._refusal is None and self.server.waiting >= _MOST_WAITING:
             self._refuse(Refusal(LATER, "too many requests are waiting"))
         if self._refusal is not None:
@@ -314,7 +314,7 @@ class _Handler(RequestHandler):
         finally:
             self.server.waiting -= 1
 
-    get = head = put = delete = patch = options = post  # their refusal was decided before
+    get = head = put = delete = patch = options = post  # `prepare` has refused them
 
     def _respond(self, body: bytes) -> bytes:
         request = bodies.request(self._signal, body, self._kind, self._encoding)
@@ -327,12 +327,12 @@ class _Handler(RequestHandler):
         self._body = bytearray()
 
     def on_connection_close(self) -> None:
-        """Release the body of a client that is gone."""
+        """Release the body after the client has disconnected."""
         super().on_connection_close()
         self.on_finish()
 
     def write_error(self, status_code: int, **_: Any) -> None:
-        """Answer what Tornado itself refuses, such as an unknown method."""
+        """Respond to requests that Tornado itself refuses, such as an unknown method."""
         kind = WRONG_METHOD if status_code == WRONG_METHOD.http else MALFORMED if status_code < FAILED.http else FAILED
         headers = {"Allow": "POST"} if kind is WRONG_METHOD else {}
         self._answer_refusal(
@@ -346,7 +346,7 @@ class _Handler(RequestHandler):
         self._refusal = refusal
         self.on_finish()
         if at_once:
-            self.set_header("Connection", "close")  # what is left of the body is not read
+            self.set_header("Connection", "close")  # the rest of the body is not read
             self._answer_refusal(refusal)
 
     def _answer_refusal(self, refusal: Refusal) -> None:

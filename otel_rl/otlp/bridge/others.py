@@ -1,4 +1,4 @@
-"""Metrics and logs of other programs, such as inference servers that send all signals to one address."""
+"""Metrics and logs of other programs, such as inference servers, which send all signals to one address."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _MOST_SENDERS = 10_000
 
 
 class Others:
-    """Passes requests on to the collector of the run, and refuses them where there is none.
+    """A forwarder of requests to the run's collector; without one, requests are refused.
 
-    A sender that keeps sending hears once that it is refused; afterwards its records are only counted, since clients
-    log each partial success.
+    A sender gets one partial success with the reason. Later records are only counted, because clients log each partial
+    success.
 
     Args:
-        ways: What passes a request on, by signal; it raises `NotNow` or `Refused`.
-        refusals: Counts what is refused.
-        advice: What to do where there is no collector.
+        ways: Functions that forward a request, by signal; they raise `NotNow` or `Refused`.
+        refusals: Counts the refused records.
+        advice: The fix in the message if there is no collector.
     """
 
     def __init__(self, ways: Mapping[str, Callable[[Any], None]], refusals: Refusals, advice: str) -> None:
@@ -45,16 +45,16 @@ class Others:
         self._told: set[tuple[str, str]] = set()
 
     def take(self, signal: str, request: Any) -> Any:
-        """Return the response to a request, as a whole of other programs.
+        """Forward a request that is entirely of other programs, and return the response.
 
         Raises:
-            Refusal: It cannot be passed on now; the client is to send it again.
+            Refusal: It cannot be forwarded now; the client should retry.
         """
         count = data_points(request) if signal == "metrics" else _records(request)
         if signal not in self._ways:
             return self._refuse(signal, request, count)
         if not self._room.acquire(timeout=_WAIT_S):
-            raise Refusal(LATER, f"too many requests for {signal} are being passed on")
+            raise Refusal(LATER, f"too many requests for {signal} are being forwarded")
         try:
             self._ways[signal](request)
         except NotNow as error:
@@ -76,11 +76,11 @@ class Others:
 
 
 def to_collector(signals: Iterable[str], own: Iterable[str]) -> dict[str, Callable[[Any], None]]:
-    """Return what passes requests on to the collector of `OTEL_EXPORTER_OTLP_*`, by signal.
+    """Return functions that forward requests to the collector of `OTEL_EXPORTER_OTLP_*`, by signal.
 
     Args:
         signals: "METRICS" and "LOGS", or one of them.
-        own: Addresses of this receiver, which is no collector for itself.
+        own: Addresses of this receiver, which must not forward to itself.
     """
     outputs = {"METRICS": (READER_ENTRY_POINT_GROUP, "otlp"), "LOGS": (ENTRY_POINT_GROUP, "otlp_logs")}
     found: dict[str, Callable[[Any], None]] = {}
@@ -95,7 +95,7 @@ def _is_same(address: str, endpoint: str) -> bool:
     try:
         parts = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
         return parts.port == head.parse(address).port and is_of_this_machine(parts.hostname or "")
-    except ValueError:  # another scheme of gRPC's
+    except ValueError:  # another URL scheme of gRPC
         return False
 
 

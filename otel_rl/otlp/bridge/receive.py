@@ -1,4 +1,4 @@
-"""What is done with a request, whichever way it came."""
+"""The handling of requests, which is the same for HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ADVICE = (
 
 
 class IntoRuns:
-    """Accepts requests for the runs of a bridge.
+    """A sink that stores the items of requests in the runs of a bridge.
 
     Args:
         runs: The runs.
-        ways: What passes metrics and logs of other programs on, by signal.
+        ways: Functions that forward metrics and logs of other programs, by signal.
 
     Attributes:
-        refusals: Counts what was refused.
+        refusals: Counts the refused records.
     """
 
     def __init__(self, runs: Runs, ways: Mapping[str, Callable[[Any], None]] | None = None) -> None:
@@ -37,11 +37,11 @@ class IntoRuns:
         self._others = Others(ways or {}, self.refusals, _ADVICE)
 
     def take_request(self, signal: str, request: Any) -> Any:
-        """Keep what a request holds, and return the response to it: what was refused, and why.
+        """Store the items of a request, and return the response, with the refused records and the reasons.
 
         Raises:
-            OSError: It cannot be kept now; the client is to send it again.
-            Refusal: The same, of what is passed on.
+            OSError: The items cannot be stored now; the client should retry.
+            Refusal: The request cannot be forwarded now; the client should retry.
         """
         if signal == "metrics" or (signal == "logs" and decode.has_no_events(request)):
             return self._others.take(signal, request)

@@ -1,4 +1,4 @@
-"""Responses to OTLP requests that were accepted, wholly or in part."""
+"""Responses to OTLP requests that were accepted completely or in part."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def response(signal: str, rejected: int, reason: str, refusals: Refusals) -> Any
 
 
 def data_points(request: Any) -> int:
-    """Return how many data points a request for metrics holds."""
+    """Return the number of data points in a request for metrics."""
     count = 0
     for of_resource in request.resource_metrics:
         for scope in of_resource.scope_metrics:

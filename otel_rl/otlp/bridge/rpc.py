@@ -1,6 +1,6 @@
 """OTLP over gRPC.
 
-Source: the OTLP specification 1.x, "OTLP/gRPC": status codes, and `RetryInfo` where the client is to send again.
+Source: the OTLP specification 1.x, "OTLP/gRPC": status codes, and `RetryInfo` for retryable ones.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _OPTIONS = [
 
 
 def serve(address: str, sink: Sink, token: str = "", credentials: Any = None) -> tuple[Any, int]:
-    """Return a server that has begun to receive, and its port.
+    """Start a server; return it and its port.
 
     Args:
         address: Host and port; port 0 for a free one.
-        sink: What accepts the requests.
-        token: What clients must send as their bearer token; empty for none.
-        credentials: gRPC's server credentials, if connections are encrypted.
+        sink: Handles the requests.
+        token: The bearer token that clients must send; empty for none.
+        credentials: gRPC server credentials, if connections are encrypted.
 
     Raises:
         RuntimeError: The port is in use.
@@ -69,4 +69,4 @@ def _export(signal: str, sink: Sink, token: str, body: bytes, context: Any) -> b
         sink.refusals.note(f"gRPC {code.name} for {signal}", str(refusal))
         context.set_trailing_metadata((("grpc-status-details-bin", refusal.status.SerializeToString()),))
         context.abort(code, str(refusal))
-        raise  # abort has raised already
+        raise  # raised by `abort`

@@ -1,4 +1,4 @@
-"""The runs that come in: each with an outbox of its own, and exporters that read it."""
+"""The runs of a bridge, each with its own outbox and exporters."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _CLOSE_WITHIN_S = 15.0
-"""Seconds in which all runs are closed; Kubernetes kills 30 s after SIGTERM."""
+"""The time limit for closing all runs, in seconds; Kubernetes sends SIGKILL 30 s after SIGTERM."""
 _TEND_S = 1.0
 _BATCH_BYTES = 4 << 20
 _MOST_CLOSING = 16
-_INFO = "bridge.json"  # in the directory of a run that is not delivered yet
+_INFO = "bridge.json"  # exists while the run is not completely delivered
 _INDEX = "seen.sqlite"
 _BRIDGE = "bridge"
 _encode = msgspec.msgpack.Encoder().encode
@@ -42,25 +42,25 @@ Exporters = list[tuple[str, dict[str, object]]]
 
 
 def directory_of(path: Path) -> RunDirectory:
-    """Return the directory of a bridged run: its part is the bridge's, whatever its container is called this time."""
+    """Return the directory of a bridged run; its part has a fixed name, because the name of the container changes."""
     return RunDirectory(path, path / LOCAL / _BRIDGE, _BRIDGE)
 
 
 class BridgedRun:
-    """One run: what comes is durable before it is answered, and goes to every exporter once.
+    """A run whose items are durable before the response is sent, and delivered to every exporter once.
 
-    A client that got no answer sends again; an item that was taken before, ever, is not taken twice.
+    A client without a response retries; an item that was ever accepted before is not accepted again.
 
     Args:
         run: The run.
-        exporters: Where its items go.
-        limit_bytes: Bytes that its outbox keeps.
+        exporters: Its exporters.
+        limit_bytes: The size limit of its outbox, in bytes.
 
     Attributes:
         info: The run.
-        used_at: When items came last, in seconds on the monotonic clock; 0 if none did since it was opened.
-        repeated: How many items came again.
-        exporters: Their threads.
+        used_at: When the last items arrived, in seconds of the monotonic clock; 0 if none have since it was opened.
+        repeated: The number of repeated items.
+        exporters: The threads of the exporters.
     """
 
     def __init__(self, run: RunInfo, exporters: Exporters, limit_bytes: int) -> None:
@@ -88,10 +88,10 @@ class BridgedRun:
             exporter.start()
 
     def take(self, items: Sequence[Item]) -> None:
-        """Keep items for the exporters.
+        """Store items for the exporters.
 
         Raises:
-            OSError: Not all of them can be written now; those that were are known when they come again.
+            OSError: Some items cannot be written now. On a retry, the others are recognized as repeated.
         """
         with self._lock:
             if self._is_closed:
@@ -114,21 +114,21 @@ class BridgedRun:
 
     @property
     def is_delivered(self) -> bool:
-        """If true, all exporters took everything."""
+        """If true, all exporters have delivered everything."""
         return all(exporter.has_everything for exporter in self.exporters)
 
     def begin_to_close(self) -> None:
-        """Take no more items, and let the exporters end when they have everything."""
+        """Refuse further items, and stop the exporters after they have delivered everything."""
         with self._lock:
             self._is_closed = True
         for exporter in self.exporters:
             exporter.close_when_done()
 
     def close(self, deadline: float) -> bool:
-        """End the exporters; return whether they have everything. What they lack is delivered another time.
+        """Stop the exporters; return whether they have delivered everything. The next bridge delivers the rest.
 
         Args:
-            deadline: How long they have, on the monotonic clock.
+            deadline: When they must have ended, in seconds of the monotonic clock.
         """
         self.begin_to_close()
         for exporter in self.exporters:
@@ -144,15 +144,15 @@ class BridgedRun:
 
 
 class Runs:
-    """All runs, each opened when its first item comes, and closed when it is idle.
+    """All runs; each is opened by its first item, and closed when it is idle.
 
     Args:
-        directory: Where run directories are.
-        exporters: Where items go.
-        limit_bytes: Bytes that the outbox of a run keeps.
-        most: How many runs are open at a time.
+        directory: The parent of the run directories.
+        exporters: The exporters of each run.
+        limit_bytes: The size limit of the outbox of a run, in bytes.
+        most: The largest number of runs that are open at the same time.
         idle_s: Seconds without items after which a delivered run is closed.
-        spare_s: Seconds without items after which a run is closed for another one.
+        spare_s: Seconds without items after which a run is closed if another one needs its place.
 
     Raises:
         OSError: The directory cannot be written, or another bridge uses it.
@@ -188,7 +188,7 @@ class Runs:
             return list(self._runs.values())
 
     def take(self, run: RunInfo, items: Sequence[Item]) -> None:
-        """Keep the items of a run.
+        """Store the items of a run.
 
         Raises:
             OSError: They cannot be written now.
@@ -196,7 +196,7 @@ class Runs:
         self._of(run).take(items)
 
     def close(self, timeout: float = _CLOSE_WITHIN_S) -> bool:
-        """End all runs; return whether everything was delivered."""
+        """Close all runs; return whether everything was delivered."""
         deadline = time.monotonic() + timeout
         self._stopped.set()
         with self._lock:
@@ -205,19 +205,19 @@ class Runs:
             waiting = bool(self._undelivered)
         for run in runs:
             run.begin_to_close()
-        complete = [run.close(deadline) for run in runs]  # all of them, whatever the first one says
+        complete = [run.close(deadline) for run in runs]  # a list, so that all runs are closed
         for thread in closing:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._held.release()
         return all(complete) and not waiting
 
     def resume(self) -> None:
-        """Open the runs that an earlier bridge has not delivered all of, one after the other if they are many."""
+        """Open the runs that an earlier bridge has not delivered completely, one after another if there are many."""
         for saved in sorted(self.directory.glob(f"*/*/{_INFO}")):
             try:
                 self._undelivered.append(msgspec.json.decode(saved.read_bytes(), type=RunInfo))
             except (OSError, msgspec.DecodeError) as error:
-                logger.warning("%s cannot be read, so that run is not resumed: %s", saved, error)
+                logger.warning("cannot read %s, so its run is not resumed: %s", saved, error)
         self._open_undelivered()
 
     def _of(self, run: RunInfo) -> BridgedRun:
@@ -226,7 +226,7 @@ class Runs:
                 raise OSError(f"run {run.id} is being closed after it was idle")
             if run.directory not in self._runs:
                 if self._stopped.is_set():
-                    raise OSError("the bridge is ending")
+                    raise OSError("the bridge is shutting down")
                 if len(self._runs) >= self._most:
                     self._make_room()
                 self._open(run)
@@ -242,11 +242,11 @@ class Runs:
         now = time.monotonic()
         spare = [run for run in self._runs.values() if now - run.used_at >= self._spare_s]
         if not spare or len(self._closing) >= _MOST_CLOSING:
-            raise OSError(f"{self._most} runs are active")
+            raise OSError(f"too many runs: {self._most} are active")
         self._let_go(min(spare, key=lambda run: (not run.is_delivered, run.used_at)))
 
     def _let_go(self, run: BridgedRun) -> None:
-        """Close a run in a thread of its own: exporters may take long to end."""
+        """Close a run in its own thread, because exporters can take long to end."""
         del self._runs[run.info.directory]
         thread = threading.Thread(target=self._close, args=(run,), name="otel-rl-closing", daemon=True)
         self._closing[run.info.directory] = thread
@@ -258,7 +258,7 @@ class Runs:
         try:
             complete = run.close(time.monotonic() + timeout)
         except Exception:
-            logger.exception("run %r could not be closed", run.info.id)
+            logger.exception("cannot close run %r", run.info.id)
         with self._lock:
             del self._closing[run.info.directory]
             if not complete:
@@ -284,7 +284,7 @@ class Runs:
                 try:
                     self._open(run)
                 except OSError as error:
-                    logger.warning("run %r cannot be opened: %s", run.id, error)
+                    logger.warning("cannot open run %r: %s", run.id, error)
                     self._undelivered.append(run)
 
 
@@ -293,11 +293,11 @@ def _held(directory: Path) -> Lock:
     try:
         return Lock(directory)
     except BlockingIOError as error:
-        raise OSError(f"{directory} is used by another bridge: give this one another --dir") from error
+        raise OSError(f"{directory} is used by another bridge: use another --dir") from error
 
 
 def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Yield the items in batches that the outbox has room for."""
+    """Yield the items in batches that fit into the outbox."""
     batch: list[Item] = []
     size = 0
     for item in items:

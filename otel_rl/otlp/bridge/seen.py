@@ -1,7 +1,7 @@
-"""An index of all items of a run, so that what a client sends again is recognized.
+"""An index of all items of a run, which recognizes repeated items.
 
-A client that got no answer sends the same records again, perhaps long afterwards and in another order. The index
-is a file beside the outbox. The outbox is the truth: what the index lacks after a crash is read from there.
+A client without a response sends the same records again, possibly much later and in another order. The index is a file
+next to the outbox. After a crash, missing entries are read from the outbox.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _MOST_OTHERS = 1_000_000
-"""Spans, events and tables that are remembered, some 20 bytes each; rows are all remembered."""
+"""The number of spans, events and tables that are remembered, about 20 bytes each; all rows are remembered."""
 _PRUNE_EVERY = 100_000
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS row (
@@ -41,14 +41,14 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Seen:
-    """The index of one run; used under the lock of its owner.
+    """The index of one run; the owner must hold a lock for each call.
 
     Args:
-        path: Its file.
+        path: The file of the index.
         outbox: The outbox with the items.
 
     Raises:
-        OSError: It cannot be read or written now.
+        OSError: The index cannot be read or written now.
     """
 
     def __init__(self, path: Path, outbox: Outbox) -> None:
@@ -64,9 +64,9 @@ class Seen:
             raise
 
     def fresh(self, items: Iterable[Item]) -> list[Item]:
-        """Return the items that were not seen before; each row with a part that no other row of its step has.
+        """Return the items that are not in the index; each row gets a part that is unique in its step.
 
-        They count as seen when `commit` is called.
+        They are added to the index when `commit` is called.
 
         Raises:
             OSError: The index cannot be written now.
@@ -78,19 +78,19 @@ class Seen:
             raise self._failed(error) from error
 
     def commit(self) -> None:
-        """Remember what `fresh` returned: it is in the outbox now."""
+        """Keep the items that `fresh` returned, after they were written to the outbox."""
         try:
             self._cover(self._outbox.end)
             self._open.commit()
         except sqlite3.Error as error:
-            logger.warning("the index is behind the outbox, from which it is read later: %s", self._failed(error))
+            logger.warning("the index is incomplete and will be updated from the outbox: %s", self._failed(error))
 
     def rollback(self) -> None:
-        """Forget what `fresh` returned: it did not get into the outbox."""
+        """Drop the items that `fresh` returned, if they could not be written to the outbox."""
         self._open.rollback()
 
     def catch_up(self) -> None:
-        """Read what the outbox has and the index lacks, after a crash or on a full disk.
+        """Add items of the outbox that are missing in the index, after a crash or a full disk.
 
         Raises:
             OSError: The index cannot be written now.
@@ -117,21 +117,21 @@ class Seen:
     def _open(self) -> sqlite3.Connection:
         if self._file is None:
             self._file = sqlite3.connect(self._path, timeout=1, check_same_thread=False)
-            self._file.execute("PRAGMA locking_mode = EXCLUSIVE")  # no shared memory, which network file systems lack
+            self._file.execute("PRAGMA locking_mode = EXCLUSIVE")  # network file systems lack shared memory
             self._file.execute("PRAGMA journal_mode = WAL")
-            self._file.execute("PRAGMA synchronous = NORMAL")  # what a crash of the machine takes is in the outbox
+            self._file.execute("PRAGMA synchronous = NORMAL")  # entries lost in a machine crash are in the outbox
             self._file.executescript(_SCHEMA)
         return self._file
 
     def _failed(self, error: sqlite3.Error) -> OSError:
-        """Close the file, to begin again at the next call: without it, if it is damaged."""
+        """Close the file, so that the next call opens it again; delete it if it is damaged."""
         self._behind = True
-        self.close()  # what was not committed is undone
+        self.close()  # rolls back
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            logger.warning("%s is damaged; it is made again from the outbox: %s", self._path, error)
+            logger.warning("%s is damaged and will be rebuilt from the outbox: %s", self._path, error)
             for end in ("", "-wal", "-shm"):
                 self._path.with_name(self._path.name + end).unlink(missing_ok=True)
-        return OSError(f"the index of items cannot be used: {error}")
+        return OSError(f"cannot use the index of items: {error}")
 
     def _add(self, item: Item) -> Item | None:
         if isinstance(item, Row):
