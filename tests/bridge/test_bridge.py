@@ -303,7 +303,7 @@ def test_too_many_runs_ask_for_patience(tmp_path: Path) -> None:
     runs = Runs(tmp_path, [("jsonl", {})], most=1)
     IntoRuns(runs).take_request("logs", step_metrics("a", {0: {"loss": 1.0}}))
 
-    with pytest.raises(OSError, match="1 runs are active"):
+    with pytest.raises(OSError, match="too many runs: 1 are active"):
         IntoRuns(runs).take_request("logs", step_metrics("b", {0: {"loss": 1.0}}))
     assert runs.close()
 

@@ -188,7 +188,7 @@ def test_active_runs_are_not_closed(tmp_path: Path) -> None:
     """When all are in use, another one is to come later."""
     runs = Runs(tmp_path, [], most=2)
     send(runs, "a", "b")
-    with pytest.raises(OSError, match="2 runs are active"):
+    with pytest.raises(OSError, match="too many runs: 2 are active"):
         send(runs, "c")
     runs.close()
 
