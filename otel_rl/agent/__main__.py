@@ -1,7 +1,7 @@
-"""`__main__.py RUN_DIR PART NAME`: how a trainer starts its agent: a supervisor, and the agent in a child of it.
+"""`__main__.py RUN_DIR PART NAME`: the supervisor of an agent, which a trainer starts.
 
-The supervisor starts an agent again that died, also while the trainer hangs in C code. It imports nothing of the
-package, so it takes 9 MiB; the trainer starts it by the path of this file.
+The supervisor runs the agent in a child process and restarts an agent that died, even while the trainer hangs in C
+code. It imports nothing of the package, so it takes 9 MiB; the trainer starts it by the path of this file.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 DONE, INCOMPLETE, CANNOT_START, CRASHED, NOT_NEEDED = range(5)
-"""Exit codes of an agent: all was delivered; some was not; it could not begin; it failed; another one is at work."""
+"""Exit codes of an agent: all was delivered; some was not; it cannot start; it failed; another one runs."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _MOST_DEATHS = 20
 _STABLE_S = 60.0
@@ -23,7 +23,7 @@ _OF_TRAINERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
 class Supervisor:
-    """Runs the agent, again whenever it dies.
+    """Runs the agent, and restarts it when it dies.
 
     Args:
         run_dir: The run directory.
@@ -63,7 +63,7 @@ class Supervisor:
                 return CRASHED
 
     def _may_go_on(self, how: str) -> bool:
-        """Wait before the agent is started again; tell whether it is to be."""
+        """Wait before a restart of the agent; return whether to restart it."""
         manifests = (self._run_dir / "run.json", self._part / "run.json")
         if self._is_stopped or not any(path.exists() for path in manifests):  # removed, or moved away
             return False
@@ -97,7 +97,7 @@ def _say(text: str) -> None:
 
 
 def _work(run_dir: Path, part: Path, name: str) -> None:
-    """Be the agent; this does not return."""
+    """Run the agent and exit; this does not return."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     code = CRASHED
@@ -114,5 +114,5 @@ def _work(run_dir: Path, part: Path, name: str) -> None:
 
 if __name__ == "__main__":
     here = str(Path(__file__).parent)
-    sys.path[:] = [path for path in sys.path if path != here]  # its modules are no modules of their own
+    sys.path[:] = [path for path in sys.path if path != here]  # its modules must not be imported as top-level modules
     sys.exit(Supervisor(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).run())

@@ -1,4 +1,4 @@
-"""The books of losses: what was lost of a run, by reason. They outlive the agent, in its checkpoint."""
+"""Counts of what was lost of a run, by reason. The checkpoint keeps them when the agent restarts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ logger = logging.getLogger(__name__)
 
 
 class Losses:
-    """What was lost, by reason: by earlier agents of the run, and by this one.
+    """Counts of losses by reason: those of earlier agents of the run, and of this one.
 
     Args:
-        before: What earlier agents lost.
+        before: Losses of earlier agents.
     """
 
     def __init__(self, before: Mapping[str, int]) -> None:
@@ -25,7 +25,7 @@ class Losses:
 
     @property
     def lost(self) -> dict[str, int]:
-        """What was lost so far, by reason; empty if nothing was."""
+        """Losses so far, by reason; empty if there are none."""
         reasons = {*self._before, *self._here}
         counts = {reason: self._before.get(reason, 0) + self._here.get(reason, 0) for reason in sorted(reasons)}
         return {reason: count for reason, count in counts.items() if count}
@@ -36,7 +36,7 @@ class Losses:
         return self.lost != self._saved
 
     def note(self, counts: Mapping[str, int]) -> None:
-        """Take note of what this agent lost so far; log it where it has one digit more than before."""
+        """Set the losses of this agent so far; log a count when it has one more digit than before."""
         for reason, count in counts.items():
             before = self._here.get(reason, 0)
             if count and len(str(count)) > (len(str(before)) if before else 0):
@@ -44,5 +44,5 @@ class Losses:
         self._here = dict(counts)
 
     def saved(self, lost: Mapping[str, int]) -> None:
-        """Take note that a checkpoint has these."""
+        """Record that a checkpoint contains these losses."""
         self._saved = dict(lost)

@@ -1,7 +1,7 @@
-"""Delivers what all machines of a run have left that can be reached from here, without listening anywhere.
+"""Delivers the backlog of all machines of a run that can be reached from here, without listening anywhere.
 
-A part is reached where it is on this machine, or in the run directory. Of one that is on another machine there may be a
-copy. What can be reached of machines that send to a head is brought into the part of the head first.
+A part can be reached if it is on this machine or in the run directory. The run directory may have a copy of a part of
+another machine. The records of machines that send to a head are first moved into the part of the head.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _OWN_MANIFEST = "run.json"
 
 
 class _Reached(NamedTuple):
-    """A part that is delivered from here.
+    """A part that can be delivered from here.
 
     Attributes:
-        name: What it is called.
-        directory: The run directory with the part; of a copy, with the place that it is brought to.
+        name: The name of the part.
+        directory: The run directory with the part; for a copy, with the place to which it is restored.
         copy: The copy that stands for the part, if the part itself is not here.
         host: The machine that recorded it.
         sends: If true, that machine sends to a head.
@@ -64,11 +64,11 @@ class _Reached(NamedTuple):
 
 
 class Delivery:
-    """Delivers what is there of a run, once.
+    """Delivers the backlog of a run, once.
 
     Args:
         run: The run directory.
-        say: Says something to whoever runs this.
+        say: Prints a message for the user.
     """
 
     def __init__(self, run: Path, say: Callable[[str], None]) -> None:
@@ -78,17 +78,17 @@ class Delivery:
         self._is_complete = True
 
     def deliver(self) -> bool:
-        """Deliver; return whether that was all of the run.
+        """Deliver; return whether the whole run is delivered.
 
         Raises:
-            FileNotFoundError: It is no run directory.
-            StartError: An exporter cannot be made.
+            FileNotFoundError: It is not a run directory.
+            StartError: An exporter cannot be built.
             ValueError: The manifest is damaged.
         """
         reached = list(self._look())
         if not reached and self._is_complete:
             at = directories.at(self._run)
-            read_manifest(at)  # says what is missing where this is no run directory
+            read_manifest(at)  # raises if this is not a run directory
             if not (self._run / LOCAL).is_dir() or not parts.everyone(self._run):
                 return self._deliver(_Reached(at.host, at, None, at.host, at.own_manifest.exists()))
         heads = [one for one in reached if not one.sends]
@@ -101,7 +101,7 @@ class Delivery:
         return self._is_complete
 
     def _look(self) -> Iterator[_Reached]:
-        """Yield what can be reached; say what cannot."""
+        """Yield the parts that can be reached; report the others."""
         found = {part.name: part for part in parts.everyone(self._run)}
         for name in sorted({*found, *undelivered.names(self._run)}):
             part, copy = found.get(name), undelivered.read(self._run, name)
@@ -117,7 +117,7 @@ class Delivery:
         yield from self._look_for_gone({*found, *undelivered.names(self._run)})
 
     def _look_for_gone(self, known: set[str]) -> Iterator[_Reached]:
-        """Say which parts are gone that had something to deliver; yield that of this machine, which counts it."""
+        """Report removed parts that had a backlog; yield that of this machine, whose agent counts the loss."""
         own = directories.at(self._run)
         for name, journals in sorted(noted(own.attempts).items()):
             if name == own.host and name not in known:
@@ -160,7 +160,7 @@ class Delivery:
         return self._is_complete
 
     def _bring(self, head: _Reached, senders: list[_Reached]) -> None:
-        """Bring what other machines recorded into the part of the head."""
+        """Move the records of other machines into the part of the head."""
         parts.remake(head.directory.local)
         with Lock(head.directory.agent_lock, patience=self._patience(head)):
             inbox = Inbox(head.directory, read_manifest(head.directory).journal_limit)
@@ -201,7 +201,7 @@ class Delivery:
             self._fail(f"{later}; run there, if it is not gone: {command}")
 
     def _may_begin(self, one: _Reached) -> bool:
-        """Tell whether no agent is at work that has somebody to wait for; say so if one is."""
+        """Return whether no agent runs that waits for a training; report one that does."""
         if not agent_start.agent_is_alive(one.directory):
             return True
         if recording := _recording(one.directory):
@@ -221,7 +221,7 @@ class Delivery:
 
     @contextlib.contextmanager
     def _taken(self, one: _Reached) -> Iterator[bool]:
-        """Take a copy, so that nobody else delivers from it; yield whether that could be done."""
+        """Reserve a copy for this process, and restore it; yield whether that worked."""
         place = undelivered.place_of(self._run, one.name)
         alive, taken = signs.alive(place), signs.taken(place)
         if self._is_at_work(alive, one) or not taken.put_first(signs.own_name()):
@@ -239,7 +239,7 @@ class Delivery:
             shutil.rmtree(one.directory.local, ignore_errors=True)
 
     def _restore(self, one: _Reached) -> bool:
-        """Make a part of a copy; tell whether that could be done."""
+        """Restore a part from a copy; return whether that worked."""
         work = one.directory.local
         try:
             shutil.rmtree(work, ignore_errors=True)
@@ -254,7 +254,7 @@ class Delivery:
         return True
 
     def _is_at_work(self, alive: Sign, one: _Reached) -> bool:
-        """Wait until an agent that was killed is known to be gone; tell whether it lives."""
+        """Return whether an agent is alive; wait until the sign of one that was killed expires."""
         if not alive.is_fresh():
             return False
         self._say(f"an agent on {one.host} may be at work; waiting at most {signs.FRESH_S + _LOOK_S:.0f} s")
@@ -268,7 +268,7 @@ class Delivery:
 
 
 def _head_of(one: _Reached, heads: list[_Reached]) -> _Reached:
-    """Return the part of the head that has got records of a machine before; else the last one."""
+    """Return the part of the head that has received records of a machine before; otherwise the last one."""
     for head in heads:
         names = head.copy.directories if head.copy is not None else _names(head.directory.journals)
         if any(name.endswith(f"@{one.host}") for name in names):
@@ -284,7 +284,7 @@ def _names(journals: Path) -> list[str]:
 
 
 def _recording(directory: RunDirectory) -> str:
-    """Return the name of a journal whose process lives; empty if there is none."""
+    """Return the name of a journal whose process is alive; empty if there is none."""
     try:
         return min((path.name for path in directory.journals.iterdir() if is_held(path)), default="")
     except OSError:

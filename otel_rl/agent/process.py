@@ -193,7 +193,7 @@ class Agent:
 
 
 def _cause(error: Exception) -> str:
-    """Return what keeps the agent from starting: the directory, the machine, or the settings."""
+    """Return why the agent cannot start: the directory, the machine, or the settings."""
     if isinstance(error, OSError):
         return DIRECTORY if error.errno in _UNWRITABLE else MACHINE
     return "" if isinstance(error, (SettingsError, ImportError)) else MACHINE
@@ -211,13 +211,13 @@ def _what_became_of(directory: RunDirectory, place: Path | None) -> str:
 
 
 def log_to_stderr() -> None:
-    """Log to standard error; the SDK's exporters are kept quiet, since a backend says itself what fails."""
+    """Log to standard error; silence the SDK's exporters, since otel-rl's report their failures."""
     logging.basicConfig(level=log_level(os.environ), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
 
 
 def _raise_descriptor_limit() -> None:
-    """Allow as many open files as this process may have: exporters and their connections need theirs too."""
+    """Raise the limit of open files as far as allowed: exporters and their connections need many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft < most:
@@ -236,16 +236,16 @@ def run_agent(
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
 
     Args:
-        run: The run directory; with the part of this machine if it says no other.
-        once: Deliver what is there and end, rather than wait for more.
+        run: The run directory, by default with the part of this machine.
+        once: Deliver what exists and end.
         patience: Seconds to wait for the end of another agent.
-        of_copy: If true, the part was made of a copy of what another machine has not delivered.
-        exporters: Factories that are used in place of those that are registered, by name.
+        of_copy: If true, the part was made from a copy of the backlog of another machine.
+        exporters: Factories that replace the registered ones, by name.
 
     Raises:
-        FileNotFoundError: It is no run directory.
-        BlockingIOError: Another agent has it.
-        StartError: An exporter or a listener could not be made.
+        FileNotFoundError: It is not a run directory.
+        BlockingIOError: Another agent runs there.
+        StartError: An exporter or a listener cannot be built.
         ValueError: The manifest is damaged.
     """
     directory = run if isinstance(run, RunDirectory) else directories.at(run)
@@ -254,7 +254,7 @@ def run_agent(
         parts.check(directory.path, directory.host)
     except PermissionError as error:
         raise StartError(str(error)) from error
-    parts.remake(directory.local)  # a cleaner of temporary files was there
+    parts.remake(directory.local)  # a cleaner of temporary files may have removed it
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
     if not of_copy:

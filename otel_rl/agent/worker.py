@@ -1,4 +1,4 @@
-"""The agent as a child of its supervisor: what ends it becomes an exit code."""
+"""The agent as a child of its supervisor: the reason of its end becomes an exit code."""
 
 from __future__ import annotations
 

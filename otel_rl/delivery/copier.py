@@ -24,19 +24,19 @@ _OF_OUTBOX = ("id", "released")
 
 
 class _Positions(msgspec.Struct):
-    """Of a checkpoint, how far the journals were read."""
+    """The part of a checkpoint that says how far the journals were read."""
 
     positions: dict[str, Position] = {}
 
 
 class Copier:
-    """Copies what is not delivered of a part into the run directory.
+    """Copies the backlog of a part into the run directory.
 
     Args:
         run: The run directory.
         part: The part.
-        name: What the part is called.
-        machine: The machine of the part; `None` if the part was made of a copy, which stays that of another machine.
+        name: The name of the part.
+        machine: The machine of the part; `None` if the part was made from a copy of another machine's part.
     """
 
     def __init__(self, run: Path, part: Path, name: str, machine: Machine | None) -> None:
@@ -59,12 +59,12 @@ class Copier:
         """Make a copy.
 
         Args:
-            needed: Behind what all exporters have, in the outbox.
-            end: Behind the last batch of the outbox.
-            checkpoint: Of that batch.
+            needed: The place in the outbox before which nothing is needed.
+            end: The end of the outbox.
+            checkpoint: The last checkpoint.
             waiting: How many items each exporter has not got.
-            is_delivered: If true, everything was delivered, and all processes had ended.
-            is_last: If true, all processes of the machine had ended.
+            is_delivered: If true, everything was delivered, and all processes have ended.
+            is_last: If true, all processes of the machine have ended.
 
         Raises:
             OSError: It cannot be made now.
@@ -114,7 +114,7 @@ class Copier:
             yield from (f"{JOURNALS}/{journal.name}/{name}" for name in _OF_JOURNALS)
 
     def _of_outbox(self, needed: Position, end: Position) -> Iterator[tuple[str, Extent]]:
-        """Yield the outbox from the last intact batch before `needed` on: it tells how many items were before."""
+        """Yield the outbox from the last intact batch before `needed` on, which has the number of items before it."""
         outbox = self._part / OUTBOX
         first, before = Position(needed.segment, 0), START
         for batch in located(outbox, Head, Position(max(0, needed.segment - 1), 0)):
@@ -128,9 +128,9 @@ class Copier:
                 yield _file(OUTBOX, number), Extent(first.offset if number == first.segment else 0, size)
 
     def _of_journals(self, positions: dict[str, Position]) -> Iterator[tuple[str, Extent, int]]:
-        """Yield what was not read of the journals, and how many bytes of it are new.
+        """Yield the unread parts of the journals, and the number of unread bytes.
 
-        Of a journal of another machine everything is needed: its records are counted.
+        A journal of another machine is copied completely, because its records are counted.
         """
         for journal in _journals(self._part):
             read_to = positions.get(journal.name, START)
@@ -147,7 +147,7 @@ class Copier:
                         yield _file(place, number), Extent(start, behind), max(0, new)
 
     def _bring(self, file: str, extent: Extent) -> None:
-        """Copy the bytes of a file that are not in the copy yet; what is in the files of a part never changes."""
+        """Copy the bytes of a file that are not in the copy yet; the content of a part's files never changes."""
         target = self._place / file
         done = self._done.get(file)
         is_there = done is not None and target.exists() and target.stat().st_size >= done.end

@@ -1,4 +1,4 @@
-"""One thread for each exporter, with its own cursor in the outbox: none ever waits for another."""
+"""One thread for each exporter, with its own cursor in the outbox; exporters never wait for each other."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 _LONGEST_ASKED_S = 3600.0
-"""What a backend asks for is kept up to here: one that asks for a year is broken."""
+"""Maximum Retry-After in seconds: a backend that asks for more is broken."""
 _LOOK_S = 0.1
-"""Seconds between two looks at what an exporter has made safe."""
+"""Seconds between two checks of which items are durable."""
 _STUCK_S = 60.0
-"""Seconds after which an exporter that makes nothing safe of what it was given is replaced."""
-_dice = random.Random()  # a relay runs in the trainer, whose random numbers are not to be touched
+"""Seconds after which an exporter is replaced if none of its items becomes durable."""
+_dice = random.Random()  # a relay runs in the trainer, and must not use its random numbers
 
 
 class OutboxView(Protocol):
@@ -44,9 +44,9 @@ class OutboxView(Protocol):
 
     Attributes:
         path: The directory of its segments.
-        end: Where it ends, as far as that is known.
-        grown: Notified when it grew, or should be looked at.
-        rebuilds: If true, there is an agent that makes damaged batches again.
+        end: Its end, as far as it is known.
+        grown: Notified when it has grown, or must be checked.
+        rebuilds: If true, an agent rebuilds damaged batches.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class OutboxView(Protocol):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far an exporter has got: a place, the identity of the outbox that it is in, and how the run ended there."""
+    """The position of an exporter: a place, the identity of its outbox, and how the run ended there."""
 
     position: Position = START
     index: int = 0
@@ -71,17 +71,16 @@ class Cursor(msgspec.Struct, frozen=True):
 class ExporterThread(threading.Thread):
     """Delivers an outbox to one exporter, from its cursor on.
 
-    The exporter is built, called and shut down here, in one thread. What it does not take is offered
-    again, after the pause that it asks for, or one that doubles from 0.25 s to 30 s, more or less a quarter;
-    and after five failures in a row that are no `NotNow` to an exporter built anew. The cursor moves when the
-    items are safe at the backend. An item that cannot be exported is put into the quarantine. A backend that is
-    gone is given everything again that the outbox has.
+    The exporter is built, called and shut down in this thread. Failed exports are retried after the pause that the
+    backend asks for, or one that doubles from 0.25 s to 30 s (± 25 %). After five failures in a row, except `NotNow`,
+    the exporter is rebuilt. The cursor moves when the items are durable at the backend. An item that cannot be exported
+    is put into the quarantine. A backend whose data is gone gets everything again that the outbox has.
 
     Attributes:
-        cursor: Name of the file that says how far it has got.
-        delivered: How far in the outbox everything is safe.
-        lost: How many items were lost in the outbox, where there is no agent that makes them again.
-        last_error: What it said last.
+        cursor: Name of the file of its cursor.
+        delivered: The place in the outbox before which everything is durable.
+        lost: Number of items that were damaged in the outbox, if no agent can rebuild them.
+        last_error: The last error.
     """
 
     def __init__(
@@ -117,27 +116,27 @@ class ExporterThread(threading.Thread):
 
     @property
     def taken(self) -> int:
-        """How many items the exporter took."""
+        """Number of items that the exporter has accepted."""
         return self._handover.taken
 
     @property
     def refused(self) -> int:
-        """How many items it will never take."""
+        """Number of items that it has rejected for good."""
         return self._handover.refused
 
     @property
     def failures(self) -> int:
-        """How often it failed and was tried again."""
+        """Number of failures that were retried."""
         return self._failures + self._handover.failures
 
     @property
     def causes(self) -> dict[str, int]:
-        """How often each type of error was met, refusals included."""
+        """Number of errors by type, including rejections."""
         return dict(self._causes + self._handover.causes)
 
     @property
     def has_everything(self) -> bool:
-        """Whether the exporter took all that is in the outbox; its end makes safe what is not safe yet."""
+        """Whether the exporter has accepted everything in the outbox; its shutdown makes the rest durable."""
         return self._reached >= self._outbox.end
 
     def close_when_done(self) -> None:
@@ -147,25 +146,25 @@ class ExporterThread(threading.Thread):
             self._outbox.grown.notify_all()
 
     def lag(self, now: float) -> float:
-        """Return the seconds since it had everything, as far as calls of this could see; `now` is monotonic."""
+        """Return the seconds since a call of this last saw it without a backlog; `now` is monotonic."""
         if self.has_everything:
             self._complete_at = now
         return now - self._complete_at
 
     def stop(self) -> None:
-        """Give up what is not delivered; it stays in the outbox."""
+        """Stop without delivering the backlog, which stays in the outbox."""
         self._stopped.set()
         self.close_when_done()
 
     def run(self) -> None:
-        """Deliver until told to stop, or to close and everything is delivered."""
+        """Deliver until `stop` is called, or until `close_when_done` is called and everything is delivered."""
         while self._persist("read the outbox", self._read):
             handover = self._handover
             if handover.waiting and handover.has_room:
                 self._persist("export", handover.give)
                 self._look()
             elif self._closing.is_set() and handover.waits and not handover.has_room:
-                self._persist("shut down", handover.shutdown)  # the trainer has ended: another one takes the rest
+                self._persist("shut down", handover.shutdown)  # the trainer has ended: a new exporter takes the rest
                 self._move()
             elif self._closing.is_set() and not handover.waiting and self._reader.position >= self._outbox.end:
                 if self._persist("shut down", handover.shutdown):
@@ -187,7 +186,7 @@ class ExporterThread(threading.Thread):
         return self._outbox.end > self._reader.position or self._closing.is_set()
 
     def _read(self) -> None:
-        """Read until there is a full batch for the exporter, or nothing more: a slow one gets few and large ones."""
+        """Read until there is a full batch, or nothing more: a slow exporter gets few and large batches."""
         while len(self._handover.waiting) < self._size:
             found = self._reader.read(self._outbox.end)
             if found is None:
@@ -196,7 +195,7 @@ class ExporterThread(threading.Thread):
         self.lost = self._reader.lost
 
     def _look(self) -> None:
-        """See what is safe by now, and move the cursor there; not at every item, if the exporter has to look it up."""
+        """Move the cursor to the last durable item; not for each item, if the exporter must query the backend."""
         now = time.monotonic()
         handover = self._handover
         if not handover.waiting:
@@ -217,7 +216,7 @@ class ExporterThread(threading.Thread):
             self.delivered = self._reader.position
 
     def _move(self) -> bool:
-        """Move the cursor to what is safe; tell whether that is further than before."""
+        """Move the cursor to the last durable item; return whether it moved."""
         place = self._handover.safe
         if place is None or place == self._place:
             return False
@@ -227,7 +226,7 @@ class ExporterThread(threading.Thread):
         return True
 
     def _keep_cursor(self) -> None:
-        """Write the cursor if there is none: what nobody waits for is removed, and somebody may have deleted it."""
+        """Write the cursor if it does not exist: without it, items may be removed that the exporter needs."""
         if not self._path.exists():
             with contextlib.suppress(OSError):
                 self._write_cursor()
@@ -256,7 +255,7 @@ class ExporterThread(threading.Thread):
         self._quarantine.put("export", self.label, item, error)
 
     def _persist(self, what: str, call: Callable[[], None]) -> bool:
-        """Call until it does not raise; tell whether it came to that before being stopped, or beginning again."""
+        """Call until it does not raise; return false if the thread stops or starts over before that."""
         pause = _FIRST_PAUSE_S
         while not self._stopped.is_set():
             taken = self.taken
@@ -277,11 +276,11 @@ class ExporterThread(threading.Thread):
         return False
 
     def _begin_again(self, error: Gone) -> None:
-        """Deliver everything again that the outbox has: what the backend held is gone."""
+        """Start over from the beginning of the outbox: the backend has lost its data."""
         self._failures += 1
         self._causes[error_type(error)] += 1
         pause, self._gone_pause = self._gone_pause, min(2 * self._gone_pause, _LONGEST_PAUSE_S)
-        if not self._outbox.path.is_dir():  # the whole run directory was removed, and must not come back in part
+        if not self._outbox.path.is_dir():  # the whole run directory was removed, and must not be recreated in part
             self._note(f"{error}, and so was {self._outbox.path}")
             self._stopped.wait(pause)
             return
@@ -293,9 +292,9 @@ class ExporterThread(threading.Thread):
         self._begin = self._place = ItemPosition()
         self._reader = OutboxReader(self._outbox.path, self._place, rebuilds=self._outbox.rebuilds)
         self._reached = self.delivered = START
-        with contextlib.suppress(OSError):  # a full disk: the file says then that more is delivered, until it moves on
+        with contextlib.suppress(OSError):  # a full disk: the file has the old position until the cursor moves
             write_atomically(self._path, msgspec.json.encode(Cursor(outbox=self._outbox.id)))
-        self._stopped.wait(pause)  # something may remove it again and again
+        self._stopped.wait(pause)  # the data may be removed again and again
 
     def _note(self, text: str) -> None:
         self.last_error = text
@@ -303,7 +302,7 @@ class ExporterThread(threading.Thread):
 
 
 def _asked(error: BaseException) -> float:
-    """Return the seconds that the backend asked to wait, a little more so that not all come back at once."""
+    """Return the seconds that the backend asked to wait, with up to 10 % of jitter."""
     if not isinstance(error, NotNow) or error.retry_after is None:
         return 0.0
     return min(max(error.retry_after, 0.0), _LONGEST_ASKED_S) * _dice.uniform(1.0, 1.1)

@@ -1,4 +1,4 @@
-"""What one exporter was given, what of it is safe, and what it will never take."""
+"""Passes items to one exporter, and tracks which are durable and which are rejected."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from otel_rl.export import Exporter, Item
 
 ANEW_AFTER = 5
-"""Failures in a row after which an exporter is replaced: some, once broken, never work again."""
+"""Failures in a row after which an exporter is rebuilt: some never work again once broken."""
 MOST_IN_FLIGHT = 4096
-"""Items that an exporter may have been given that are not safe yet; they are kept in memory."""
+"""Maximum number of items that an exporter has and that are not durable yet; they are kept in memory."""
 _OF_THE_ENVIRONMENT = (OSError, ImportError, MemoryError, json.JSONDecodeError)
 _OF_A_NAME = (errno.ENAMETOOLONG, errno.EILSEQ)
 _OF_THE_ITEM = (
@@ -38,9 +38,9 @@ class Offer:
 
     Attributes:
         item: The item.
-        behind: The place in the outbox behind it.
-        settled: If true, nobody waits for the exporter to make it safe: it has it already, or will never take it.
-        failures: How often the exporter failed because of it.
+        behind: The place in the outbox after it.
+        settled: If true, the backend has it already, or it was rejected for good.
+        failures: Number of failures of the exporter because of it.
     """
 
     __slots__ = ("behind", "failures", "item", "settled")
@@ -53,27 +53,27 @@ class Offer:
 
 
 class Handover:
-    """Hands items to an exporter in order, and replaces the exporter when it is broken.
+    """Passes items to an exporter in order, and rebuilds the exporter when it is broken.
 
-    An item that the exporter cannot take, whatever is wrong with it, is tried again with an exporter that was built
-    anew, and then set aside. Errors that have nothing to do with an item are raised; the items stay.
+    An item that the exporter cannot accept is retried with a new exporter, and then set aside. Errors that are not
+    caused by an item are raised, and the items stay.
 
     Args:
         build: Builds the exporter.
-        batch_size: How many items it gets at most.
-        set_aside: Takes an item that is given up, and why.
-        note: Takes what should be logged.
+        batch_size: Maximum number of items of one call.
+        set_aside: Called with an item that is given up, and the reason.
+        note: Called with messages for the log.
 
     Attributes:
-        waiting: What the exporter has not been given.
-        given: What it was given and is not known to be safe.
-        safe: Behind what is safe; `None` as long as nothing new is.
-        ended: How the last attempt up to `safe` ended; `None` if it goes on.
-        taken: How many items it took.
-        refused: How many it will never take, those that were set aside included.
-        held: How many its backend had already.
-        failures: How often it failed because of an item.
-        causes: How often each type of error was met that is no failure of the environment.
+        waiting: Items that the exporter has not been given.
+        given: Items that it was given and that are not known to be durable.
+        safe: The place after the last durable item; `None` as long as no new item is durable.
+        ended: How the last attempt before `safe` ended; `None` if it has not.
+        taken: Number of accepted items.
+        refused: Number of items that were rejected for good or set aside.
+        held: Number of items that the backend had already.
+        failures: Number of failures because of an item.
+        causes: Number of errors by type, except failures of the environment.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class Handover:
         self._set_aside = set_aside
         self._note = note
         self._exporter: Exporter | None = None
-        self._counted = 0  # of what `durable` counts, how much has left `given`
+        self._counted = 0  # the part of the count of `durable` that has left `given`
         self._failed_in_a_row = 0
-        self._blamed = False  # an item was set aside, and nothing taken since
+        self._blamed = False  # an item was set aside, and none was accepted since
 
     @property
     def has_room(self) -> bool:
@@ -105,19 +105,19 @@ class Handover:
 
     @property
     def knows_what_is_safe(self) -> bool:
-        """Whether the exporter says itself what is safe: it is not all that it took."""
+        """Whether the exporter reports which items are durable; otherwise all accepted items are."""
         return hasattr(self._exporter, "durable")
 
     @property
     def waits(self) -> bool:
-        """Whether what is not safe waits for the trainer, and for nothing that another exporter could mend."""
+        """Whether items wait only for the trainer to make them durable, which a new exporter cannot change."""
         return bool(getattr(self._exporter, "waits", False))
 
     def give(self) -> None:
-        """Give the exporter what comes next, if its backend does not have it already.
+        """Pass the next items to the exporter, except those that its backend has already.
 
         Raises:
-            Exception: It failed, for a reason that has nothing to do with the items; they are still waiting.
+            Exception: It failed for a reason that is not in the items; they are still waiting.
         """
         try:
             if self._exporter is None:
@@ -135,7 +135,7 @@ class Handover:
         self._failed_in_a_row = 0
 
     def _built(self) -> tuple[Exporter, int]:
-        """Return a new exporter, and how much of what its `durable` will count is not among the items here."""
+        """Return a new exporter, and the part of the count of its `durable` that is not among these items."""
         exporter = self._build()
         if self.ended is None or not getattr(exporter, "shows_end", False):
             return exporter, 0
@@ -143,7 +143,7 @@ class Handover:
         return exporter, 1
 
     def settle(self) -> None:
-        """Forget what is safe by now, and move `safe` behind it."""
+        """Forget durable items, and move `safe` after them."""
         durable: Callable[[], int] | None = getattr(self._exporter, "durable", None)
         count = len(self.given) if durable is None else durable() - self._counted
         while self.given and (self.given[0].settled or count > 0):
@@ -154,10 +154,10 @@ class Handover:
             self._passed(entry)
 
     def shutdown(self) -> None:
-        """Shut the exporter down; all that it was given is safe then.
+        """Shut the exporter down, which makes all its items durable.
 
         Raises:
-            Exception: It failed; it can be tried again.
+            Exception: It failed, and can be retried.
         """
         if self._exporter is not None:
             self._exporter.shutdown()
@@ -173,7 +173,7 @@ class Handover:
             self.ended = None
 
     def renew(self) -> None:
-        """Shut the exporter down; another one is built for the next items, and for those that are not safe yet."""
+        """Shut the exporter down; a new one is built for the next items, and for those that are not durable yet."""
         old, self._exporter = self._exporter, None
         if old is None:
             return
@@ -184,23 +184,23 @@ class Handover:
             closed = False
             self._note(f"a broken exporter cannot be shut down: {describe(error)}")
         for entry in reversed(self.given):
-            # Its end has made everything safe; but to ask the next one is better.
+            # The shutdown made everything durable, but the next exporter confirms it.
             entry.settled = entry.settled or (closed and not hasattr(old, "holds"))
             self.waiting.appendleft(entry)
         self.given.clear()
 
     def forget(self) -> None:
-        """Give up the exporter, whose backend is gone, and everything that it was given or waits for it."""
+        """Give up the exporter, whose backend has lost its data, and all its items."""
         old, self._exporter = self._exporter, None
         self.waiting.clear()
         self.given.clear()
         self.safe = self.ended = None
         if old is not None:
-            with contextlib.suppress(BaseException):  # it may well say again that the backend is gone
+            with contextlib.suppress(BaseException):  # it can raise again that the data is gone
                 old.shutdown()
 
     def _next_part(self, exporter: Exporter) -> list[Item]:
-        """Pass over what is settled or at the backend already; return what comes then, in one piece."""
+        """Skip items that are settled or at the backend already; return the next items up to the next such item."""
         holds: Callable[[Item], bool] = getattr(exporter, "holds", _holds_nothing)
         part: list[Item] = []
         while len(part) < min(self._at_most, len(self.waiting)):
@@ -250,7 +250,7 @@ class Handover:
             self.given.append(entry)
 
     def _suspect(self, entry: Offer, error: BaseException) -> None:
-        """Set the item aside if an exporter that was built anew cannot take it either; else have one built."""
+        """Set the item aside if a new exporter cannot accept it either; otherwise have one built."""
         entry.failures += 1
         if entry.failures > 1 or self._blamed:
             entry.settled = self._blamed = True
@@ -265,7 +265,7 @@ def _holds_nothing(_: Item) -> bool:
 
 
 def is_of_the_item(error: BaseException) -> bool:
-    """Tell whether an error is a property of an item, so that it would be the same another time."""
+    """Return whether an error is caused by an item, so that a retry would fail in the same way."""
     if isinstance(error, _OF_THE_ENVIRONMENT):
         return getattr(error, "errno", None) in _OF_A_NAME
     of_protobuf = any(cls.__module__ == "google.protobuf.message" for cls in type(error).__mro__)
@@ -287,5 +287,5 @@ def error_type(error: BaseException) -> str:
 
 
 def _within(said: int | None, most: int, *, otherwise: int) -> int:
-    """Return a count that an exporter gave, as far as it can be."""
+    """Return a count that an exporter returned, limited to the possible range."""
     return otherwise if said is None else max(0, min(said, most))

@@ -1,4 +1,4 @@
-"""What machines have not delivered of earlier attempts, and how it is delivered."""
+"""Finds backlogs of earlier attempts on other machines, and the commands that deliver them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MOST_NAMED = 3
-"""Machines that are named because they may have a backlog."""
+"""Maximum number of machines that are named."""
 
 
 def deliver_with(directory: RunDirectory) -> tuple[str, str]:
-    """Return the machine on which what waits in a part can be delivered, and the command for it."""
+    """Return the machine on which the backlog of a part can be delivered, and the command for it."""
     part = parts.read(directory.path, directory.host)
     host = part.machine.host if part is not None and part.machine is not None else directory.host
     return host, f"otel-rl agent {shlex.quote(str(directory.path))} --once"
 
 
 def left_behind(directory: RunDirectory, environ: Mapping[str, str]) -> list[str]:
-    """Return a warning for machines that have records of earlier attempts, which this one does not deliver.
+    """Return warnings about machines with records of earlier attempts that may not be delivered.
 
-    Machines that take part in this attempt too deliver theirs. A few are named.
+    Machines that also take part in this attempt deliver their own records. At most three machines are named.
 
     Raises:
         OSError: The journals of this machine cannot be listed.

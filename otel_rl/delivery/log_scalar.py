@@ -1,6 +1,6 @@
-"""Objects that only have `log_scalar(event, value, **kwargs)` and `close()`, as exporters.
+"""Adapts objects that only have `log_scalar(event, value, **kwargs)` and `close()` to exporters.
 
-This is the protocol of google/metrax's logging backends, which Tunix takes.
+This is the protocol of google/metrax's logging backends, which Tunix uses.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class LogsScalars(Protocol):
-    """A backend that takes one value at a time."""
+    """A backend that accepts one value at a time."""
 
     def log_scalar(self, event: str, value: float, **kwargs: Any) -> None:
-        """Take the value of `event`; `step` is among the keywords."""
+        """Log the value of `event`; `step` is among the keywords."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write buffered values."""
 
 
 class LogScalarExporter:
-    """Hands each value of each row to a backend, with its step."""
+    """Passes each value of each row to a backend, with its step."""
 
     def __init__(self, backend: LogsScalars) -> None:
         self._backend = backend
@@ -48,12 +48,12 @@ class LogScalarExporter:
 
 
 def adapted(factory: Any) -> Callable[..., Exporter]:
-    """Return what a user gave as an exporter as a factory that takes the run.
+    """Return a factory for an exporter that a user gave.
 
-    That is a class or function called with the run, such a class or function without parameters, or an object.
+    The user may give a class or function that is called with the run or without arguments, or an object.
 
     Raises:
-        SettingsError: It makes, or is, neither an exporter nor a backend that logs scalars.
+        SettingsError: The result is neither an exporter nor a backend with `log_scalar`.
     """
     if isinstance(factory, type) and not hasattr(factory, "log_scalar"):
         return factory

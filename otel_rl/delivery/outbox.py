@@ -1,7 +1,7 @@
-"""The outbox: what the agent made, on disk, until every backend has it.
+"""The outbox: the items of the agent, on disk, until every backend has them.
 
-It is a journal of batches. A batch holds items together with a checkpoint of who made them, so that
-either both are there or neither: an agent that starts anew goes on exactly where the last one was.
+It is a journal of batches. A batch holds items together with a checkpoint of the agent, so that both are saved or
+neither: the next agent continues exactly where the last one stopped.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Batch(msgspec.Struct, array_like=True):
-    """What was made at once.
+    """Items that are saved at once.
 
     Attributes:
-        items: For the exporters.
-        checkpoint: Its maker's, as MessagePack, since only the last one is ever read.
-        held: Spans that wait until it is known whether they leave.
-        settled: Traces whose spans wait no longer, and whether they left.
-        before: How many items the outbox had before it; -1 in batches of versions that did not count.
+        items: The items for the exporters.
+        checkpoint: The agent's checkpoint, as MessagePack, since only the last one is ever decoded.
+        held: Spans that are buffered until their trace is decided.
+        settled: Traces that were decided, and whether they were kept.
+        before: The number of items in the outbox before it; -1 in batches of versions that did not count.
     """
 
     items: list[Item]
@@ -55,17 +55,17 @@ class ItemPosition(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """The writing end; readers are told when there is something new.
+    """The writing end of an outbox; it notifies readers of new batches.
 
     Attributes:
         path: The directory of its segments.
         grown: Notified when there is something new.
-        checkpoint: What the last batch carries that is intact; empty if there is none.
-        end: Where the next batch will be.
-        id: Identity of the outbox: another one in its place has another.
-        count: How many items were written, those that are not there any more included.
-        unreadable: How many batches `since` could not read.
-        rebuilds: If true, whoever holds this makes damaged batches again for its readers.
+        checkpoint: The checkpoint of the last intact batch; empty if there is none.
+        end: The place of the next batch.
+        id: Identity of the outbox; a new outbox in the same place has another one.
+        count: The number of items that were ever written.
+        unreadable: The number of batches that `since` could not read.
+        rebuilds: If true, the owner rebuilds damaged batches for readers.
     """
 
     def __init__(self, path: Path, limit_bytes: int, *, rebuilds: bool = False) -> None:
@@ -88,7 +88,7 @@ class Outbox:
         held: Sequence[Span] = (),
         settled: Mapping[str, bool] = _NOTHING,
     ) -> None:
-        """Write a batch; `end` is behind it then."""
+        """Write a batch, and move `end` after it."""
         self._writer.append(Batch(list(items), msgspec.Raw(checkpoint), list(held), dict(settled), self.count))
         with self.grown:
             self.count += len(items)
@@ -97,7 +97,7 @@ class Outbox:
             self.grown.notify_all()
 
     def since(self, position: Position) -> Iterator[tuple[Position, Batch]]:
-        """Yield the batches from a position on, each with where it is."""
+        """Yield the batches from a position on, each with its position."""
         reader = Reader(self.path, Batch, position)
         while True:
             place = reader.position
@@ -108,7 +108,7 @@ class Outbox:
         reader.close()
 
     def close(self) -> None:
-        """Give back what is reserved."""
+        """Close the outbox, and return reserved disk space."""
         self._writer.close()
 
 
@@ -121,7 +121,7 @@ def identity(path: Path) -> str:
 
 
 def released_items(path: Path) -> int:
-    """Return how many of the first items of an outbox were removed because nobody needed them any more."""
+    """Return the number of items that were removed from the beginning of an outbox."""
     try:
         return int((path / _RELEASED).read_text())
     except (OSError, ValueError):
@@ -129,7 +129,7 @@ def released_items(path: Path) -> int:
 
 
 def set_released_items(path: Path, count: int) -> None:
-    """Take note that so many of the first items are not needed any more; before they are removed.
+    """Record the number of items that will be removed from the beginning; call this before the removal.
 
     Raises:
         OSError: It cannot be written now.
@@ -138,7 +138,7 @@ def set_released_items(path: Path, count: int) -> None:
 
 
 def _last_batch(path: Path) -> tuple[bytes, int]:
-    """Return the checkpoint of the last batch that is intact, and how many items there are up to its end."""
+    """Return the checkpoint of the last intact batch, and the number of items up to its end."""
     for number in reversed(segment_numbers(path)):
         reader = Reader(path, Batch, Position(number, 0))
         last: Batch | None = None

@@ -1,9 +1,9 @@
-"""The reading end of an outbox: items in order, and in the place of a damaged batch what was made again of it.
+"""The reading end of an outbox: it returns items in order, and the rebuilt items in place of a damaged batch.
 
-Each batch says how many items were before it, so that a reader notices what is missing, however it went: a flipped
-bit, a file that was cut or removed. It then asks the agent, by a file in `repairs/`, to make the batch again from the
-journals; the answer is a file beside it. So it works for a reader in another process too. The reader remembers the last
-checkpoint that it read and asks with that: what it has read is not made again, though all before it may be gone.
+Each batch has the number of items before it, so a reader notices missing items: after a flipped bit, or if a file was
+cut or removed. It then asks the agent, by a file in `repairs/`, to rebuild the batch from the journals. The answer is
+another file there, so readers in other processes work too. The reader sends the last checkpoint that it read: a rebuild
+needs nothing before that.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _WANTED, _MADE = ".wanted", ".made"
 _CHECKSUM_BYTES = 4
 _ASK_AGAIN_S = 5.0
 _PAUSE_S = 0.05
-"""Seconds between two looks for an answer; a reader has a thread of its own."""
+"""Seconds between two checks for an answer; a reader has a thread of its own."""
 
 
 class Wanted(msgspec.Struct, array_like=True):
-    """What a reader wants to be made again.
+    """A request of a reader for rebuilt items.
 
     Attributes:
-        count: How many items the outbox has up to there; -1 if the reader does not know.
-        checkpoint: Of the batch that ends there; empty if the reader has not read it.
+        count: The number of items before the damage; -1 if the reader does not know it.
+        checkpoint: The checkpoint of the batch before the damage; empty if the reader has not read it.
     """
 
     count: int = -1
@@ -48,14 +48,14 @@ class Wanted(msgspec.Struct, array_like=True):
 
 
 class Made(msgspec.Struct, array_like=True):
-    """What a reader gets from a place on where batches are missing.
+    """The answer to a reader that found missing batches.
 
     Attributes:
-        items: What was made again, and the items of the next batch that is intact.
-        end: Behind that batch.
-        count: How many items the outbox has up to there.
-        lost: How many could not be made again.
-        checkpoint: Of that batch; empty if there is none behind what is missing.
+        items: The rebuilt items, and the items of the next intact batch.
+        end: The place after that batch.
+        count: The number of items before that place.
+        lost: The number of items that could not be rebuilt.
+        checkpoint: The checkpoint of that batch; empty if there is none after the damage.
     """
 
     items: list[Item]
@@ -66,7 +66,7 @@ class Made(msgspec.Struct, array_like=True):
 
 
 class Head(msgspec.Struct, array_like=True):
-    """A batch, its items unread."""
+    """A batch whose items are not decoded."""
 
     items: list[msgspec.Raw]
     checkpoint: msgspec.Raw
@@ -76,19 +76,19 @@ class Head(msgspec.Struct, array_like=True):
 
     @property
     def behind(self) -> int:
-        """How many items the outbox has up to its end; -1 if that is not known."""
+        """The number of items up to its end; -1 if it is unknown."""
         return self.before + len(self.items) if self.before >= 0 else -1
 
 
 class Located(NamedTuple, Generic[T]):
-    """A batch that is intact, and the place behind it."""
+    """An intact batch, and the place after it."""
 
     batch: T
     end: Position
 
 
 def located(path: Path, kind: type[T], position: Position = START) -> Iterator[Located[T]]:
-    """Yield the intact batches of an outbox that end behind a position."""
+    """Yield the intact batches of an outbox that end after a position."""
     decode = msgspec.msgpack.Decoder(kind).decode
     for number in segment_numbers(path):
         if number >= position.segment:
@@ -99,7 +99,7 @@ def located(path: Path, kind: type[T], position: Position = START) -> Iterator[L
 
 
 def count_before(path: Path, position: Position) -> int:
-    """Return how many items were written before a place; -1 if nothing there tells."""
+    """Return the number of items before a place; -1 if it is unknown."""
     return _known_before(path, position).count
 
 
@@ -122,12 +122,12 @@ class OutboxReader:
 
     Args:
         path: The outbox.
-        place: Where to begin.
-        rebuilds: If true, there is an agent that makes damaged batches again; otherwise they are skipped.
+        place: The first item to read.
+        rebuilds: If true, an agent rebuilds damaged batches; otherwise they are skipped.
 
     Attributes:
-        position: Behind the last batch that was read.
-        lost: How many items are lost, as far as this reader decides that itself.
+        position: The place after the last batch that was read.
+        lost: The number of items that this reader skipped.
     """
 
     def __init__(self, path: Path, place: ItemPosition, *, rebuilds: bool = True) -> None:
@@ -142,14 +142,14 @@ class OutboxReader:
 
     @property
     def position(self) -> Position:
-        """Behind the last batch that was read."""
+        """The place after the last batch that was read."""
         return self._reader.position if self._gap is None else self._gap
 
     def read(self, end: Position) -> list[tuple[Item, ItemPosition]] | None:
-        """Return the items of the next batch, each with the place behind it; `None` if there is nothing yet.
+        """Return the items of the next batch, each with the place after it; `None` if there is none yet.
 
         Args:
-            end: Where the outbox ended before this call, as far as that is known.
+            end: The end of the outbox before this call, as far as it is known.
         """
         start = self.position
         if self._gap is None:
@@ -165,10 +165,10 @@ class OutboxReader:
         return self._made_again(start)
 
     def _is_next(self, batch: Batch) -> bool:
-        """Tell whether nothing is missing before a batch."""
+        """Return whether nothing is missing before a batch."""
         reader = self._reader
         noticed = reader.skipped_bytes or reader.lost_segments or reader.undecodable
-        if batch.before < 0:  # of an older version
+        if batch.before < 0:  # from an older version
             return not noticed
         count = self._known.count
         if count < 0:
@@ -205,7 +205,7 @@ class OutboxReader:
         self._reader = Reader(self._path, Batch, position)
 
     def _placed(self, items: list[Item], start: Position, *, skip: bool = True) -> list[tuple[Item, ItemPosition]]:
-        # What was made again has another order, and its index is none of the batch; the exporter knows what it holds.
+        # Rebuilt items have another order, so an index in the batch does not apply; the exporter skips what it has.
         behind = [ItemPosition(start, n if skip else 0) for n in range(1, len(items))] + [
             ItemPosition(self._reader.position, 0)
         ]
@@ -218,7 +218,7 @@ def _behind(batch: Batch) -> Wanted:
 
 
 def wanted(path: Path) -> list[tuple[Position, Wanted]]:
-    """Return what readers of an outbox want to be made again, and from where on, in order."""
+    """Return the requests of readers of an outbox with their places, in order."""
     try:
         names = [file.name for file in (path / _REPAIRS).iterdir() if file.name.endswith(_WANTED)]
     except FileNotFoundError:
@@ -232,7 +232,7 @@ def wanted(path: Path) -> list[tuple[Position, Wanted]]:
 
 
 def write_made(path: Path, start: Position, made: Made) -> None:
-    """Answer the readers that want what is missing from `start` on.
+    """Answer the readers that miss batches from `start` on.
 
     Raises:
         OSError: It cannot be written now.

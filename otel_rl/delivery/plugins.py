@@ -25,7 +25,7 @@ def find(group: str, name: str) -> Factory:
     """Return the factory registered as `name` in an entry point group, or importable as `module:qualname`.
 
     Raises:
-        SettingsError: There is none; the message lists those that are known.
+        SettingsError: There is none; the message lists the known names.
     """
     if ":" in name:
         try:
@@ -39,16 +39,16 @@ def find(group: str, name: str) -> Factory:
 
 
 def find_exporter(name: str) -> Callable[..., Exporter]:
-    """Return what builds the exporter of this name, called with the run.
+    """Return the factory of the exporter of this name.
 
     Raises:
-        SettingsError: There is none, or it is no exporter.
+        SettingsError: There is none, or it is not an exporter.
     """
     return adapted(find(ENTRY_POINT_GROUP, name))
 
 
 def check(group: str, name: str, options: Mapping[str, object]) -> None:
-    """Raise if the exporter cannot be built here: unknown, its package missing, an option wrong.
+    """Raise if the exporter cannot be built: it is unknown, its package is missing, or an option is invalid.
 
     Raises:
         SettingsError: The message names the fix.
@@ -71,7 +71,7 @@ def check(group: str, name: str, options: Mapping[str, object]) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package is what is missing
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
@@ -79,7 +79,7 @@ def check_options(name: str, factory: Callable[..., object], options: Mapping[st
     """Raise if a factory cannot be called with the run and these options.
 
     Raises:
-        SettingsError: The message lists the options that there are.
+        SettingsError: The message lists the known options.
     """
     try:
         signature = inspect.signature(factory)

@@ -1,7 +1,7 @@
-"""The quarantine: what could not be processed, kept in a file for whoever looks into it, and counted.
+"""The quarantine: a file of the records and items that could not be processed, and their number.
 
-One record or item that makes no sense must not end the recording of all others. What fails is put here with the
-reason, and the caller continues with the next one.
+One invalid record or item must not end the recording of all others. It is put here with the reason, and the caller
+continues with the next one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 LIMIT_BYTES = 16 << 20
-"""Size of the file, in bytes, beyond which nothing more is written: 16 MiB are some thousand records."""
+"""Maximum size of the file in bytes: 16 MiB hold some thousand records."""
 _LONGEST_ENTRY = 64 << 10
 _LONGEST_REASON = 500
-_MOST_KINDS = 1000  # of which the log says each for itself
+_MOST_KINDS = 1000  # kinds of failures that are logged separately
 
 
 class Quarantine:
     """A bounded file of JSON lines, safe to use from several threads; putting something there never raises.
 
     Args:
-        path: The file, made when the first thing is put there; readable by its owner only. Without one there is only
-            a count.
-        limit_bytes: Size beyond which things are only counted.
+        path: The file, created at the first failure and readable by its owner only. Without one, failures are only
+            counted.
+        limit_bytes: Maximum size of the file; beyond it, failures are only counted.
 
     Attributes:
-        count: How many things were put there.
+        count: Number of failures.
     """
 
     def __init__(self, path: Path | None = None, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -47,13 +47,13 @@ class Quarantine:
         self.count = 0
 
     def put(self, stage: str, source: str, thing: object, error: BaseException) -> None:
-        """Keep `thing`, and count it.
+        """Write `thing` to the file, and count it.
 
         Args:
-            stage: What was being done with it, such as "intake".
+            stage: The operation that failed, such as "intake".
             source: The journal or the exporter.
             thing: The record or item.
-            error: Why it failed.
+            error: The reason.
         """
         kind, reason = type(thing).__name__, f"{type(error).__name__}: {_text(error, str)}"[:_LONGEST_REASON]
         with self._lock:
@@ -71,14 +71,14 @@ class Quarantine:
 
     @contextlib.contextmanager
     def guard(self, stage: str, source: str, thing: object = None) -> Iterator[None]:
-        """Do what is inside; if it raises, put `thing` here, and continue behind it."""
+        """Run the block; if it raises, put `thing` here, and continue after the block."""
         try:
             yield
         except Exception as error:
             self.put(stage, source, thing, error)
 
     def _write(self, entry: dict[str, Any]) -> bool:
-        """Append a line; tell whether there was room for it."""
+        """Append a line; return whether there was room for it."""
         if self._path is None:
             return False
         line = msgspec.json.encode(entry) + b"\n"
@@ -96,12 +96,12 @@ class Quarantine:
 
 
 def is_notable(count: int) -> bool:
-    """Tell whether the log says something for the n-th time: the 1st, 10th, 100th and so on."""
+    """Return whether the n-th failure is logged: the 1st, 10th, 100th and so on."""
     return str(count).strip("0") == "1"
 
 
 def _shown(thing: object) -> dict[str, Any]:
-    """Return the thing as JSON has it, or where that is impossible as text or hex; cut to 64 KiB."""
+    """Return the thing as JSON, or as text or hex if it cannot be encoded; at most 64 KiB."""
     if isinstance(thing, bytes):
         return {"hex": thing[: _LONGEST_ENTRY // 2].hex()}
     try:

@@ -1,4 +1,4 @@
-"""Exporters that only the trainer's process can build, such as a lambda: threads that read what the agent made."""
+"""Runs exporters that only the trainer's process can build, such as lambdas, in threads that read the outbox."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 0.5
 
 
 class _GrowingOutbox:
-    """An outbox that another process writes; where it ends is known only at the end."""
+    """An outbox that another process writes; its end is known only when the run ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,10 +42,10 @@ class Relay:
     """Delivers the agent's outbox to exporters of this process, each in a thread of its own.
 
     Args:
-        run: The run that is shown.
+        run: The run.
         directory: Its directory.
-        factories: What builds each exporter, by a name that is the same when the run is started again.
-        start_agent: Starts an agent if there is none, so that somebody makes damaged batches again.
+        factories: Factories of the exporters, by names that stay the same when the run restarts.
+        start_agent: Starts an agent if there is none, so that damaged batches are rebuilt.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Relay:
             exporter.start()
 
     def finish(self, end: Position | None, timeout: float) -> bool:
-        """Deliver up to `end` and close; tell whether that was done in time. Without an end, stop."""
+        """Deliver up to `end` and close; return whether that was done in time. Without an end, stop."""
         self._outbox.end = end or START
         for exporter in self._exporters:
             if end is None:
@@ -77,7 +77,7 @@ class Relay:
             while exporter.is_alive() and (left := deadline - time.monotonic()) > 0:
                 exporter.join(min(left, _LOOK_EVERY_S))
                 if end is not None and exporter.is_alive() and wanted(self._outbox.path):
-                    with contextlib.suppress(OSError, SettingsError):  # tried again until the time is over
+                    with contextlib.suppress(OSError, SettingsError):  # retried until the timeout
                         self._start_agent()
         done = end is not None and not any(exporter.is_alive() for exporter in self._exporters)
         if not done:

@@ -16,16 +16,16 @@ FRESH_S = 60.0
 
 
 class Sign:
-    """A file that says who works on a part, or on its copy, and is touched while that is so.
+    """A file that names the process that works on a part, or on its copy; the process touches it regularly.
 
-    Locks of one machine may mean nothing to another one. What counts is the clock of the file server.
+    Other machines may not see the locks of a machine, so they compare times of the file server.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def is_fresh(self) -> bool:
-        """Tell whether somebody works there, as far as is known."""
+        """Return whether the file was touched within `FRESH_S`."""
         try:
             touched = self.path.stat().st_mtime
             probe = self.path.with_name(f".{self.path.name}.{os.getpid()}")
@@ -37,20 +37,20 @@ class Sign:
         return now - touched < FRESH_S
 
     def who(self) -> str:
-        """Return who it is, in words."""
+        """Return the name of the process."""
         try:
             return self.path.read_text()
         except (OSError, UnicodeDecodeError):
             return "somebody"
 
     def put(self, who: str) -> None:
-        """Say that somebody works there."""
+        """Create the file with the name of a process."""
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(who)
 
     def put_first(self, who: str) -> bool:
-        """Say so if nobody else does; tell whether that is so."""
+        """Create the file unless another process has; return whether it was created."""
         if self.path.exists() and not self.is_fresh():
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -62,12 +62,12 @@ class Sign:
         return True
 
     def touch(self) -> None:
-        """Say that it is still so: write it again, since the time of a write is the file server's."""
+        """Touch the file by writing it, so that the file server sets the time."""
         with contextlib.suppress(OSError):
             self.path.write_text(self.path.read_text())
 
     def remove(self) -> None:
-        """Take it away."""
+        """Remove the file."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 
@@ -83,5 +83,5 @@ def taken(copy: Path) -> Sign:
 
 
 def own_name() -> str:
-    """Return who this process is, in words."""
+    """Return the name of this process for signs."""
     return f"pid {os.getpid()} on {socket.gethostname()}"

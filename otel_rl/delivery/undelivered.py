@@ -1,11 +1,11 @@
 """Copies of backlogs, in the run directory: `undelivered/<host>/`.
 
-The part of a machine may lie where others cannot see it, or where the end of a job removes it. What its exporters have
-not got is copied into the run directory then: the end of the outbox, the cursors, and the records that were not read.
+The part of a machine may be where other machines cannot see it, or where the end of a job removes it. Its backlog is
+then copied into the run directory: the end of the outbox, the cursors, and the unread records.
 
-A copy is complete or not there: its index, written last and in one step, says which bytes of which files belong to it.
-It has a number. The part keeps the number of the last copy that it made. A copy with a larger one was delivered
-elsewhere meanwhile: the part then goes on from the copy, and never sends again what another machine has sent.
+A copy is valid only with its index, which is written last and atomically, and lists the bytes of each file. Each copy
+has a number, and the part keeps the number of the last copy that it made. A copy with a larger number was delivered
+elsewhere meanwhile: the part then continues from the copy, so that nothing is sent twice.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ SMALL_FILES = ("run.json", OWNER, "agent.json")
 
 
 class Extent(msgspec.Struct, frozen=True, array_like=True):
-    """The bytes of a file that belong to a copy; those before the first one are not needed."""
+    """The range of bytes of a file that belongs to a copy; earlier bytes are not needed."""
 
     first: int
     end: int
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the index of a copy says.
+    """The index of a copy.
 
     Attributes:
-        name: The part that it is of.
-        number: Which copy of the part it is.
+        name: The name of the part.
+        number: The number of the copy.
         outbox: Identity of the outbox.
-        place: Where the part is, on its machine.
-        waiting: How many items each exporter has not got.
+        place: The directory of the part, on its machine.
+        waiting: Number of items that each exporter has not got.
         unread: Bytes of journals that no agent has read.
         is_delivered: If true, everything was delivered, and all processes had ended.
         is_last: If true, all processes of the machine had ended: nothing more was recorded.
-        files: What is in files, by their path in the part.
-        contents: Small files as they are, by their path in the part.
-        directories: Journals that there are.
+        files: Ranges of large files, by their path in the part.
+        contents: Contents of small files, by their path in the part.
+        directories: Names of the journals.
         machine: The machine of the part.
     """
 
@@ -73,12 +73,12 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place_of(run: Path, name: str) -> Path:
-    """Return where the copy of a part is."""
+    """Return the directory of the copy of a part."""
     return run / UNDELIVERED / name
 
 
 def read(run: Path, name: str) -> Copy | None:
-    """Return the copy of a part; `None` if there is none that is complete."""
+    """Return the copy of a part; `None` if there is no complete one."""
     place = place_of(run, name)
     try:
         raw = (place / _INDEX).read_bytes()
@@ -114,7 +114,7 @@ def remove(run: Path, name: str) -> None:
 
 
 def names(run: Path) -> list[str]:
-    """Return the parts that there are copies of."""
+    """Return the names of the parts that have a copy."""
     try:
         return sorted(path.name for path in (run / UNDELIVERED).iterdir() if read(run, path.name) is not None)
     except OSError:
@@ -122,7 +122,7 @@ def names(run: Path) -> list[str]:
 
 
 def number_of(part: Path) -> int:
-    """Return the number of the last copy that a part has made, or gone on from; 0 if there is none."""
+    """Return the number of the last copy that a part has made or continued from; 0 if there is none."""
     try:
         return int((part / _NUMBER).read_text())
     except (OSError, ValueError):
@@ -141,17 +141,17 @@ def next_number(part: Path) -> int:
 
 
 def restore(run: Path, copy: Copy, part: Path, *, journals: bool = True, manifest: bool = False) -> None:
-    """Bring a copy into a part, so that an agent goes on from there.
+    """Restore a copy into a part, so that an agent continues from it.
 
     Args:
         run: The run directory.
         copy: The copy.
-        part: Where.
-        journals: Bring the journals too; the part that the copy was made of has them, and perhaps more.
-        manifest: Bring what else describes the part.
+        part: The directory of the part.
+        journals: If true, restore the journals too; the original part has them, and possibly more.
+        manifest: If true, restore the other files that describe the part.
 
     Raises:
-        OSError: It cannot be brought.
+        OSError: It cannot be restored.
     """
     place = place_of(run, copy.name)
     for folder in (OUTBOX, CURSORS, JOURNALS):
@@ -177,9 +177,9 @@ def restore(run: Path, copy: Copy, part: Path, *, journals: bool = True, manifes
 
 
 def catch_up(run: Path, name: str, part: Path) -> bool:
-    """Go on from the copy of a part if another machine has delivered from it, or the part itself was removed.
+    """Continue from the copy of a part if another machine has delivered from it, or the part was removed.
 
-    Return whether that was so.
+    Return whether the copy was restored.
 
     Raises:
         OSError: It cannot be read now.
@@ -193,7 +193,7 @@ def catch_up(run: Path, name: str, part: Path) -> bool:
         restore(run, copy, part, journals=False)
     elif copy.is_delivered:
         return False
-    elif segment_numbers(part / OUTBOX):  # of a part that is gone, and whose name another one has taken since
+    elif segment_numbers(part / OUTBOX):  # the copy of a removed part whose name another part has taken since
         alive(place_of(run, name)).remove()
         place_of(run, name).rename(place_of(run, f"{name}.{copy.outbox}"))
         return False
@@ -203,7 +203,7 @@ def catch_up(run: Path, name: str, part: Path) -> bool:
 
 
 def _is_of_part(file: str) -> bool:
-    """Tell whether a path is that of a file of a part: whoever can write the run directory must not choose others."""
+    """Return whether a path is one of a part's files: the index, which others may write, must not name other files."""
     folder, *rest = file.split("/")
     if not rest:
         return folder in SMALL_FILES

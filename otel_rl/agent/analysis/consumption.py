@@ -1,4 +1,4 @@
-"""What steps took of the trajectories that were sampled for them: staleness, what was dropped, and its bias."""
+"""The use of trajectories by steps: staleness, dropped trajectories, and the bias of dropping them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _QUANTILES = (0.5, 0.95)
 
 
 class Consumption:
-    """Adds up what became of trajectories; lives in the agent alone."""
+    """Totals of the outcomes of trajectories. A new agent starts from zero."""
 
     def __init__(self) -> None:
         self._trajectories: Counter[str] = Counter()
         self._tokens: Counter[tuple[str, str]] = Counter()
 
     def take(self, records: Iterable[Consumed]) -> dict[str, float]:
-        """Take in the trajectories of a step; return its values by name.
+        """Add the trajectories of a step; return the step's values by name.
 
         Staleness counts the versions between the policy that generated a token and the one that is trained on it,
-        each token once: where nobody told tokens, each trajectory once. A quantile is the lowest staleness that so
-        many of the tokens do not exceed. A bias is the mean over what was dropped less the mean over what was
-        trained on.
+        each token once, or each trajectory once if the number of tokens is unknown. A quantile is the lowest
+        staleness that this share of the tokens does not exceed. A bias is the mean over dropped trajectories less
+        the mean over those that were trained on.
         """
         told = [one for record in records for one in _each(record)]
         values: dict[str, float] = {}
@@ -68,12 +68,12 @@ class Consumption:
         ]
 
     def _label(self, outcome: str) -> str:
-        """Return the outcome, if it is one of the first ones: a reason with a number in it must not make series."""
+        """Return the outcome if it is one of the first; a reason that contains a number must not create series."""
         return outcome if outcome in self._trajectories or len(self._trajectories) < _MOST_OUTCOMES else _OTHER
 
 
 def links(records: Iterable[Consumed]) -> list[SpanLink]:
-    """Return a link to each trajectory that has a trace, with what is known of it."""
+    """Return a link to each trajectory that has a trace, with its attributes."""
     found: list[SpanLink] = []
     for record in records:
         for one in _each(record):
@@ -94,7 +94,7 @@ def dropped_tokens(records: Iterable[Consumed]) -> int:
 
 
 def of_step(records: Sequence[Consumed]) -> dict[str, AttributeValue]:
-    """Return what the root span of a step says of its trajectories."""
+    """Return the attributes of a step's root span that describe its trajectories."""
     trained = [record for record in records if record.outcome == TRAINED]
     if not trained:
         return {}
@@ -138,7 +138,7 @@ def _each(record: Consumed) -> list[_Trajectory]:
 
 
 def _staleness(told: Iterable[_Trajectory]) -> dict[str, float]:
-    """Return statistics of the staleness of what was trained on, weighted by tokens."""
+    """Return statistics of the staleness of trained trajectories, weighted by tokens."""
     parts = [part for one in told if one.outcome == TRAINED for part in one.stale]
     known = [(staleness, tokens) for staleness, tokens in parts if staleness is not None]
     weighted = [part for part in known if part[1] > 0] or [(staleness, 1) for staleness, _ in known]

@@ -1,4 +1,4 @@
-"""Where the time of the workers went; it closes: over all categories it is wall time times workers."""
+"""Splits worker time into categories that sum to wall time times workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCTIVE, WASTED, UNCLASSIFIED, UNACCOUNTED = "productive", "wasted", "unclass
 ROLLOUTS = (semconv.SPAN_ROLLOUT, semconv.SPAN_TRAJECTORY)
 """Names of spans that are roots of traces which wait for a step."""
 TRAINER = "trainer"
-"""The fleet of the ordinary ranks."""
+"""The fleet of the ranks without a role."""
 _MOST_NAMES = 1000
 _Key = TypeVar("_Key")
 
@@ -31,7 +31,7 @@ _NOWHERE, _WASTED, _OTHER = ("", ""), ("", WASTED), ("", UNCLASSIFIED)
 
 
 Nanoseconds = dict[Name, int]
-"""Nanoseconds by what they were spent on."""
+"""Nanoseconds by phase and part."""
 
 
 class OpenName(msgspec.Struct):
@@ -45,10 +45,10 @@ class Worker(msgspec.Struct):
     """A process.
 
     Attributes:
-        fleet: What it belongs to.
-        until: Up to when its time is accounted for.
+        fleet: The fleet of the process.
+        until: The time up to which its time is accounted for.
         open: Its open phases, in the order in which they began.
-        since_step: What it did since the end of the last step.
+        since_step: Its time since the end of the last step.
     """
 
     fleet: str
@@ -58,12 +58,12 @@ class Worker(msgspec.Struct):
 
 
 class TimeSpent(msgspec.Struct):
-    """What is known of the time of all processes: plain data, part of the reducer's state.
+    """The time of all processes so far: plain data, part of the reducer's state.
 
     Attributes:
-        workers: The processes that live, by journal.
-        fleets: What each fleet did.
-        steps: What the trainer's ranks did, by attempt and step, until the step is closed.
+        workers: The processes that are alive, by journal.
+        fleets: The time of each fleet.
+        steps: The time of the trainer's ranks, by attempt and step, until the step closes.
         generated: Tokens of trajectories, by fleet.
         sampling: Nanoseconds that were spent on them, by fleet.
     """
@@ -78,13 +78,13 @@ class TimeSpent(msgspec.Struct):
 class Goodput:
     """Adds up the time of all processes, from the beginning of each.
 
-    A moment in which several phases are open counts for the innermost one, the last to begin. A phase that says
-    `tokens=` and `wasted_tokens=` gives that share of its time to what is wasted; so does a fleet for the tokens of
-    trajectories that were dropped, at the price that its tokens have on average.
+    While several phases are open, time counts for the innermost one, the last to begin. A phase with `tokens=` and
+    `wasted_tokens=` counts that share of its time as wasted. A fleet counts the tokens of dropped trajectories as
+    wasted, at the average time per token.
 
     Args:
-        spent: What is known so far.
-        canonical: Returns what a phase is called here that the trainer calls by a name.
+        spent: The time so far.
+        canonical: Returns the canonical name of a phase for the trainer's name.
     """
 
     def __init__(self, spent: TimeSpent, canonical: Callable[[str], str]) -> None:
@@ -92,14 +92,14 @@ class Goodput:
         self._canonical = canonical
 
     def enter(self, journal: str, started: Started, span: int, name: Name, time: int) -> None:
-        """Take note that a process enters a phase, or a part of one."""
+        """Record that a process enters a phase, or a part of one."""
         worker = self._advance(journal, started, time)
         worker.open[span] = OpenName(name)
 
     def leave(
         self, journal: str, started: Started, span: int, time: int, told: Mapping[str, AttributeValue] | None
     ) -> None:
-        """Take note that it leaves it, and what was told of it."""
+        """Record that a process leaves a phase, with the attributes of the phase."""
         worker = self._advance(journal, started, time)
         left = worker.open.pop(span, None)
         if left is None or not told:
@@ -112,13 +112,13 @@ class Goodput:
             _add(self._spent.generated, worker.fleet, tokens)
 
     def begin_step(self, journal: str, started: Started, time: int, *, first: bool) -> None:
-        """Take note that a process begins a step; what it does between two steps belongs to the later one."""
+        """Record that a process begins a step; its time between two steps belongs to the later one."""
         worker = self._advance(journal, started, time)
         if first:
             self._mark(worker)
 
     def end_step(self, journal: str, started: Started, step: int, time: int) -> None:
-        """Take note that it ends a step."""
+        """Record that a process ends a step."""
         worker = self._advance(journal, started, time)
         if worker.fleet == TRAINER:
             of_step = self._spent.steps.setdefault(started.attempt, {}).setdefault(step, {})
@@ -127,20 +127,20 @@ class Goodput:
         self._mark(worker)
 
     def end(self, journal: str, started: Started, time: int) -> None:
-        """Take note that a process is over."""
+        """Record that a process has ended."""
         self._advance(journal, started, time)
         self._spent.workers.pop(journal, None)
 
     def resume(self, journal: str, started: Started, time: int) -> None:
-        """Take note that a process lives that was taken for dead at `time`."""
+        """Record that a process is alive that counted as dead since `time`."""
         self._spent.workers[journal] = Worker(started.role or TRAINER, time)
 
     def of_step(self, attempt: int, step: int) -> dict[str, float]:
-        """Return the seconds of the trainer's ranks in a step by category; forgotten then."""
+        """Return the seconds of the trainer's ranks in a step by category, and forget them."""
         return self._by_category(self._spent.steps.get(attempt, {}).pop(step, {}))
 
     def drop(self, tokens: int) -> None:
-        """Take note that no step trains on so many tokens of trajectories; each costs what tokens cost on average."""
+        """Record that this many tokens of trajectories were dropped; each costs the average time per token."""
         generated = sum(self._spent.generated.values())
         for fleet in self._spent.generated if generated else ():
             totals = self._spent.fleets[fleet]
@@ -161,7 +161,7 @@ class Goodput:
         ]
 
     def _advance(self, journal: str, started: Started, time: int) -> Worker:
-        """Give the time since the last call to the innermost phase that is open."""
+        """Add the time since the last call to the innermost open phase."""
         worker = self._spent.workers.get(journal)
         if worker is None:
             worker = self._spent.workers[journal] = Worker(started.role or TRAINER, min(started.time, time))
@@ -203,7 +203,7 @@ class Goodput:
         return categories().get(name[1], of_phase) if name[1] else of_phase
 
     def _samples(self, name: Name) -> bool:
-        """Tell whether it is the sampling of trajectories."""
+        """Return whether it is the sampling of trajectories."""
         return name[0] in ROLLOUTS or registry.stages().get(self._canonical(name[0])) == "sample"
 
 

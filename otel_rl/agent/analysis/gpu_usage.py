@@ -30,7 +30,7 @@ class GpuUsage:
         return bool(self._energy)
 
     def step_ended(self, tokens: float) -> None:
-        """Take note of a step, and of how many tokens were trained on in it."""
+        """Record a step, and of how many tokens were trained on in it."""
         self._steps += 1
         self._tokens += tokens
 

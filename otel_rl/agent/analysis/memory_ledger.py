@@ -1,7 +1,7 @@
-"""The ledger of memory: which phase took what, what stays, whether it grows, and when there is none left.
+"""The memory ledger: which phase allocates memory, what stays allocated, and when memory will run out.
 
-Between two boundaries of phases, memory changes by some bytes; they are entered under the phase that was open.
-So over a step the entries of all phases add up to the growth of the whole, and none is missing.
+Each change of memory between two boundaries of phases counts for the phase that was open. Over a step the changes of
+all phases therefore sum to the growth of the memory.
 
 A forecast is made after each step, by two rules. Together they raise a false alarm in at most 5 % of the runs of a
 process and memory, however long a run is:
@@ -16,7 +16,7 @@ process and memory, however long a run is:
   one of six cases, so no test can be certain that early: the rule keeps its 1 % while noise is below 6 % of the limit.
 
 Growth below 8 % of the limit (or what is left of it, if that is less) and 256 MiB is not reported: caches that fill up
-and are emptied have such teeth. A first tooth that rises higher for 9 steps cannot be told from a leak; later ones can.
+and are emptied grow like that. The first such growth, if it lasts 9 steps, cannot be distinguished from a leak.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 OUTSIDE = "outside"
-"""The phase of what happens outside of any."""
+"""The phase name for changes outside of any phase."""
 _FAR_STEPS = 1000
 _MOST_PHASES = 200
 _LEAST_SHARE = 0.08
@@ -69,7 +69,7 @@ _RUSH_STEPS = 10
 
 
 class Account(NamedTuple):
-    """Whose memory.
+    """One kind of memory of one process.
 
     Attributes:
         journal: The process.
@@ -99,13 +99,13 @@ class StepMemory(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """Memory that grows.
+    """A forecast for memory that grows.
 
     Attributes:
-        phase: Which phase is to blame.
+        phase: The phase that causes the growth.
         slope: Bytes more after each step.
         low: Lower bound of the slope, at one-sided 95 %; of two steps, the smaller growth.
-        steps: Steps that are left.
+        steps: Steps until the memory is full.
     """
 
     phase: str
@@ -134,7 +134,7 @@ class _Book:
 
 
 class Ledger:
-    """Books of all processes and their memories; lives in the agent alone, a new agent begins new ones."""
+    """The accounts of all processes and their kinds of memory. A new agent starts from zero."""
 
     def __init__(self) -> None:
         self._books: dict[Account, _Book] = {}
@@ -142,7 +142,7 @@ class Ledger:
         self._of_journal: dict[str, list[Account]] = {}
 
     def charge(self, account: Account, phase: str, level: float, peak: float = 0.0) -> None:
-        """Enter the change to `level` bytes under the phase in which it came about; `peak` lies in between."""
+        """Add the change to `level` bytes to the phase in which it happened; `peak` is the highest level in between."""
         book = self._books.get(account)
         if book is None:
             book = self._books[account] = _Book()
@@ -154,24 +154,24 @@ class Ledger:
         book.highest = max(book.highest, level, peak)
 
     def forget(self, journal: str) -> None:
-        """Close the books of a process that is over."""
+        """Remove the accounts of a process that has ended."""
         for account in self._of_journal.pop(journal, []):
             del self._books[account]
 
     def leave(self, account: Account, phase: str) -> None:
-        """Take note of what stays after a phase."""
+        """Record the memory that stays allocated after a phase."""
         book = self._books.get(account)
         if book is not None and book.level is not None:
             book.residuals[phase if self._phases.admits(phase) else OTHER] = book.level
 
     def close_step(self, account: Account, step: int, limit: float, room: float | None = None) -> Outlook | None:
-        """End a step; return the outlook if it is bad for the first time, or twice as bad as when it was told last.
+        """End a step; return the outlook if it is bad for the first time, or twice as bad as when it was last reported.
 
         Args:
-            account: Whose step.
+            account: The account.
             step: Its number.
-            limit: Bytes that there are; 0 if that is not known.
-            room: Bytes that are left; by default the limit less the most bytes in the last three steps.
+            limit: The limit in bytes; 0 if it is unknown.
+            room: Free bytes; by default the limit less the highest level in the last three steps.
         """
         book = self._books.get(account)
         if book is None or book.level is None:
@@ -188,11 +188,11 @@ class Ledger:
         return outlook
 
     def outlook(self, account: Account) -> Outlook | None:
-        """Return when memory runs out and why, as it was at the end of the last step; `None` if it does not grow."""
+        """Return when memory runs out and why, as of the end of the last step; `None` if it does not grow."""
         return self._books[account].outlook
 
     def growth(self, account: Account) -> dict[str, float]:
-        """Return bytes for each step by phase, over all steps that are known."""
+        """Return the average change in bytes per step by phase, over all remembered steps."""
         entries = self._books[account].entries
         return {phase: total / len(entries) for phase, total in _sums(entries).items()} if entries else {}
 
@@ -206,11 +206,11 @@ class Ledger:
 
 
 def blamed(changes: Mapping[str, float]) -> str:
-    """Return the phase that is to blame for growth.
+    """Return the phase that causes the growth.
 
-    A phase may take what another one gives back. So each release is set against what was taken last before it
-    (or, around the end of the step, after it). Of what then is left over, the phase is to blame that gave back a
-    part of it, but not all; or else the one that took it.
+    A phase may allocate memory that another one frees. So each release is matched with the last allocation before it
+    (or, across the end of the step, after it). The cause of the rest is the phase that freed a part of it but not all;
+    otherwise the phase that allocated it.
 
     Args:
         changes: Bytes by phase, in the order of the phases in a step.
@@ -235,7 +235,7 @@ class _Taken:
 
 
 def _give_back(taken: list[_Taken], phase: str, amount: float) -> float:
-    """Set a release against what was taken last; return what of it is left."""
+    """Match a release with the last allocations; return the bytes without a match."""
     for entry in reversed(taken):
         given = min(amount, entry.amount)
         if given > 0:
@@ -275,7 +275,7 @@ def _rush(book: _Book, limit: float, left: float) -> tuple[float, float] | None:
 
 
 def _drift(book: _Book, limit: float, left: float) -> tuple[float, float] | None:
-    """Return the slope and its lower bound if memory drifts upward, or did when it was looked at and still does."""
+    """Return the slope and its lower bound if memory drifts upward now, or did at the last test and still does."""
     least = max(_LEAST_BYTES, min(_LEAST_SHARE * limit, left))
     levels = list(book.levels)
     for window in _WINDOWS:
@@ -296,7 +296,7 @@ def _drift(book: _Book, limit: float, left: float) -> tuple[float, float] | None
 def _rises(levels: Sequence[float], window: _Window, least: float) -> bool:
     """Return whether a window ends so much higher than it began, and than memory usually was before it."""
     if levels[-1] - levels[-window.steps] < least / 2:
-        return False  # mostly so: there is no need to look closer
+        return False  # the common case, found cheaply
     recent, before = levels[-window.steps :], sorted(levels[: -window.steps])
     began = _mean(recent[: window.length])
     usual = max(began, quantile(before, 0.9)) if before else began

@@ -1,14 +1,13 @@
-"""Which rank is slow, and in which phase: the one that falls behind there, not those that wait for it.
+"""Finds the rank that is slow, and the phase in which it falls behind; ranks that merely wait are not blamed.
 
-A rank that is slow before a collective makes all others wait in it, so durations show the others. What tells
-is by how much a rank becomes later than the others between entering and leaving a phase; who was early and
-waits becomes no later by that. Times count from the rank's own first phase in the step, since the clocks of
-several machines differ.
+A rank that is slow before a collective makes all others wait in it, so the durations of the others are long. The
+measure is by how much a rank becomes later than the others between entering and leaving a phase: a rank that waits
+does not become later. Times count from the rank's own first phase in the step, since the clocks of machines differ.
 
 A rank is reported when two things are true. It matters: the median over twenty steps of what it falls behind is more
-than 10 % of what the phase takes, 0.25 % of the step, and 10 ms. And it is no accident: in at most 5 % of the runs is
-any healthy rank reported, in whatever phase and however long a run is. The hypothesis is that ranks are exchangeable
-and steps independent; whatever the distribution is, a rank is then among the c of W ranks that fall far behind in a
+than 10 % of what the phase takes, 0.25 % of the step, and 10 ms. And it is not an accident: a healthy rank is
+reported in at most 5 % of the runs, whatever their length. The hypothesis is that ranks are exchangeable and steps
+independent; whatever the distribution is, a rank is then among the c of W ranks that fall far behind in a
 step with probability c / W. A bet against it, at odds t, multiplies its wealth by t / (1 + (t - 1) c / W) in such a
 step and by 1 / (1 + (t - 1) c / W) in any other: 1 on average. So is the sum of bets that begin at each step n with
 1 / n(n + 1), which finds a rank that becomes slow late. A wealth above 1 / p comes about with probability p at any
@@ -39,10 +38,10 @@ _LEAST_STEPS = 5
 _MOST_PHASES = 200
 _LEAST_SCORE = 0.1
 _LEAST_SHARE = 0.0025
-"""Share of the step by which a rank has to fall behind, at the least."""
+"""Minimum share of the step by which a rank must fall behind."""
 _LEAST_SECONDS = 0.01
 _ERROR = 0.05
-"""Probability that any healthy rank is reported in a run, in whatever phase."""
+"""Probability that any healthy rank is reported in a run, over all phases."""
 _BETS = ((10.0, 0.3), (1000.0, 0.7))
 """Odds, and the part of the wealth that is bet at them: low ones win in much noise, high ones soon in little."""
 _WEALTHY = 1e100
@@ -57,9 +56,9 @@ class Straggler(NamedTuple):
     """A rank that falls behind in a phase.
 
     Attributes:
-        phase: Where.
-        rank: Who.
-        score: By how much in a step, as a part of what the phase takes the ranks; the median over the window.
+        phase: The phase.
+        rank: The rank.
+        score: The delay per step as a share of the phase's duration; the median over the window.
         seconds: The same in seconds.
     """
 
@@ -70,7 +69,7 @@ class Straggler(NamedTuple):
 
 
 class _Pace:
-    """What is known of a rank in a phase: by how much it fell behind of late, and the wealth of the bets on it."""
+    """The history of a rank in a phase: its recent delays, and the wealth of the bets on it."""
 
     def __init__(self) -> None:
         self.behind: deque[float] = deque(maxlen=_WINDOW)
@@ -79,7 +78,7 @@ class _Pace:
         self.reported = False
 
     def take(self, seconds: float, *, is_far: bool, share: float) -> None:
-        """Take in a step in which this share of the ranks fell far behind, among them this rank or not."""
+        """Add a step in which this share of the ranks fell far behind, with or without this rank."""
         self.behind.append(seconds)
         self.steps += 1
         begins = 1 / (self.steps * (self.steps + 1))
@@ -89,13 +88,13 @@ class _Pace:
 
 
 class _Phase:
-    """What is known of a phase.
+    """The history of a phase.
 
     Attributes:
-        number: Which phase of those that were seen, from 1 on.
-        takes: Seconds that it took the ranks in each of the last steps.
-        of_step: Seconds of those steps.
-        paces: What is known of each rank.
+        number: The position of the phase in order of first use, from 1.
+        takes: Its duration in each of the last steps, in seconds.
+        of_step: The durations of those steps, in seconds.
+        paces: The history of each rank.
     """
 
     def __init__(self, number: int) -> None:
@@ -105,7 +104,7 @@ class _Phase:
         self.paces: dict[int, _Pace] = defaultdict(_Pace)
 
     def take(self, stays: Mapping[int, Stay], step: float) -> None:
-        """Take in a step of so many seconds."""
+        """Add a step of this many seconds."""
         takes = median(left - entered for entered, left in stays.values()) / 1e9
         self.takes.append(takes)
         self.of_step.append(step)
@@ -136,14 +135,14 @@ class _Phase:
 
 
 class Stragglers:
-    """Keeps score of the last twenty steps; lives in the agent alone, a new agent begins anew."""
+    """Scores of the last twenty steps. A new agent starts from zero."""
 
     def __init__(self) -> None:
         self._phases: dict[str, _Phase] = {}
         self._known = KnownNames("phases that stragglers are looked for in", _MOST_PHASES)
 
     def take(self, spans: Iterable[Span]) -> list[Straggler]:
-        """Take in the spans of a step; return the stragglers that were none before."""
+        """Add the spans of a step; return the new stragglers."""
         found: list[Straggler] = []
         of_step = _stays(spans)
         step = _seconds(of_step)
@@ -163,7 +162,7 @@ class Stragglers:
         return sorted(found, key=lambda one: one.seconds, reverse=True)
 
     def points(self) -> list[Point]:
-        """Return score, seconds and rank of the worst one in each phase: as many series for any number of ranks."""
+        """Return score, seconds and rank of the worst rank in each phase, to bound the number of series."""
         found: list[Point] = []
         for one in self.worst():
             phase = ((semconv.PHASE, one.phase),)

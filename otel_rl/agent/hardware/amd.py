@@ -27,8 +27,8 @@ class AmdGpu:
 
     Args:
         amdsmi: The module.
-        handle: What it calls the GPU.
-        index: Which one it is on this host.
+        handle: The library's handle of the GPU.
+        index: The index of the GPU on this host.
     """
 
     def __init__(self, amdsmi: Any, handle: Any, index: int) -> None:
@@ -48,7 +48,7 @@ class AmdGpu:
         yield Point(semconv.METRIC_HW_GPU_MEMORY_LIMIT, memory["vram_total"] * 2**20, self._who)
         yield Point(semconv.METRIC_HW_GPU_MEMORY_UTILIZATION, memory["vram_used"] / memory["vram_total"], self._who)
         power = self._amdsmi.amdsmi_get_power_info(self._handle)["average_socket_power"]
-        if isinstance(power, (int, float)):  # "N/A" where the device does not tell
+        if isinstance(power, (int, float)):  # "N/A" where the device does not report it
             yield Point(semconv.METRIC_HW_POWER, power, gpu)
         kind = self._amdsmi
         celsius = kind.amdsmi_get_temp_metric(

@@ -17,7 +17,7 @@ _SWAPPED = ((semconv.SYSTEM_PAGING_STATE, "used"),)
 
 
 class Host:
-    """The host that the agent runs on; CPU time counts from the measurement before.
+    """The host that the agent runs on; CPU time counts from the previous measurement.
 
     Args:
         now: The clock, in Unix nanoseconds.

@@ -1,7 +1,7 @@
 """NVIDIA's GPUs and their MIG devices, by NVML.
 
-What a device does not support is found out once and not asked again. No lists of processes are asked for: the
-driver holds a lock for milliseconds meanwhile, for which kernels wait.
+A query that a device does not support is tried once. Processes are never listed: the driver holds a lock for
+milliseconds meanwhile, and kernels wait for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GPU: Attributes = ((semconv.HW_TYPE, "gpu"),)
 
 
 class _Question(NamedTuple):
-    """One question to a device, and what its answer is in the registry.
+    """One query to a device, and the points that follow from the answer.
 
     Attributes:
         ask: Asks the module about a handle.
@@ -53,7 +53,7 @@ _REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake",
 }
-"""Bits of nvml.h's clocks event reasons; that a GPU is idle, or set to a clock by its owner, is no throttling."""
+"""Bits of nvml.h's clocks event reasons; idle GPUs, and clocks set by the owner, do not count as throttled."""
 _QUESTIONS = (
     _Question(
         lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu),
@@ -123,12 +123,12 @@ class NvidiaGpu:
     """One GPU, or one MIG device of it.
 
     Args:
-        nvml: The module pynvml, initialised.
-        handle: What NVML calls the device.
+        nvml: The module pynvml, initialized.
+        handle: NVML's handle of the device.
         index: NVML's index of the GPU.
         parent: UUID of the GPU that a MIG device is a part of; empty for a GPU.
-        questions: What it is asked.
-        is_visible: Tells whether the trainer can see it; what others use is not measured.
+        questions: The queries.
+        is_visible: Returns whether the trainer can see the device; other devices are not measured.
 
     Attributes:
         uuid: Its UUID, `GPU-…` or `MIG-…`.
@@ -159,13 +159,13 @@ class NvidiaGpu:
         self._is_visible = is_visible
         self._xids: dict[int, int] = {}
         self._events: Any = None
-        self._listens = bool(parent)  # XIDs are told of whole GPUs
+        self._listens = bool(parent)  # XIDs are reported for whole GPUs
 
     def read(self) -> Iterator[Point]:
         """Measure.
 
         Raises:
-            NVMLError: The device does not answer; what it answered before is there.
+            NVMLError: The device does not answer; the points before that are still measured.
         """
         if not self._is_visible(self):
             return
@@ -183,7 +183,7 @@ class NvidiaGpu:
         yield from self._read_xids()
 
     def _listen(self) -> Any:
-        """Ask for the driver's XID errors; `None` where they are not told."""
+        """Subscribe to the driver's XID errors; return `None` where they are not reported."""
         try:
             events = self._nvml.nvmlEventSetCreate()
             self._nvml.nvmlDeviceRegisterEvents(self._handle, self._nvml.nvmlEventTypeXidCriticalError, events)
@@ -205,7 +205,7 @@ class NvidiaGpu:
 def devices(watched: Callable[[], Sequence[Watched]], *, io: bool) -> list[NvidiaGpu]:
     """Return the GPUs and MIG devices, each once; none where there is no library.
 
-    Measured are those that the watched processes can see at the time.
+    Only those that the watched processes can see are measured.
 
     Raises:
         NVMLError: The driver does not answer.
@@ -236,7 +236,7 @@ def devices(watched: Callable[[], Sequence[Watched]], *, io: bool) -> list[Nvidi
 
 
 def visible(found: Sequence[NvidiaGpu], said: Sequence[str | None]) -> list[NvidiaGpu]:
-    """Return the devices that any of the processes can see; all, if that leaves none.
+    """Return the devices that any of the processes can see; all devices if there are none.
 
     Args:
         found: All devices, GPUs before their MIG devices.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CLOCKS_DIFFER_S = 2.0
 
 _Key = tuple[int, float]
-"""A process for good: its id and when it was created."""
+"""A unique identity of a process: its id, and when it was created."""
 
 
 class _Total(NamedTuple):
@@ -31,9 +31,9 @@ class _Total(NamedTuple):
 
 
 class _Tree:
-    """One trainer process, and what descends from it.
+    """One trainer process and its descendants.
 
-    What was once a descendant remains one: a parent that ends leaves its children to another.
+    A descendant stays one when its parent ends and the kernel gives it another parent.
     """
 
     def __init__(self) -> None:
@@ -43,10 +43,10 @@ class _Tree:
 
 
 class Processes:
-    """All watched trees; nobody is counted in two of them.
+    """All watched trees; no process is counted in two of them.
 
     Args:
-        watched: Tells the trainer processes that live.
+        watched: Returns the trainer processes that are alive.
         now: The clock, in Unix nanoseconds.
     """
 
@@ -87,7 +87,7 @@ class Processes:
 
 
 def _process(one: Watched) -> psutil.Process | None:
-    """Return the process, if it is the one that began to record: ids are given anew, and differ by namespace."""
+    """Return the process if it is the one that started to record: ids are reused, and differ between namespaces."""
     try:
         process = psutil.Process(one.pid)
         began = process.create_time()
@@ -105,7 +105,7 @@ def _available_cpus(pid: int) -> int:
 
 
 def _children() -> dict[int, list[psutil.Process]]:
-    """Return the children of every process of the machine, from one look at all of them."""
+    """Return the children of every process of the machine, from one listing."""
     found: dict[int, list[psutil.Process]] = {}
     for process in psutil.process_iter(["ppid"]):
         found.setdefault(process.info["ppid"], []).append(process)
@@ -113,7 +113,7 @@ def _children() -> dict[int, list[psutil.Process]]:
 
 
 def _grow(tree: _Tree, root: psutil.Process, others: set[int], children: Mapping[int, list[psutil.Process]]) -> None:
-    """Add what descends from the root or from a known member, but for what has a tree of its own, and the agent."""
+    """Add the descendants of the root and of known members, except the agent and processes with their own tree."""
     waiting = [root, *(process for process in tree.members.values() if process.pid != root.pid)]
     tree.members = {}
     while waiting:

@@ -1,4 +1,4 @@
-"""Follows the journals of all ranks on this machine, those that appear later too."""
+"""Follows the journals of all ranks on this machine, including those that appear later."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _OPEN_AT_ONCE = 128
 RECORDS_AT_ONCE = 20_000
-"""Records of all journals that one look returns; it bounds memory. The other journals have their turn at the next."""
+"""Records of all journals that one read returns, to bound memory. The next read continues with the other journals."""
 _PROBES = 256
-"""Quiet journals whose lock is looked at in one look: 6 µs each."""
+"""Quiet journals whose lock is checked in one read: 6 µs each."""
 _LOOKS_AT_THE_DEAD = 4
-"""Journals of processes that are held for dead, which one look reads again."""
+"""Journals of dead processes that one read checks again."""
 _SETTLED_NS = 2_000_000_000
 """A directory may change twice within one tick of the clock that its time of change is taken from."""
 
 
 UNFINISHED = "unfinished_bytes"
-"""Bytes of records that processes were killed in the middle of: their calls had not returned, so nothing is lost."""
+"""Bytes of records that killed processes left half-written: the calls had not returned, so nothing is lost."""
 
 
 class Found(NamedTuple):
@@ -51,19 +51,18 @@ class Found(NamedTuple):
 class Follower:
     """Reads what is new in every journal.
 
-    Journals of processes that have ended cost neither a descriptor nor a look, and those that are read share a limited
-    number of descriptors. The journal of a process that died without a word is looked at again now and then: should it
-    grow, the process lives.
+    Journals of processes that have ended need no descriptor and no check; the others share a limited number of
+    descriptors. The journal of a process that died without a final record is checked again now and then: if it grows,
+    the process is alive.
 
     Args:
         journals: The directory that holds them.
-        positions: Where to go on, by journal; the others are read from their beginning.
+        positions: Where to continue, by journal; the others are read from their beginning.
         final: If true, each process has one end, which waits for its exit status. Else the end that it expects at its
             exit comes at once, so that its last row does not wait, and the true one follows.
 
     Attributes:
-        missing: Journals that an earlier agent had not read to their end, and that are not there any more, or of which
-            nothing is there.
+        missing: Journals that are empty, or that were removed before an agent had read them to their end.
     """
 
     def __init__(self, journals: Path, positions: Mapping[str, Position], *, final: bool = False) -> None:
@@ -82,12 +81,12 @@ class Follower:
 
     @property
     def positions(self) -> dict[str, Position]:
-        """Where reading goes on, by journal."""
+        """Where reading continues, by journal."""
         return self._positions | {name: journal.reader.position for name, journal in self._living.items()}
 
     @property
     def given_up(self) -> dict[str, Position]:
-        """Where reading ended in journals whose process is held for dead."""
+        """Where reading ended in journals of dead processes."""
         return {name: journal.reader.position for name, journal in self._dead.items()}
 
     @property
@@ -97,7 +96,7 @@ class Follower:
 
     @property
     def alive(self) -> bool:
-        """Whether a process that records lives, as far as the last look tells."""
+        """Whether a process that records was alive at the last read."""
         return bool(self._living)
 
     @property
@@ -106,12 +105,12 @@ class Follower:
         return any(not journal.remote for journal in self._living.values())
 
     def ignore(self, journal: str, outcome: str = "", exit_code: int = 0) -> None:
-        """Take a journal as read to its end, as an earlier agent did, unless its exit status says something else.
+        """Treat a journal as read to its end, as an earlier agent did, unless its exit status differs.
 
         Args:
             journal: Its name.
-            outcome: How its process ended, as far as the earlier agent knew.
-            exit_code: With which exit code.
+            outcome: The outcome of its process, as the earlier agent recorded it.
+            exit_code: The exit code of its process, likewise.
         """
         end = exit_status.read(self._path / journal)
         if end is not None and ((end.outcome, end.exit_code) != (outcome, exit_code) or is_held(self._path / journal)):
@@ -122,14 +121,14 @@ class Follower:
             self._dead[journal].is_over = True
 
     def wake(self, journals: Iterable[str]) -> None:
-        """Read these journals of other machines at the next look; they are not looked at without."""
+        """Read these journals of other machines at the next call of `read`, which skips the others."""
         for name in journals:
             self._quiet.discard(name)
             if name in self._dead:
                 self._dead.move_to_end(name, last=False)
 
     def look(self) -> bool:
-        """Find new journals; tell whether there are any."""
+        """Find new journals; return whether there are any."""
         try:
             changed = self._path.stat().st_mtime_ns
             if changed == self._changed and self._looked - changed > _SETTLED_NS:
@@ -191,7 +190,7 @@ class Follower:
             for reason, old, new in zip(self._losses, before, after, strict=True):
                 self._losses[reason] += new - old
             if after[0] > before[0]:
-                logger.warning("%s: %d bytes so far were no record", journal.path.name, after[0])
+                logger.warning("%s: %d bytes so far were not a record", journal.path.name, after[0])
         self._readers.pop(journal.path, None)
         if reader.is_open:
             self._readers[journal.path] = reader

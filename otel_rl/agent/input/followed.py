@@ -27,14 +27,14 @@ class FollowedJournal:
     """The journal of one process.
 
     Attributes:
-        path: Where it is.
-        remote: If true, its process is on another machine and has no lock here; its own agent tells when it is over.
+        path: The directory of the journal.
+        remote: If true, its process is on another machine and has no lock here; its own agent reports its end.
         reader: Its reader.
-        finished: If true, its process ended its recording in order.
-        is_ending: If true, its process is at its exit, and its end was returned as far as it knows it.
-        is_over: If true, its process will write no more, as far as is known.
+        finished: If true, its process wrote a final record.
+        is_ending: If true, its process is exiting, and the end that it expects was returned.
+        is_over: If true, its process is known to have ended.
         alive_at: When its process was last seen alive, in Unix nanoseconds; 0 if never.
-        trusted_until: Until then its process is taken to be alive, whatever its lock says.
+        trusted_until: Until then its process counts as alive even without its lock.
     """
 
     def __init__(self, path: Path, position: Position) -> None:
@@ -46,7 +46,7 @@ class FollowedJournal:
         self.alive_at = self.trusted_until = 0
 
     def read(self, limit: int, *, final: bool) -> list[Record]:
-        """Return what is new; nothing while it cannot be read."""
+        """Return new records; none while the journal cannot be read."""
         try:
             records = self.reader.read(limit, final=final)
         except OSError as error:
@@ -62,7 +62,7 @@ class FollowedJournal:
         return records
 
     def is_dead(self, now: int) -> bool:
-        """Tell whether its process died.
+        """Return whether its process died.
 
         A process that lives makes its directory again if somebody removed it, at its next call.
         """

@@ -1,4 +1,4 @@
-"""Brings what other machines recorded into the part of the head without a network: their parts, or copies, are here."""
+"""Moves records of other machines into the part of the head without a network, from their parts or copies of them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(AnyRecord | 
 
 
 class Inbox:
-    """The journals and the outbox of the head, as those see them who bring records of other machines.
+    """The journals and the outbox of the head, for writing the records of other machines.
 
     The lock of the head's agent must be held.
 
     Args:
         directory: The run directory with the part of the head.
-        limit_bytes: Bytes that are kept of each journal, and of the outbox.
+        limit_bytes: Maximum size in bytes of each journal, and of the outbox.
     """
 
     def __init__(self, directory: RunDirectory, limit_bytes: int) -> None:
@@ -40,7 +40,7 @@ class Inbox:
         self._outbox = Outbox(directory.outbox, limit_bytes)
 
     def exporter_of(self, host: str) -> Callable[..., Exporter]:
-        """Return what makes the exporter of a machine, in place of the one that sends to the head's address."""
+        """Return a factory for the exporter of a machine that replaces the one that sends to the head."""
 
         def make(_: RunInfo, *, address: str) -> Exporter:
             return _Bringer(self, host)
@@ -52,7 +52,7 @@ class Inbox:
         return RemoteJournal(self._journals / name, self._limit_bytes)
 
     def put(self, items: Sequence[Item]) -> None:
-        """Put items into the outbox of the head, which goes on from where it was."""
+        """Append items to the outbox of the head, with its last checkpoint."""
         checkpoint = self._outbox.checkpoint or msgspec.msgpack.encode(Checkpoint({}, State()))
         self._outbox.append(items, checkpoint)
 
@@ -71,7 +71,7 @@ class _Bringer:
         self._journals: dict[str, RemoteJournal] = {}
 
     def export(self, items: Sequence[Item]) -> None:
-        """Write records and measurements; records that are there already are passed over.
+        """Write records and measurements; records that exist already are skipped.
 
         Raises:
             OSError: They cannot be written now.

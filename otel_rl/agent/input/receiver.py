@@ -1,7 +1,7 @@
-"""Takes in what other machines send to the head.
+"""Receives the records and measurements of other machines, and the spans of inference servers.
 
-Records of the agents there go into journals beside those of this machine. Measurements, and the spans of inference
-servers, go into the outbox with what the agent makes; who sent them is answered when they are there.
+Records of other agents go into journals next to those of this machine. Measurements and spans go into the outbox with
+the agent's own items; their senders are answered when they are saved.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _ADVICE = (
 )
 _HINT = "the OTLP endpoint of the agent is its own head: set OTEL_EXPORTER_OTLP_ENDPOINT to a collector"
 _QUIET_S = 3.0
-"""Seconds after the last record of another machine; its last measurements come behind its last record."""
+"""Grace period in seconds after the last record of another machine: its last measurements can arrive later."""
 _LONGEST_S = 15.0
-"""Seconds after the end of all processes in which other machines can be waited for, whatever they send."""
+"""Maximum time in seconds to wait for other machines after the end of all processes."""
 _MOST_RECORDS = 1 << 53
 _OPEN_AT_ONCE = 64
 _LONGEST_NAME = 200  # bytes; file systems have room for 255
@@ -58,19 +58,19 @@ class Receiver:
 
     Args:
         address: `host:port`, or `https://host:port`.
-        run_id: The run; records of others are refused.
+        run_id: Identity of the run; records of other runs are refused.
         journals: The directory of the journals of this machine.
-        limit_bytes: Bytes that are kept of each.
-        token: What senders must bring; empty for none.
-        ways: What passes metrics and logs of other programs on, by signal.
+        limit_bytes: Maximum size in bytes of each.
+        token: The bearer token that senders must send; empty for none.
+        ways: Functions that pass on metrics and logs of other programs, by signal.
 
     Attributes:
         accepted: Spans and measurements, whose senders wait until they are in the outbox.
-        refusals: Counts what was refused.
+        refusals: Counts of refused records.
 
     Raises:
         OSError: The address cannot be listened on.
-        ValueError: It is to be encrypted, and there is no certificate.
+        ValueError: The address is `https://`, and there is no certificate.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Receiver:
         self._run_id = run_id
         self._path = journals
         self._limit_bytes = limit_bytes
-        self._journals: OrderedDict[str, RemoteJournal] = OrderedDict()  # the last ones were written last
+        self._journals: OrderedDict[str, RemoteJournal] = OrderedDict()  # in the order of their last use
         self._lock = threading.Lock()
         self._grown: set[str] = set()
         self._incomplete: set[str] = set()
@@ -108,11 +108,11 @@ class Receiver:
             ) from error
 
     def take_request(self, signal: str, request: Any) -> Any:
-        """Accept records, spans, and what other programs send, and return the response, when they are safe.
+        """Accept records, spans, and telemetry of other programs; return the response when they are saved.
 
         Raises:
-            OSError: They cannot be accepted now; the sender is to send them again.
-            Refusal: The same, of what is passed on.
+            OSError: They cannot be accepted now; the sender must send them again.
+            Refusal: The telemetry of another program cannot be passed on.
         """
         if signal == "metrics":
             return self._take_metrics(request)
@@ -127,11 +127,11 @@ class Receiver:
         return response(signal, rejected.count, rejected.reason, self.refusals)
 
     def tend(self, *, is_over: bool, now: float) -> None:
-        """Take note of whether all processes of the run have ended; a while later nothing of others is accepted.
+        """Record whether all processes of the run have ended; some time later, nothing more is accepted.
 
         Args:
-            is_over: Whether they have.
-            now: Seconds on a steady clock.
+            is_over: If true, they have ended.
+            now: Seconds on a monotonic clock.
         """
         self._settle(now)
         self._over_since = (self._over_since or now) if is_over else 0.0
@@ -146,10 +146,10 @@ class Receiver:
                     self._incomplete.discard(name)
 
     def is_quiet(self, now: float) -> bool:
-        """Tell whether the machines of this run have nothing more to say: neither inference servers nor others count.
+        """Return whether the machines of this run have stopped sending; inference servers do not count.
 
         Args:
-            now: Seconds on a steady clock.
+            now: Seconds on a monotonic clock.
         """
         return now - self._heard_at >= _QUIET_S or bool(self._over_since and now - self._over_since >= _LONGEST_S)
 
@@ -161,7 +161,7 @@ class Receiver:
 
     @property
     def lost(self) -> int:
-        """How many records were sent and never came."""
+        """Number of records that were sent and never arrived."""
         return sum(journal.lost for journal in self._journals.copy().values())
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class Receiver:
         self._server.close()
 
     def _is_own(self, scope: str, resource: Mapping[str, object]) -> bool:
-        """Tell whether telemetry is the agent's own, which went in a circle: its OTLP endpoint is the head itself."""
+        """Return whether telemetry is the agent's own: it arrives here if the agent's OTLP endpoint is its own head."""
         return scope == _SCOPE and resource.get(semconv.RUN_ID) == self._run_id
 
     def _take_metrics(self, request: ExportMetricsServiceRequest) -> Any:
@@ -215,7 +215,7 @@ class Receiver:
         return answer
 
     def _take_event(self, event: LogRecord, resource: Mapping[str, Any], measured: dict[str, list[Machine]]) -> str:
-        """Write a record, or add a measurement to `measured`; return why that cannot be, if it cannot."""
+        """Write a record, or add a measurement to `measured`; return the reason of a rejection, or an empty text."""
         told = decode.attributes(event.attributes)
         host = str(resource.get("host.name", ""))
         run_id = resource.get(semconv.RUN_ID)
@@ -243,7 +243,7 @@ class Receiver:
         return ""
 
     def _keep(self, measured: Mapping[str, Sequence[Machine]]) -> None:
-        """Hand over the measurements that did not come before: what was not answered in time is sent again."""
+        """Pass on the measurements that are new; senders repeat those that were not answered in time."""
         with self._lock:
             fresh = {
                 host: {one.time_unix_nano: one for one in found if one.time_unix_nano > self._measured_at.get(host, 0)}
@@ -259,13 +259,13 @@ class Receiver:
         if name not in self._journals:
             self._journals[name] = RemoteJournal(self._path / name, self._limit_bytes)
         self._journals.move_to_end(name)
-        if len(self._journals) > _OPEN_AT_ONCE:  # only one more was opened since the last call, if any
+        if len(self._journals) > _OPEN_AT_ONCE:  # at most one more was opened since the last call
             next(islice(reversed(self._journals.values()), _OPEN_AT_ONCE, None)).rest()
         return self._journals[name]
 
 
 def _like(message: Any, fresh: Any, field: str) -> Any:
-    """Return a fresh message with what a message says of all records below it, but without these."""
+    """Return a fresh message with the fields that a message has for all its records, but without the records."""
     if message.HasField(field):
         getattr(fresh, field).CopyFrom(getattr(message, field))
     fresh.schema_url = message.schema_url

@@ -1,4 +1,4 @@
-"""The journals of processes of other machines, as the head keeps them."""
+"""The journals in which the head stores the records of other machines."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
 _MOST_EARLY_BYTES = 16 << 20
-"""Bytes of records of one process that are kept until those before them are there."""
+"""Bytes of early records of one process that are kept until the records before them arrive."""
 EARLY = "early"
 
 
 class Appender:
-    """Appends to a journal by `write`: it reserves and maps nothing, and has a descriptor only between two rests.
+    """Appends to a journal by `write`: it reserves and maps nothing, and has no descriptor while it rests.
 
     A trainer cannot wait for the disk; the head can, and has thousands of journals.
 
     Args:
         directory: The journal; it must exist.
-        limit_bytes: Bytes that are kept of it.
+        limit_bytes: Maximum size in bytes.
         segment_bytes: Bytes of a segment.
     """
 
@@ -40,7 +40,7 @@ class Appender:
         self._limit_bytes = limit_bytes
         self._segment_bytes = segment_bytes
         self._encode = msgspec.msgpack.Encoder().encode
-        self._number = max(segment_numbers(directory), default=0) + 1  # the last one may end in half a frame
+        self._number = max(segment_numbers(directory), default=0) + 1  # the last segment may end in half a frame
         self._fd = -1
         self._size = 0
 
@@ -68,7 +68,7 @@ class Appender:
         self._size += len(frame)
 
     def close(self) -> None:
-        """Close the segment; appending can go on afterwards."""
+        """Close the segment; the next record opens it again."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -84,7 +84,7 @@ class Appender:
 
 
 def give_up_missing(journals: Path, limit_bytes: int) -> int:
-    """Go on without the records that have not come: nobody sends them now. Return how many there are.
+    """Give up the records that have not arrived, since no process sends them any more; return their number.
 
     Args:
         journals: The directory of the journals of the head.
@@ -104,25 +104,25 @@ def give_up_missing(journals: Path, limit_bytes: int) -> int:
 
 
 class _Early(msgspec.Struct, array_like=True):
-    """A record that came before others that are still to come."""
+    """A record that arrived before its predecessors."""
 
     index: int
     record: msgspec.Raw
 
 
 class RemoteJournal:
-    """The journal of one process of another machine; a record that is there already is not written again.
+    """The journal of one process of another machine; a record that exists already is not written again.
 
-    Between the machines there may be a Collector that overtakes itself. A record that comes too early is kept in a
-    journal beside this one until those before it are there: to refuse it would make the Collector slower with each
-    one. Records that have not come for a minute were lost on the way, and are counted.
+    A Collector between the machines can change the order of requests. A record that arrives too early is kept in a
+    second journal until its predecessors arrive; refusing it would make the Collector back off. Records that do not
+    arrive within 60 s were lost on the way, and are counted.
 
     Args:
-        path: Where it is.
-        limit_bytes: Bytes that are kept of it.
+        path: The directory of the journal.
+        limit_bytes: Maximum size in bytes.
 
     Attributes:
-        lost: How many records never came.
+        lost: Number of records that never arrived.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -142,19 +142,19 @@ class RemoteJournal:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no record is kept that waits for others."""
+        """Whether no early record waits for its predecessors."""
         return not self._early
 
     def take(self, index: int, record: Record, now: float) -> None:
         """Write a record.
 
         Args:
-            index: How many records were before it.
+            index: The number of records before it.
             record: The record.
-            now: Seconds on a steady clock.
+            now: Seconds on a monotonic clock.
 
         Raises:
-            OSError: It cannot be written, or too many before it have not come yet.
+            OSError: It cannot be written, or too many records are early.
         """
         if index == self._count:
             self._appender.append(record)
@@ -165,7 +165,7 @@ class RemoteJournal:
         self.settle(now)
 
     def settle(self, now: float) -> bool:
-        """Go on without records that have not come for a minute; tell whether there were any."""
+        """Give up records that have not arrived for 60 s; return whether there were any."""
         if not self._early:
             return False
         self._since = now if self._since is None else self._since
@@ -175,7 +175,7 @@ class RemoteJournal:
         return True
 
     def go_on(self, now: float) -> None:
-        """Go on with the first record that is there."""
+        """Continue with the first record that has arrived."""
         first = min(self._early)
         logger.warning("%d records before %d never came", first - self._count, first)
         self.lost += first - self._count
@@ -183,7 +183,7 @@ class RemoteJournal:
         self._take_early(now)
 
     def rest(self) -> None:
-        """Give the descriptors back until the next record comes."""
+        """Close the descriptors until the next record."""
         self._appender.close()
         if self._early_appender is not None:
             self._early_appender.close()
@@ -200,7 +200,7 @@ class RemoteJournal:
         self._early_bytes += len(raw)
 
     def _take_early(self, now: float) -> None:
-        """Write the records that came too early and no longer are."""
+        """Write the early records whose predecessors have arrived."""
         if not self._early:
             return
         self._since = now
@@ -209,7 +209,7 @@ class RemoteJournal:
             self._appender.append(record)
             self._early.discard(self._count)
             self._count += 1
-        self._early.discard(self._count)  # if it was damaged, it has not come
+        self._early.discard(self._count)  # a damaged record counts as not arrived
         if not self._early:
             self._since, self._early_bytes = None, 0
             if self._early_appender is not None:

@@ -1,4 +1,4 @@
-"""Shows the run on the metrics endpoint: what is new at each look, and the books of the run every two seconds."""
+"""Updates the metrics of the run: new items in each turn of the loop, and totals every 2 s."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 _BOOKS_NS = 2_000_000_000
 _REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbox_damaged", "refused_by_exporter")
-"""Losses that are shown as 0 from the beginning: a counter has to begin before it can rise."""
+"""Losses that are exposed as 0 from the start: `rate()` needs a counter to exist before it rises."""
 
 
 class Display:
-    """Feeds the instruments; a part that fails leaves out itself alone.
+    """Feeds the instruments; if one part fails, the others are still shown.
 
     Args:
-        instruments: What is fed.
-        pipeline: Where the rows come from.
+        instruments: The OpenTelemetry instruments.
+        pipeline: The source of rows and totals.
         directory: The run directory, whose size is shown.
-        quarantine: Counts what fails.
-        sends: If true, a head shows what is of the run as a whole, so this agent does not.
+        quarantine: Counts failures.
+        sends: If true, a head exposes the run-wide metrics, so this agent does not.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class Display:
         """Show what was delivered, and what was not.
 
         Args:
-            exporters: Their threads.
-            delivering: All that delivers, by name: these, and readers that push.
-            dropped: What was left out or lost, by reason.
+            exporters: The threads of the exporters.
+            delivering: The exporters, and the metric readers that push, by name.
+            dropped: Counts of dropped and lost items, by reason.
         """
         show = self._instruments.show_totals
         with self._guard("showing of delivery"):
@@ -96,7 +96,7 @@ class Display:
             self._instruments.show_points("delivery", lags)
 
     def _show_books(self, own: Mapping[str, Journal], now: int) -> None:
-        """Show what is added up over all steps, and what is so now of this machine's processes; not at each look."""
+        """Show the totals over all steps, and the state of this machine's processes, every 2 s."""
         if now - self._shown_books_at <= _BOOKS_NS:
             return
         self._shown_books_at = now

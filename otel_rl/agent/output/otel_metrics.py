@@ -1,7 +1,7 @@
 """OTel instruments: the latest view of the run, for Prometheus and for OTLP metrics.
 
-Gauges and UpDownCounters are observable and read from a table, so that a value that is NaN leaves the scrape instead of
-showing the last good one for ever.
+Gauges and UpDownCounters are observable and read from a table, so that a NaN removes the series from the
+scrape; otherwise the last good value would stay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600]
 _MOST_SERIES = 2000  # of what is logged
-_MOST_PHASES = 200  # each with its parts has nineteen series, and one more for each rank
+_MOST_PHASES = 200  # each, with its parts, has 19 series, and one more per rank
 
 Attributes = tuple[tuple[str, str | int], ...]
 
@@ -47,12 +47,12 @@ def _no_trace(_: str) -> bool:
 
 
 class Instruments:
-    """All instruments of the registry, fed with what the reducer makes.
+    """All instruments of the registry, fed with the output of the reducer.
 
     Args:
-        run: Whose metrics they are.
+        run: The run that they describe.
         readers: The SDK's metric readers.
-        vocabulary: What the names of metrics mean.
+        vocabulary: The meaning of names.
     """
 
     def __init__(self, run: RunInfo, readers: Sequence[MetricReader], vocabulary: Vocabulary) -> None:
@@ -74,7 +74,7 @@ class Instruments:
         self._create()
 
     def show(self, items: Iterable[Item], keeps: Callable[[str], bool] = _no_trace) -> None:
-        """Take in the rows, step spans and events that the reducer made; exemplars point to traces that it keeps."""
+        """Add the rows, step spans and events of the reducer; exemplars point to traces that are kept."""
         for item in items:
             if isinstance(item, Row):
                 self._show_row(item)
@@ -87,7 +87,7 @@ class Instruments:
                 self._counters[semconv.METRIC_PROCESSES_LOST].add(1, dict(who))
 
     def show_phases(self, spans: Iterable[Span]) -> None:
-        """Take in phases, as soon as they end: a step may last for long."""
+        """Add phases as soon as they end: a step may take long."""
         for span in spans:
             which = _some(span, semconv.ROLE, semconv.PHASE_PART, semconv.CLOCK)
             name = self._vocabulary.phase(str(span.attributes[semconv.PHASE]))
@@ -101,25 +101,25 @@ class Instruments:
             if (stage := f"{span.name}.duration") in self._histograms:
                 self._histograms[stage].record(_seconds(span), _some(span, semconv.ROLE))
             if phase[semconv.CLOCK] == "host" and semconv.PHASE_PART not in phase and name != OTHER:
-                # One series for each rank: a histogram would be nineteen.
+                # One series per rank: a histogram would have 19.
                 who = tuple(sorted({semconv.PHASE: name, **_some(span, semconv.RANK, semconv.ROLE)}.items()))
                 with self._lock:
                     self._gauges[semconv.METRIC_RANK_PHASE_TIME][who] = _seconds(span)
 
     def show_trajectories(self, decided: Iterable[tuple[Span, bool]]) -> None:
-        """Take in trajectories, each with whether its trace was kept."""
+        """Add trajectories, each with whether its trace was kept."""
         for span, kept in decided:
             histogram = self._histograms[semconv.METRIC_TRAJECTORY_DURATION]
             histogram.record(_seconds(span), _some(span, semconv.ROLE), _context(span, kept=kept))
 
     def show_journals(self, journals: Iterable[Journal]) -> None:
-        """Take in what is known of the processes: when they were heard of, their memory, what they refused."""
+        """Show the processes: the time of their last record, their memory, and refused calls."""
         refusals: Counter[Attributes] = Counter()
         memory_of: dict[Attributes, tuple[int, int]] = {}
         with self._lock:
             for journal in journals:
                 who = _who(journal.started.rank, journal.started.role)
-                if who not in self._processes:  # a counter has to begin before it can rise
+                if who not in self._processes:  # `rate()` needs a counter to exist before it rises
                     self._processes.add(who)
                     self._counters[semconv.METRIC_PROCESSES_LOST].add(0, dict(who))
                 if journal.step_ended_at:
@@ -153,7 +153,7 @@ class Instruments:
                 self._totals[semconv.METRIC_HARDWARE_FAILURES][key] = count
 
     def name_devices(self, labels: Mapping[str, int]) -> None:
-        """Take note of the UUID of each device that names have an index for."""
+        """Record the UUID of each device that names have an index for."""
         devices = {label: uuid for uuid, label in labels.items() if "/" not in uuid}
         if devices != self._devices:
             self._devices = devices
@@ -168,7 +168,7 @@ class Instruments:
                 self._totals[metric][attributes] = total
 
     def shutdown(self, timeout_s: float) -> None:
-        """Push what is to be pushed once more, and end."""
+        """Push the metrics once more, and shut down."""
         self._provider.shutdown(timeout_millis=timeout_s * 1000)
 
     def _create(self) -> None:
@@ -201,7 +201,7 @@ class Instruments:
 
     def _show_row(self, row: Row) -> None:
         with self._lock:
-            if self._chosen != self._vocabulary.chosen:  # the names mean something else now
+            if self._chosen != self._vocabulary.chosen:  # the names have another meaning now
                 self._chosen = self._vocabulary.chosen
                 self._forget_rows()
             if not row.late:
@@ -267,9 +267,9 @@ class Instruments:
 
 
 class _Series:
-    """Where the values of a name are shown; of two names of one thing the first one in a row counts.
+    """The series of a metric name. If two names in a row have the same series, the first one counts.
 
-    That is the trainer's own name, before what is derived.
+    The first one is the trainer's own name; derived names come after it.
     """
 
     __slots__ = ("at", "attributes", "factor", "row", "table")
@@ -289,7 +289,7 @@ def _memory(memory_of: Mapping[Attributes, tuple[int, int]]) -> Iterator[Point]:
 
 
 def _some(span: Span, *names: str) -> dict[str, str | int]:
-    """Return those of the span's attributes that it has."""
+    """Return the given attributes, if the span has them."""
     return {name: value for name in names if isinstance(value := span.attributes.get(name), str | int)}
 
 
@@ -298,7 +298,7 @@ def _seconds(span: Span) -> float:
 
 
 def _context(span: Span, *, kept: bool) -> Context:
-    """Return a context of which the SDK makes an exemplar if the span is kept."""
+    """Return a context from which the SDK makes an exemplar, if the span is kept."""
     flags = TraceFlags(TraceFlags.SAMPLED if kept else TraceFlags.DEFAULT)
     ids = SpanContext(int(span.trace_id, 16), int(span.span_id, 16), is_remote=False, trace_flags=flags)
     return set_span_in_context(NonRecordingSpan(ids), Context())

@@ -1,4 +1,4 @@
-"""What is so at this moment: which attempt runs and on how many ranks, and which phase each process is in."""
+"""The current state of the run: its attempt, its ranks, and the phase that each process is in."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "unknown"
 _MOST_DOWN = 64
-"""Processes that are shown as down: enough to find the first one, and a bound on the series."""
+"""Maximum number of processes that are shown as down: it bounds the series, and includes the first one."""
 
 
 def points(journals: Iterable[Journal], vocabulary: Vocabulary, now: int) -> list[Point]:
     """Return the run's attempt, framework, start and ranks, who went down when, and the age of open phases.
 
     Args:
-        journals: What is known of the processes.
-        vocabulary: What names mean, and whose they are.
+        journals: The processes.
+        vocabulary: The meaning of names, and their framework.
         now: Unix nanoseconds.
     """
     known = list(journals)

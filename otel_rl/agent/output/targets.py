@@ -1,7 +1,6 @@
-"""The file by which a Prometheus finds this run: the agent's own page, and those of its inference servers.
+"""The file by which Prometheus finds the metrics endpoints of the agent and of the run's inference servers.
 
-Source: Prometheus's file-based service discovery (`file_sd_configs`); its answer to a file that is gone is to forget
-what was in it.
+Source: Prometheus's file-based service discovery (`file_sd_configs`), which drops the targets of a removed file.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ _CLOSE_S = 5.0
 class Target:
     """The file of one agent, which exists for as long as the agent runs.
 
-    An agent that is killed leaves its file behind. The agents that still run, one of each run, remove files that
-    nobody has marked as in use for `STALE_S`. An agent whose file was removed though it runs writes it again.
+    An agent that is killed leaves its file behind. One agent of each run that is still active removes the files that
+    were not marked as in use for `STALE_S`. An agent whose own file was removed writes it again.
     A thread does all of this: a network file system that hangs must not stop the agent.
 
     Args:
         path: Where.
         run_id: Identity of the run.
-        own: URL of the agent's page, if it has one.
-        engines: URLs of the pages of inference servers, such as `http://node1:8000/metrics`.
+        own: URL of the agent's metrics endpoint, if it has one.
+        engines: URLs of the metrics endpoints of inference servers, such as `http://node1:8000/metrics`.
         sweeps: If true, the agent removes the files of agents that were killed.
         refresh_s: Seconds between two marks.
     """
@@ -96,7 +95,7 @@ class Target:
             pass  # tried again
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the run goes on without being found
+        with contextlib.suppress(OSError):  # a full disk: the run continues, and Prometheus does not find it
             self._path.parent.mkdir(exist_ok=True)
             write_atomically(self._path, self._content)
 
@@ -115,7 +114,7 @@ def sweep(directory: Path, *, now: float) -> None:
 
 
 def _groups(run_id: str, own: str | None, engines: Iterable[str]) -> list[dict[str, object]]:
-    """Return what the file says; the label `rl_run_id` joins what the targets say."""
+    """Return the content of the file; the label `rl_run_id` joins the series of the targets."""
     label = semconv.RUN_ID.replace(".", "_")
     groups: list[dict[str, object]] = []
     for url in engines:
@@ -124,7 +123,7 @@ def _groups(run_id: str, own: str | None, engines: Iterable[str]) -> list[dict[s
         except ValueError as error:
             logger.warning("invalid engines URL %r: %s; give one such as http://node1:8000/metrics", url, error)
     if own is not None:
-        groups.insert(0, _group(own, {}))  # its series have their labels
+        groups.insert(0, _group(own, {}))  # its series have these labels already
     return groups
 
 

@@ -1,6 +1,6 @@
-"""Items and checkpoints that MessagePack has no place for: repaired where possible, else put into quarantine.
+"""Repairs items and checkpoints that MessagePack cannot encode, or puts them into quarantine.
 
-Sums of many integers may have more than 64 bits, and one such number must not keep all others from being saved.
+A sum of integers can exceed 64 bits, and one such number must not prevent that the others are saved.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _encode = msgspec.msgpack.Encoder().encode
 def append(
     outbox: Outbox, made: list[Item], state: Checkpoint, rollouts: RolloutTraces, quarantine: Quarantine
 ) -> None:
-    """Write a batch that could not be written as it is, in several if it is too large.
+    """Write a batch that could not be encoded, as several batches if it is too large.
 
-    Only the last one says that the records were read: an agent that dies before it makes the items again.
+    Only the last batch has the new checkpoint: an agent that dies before it makes the items again.
 
     Args:
-        outbox: Where.
-        made: The items; those that are written are removed from it, so that it can be tried again.
+        outbox: The outbox.
+        made: The items; those that are written are removed from it, so that a retry continues.
         state: The checkpoint.
-        rollouts: The spans that are held back.
-        quarantine: Where items go that cannot be written.
+        rollouts: The buffered spans.
+        quarantine: Gets items that cannot be written.
 
     Raises:
         OSError: It cannot be written now.
@@ -71,12 +71,12 @@ def _item(item: T) -> T:
         raw = _encode(item)
     if len(raw) > _LARGEST_ITEM:
         raise ValueError(f"{len(raw)} bytes are more than {_LARGEST_ITEM}")
-    msgspec.msgpack.decode(raw, type=type(item))  # what cannot be read again must not be written
+    msgspec.msgpack.decode(raw, type=type(item))  # an item that cannot be decoded must not be written
     return item
 
 
 def parts(found: list[Item]) -> Iterator[list[Item]]:
-    """Yield the items in parts that a batch has room for; one part, if need be empty, at least."""
+    """Yield the items in parts that fit into a batch; at least one part, which may be empty."""
     part: list[Item] = []
     size = 0
     for item in found:
@@ -100,7 +100,7 @@ def checkpoint(found: Checkpoint, quarantine: Quarantine) -> Checkpoint:
 
 
 def _clamp(value: Any) -> Any:
-    """Return the value with integers cut to 64 bits, changed in place where it can be."""
+    """Return the value with integers cut to 64 bits; mutable values are changed in place."""
     if isinstance(value, bool | float | str | bytes) or value is None:
         return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
     if isinstance(value, int):

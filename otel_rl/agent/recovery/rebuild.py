@@ -1,4 +1,4 @@
-"""Makes damaged batches of the outbox again: from the journals, and the checkpoints before and behind the damage."""
+"""Rebuilds damaged batches of the outbox from the journals, and from the checkpoints before and after the damage."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class _Gap(msgspec.Struct):
     """A place in the outbox where batches are missing.
 
     Attributes:
-        before: Checkpoint of the last batch that is intact; empty if there is none.
-        count: How many items there are up to the gap; -1 if nothing tells.
-        following: The next batch that is intact; `None` if there is none.
-        end: Behind that one.
-        survivors: Identities of all items behind the gap.
+        before: The checkpoint of the last intact batch before the gap; empty if there is none.
+        count: The number of items before the gap; -1 if it is unknown.
+        following: The next intact batch; `None` if there is none.
+        end: The place after that batch.
+        survivors: Identities of all items after the gap.
     """
 
     before: bytes = b""
@@ -56,17 +56,17 @@ class _Gap(msgspec.Struct):
 
 
 class Rebuilder:
-    """Answers the readers of the outbox that met a damaged batch.
+    """Answers readers of the outbox that found a damaged batch.
 
     Args:
         directory: The run directory.
-        manifest: How rows are made.
+        manifest: The settings of the run.
         outbox: The outbox.
 
     Attributes:
-        damaged: How many items could not be made again.
-        retained: How many items the outbox had no room for until they were delivered.
-        answered: How many answers were given.
+        damaged: Number of items that could not be rebuilt.
+        retained: Number of items that were removed for lack of space before they were delivered.
+        answered: Number of answers.
     """
 
     def __init__(self, directory: RunDirectory, manifest: Manifest, outbox: Outbox) -> None:
@@ -77,7 +77,7 @@ class Rebuilder:
         self.damaged = self.retained = self.answered = 0
 
     def look(self) -> None:
-        """Answer what is wanted now."""
+        """Answer the readers that wait."""
         now = time.monotonic()
         if now - self._looked_at < _LOOK_EVERY_S:
             return
@@ -96,7 +96,7 @@ class Rebuilder:
         gap = self._gap(place, asked)
         following = [] if gap.following is None else gap.following.items
         first = self._outbox.count if gap.following is None else gap.following.before
-        first = gap.count + 1 if first < 0 else first  # of a version that did not count
+        first = gap.count + 1 if first < 0 else first  # from a version that did not count
         behind = first + len(following)
         missing = first - gap.count if gap.count >= 0 else 1
         again: list[Item] = []
@@ -132,11 +132,11 @@ class Rebuilder:
         if asked.checkpoint and asked.count >= 0:
             gap.before, gap.count = asked.checkpoint, asked.count
         if gap.count < 0 and gap.following is not None and not released_items(self._outbox.path):
-            gap.count = 0  # nothing of the outbox before the gap is there any more
+            gap.count = 0  # everything before the gap is gone
         return gap
 
     def _replayed(self, gap: _Gap, last: Checkpoint) -> list[Item]:
-        """Return the items that the missing batches had, made of the records between the two checkpoints."""
+        """Return the items of the missing batches, made from the records between the two checkpoints."""
         first = msgspec.msgpack.decode(gap.before, type=Checkpoint) if gap.before else Checkpoint({}, State())
         pipeline = Pipeline(self._manifest, first.state, Quarantine())
         reducer = pipeline.reducer
@@ -152,7 +152,7 @@ class Rebuilder:
                 made += forwarded(records, reducer.state.forwarded)
             reduced = reducer.feed(records)
             made += pipeline.leaving(reduced.items, Turn(reduced, START, now))
-        for attempt, steps in last.state.steps.items():  # what is open behind the gap leaves behind it
+        for attempt, steps in last.state.steps.items():  # steps that are open after the gap leave after it
             for number in steps:
                 reducer.state.steps.get(attempt, {}).pop(number, None)
         reduced = reducer.tick(_AFTER_ALL)
@@ -212,5 +212,5 @@ def _is_of_open_step(item: Item, state: State, run_id: str) -> bool:
 
 
 def _is_told(item: Item, lost_ranks: set[object]) -> bool:
-    """Tell whether it is the loss of a process that another event tells already; the time of it differs."""
+    """Return whether an item is the loss of a process that another event reports already, at another time."""
     return isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST and item.rank in lost_ranks

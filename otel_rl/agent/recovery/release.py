@@ -1,7 +1,7 @@
-"""Removes what nobody needs any more from the outbox and the journals: what all exporters have.
+"""Removes items that all exporters have from the outbox, and their records from the journals.
 
-An exporter needs what lies behind its cursor, as its file says. To make a damaged batch again, the agent needs an
-intact one before it, and the journals from there on. Everything else may go, but for a small tail of the outbox.
+An exporter needs everything after its cursor. To rebuild a damaged batch, the agent needs an intact batch before it,
+and the journals from there on. Everything else is removed, except a small tail of the outbox.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from otel_rl.setup.directory import RunDirectory
 
 TAIL_BYTES = 16 << 20
-"""Bytes of the outbox that are kept although everybody has them: for whoever looks into a run that has ended."""
+"""Bytes of the outbox that are kept after delivery, for the analysis of runs that have ended."""
 _SPARE_BATCHES = 8
-"""Batches before the first that somebody needs whose journals are kept, so that several damaged ones are made again."""
+"""Batches before the first needed one whose journals are kept, so that several damaged batches can be rebuilt."""
 
 
 class _Positions(msgspec.Struct):
-    """Of a checkpoint, how far the journals were read."""
+    """The part of a checkpoint that says how far the journals were read."""
 
     positions: dict[str, Position] = {}
 
@@ -41,8 +41,8 @@ class Release:
 
     Args:
         outbox: The outbox.
-        cursors: The directory of the cursors of all who read it, in this process and in others.
-        journals: The directory of the journals; without one there are none.
+        cursors: The directory of the cursors of all readers, in this process and in others.
+        journals: The directory of the journals, if there are any.
         tail_bytes: Bytes of the outbox that are kept in any case.
     """
 
@@ -54,10 +54,10 @@ class Release:
         self._done = START
 
     def look(self, expected: Iterable[str] = (), held_since: Position | None = None) -> None:
-        """Remove what nobody needs.
+        """Remove what is not needed any more.
 
         Args:
-            expected: Files of the cursors that there have to be: whoever has none has got nothing yet.
+            expected: Files of the cursors that must exist: an exporter without one has got nothing yet.
             held_since: The first place in the outbox that the agent itself needs.
 
         Raises:
@@ -97,7 +97,7 @@ class Release:
         return cursor.position if cursor.outbox == self._outbox.id else START
 
     def _before(self, needed: Position) -> list[Located[Head]]:
-        """Return intact batches before a place, of its segment and the one before, in order."""
+        """Return the intact batches before a place in its segment and in the segment before, in order."""
         numbers = [number for number in segment_numbers(self._outbox.path) if number <= needed.segment]
         first = numbers[-2] if len(numbers) > 1 else needed.segment
         found: list[Located[Head]] = []
@@ -120,7 +120,7 @@ class Release:
         if not any(number < first for number in sizes):
             return
         kept = next(located(path, Head, Position(first, 0)), None)
-        if kept is None or kept.batch.before < 0:  # damaged, or of a version that did not count
+        if kept is None or kept.batch.before < 0:  # damaged, or from a version that did not count
             return
         set_released_items(path, kept.batch.before)
         for number in sorted(number for number in sizes if number < first):
@@ -139,19 +139,19 @@ class Release:
 
 
 def cut_off(journals: Path, positions: Mapping[str, Position]) -> int:
-    """Return of how many journals a part was removed that an agent which goes on from these positions would need.
+    """Return the number of journals without records that an agent needs which continues from these positions.
 
-    That is so only where the checkpoint is gone that was there when the part was removed: damaged, or deleted.
+    Records can be missing only if the checkpoint at the time of their removal was damaged or deleted since.
     """
     names = {path.name for path in journals.iterdir()} if journals.is_dir() else set()
     return sum(released(journals / name).first > positions.get(name, START).segment for name in names)
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What an agent left undelivered at its end; it tells what is lost if the outbox and the journals are removed.
+    """The backlog at the end of an agent; it shows what is lost if the outbox and the journals are removed.
 
     Attributes:
-        waiting: How many items each exporter had not got.
+        waiting: Number of items that each exporter had not got.
         journals: The journals from which those items could be made again.
     """
 
@@ -160,7 +160,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 def leave(place: Path, waiting: dict[str, int], journals: Iterable[str]) -> None:
-    """Note what an agent leaves.
+    """Record the backlog of an agent.
 
     Raises:
         OSError: It cannot be written.
@@ -169,7 +169,7 @@ def leave(place: Path, waiting: dict[str, int], journals: Iterable[str]) -> None
 
 
 def vanished(directory: RunDirectory, outbox: Outbox) -> int:
-    """Return how many items an earlier agent had left that are in no outbox, and that no journal has any more."""
+    """Return the number of items of an earlier backlog that are in no outbox, and not in the journals any more."""
     if outbox.checkpoint:
         return 0
     try:
@@ -182,7 +182,7 @@ def vanished(directory: RunDirectory, outbox: Outbox) -> int:
 
 
 def _count(path: Path, first: int, end: int) -> int:
-    """Return how many records there are in some segments of a journal; the head counts them to know which is next."""
+    """Return the number of records in some segments of a journal, from which the head knows the next index."""
     reader = Reader(path, msgspec.Raw, Position(first, 0))
     count = 0
     while found := reader.read(1):

@@ -1,7 +1,7 @@
-"""Brings what is not delivered into the run directory, where the part of this machine lies elsewhere.
+"""Copies the backlog into the run directory, if the part of this machine is outside of it.
 
-That is done when an agent ends with something undelivered. Where the part may be removed with the job, it is done now
-and then while an exporter is behind. A thread does it: a network file system that hangs must not hang the agent.
+An agent does so when it ends with a backlog. If the part may be removed with the job, the agent also copies regularly
+while an exporter is behind. A thread copies, because a network file system that hangs must not hang the agent.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _EVERY_S = 5.0
-"""Seconds between two looks: what they cost grows with what is undelivered alone."""
+"""Seconds between two checks; their cost depends only on the size of the backlog."""
 _MOST_OF_TIME = 10
-"""A copy is followed by a pause of so many times its own length."""
+"""A copy is followed by a pause of this many times its own duration."""
 _TOUCH_S = 15.0
 _END_WITHIN_S = 20.0
-"""Seconds for the last copy: Slurm kills 30 s after it has told a job to end."""
+"""Time in seconds for the last copy: Slurm sends SIGKILL 30 s after SIGTERM."""
 
 
 class Rescue:
-    """Copies what is not delivered of a part, if it lies outside of the run directory.
+    """Copies the backlog of a part, if the part is outside of the run directory.
 
     Args:
         directory: The run directory, and the part.
         outbox: The outbox of the part.
-        needed: Returns the place in the outbox up to which nobody needs anything.
+        needed: Returns the place in the outbox before which nothing is needed.
         waiting: Returns how many items each exporter has not got.
-        of_copy: If true, the part was made of a copy, which is then kept up to date whatever happens.
+        of_copy: If true, the part was made from a copy, which is always updated at the end.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Rescue:
         return self._is_elsewhere
 
     def start(self) -> None:
-        """Begin to look, if that is needed."""
+        """Start to check for a backlog, if that is needed."""
         if self._copier is not None and not self._of_copy:
             self._thread.start()
 
     def hurry(self) -> None:
-        """Make a copy now: the job ends, and exporters may take longer to close than it leaves them."""
+        """Make a copy now: the job ends, possibly before the exporters have closed."""
         self._hurried.set()
 
     def end(self, *, is_complete: bool, is_last: bool) -> None:
-        """Make the last copy, or remove it if everything was delivered; wait for that at most 20 s."""
+        """Make the last copy, or remove the copy if everything was delivered; wait at most 20 s."""
         if self._copier is None:
             return
         self._stopped.set()
@@ -140,7 +140,7 @@ class Rescue:
 
 
 def is_elsewhere(directory: RunDirectory) -> bool:
-    """Tell whether the part of this machine lies outside of the run directory."""
+    """Return whether the part of this machine is outside of the run directory."""
     return not directory.local.resolve().is_relative_to(directory.path.resolve())
 
 

@@ -1,7 +1,7 @@
-"""What a record has to satisfy before it is applied: msgspec checked the types, this checks the values.
+"""Checks the values of a record before it is applied; msgspec has checked the types.
 
-A record that is applied halfway leaves its half behind, and one that fails later fails again at every start, from the
-checkpoint. So what cannot be processed is found here, before anything has been changed.
+A record that fails halfway would leave the state half-changed, and would fail again after each restart from the
+checkpoint. So invalid records are found here, before anything changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INT64 = 1 << 63
 _COUNT = 1 << 31
 _LATEST = 1 << 62
 """Latest time, in Unix nanoseconds: the year 2116. Sums of two times still fit in 64 bits."""
-_LONGEST_NAME = 6 * LONGEST_NAME  # where a trainer spells out what UTF-8 does not have
+_LONGEST_NAME = 6 * LONGEST_NAME  # a trainer may escape characters that UTF-8 cannot encode
 _LONGEST_SNAPSHOT = 256
 _MOST_SECONDS = 1e9
 _SPAN_KINDS = range(5)
@@ -69,14 +69,14 @@ def check_span(span: Span) -> None:
     """Check the ids of a span, which may be from another system.
 
     Raises:
-        ValueError: One is not in lower-case hex, or has not its length.
+        ValueError: An id is not in lower-case hex, or has the wrong length.
     """
     if not _IDS.fullmatch(f"{span.trace_id}/{span.span_id}/{span.parent_id}"):
         raise ValueError(f"invalid ids {span.trace_id!r}, {span.span_id!r}, {span.parent_id!r} of a span")
 
 
 def representable(record: Record) -> Record:
-    """Return the record with integers beyond 64 bits with sign, which OTLP has no place for, as floats."""
+    """Return the record with integers that OTLP cannot encode (beyond signed 64 bits) as floats."""
     if isinstance(record, Logged | Configured) and any(map(_is_too_large, record.values.values())):
         return replace(record, values={name: _floated(value) for name, value in record.values.items()})
     if isinstance(record, Happened | StepEnded | SpanEnded) and record.attributes:

@@ -1,4 +1,4 @@
-"""Makes finished spans and events of the records of their beginnings and ends."""
+"""Builds spans and events from the records of their beginnings and ends."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def links(ended: SpanEnded | StepEnded) -> list[SpanLink]:
 
 
 def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
-    """Return a phase as its device saw it, for instruments alone; only its duration means anything."""
+    """Return a phase with its duration on the device, for instruments only; its times have no meaning."""
     attributes: dict[str, AttributeValue] = {semconv.RANK: process.rank, semconv.CLOCK: "device"}
     attributes |= {semconv.PHASE: timed.phase} | ({semconv.PHASE_PART: timed.part} if timed.part else {})
     attributes |= {semconv.ROLE: process.role} if process.role else {}
@@ -81,7 +81,7 @@ def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
 
 
 def timed(span: Span, measured: DeviceTimed) -> Span:
-    """Return the span with what its device says, if it is the one that was measured."""
+    """Return the span with its time on the device, if it is the span that was measured."""
     if span.span_id != f"{measured.span_id:016x}":
         return span
     told: dict[str, AttributeValue] = {
@@ -92,7 +92,7 @@ def timed(span: Span, measured: DeviceTimed) -> Span:
 
 
 def straggler(found: Straggler, step: int, host: str, time: int) -> Event:
-    """Return the event that names a straggler."""
+    """Return the event of a straggler."""
     attributes: dict[str, AttributeValue] = {
         semconv.PHASE: found.phase,
         semconv.HOST_NAME: host,
@@ -103,7 +103,7 @@ def straggler(found: Straggler, step: int, host: str, time: int) -> Event:
 
 
 def failed(journal: Journal, error: tuple[str, str]) -> Event:
-    """Return the event that a process ended with an exception or by a signal."""
+    """Return the event of a process that ended with an exception or by a signal."""
     told: dict[str, AttributeValue] = {
         semconv.PROCESS_OUTCOME: journal.outcome,
         semconv.ERROR_TYPE: error[0],
@@ -115,7 +115,7 @@ def failed(journal: Journal, error: tuple[str, str]) -> Event:
 
 
 def who(process: Started) -> dict[str, AttributeValue]:
-    """Return the attributes that tell, beside its rank, which process it is."""
+    """Return the attributes that, with the rank, identify a process."""
     told: dict[str, AttributeValue] = {semconv.HOST_NAME: process.host}
     return told | ({semconv.ROLE: process.role} if process.role else {})
 
@@ -148,7 +148,7 @@ def root(
 
 
 def event(rank: int, record: Happened) -> Event:
-    """Return an event as it was told, with where it was told."""
+    """Return an event as it was recorded, with the rank and the span in which it was recorded."""
     return Event(
         record.name,
         record.time,
@@ -161,5 +161,5 @@ def event(rank: int, record: Happened) -> Event:
 
 
 def error_text(error: tuple[str, str]) -> str:
-    """Return the type and the message of an exception in one line, as far as there are both."""
+    """Return the type and the message of an exception in one line; either may be empty."""
     return ": ".join(part for part in error if part)

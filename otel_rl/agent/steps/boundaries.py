@@ -1,4 +1,4 @@
-"""Memory at the boundaries of phases: peaks of phases, values for rows, entries in the ledger."""
+"""Memory at the boundaries of phases: peaks of phases, values for rows, changes for the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GIB = 1 << 30
 _PLACES = {"onload": ("start", "onload"), "execute": ("end", "onload"), "offload": ("end", "offload")}
-"""Where ROLL's names say that the end of a part is: before or after the work, with states on the device or off."""
+"""ROLL's suffixes for the end of a part: before or after the work, with states on the device or off."""
 _BEFORE_ONLOAD, _BEFORE, _AFTER, _AFTER_OFFLOAD = (
     ("start", "offload"),
     ("start", "onload"),
@@ -27,10 +27,10 @@ _BEFORE_ONLOAD, _BEFORE, _AFTER, _AFTER_OFFLOAD = (
 
 
 def cross(name: str, journal: Journal, raw: bytes, devices: Sequence[DeviceMemory] | None, ledger: Ledger) -> None:
-    """Take in the memory at a boundary, before the phase that begins or ends there does so.
+    """Apply the memory at a boundary, before the phase that begins or ends there does so.
 
-    The peak of a phase that is open rises to the allocator's own peak where that one rose since the last
-    boundary, or was reset in between; else nothing more is known than the level at both ends.
+    The peak of an open phase rises to the allocator's own peak if that peak rose since the last boundary, or was
+    reset in between. Otherwise only the levels at both ends are known.
     """
     phase = journal.phase_now or OUTSIDE
     memory = parse_snapshot(raw, journal.started.page_size)
@@ -51,7 +51,7 @@ def cross(name: str, journal: Journal, raw: bytes, devices: Sequence[DeviceMemor
 
 
 def open_phase(begun: SpanStarted) -> OpenPhase:
-    """Return what is remembered of a phase, or a part of one, that begins."""
+    """Return the state of a phase, or of a part of one, that begins."""
     return OpenPhase(begun.name, {d.index: (d.allocated, d.reserved) for d in begun.devices or ()})
 
 
@@ -93,11 +93,11 @@ def at_end_of_step(journal: Journal, labels: Mapping[int, int]) -> dict[str, flo
 
 
 def labels(journal: Journal, known: dict[str, int]) -> dict[int, int]:
-    """Return what the devices of a process are called in names: each its own index, as far as that is free.
+    """Return the index of each device of a process in metric names: its own index, if that is free.
 
     Args:
-        journal: Whose devices; its indices may be those of other devices in another process.
-        known: The name of each device so far, by its UUID or by what else tells it; new ones join.
+        journal: The process; another process may use the same indices for other devices.
+        known: The index of each device so far, by its UUID or another identity; new devices are added.
     """
     found: dict[int, int] = {}
     for index, seen in journal.devices.items():
@@ -109,7 +109,7 @@ def labels(journal: Journal, known: dict[str, int]) -> dict[int, int]:
 
 
 def merge(step: OpenStep, found: Mapping[str, float]) -> None:
-    """Put values into the step, the worst of several calls and ranks."""
+    """Add values to the step; of several calls and ranks, the worst value is kept."""
     for name, value in found.items():
         worst = min if name.endswith("/headroom") else max
         step.memory[name] = worst(value, step.memory.get(name, value))
@@ -163,7 +163,7 @@ def _of_process(journal: Journal, begun: SpanStarted, ended: SpanEnded) -> dict[
 
 
 def _change(begun: SpanStarted, ended: SpanEnded) -> dict[str, float]:
-    """Return how much of the devices' memory a part took or gave back, all processes together."""
+    """Return how much device memory a part allocated or freed, over all processes."""
     before = {device.index: device.used for device in begun.devices or () if device.used >= 0}
     changes = [abs(d.used - before[d.index]) for d in ended.devices or () if d.used >= 0 and d.index in before]
     return {f"memory/{begun.name}/{begun.part}": max(changes) / _GIB} if changes else {}

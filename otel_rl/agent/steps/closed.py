@@ -176,7 +176,7 @@ class ClosedSteps:
             self._reductions.forget()
 
     def _measured(self, attempt: int, step: OpenStep) -> derive.Step:
-        """Return what the phases and the ends of the step tell, of the rank that took longest."""
+        """Return the durations and tokens of a step and its phases; of several ranks, the slowest counts."""
         ended = {name: time for name, time in step.ended.items() if name in step.begun and name not in step.abandoned}
         return derive.Step(
             seconds=max(((time - step.begun[name]) / _NS for name, time in ended.items()), default=0.0),

@@ -1,6 +1,6 @@
-"""Metrics that follow from others: rates, time per token, FLOP/s, model FLOPs utilisation, perplexity.
+"""Metrics that are derived from others: rates, time per token, FLOP/s, model FLOPs utilization, perplexity.
 
-Nothing is derived that the trainer logged itself, under whatever name its dialect has for it.
+A metric that the trainer logged, under any name that its dialect knows, is not derived.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LOG_LIKELIHOOD_LOSSES = ("sft", "nll")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What was measured of a step.
+    """The measurements of a step.
 
     Attributes:
-        seconds: Its duration, 0 if not known.
+        seconds: Its duration; 0 if unknown.
         phases: Seconds by phase, of the rank that took longest.
         tokens: Tokens by phase, of all ranks together.
         parts: Seconds by phase and by its part, of the rank that took longest.
@@ -44,7 +44,7 @@ class Step(msgspec.Struct, frozen=True):
 def derived(
     values: Mapping[str, float], step: Step, model: Flops, read: Callable[[str], Reading | None]
 ) -> dict[str, float]:
-    """Return what follows from the values of a row and the measurements of its step, by name."""
+    """Return the metrics that follow from the values of a row and the measurements of its step, by name."""
     known = {reading.metric: value * reading.factor for name, value in values.items() if (reading := read(name))}
     found = _times(step)
     if step.seconds > 0:
@@ -71,7 +71,7 @@ def derived(
 
 
 def _times(step: Step) -> dict[str, float]:
-    """Return the seconds of phases; as ROLL does, a phase that loads and unloads states has a total."""
+    """Return the seconds of phases; as in ROLL, a phase that loads and unloads states has a total."""
     found: dict[str, float] = {}
     for phase, seconds in step.phases.items():
         parts = step.parts.get(phase, {})
@@ -90,7 +90,7 @@ def _trained_on(tokens: Mapping[str, float]) -> float:
 
 
 def _perplexities(values: Mapping[str, float], read: Callable[[str], Reading | None]) -> dict[str, float]:
-    """Return exp(loss) for losses that are mean negative log-likelihoods; of a policy loss it means nothing."""
+    """Return exp(loss) for losses that are mean negative log-likelihoods; it is undefined for a policy loss."""
     found: dict[str, float] = {}
     for name, value in values.items():
         reading = read(name)

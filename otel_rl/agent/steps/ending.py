@@ -1,4 +1,4 @@
-"""How processes and attempts end: in order, by an exception, by a signal, or without a word."""
+"""How processes and attempts end: normally, by an exception, by a signal, or without a record."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _LOST_EXIT_CODE = 255
 
 
 def ended(attempt: int, journals: Sequence[Journal]) -> Ended:
-    """Return the end of an attempt whose processes are all over.
+    """Return the end of an attempt whose processes have all ended.
 
-    The outcome is the worst of its ranks. Processes with a role end as they like, since whoever started them may stop
-    them; they count where there are no ranks. The error names who ended badly, the first one first, which may be a
-    process with a role.
+    The outcome is the worst of its ranks. Processes with a role count only if there are no ranks, since their creator
+    may stop them. The error names the processes that failed, in order, including those with a role.
     """
     ranks = [journal for journal in journals if journal.is_rank] or journals
     worst = max(ranks, key=lambda journal: (_SEVERITY.index(journal.outcome), -journal.ended_at))
@@ -38,9 +37,8 @@ def ended(attempt: int, journals: Sequence[Journal]) -> Ended:
 
 
 def in_order(journals: Iterable[Journal]) -> list[Journal]:
-    """Return processes that are over in the order of their ends.
+    """Return processes in the order of their ends.
 
-    The deaths of several that were seen at once have the same time; of these, the one that recorded least recently
-    comes first.
+    Deaths that were detected at once have the same time; the process with the oldest last record comes first.
     """
     return sorted(journals, key=lambda one: (one.ended_at, one.last_time, one.started.role, one.started.rank))

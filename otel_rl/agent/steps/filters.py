@@ -1,4 +1,4 @@
-"""Which metrics of a row trackers get."""
+"""Chooses the metrics of rows that trackers get."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Filter:
     """Chooses metrics by their names.
 
     Args:
-        chosen: `"full"`; `"slim"`, which leaves out what MaxEnt-GRPO's slim mode does; or name patterns, of
-            which the last one that matches counts. A pattern behind a `!` excludes; if the first one
-            excludes, everything else is chosen.
+        chosen: `"full"`; `"slim"`, which is MaxEnt-GRPO's slim mode; or name patterns, of which the last one that
+            matches decides. A pattern after a `!` excludes; if the first pattern excludes, all other metrics
+            are chosen.
     """
 
     def __init__(self, chosen: str | Sequence[str] = "full") -> None:

@@ -1,4 +1,4 @@
-"""What is noticed on the way and worth an event: numbers that are not finite, memory that grows or ran out."""
+"""Detects non-finite numbers, and memory that grows or is exhausted, and makes events of them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _VITAL_NAMES = ("loss", "grad_norm", "gradient_norm")
 
 
 class HostMemory(NamedTuple):
-    """Bytes of the host's memory.
+    """The memory of the host, in bytes.
 
     Attributes:
-        limit: That there are; 0 if that is not known.
-        left: That nobody uses.
+        limit: The total; 0 if it is unknown.
+        left: The free part.
     """
 
     limit: float = 0.0
@@ -44,14 +44,14 @@ class HostMemory(NamedTuple):
 
 
 class Forensics:
-    """Notices what happens in the records of all processes; remembers it for as long as this agent lives.
+    """Detectors over the records of all processes. A new agent starts without their history.
 
     Args:
-        vocabulary: What the names of metrics mean.
+        vocabulary: The meaning of names.
 
     Attributes:
-        ledger: The books of memory.
-        host: The memory of the host, once somebody told it.
+        ledger: The memory ledger.
+        host: The memory of the host, once it was measured.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -75,12 +75,12 @@ class Forensics:
         return found
 
     def leave(self, name: str, phase: str) -> None:
-        """Take note of what stays allocated after a phase of a process."""
+        """Record the memory that stays allocated after a phase of a process."""
         for account in self.ledger.accounts(name):
             self.ledger.leave(account, phase)
 
     def balance(self, name: str, journal: Journal, step: int, time: int) -> list[Event]:
-        """Close the books of a step of a process; return an event for each memory that will run out."""
+        """End a step of a process in the ledger; return an event for each memory that will run out."""
         found: list[Event] = []
         for account in self.ledger.accounts(name):
             outlook = self.ledger.close_step(account, step, *self._limits(account, journal))
@@ -90,7 +90,7 @@ class Forensics:
         return found
 
     def points(self, journals: Mapping[str, Journal]) -> list[Point]:
-        """Return growth by phase, what stays after each phase, and the steps that are left, of these processes."""
+        """Return growth and residual by phase, and the steps until the memory is full, of these processes."""
         found: list[Point] = []
         for account in self.ledger.accounts():
             journal = journals.get(account.journal)
@@ -107,7 +107,7 @@ class Forensics:
         return found
 
     def complete(self, name: str, event: Event) -> Event:
-        """Return an event of a process; to a report of exhausted memory is added what the ledger knows."""
+        """Return an event of a process; the ledger's content is added to a report of exhausted memory."""
         if event.name != semconv.EVENT_MEMORY_EXHAUSTED:
             return event
         books = [
@@ -122,7 +122,7 @@ class Forensics:
         return replace(event, attributes=event.attributes | {semconv.MEMORY_LEDGER: json.dumps(books)})
 
     def _limits(self, account: Account, journal: Journal) -> tuple[float, float | None]:
-        """Return the bytes that there are, and those that are left where the ledger cannot tell that itself."""
+        """Return the limit in bytes, and the free bytes if the ledger cannot compute them."""
         if not account.of.startswith("device"):
             return self.host.limit, self.host.left
         seen = journal.devices.get(account.device)
@@ -151,7 +151,7 @@ def _by_phase(metric: str, values: Mapping[str, float], who: Mapping[str, str | 
 
 
 def where(account: Account, journal: Journal) -> dict[str, str]:
-    """Return the attributes that tell which memory an account is of."""
+    """Return the attributes that identify the memory of an account."""
     if not account.of.startswith("device"):
         return {semconv.MEMORY_OF: account.of}
     seen = journal.devices.get(account.device)

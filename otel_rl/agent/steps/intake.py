@@ -166,7 +166,7 @@ class Intake:
             return
         step = self.step(journal, begun.step)
         step.spans.append(span)
-        if open_ is not None and not journal.lost:  # when a lost process left the phase, nobody knows
+        if open_ is not None and not journal.lost:  # the time at which a lost process left the phase is unknown
             if ended.timed:
                 _await(journal, begun.step, 1)
             boundaries.merge(
@@ -192,7 +192,7 @@ class Intake:
         if self.is_closed(journal, record.step):
             return
         step = self.step(journal, record.step)
-        if name in step.ended:  # an end that an interrupt made come again
+        if name in step.ended:  # an interrupt can record an end twice
             return
         record = _not_before(step.begun.get(name, 0), record)
         step.ended[name] = record.time
@@ -211,7 +211,7 @@ class Intake:
         step.ok |= record.ok
 
     def _time_on_device(self, name: str, journal: Journal, record: DeviceTimed, made: Reduced) -> None:
-        """Complete a phase with what its device says; the gap is the host's seconds less the device's."""
+        """Add the time on the device to a phase; the gap is the host's seconds less the device's."""
         timed = journal.timed.pop(record.span_id, None)
         if record.step is not None:
             _await(journal, record.step, -1)
@@ -241,17 +241,17 @@ def open_rollouts(state: State) -> list[str]:
 
 
 def is_rollout(span: SpanStarted) -> bool:
-    """Tell whether it is the root of a trace that waits for a step."""
+    """Return whether a span is the root of a trace that waits for a step."""
     return span.name in ROLLOUTS and not span.parent_id and span.kind is not None
 
 
 def _not_before(begun: int, ended: _End) -> _End:
-    """Return the end, not before the beginning: a clock may have been set back in between."""
+    """Return the end, at the earliest at the beginning: the clock may have been set back in between."""
     return ended if ended.time >= begun else replace(ended, time=begun)
 
 
 def _await(journal: Journal, step: int, count: int) -> None:
-    """Count what is still to come from the devices for a step."""
+    """Count the values that devices still have to deliver for a step."""
     left = journal.awaited.pop(step, 0) + count
-    if left and not journal.over:  # below 0 where another thread was quicker to record that it came
+    if left and not journal.over:  # negative if another thread recorded the arrival first
         journal.awaited[step] = left

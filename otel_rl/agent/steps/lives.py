@@ -1,4 +1,4 @@
-"""Applies the ends of processes to the state: in order, by an error, without a word, and by mistake."""
+"""Applies the ends of processes to the state: normal ends, failures, losses, and revivals after a wrong loss."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Lives:
                 self._revive(name, journal, record, made)
 
     def see(self, name: str, journal: Journal, record: Record) -> None:
-        """Record when a process was last heard of; if it was held for dead and continues, undo that."""
+        """Record when a process was last heard of; if it counted as dead, undo that."""
         journal.last_time = max(journal.last_time, getattr(record, "time", 0))
         if journal.lost or isinstance(record, Revived):
             journal.over = journal.lost = False
@@ -63,7 +63,7 @@ class Lives:
             self._goodput.resume(name, journal.started, journal.ended_at)
 
     def _finish(self, name: str, journal: Journal, record: Finished, made: Reduced) -> None:
-        is_corrected = journal.over and not journal.lost  # what it expected at its exit, by its exit status
+        is_corrected = journal.over and not journal.lost  # the exit status corrects the outcome that it expected
         if is_corrected and (record.outcome, record.exit_code) == (journal.outcome, journal.exit_code):
             return
         if is_corrected:
@@ -87,7 +87,7 @@ class Lives:
         journal.ended_at = max(record.time, journal.last_time)
         if not journal.is_rank and not journal.spans and journal.step < 0:
             self._forget(name, journal, journal.ended_at)
-            return  # an actor, say: it had nothing to do, and whoever made it needed it no longer
+            return  # an idle actor, for example, which its creator has stopped
         journal.lost = True
         journal.outcome, journal.error = "lost", "lost"
         phases = [span.name for span in journal.spans.values() if span.kind is None]
@@ -114,7 +114,7 @@ class Lives:
         self._down.clear()
 
     def _revive(self, name: str, journal: Journal, record: Revived, made: Reduced) -> None:
-        """Tell that a process goes on that was held for dead; steps that were closed without it get a late row."""
+        """Report a process that continues although it counted as dead; steps that closed without it get a late row."""
         for step in self._state.steps.get(journal.started.attempt, {}).values():
             if name in step.abandoned:
                 step.abandoned.remove(name)
@@ -123,7 +123,7 @@ class Lives:
         made.items += told(journal, revived)
 
     def _abandon(self, name: str, journal: Journal, time: int, error: tuple[str, str] | None, made: Reduced) -> None:
-        """End what the process left open; nothing comes from its devices any more."""
+        """End the spans and the step that the process left open; its devices deliver nothing more."""
         journal.awaited, journal.timed = {}, {}
         for begun in list(journal.spans.values()):
             ended = SpanEnded(begun.span_id, time, b"", error=error)

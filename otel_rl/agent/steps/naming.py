@@ -1,4 +1,4 @@
-"""Decides how a metric is reduced, from what the user said and from its name."""
+"""Decides how a metric is reduced, from the user's patterns and from its name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SAMPLE_STATISTICS = ("mean", "max", "min", "std", "sum", "count")
 _OVER_RANKS = {"mean": "mean", "max": "max", "min": "min", "sum": "sum", "count": "sum", "last": "last"}
-"""How scalars that are statistics already are combined; of deviations and quantiles, the mean is all there is."""
+"""How scalars that are already statistics are combined; deviations and quantiles can only be averaged."""
 _MOST_REMEMBERED = 20_000
 
 
@@ -22,8 +22,8 @@ class Reduction(NamedTuple):
     """How one metric is reduced.
 
     Attributes:
-        name: What the reduced value is called.
-        statistics: Which statistics: one keeps the name, several are `name/<statistic>` each.
+        name: The name of the reduced value.
+        statistics: The statistics; one keeps the name, several are named `name/<statistic>`.
     """
 
     name: str
@@ -35,16 +35,15 @@ class Reduction(NamedTuple):
 
 
 class Reductions:
-    """How metrics are reduced over ranks and samples.
+    """The reductions of metrics over ranks and observations.
 
-    The first of these that says something counts: the user's patterns, a tag in the name (`loss@sum`), the
-    dialect, a last component that is a statistic (`score/max`). Else scalars are averaged, and samples give
-    all statistics.
+    The first of these that matches decides: the user's patterns, a tag in the name (`loss@sum`), the dialect, a last
+    component that is a statistic (`score/max`). Otherwise scalars are averaged, and observations give all statistics.
 
     Args:
         patterns: Statistic, or statistics, by name pattern.
-        read: What the dialect says of a name.
-        quantiles: More statistics of samples, such as "p95".
+        read: Returns the dialect's reading of a name.
+        quantiles: More statistics of observations, such as "p95".
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Reductions:
         return found
 
     def forget(self) -> None:
-        """Decide anew: the dialect has changed."""
+        """Forget all decisions, because the dialect has changed."""
         self._remembered.clear()
 
     def _decide(self, name: str, samples: bool) -> Reduction:

@@ -1,11 +1,11 @@
 """Turns the records of all ranks into items: one row and one trace for each step.
 
-A pure state machine: what comes out depends on the records and the times given, nothing else, and the
-whole state is data. So an agent that died goes on from the state that lies beside what it made.
+A pure state machine: the output depends only on the records and the given times, and the whole state is data. The
+outbox saves the state with the output, so the next agent continues where the last one stopped.
 
-A step is closed, which makes its row and its spans, when every rank that takes part has moved on to a
-later step or is over; or when nothing more was heard of it for the deadline. What comes later is a row
-of its own, marked late. The last attempt ends when all of its processes are over and all of its steps closed.
+A step closes, which makes its row and its spans, when every rank that takes part has moved on to a later step or has
+ended, or when nothing was recorded for it for the deadline. Later records make a row of their own, marked late. The
+last attempt ends when all of its processes have ended and all of its steps have closed.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 _NS = 1_000_000_000
 _SILENCE_NS = 30 * _NS
-"""After this a silent machine is taken for lost, once the own processes are over: half of the default idle timeout."""
+"""A silent machine counts as lost after this time, once local processes have ended: half the default idle timeout."""
 
 
 class Reducer:
-    """Makes items of records.
+    """The state machine that turns records into items.
 
     Args:
         run_id: Identity of the run.
         reductions: How each metric is reduced.
-        vocabulary: What the names mean.
-        model: What FLOPs follow from.
-        deadline: Seconds after which a step is closed though ranks are missing.
-        state: Where to go on.
-        whole_world: Whether ranks of other machines are awaited as well.
-        quarantine: Where records go that cannot be processed; without one they are only counted.
+        vocabulary: The meaning of names.
+        model: The model and its devices, for FLOPs.
+        deadline: Seconds after which a step closes although ranks are missing.
+        state: The state to continue from.
+        whole_world: If true, steps wait for the ranks of other machines too.
+        quarantine: Gets records that cannot be processed; without one they are only counted.
 
     Attributes:
-        state: What it remembers.
-        forensics: What it notices on the way.
-        stragglers: Who falls behind.
-        goodput: Where the workers' time went.
-        consumption: What became of trajectories.
-        quarantine: Where records go that cannot be processed.
+        state: The state.
+        forensics: Detects non-finite numbers and growing memory.
+        stragglers: The ranks that fall behind.
+        goodput: The time of the workers.
+        consumption: The use of trajectories.
+        quarantine: Gets records that cannot be processed.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Reducer:
         self._live = ""
 
     def feed(self, records: Iterable[tuple[str, Record]], now: int | None = None) -> Reduced:
-        """Take records in; return what they complete.
+        """Apply records; return what they complete.
 
         Args:
             records: Each with the name of its journal.
-            now: What a clock says that never jumps, in nanoseconds; by default, the times of the records are the clock.
+            now: The time of a monotonic clock, in nanoseconds; by default, the times of the records.
         """
         made = Reduced()
         for name, record in records:
@@ -101,7 +101,7 @@ class Reducer:
             try:
                 admission.check(record)
                 self._take(name, admission.representable(record), made)
-            except Exception as error:  # one record that makes no sense must not end the recording
+            except Exception as error:  # one invalid record must not end the recording
                 self.quarantine.put("intake", name, record, error)
         for attempt in list(self.state.steps):
             with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
@@ -115,7 +115,7 @@ class Reducer:
             return
         if isinstance(record, Started):
             raise ValueError("the journal has begun already")
-        if known is None:  # its first record is damaged; who wrote it is told by the journal's name
+        if known is None:  # its first record is damaged; the journal's name identifies the process
             known = self._begin(name, stand_in(self._run_id, name, record))
         if not isinstance(record, Lost):
             self._lives.see(name, known, record)
@@ -125,9 +125,9 @@ class Reducer:
             self._intake.take(name, known, record, made)
 
     def tick(self, now: int) -> Reduced:
-        """Close what has waited for too long at `now`; to be called when all that there is was fed.
+        """Close the steps that have waited for too long; call this when no records are left.
 
-        `now` is of the same clock as in `feed`. Waiting begins anew with a new agent.
+        `now` is of the same clock as in `feed`. A new agent restarts the waiting time.
         """
         made = Reduced()
         self._see(now)
@@ -144,17 +144,17 @@ class Reducer:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every process of the last attempt finished as it should."""
+        """Whether every process of the last attempt has ended, and no rank was lost."""
         of_last = self.state.of_attempt(self._last_attempt)
         ranks = [journal for journal in of_last if journal.is_rank]
         world = max((journal.started.world_size for journal in ranks), default=1)
         if self._whole_world and len(ranks) < world:
             return False
-        lost = any(journal.lost for journal in ranks or of_last)  # others may end as they like
+        lost = any(journal.lost for journal in ranks or of_last)  # other processes may end in any way
         return bool(of_last) and not lost and all(journal.over for journal in of_last)
 
     def has_open(self, name: str) -> bool:
-        """Tell whether a step is open that the journal took part in."""
+        """Return whether the process of a journal took part in a step that is open."""
         journal = self.state.journals.get(name)
         steps = {} if journal is None else self.state.steps.get(journal.started.attempt, {})
         return any(name in step.begun or name in step.reported for step in steps.values())
@@ -163,7 +163,7 @@ class Reducer:
         self._intake.now = max(self._intake.now, now)
 
     def _begin(self, name: str, record: Started) -> Journal:
-        """Take note of a new process; one with a role is part of whichever attempt the ranks make."""
+        """Record a new process; a process with a role belongs to the current attempt of the ranks."""
         state = self.state
         new = state.journals[name] = Journal(record, last_time=record.time)
         self._live = ""
@@ -188,7 +188,7 @@ class Reducer:
         """Make an item of the end of the last attempt, once everything else of it has been made."""
         state = self.state
         if (live := state.journals.get(self._live)) is not None and not live.over:
-            return  # one that lives is enough: there may be thousands
+            return  # one live process is enough: there may be thousands
         last = self._last_attempt
         if state.ended is not None and state.ended.attempt == last:
             return
@@ -201,9 +201,9 @@ class Reducer:
             made.items.append(state.ended)
 
     def _lose_silent_machines(self, made: Reduced) -> None:
-        """Take processes of other machines for lost if nothing is heard any more, and all of this machine are over.
+        """Count silent processes of other machines as lost once all local processes have ended.
 
-        Nobody tells that a machine is switched off. If one is heard of again, its processes live again.
+        A machine that is switched off sends no record. If it sends records again, its processes are revived.
         """
         if not self._whole_world:
             return
@@ -233,7 +233,7 @@ class Reducer:
         if not steps or self._ranks_are_awaited(attempt) or self._is_held_up(attempt):
             return
         awaited = [journal for journal in journals if journal.takes_part and not journal.over]
-        for trait in ("uses_steps", "is_rank"):  # those who mark no steps, or are no ranks, hold up nobody
+        for trait in ("uses_steps", "is_rank"):  # processes that mark no steps, or have a role, are not waited for
             awaited = [journal for journal in awaited if getattr(journal, trait)] or awaited
         done_below = min((journal.done_below for journal in awaited), default=max(steps) + 1)
         done = [number for number in steps if number < done_below]
@@ -241,20 +241,20 @@ class Reducer:
             self._close(attempt, max(done), made)
 
     def _ranks_are_awaited(self, attempt: int) -> bool:
-        """Tell whether ranks have not begun yet, though the deadline has not passed."""
+        """Return whether ranks have not begun yet, and the deadline has not passed."""
         journals = self.state.of_attempt(attempt)
         ranks = [journal for journal in journals if journal.is_rank]
         sizes = (one.started.world_size if self._whole_world else one.started.local_world_size for one in ranks)
         expected = max(sizes, default=0)
         begun = sum(journal.takes_part or journal.over for journal in ranks)
-        may_come = self._whole_world and len(ranks) < expected  # a machine that is slow to begin, or to be heard of
+        may_come = self._whole_world and len(ranks) < expected  # a machine may be slow to start or to send
         if begun >= expected or (not may_come and all(journal.over for journal in journals)):
             return False
         now = self._intake.now
         return now - self._met.setdefault(attempt, now) <= self._deadline
 
     def _is_held_up(self, attempt: int) -> bool:
-        """Tell whether a process that was started again has records of an earlier attempt that were not read yet."""
+        """Return whether a restarted process has records of an earlier attempt that were not read yet."""
         if attempt == 0:
             return False
         again = {(one.started.role, one.started.rank) for one in self.state.of_attempt(attempt)}
@@ -267,7 +267,7 @@ class Reducer:
         )
 
     def _close(self, attempt: int, last: int, made: Reduced) -> None:
-        """Close the steps up to `last`, in order, as far as nobody is still inside the first of them."""
+        """Close the steps up to `last` in order, until one that a rank is still inside."""
         steps = self.state.steps[attempt]
         inside = {journal.step for journal in self.state.of_attempt(attempt)}
         for number in sorted(n for n in steps if n <= last):

@@ -1,7 +1,7 @@
-"""Traces that belong to no step until a step trains on them: held back, and let go within a budget of spans.
+"""Buffers traces that belong to no step until a step trains on them, and exports them within a budget of spans.
 
-Rollout workers sample far more than anybody wants to keep. Which trajectories are worth it is known only when they
-are consumed: the slowest, the failed and those with extreme rewards, then a random part, as far as the budget goes.
+Rollout workers produce many more spans than anybody wants to keep. The trajectories to keep are known only when they
+are consumed: the slowest, the failed and those with extreme rewards, then a random part, within the budget.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENDLESS = 1 << 62
 
 
 class SpanBudget(msgspec.Struct):
-    """How many spans may still leave with a step."""
+    """The number of spans that may still leave with a step."""
 
     spans: int
 
@@ -40,8 +40,8 @@ _UNDECIDED = SpanBudget(0)
 
 
 class _Trace(msgspec.Struct):
-    place: Position  # of the batch in the outbox that its first span is saved with
-    since: int  # when it was first heard of, or when its root ended
+    place: Position  # the batch in the outbox with its first span
+    since: int  # when its first span came, or its root ended
     spans: list[Span] = []
     root: Span | None = None
 
@@ -63,20 +63,19 @@ class _Trace(msgspec.Struct):
 
 
 class RolloutTraces:
-    """Holds the spans of traces that are no step's, and of steps for as long as it takes to choose.
+    """A buffer for the spans of traces that do not belong to a step, and of steps while their trajectories are chosen.
 
-    A trace whose root is neither a rollout nor a trajectory is let go when that root has ended; one whose root nobody
-    knows after a minute, because it is in another system. A rollout that no step takes is decided after a quarter
-    of an hour, as if it were part of the last step.
+    A trace whose root is neither a rollout nor a trajectory is sampled when its root has ended, or after 60 s if the
+    root is in another system. A rollout that no step references is sampled after 15 minutes, as part of the last step.
 
     Args:
-        is_within: Tells whether a trace is within the ratio that is kept anyway.
+        is_within: Returns whether a trace is within the sampling ratio.
         budget: How many spans may leave with each step.
 
     Attributes:
         left_out: How many spans were not kept.
-        fresh: Spans that came to be held and are not saved yet.
-        settled: Traces that are held no longer, which is not saved yet; whether they were kept.
+        fresh: Buffered spans that are not in the outbox yet.
+        settled: Decided traces whose decision is not in the outbox yet; the value says whether they were kept.
     """
 
     def __init__(self, is_within: Callable[[str], bool], budget: int) -> None:
@@ -95,7 +94,7 @@ class RolloutTraces:
 
     @property
     def since(self) -> Position | None:
-        """Where in the outbox the oldest span that is held was saved."""
+        """The place in the outbox of the oldest buffered span."""
         return next((trace.place for trace in self._held.values()), None)
 
     def take_finished(self) -> list[tuple[Span, bool]]:
@@ -104,11 +103,11 @@ class RolloutTraces:
         return finished
 
     def saved(self) -> None:
-        """Take note that what is held is in the outbox."""
+        """Record that all buffered spans are in the outbox."""
         self.fresh, self.settled = [], {}
 
     def restore(self, spans: Iterable[Span], settled: Iterable[tuple[str, bool]], place: Position, now: int) -> None:
-        """Take in what an earlier agent held, batch by batch."""
+        """Restore the spans that an earlier agent buffered, batch by batch."""
         for span in spans:
             self._hold(span, place, now)
         for trace_id, kept in settled:
@@ -117,11 +116,11 @@ class RolloutTraces:
                 self._count -= len(trace.spans)
 
     def expect(self, trace_ids: Iterable[str]) -> None:
-        """Take note that these are traces of rollouts, which have begun."""
+        """Record the traces of rollouts that have begun."""
         self._expected |= dict.fromkeys(trace_ids)
 
     def take(self, spans: Iterable[Span], place: Position, now: int) -> list[Span]:
-        """Take spans in; return those that leave at once."""
+        """Add spans; return those that leave at once."""
         leaving: list[Span] = []
         for span in spans:
             if span.trace_id in self._decided:
@@ -134,9 +133,9 @@ class RolloutTraces:
         return leaving
 
     def take_step(self, spans: list[Span], root: Span, place: Position, now: int, *, kept: bool) -> list[Span]:
-        """Take in the spans of a step; return what leaves at once.
+        """Add the spans of a step; return those that leave at once.
 
-        A step that consumed trajectories waits a little: inference servers send their spans every few seconds.
+        A step that consumed trajectories waits 10 s: inference servers send their spans every few seconds.
         """
         consumed = _consumed(root)
         if kept and consumed:
@@ -154,7 +153,7 @@ class RolloutTraces:
         return spans if kept else []
 
     def expire(self, now: int, *, all_of_it: bool = False) -> list[Span]:
-        """Return the spans of what has waited long enough and is kept; nothing waits any more at the end."""
+        """Return the kept spans of traces that have waited long enough; with `all_of_it`, of all traces."""
         leaving: list[Span] = []
         if not all_of_it and now < self._looked_at + _LOOK_NS and self._count <= _MOST_SPANS:
             return leaving
@@ -168,7 +167,7 @@ class RolloutTraces:
         return leaving
 
     def _with_consumed(self, step: str) -> list[Span]:
-        """Return the spans of a step, and of those trajectories that it consumed and that there is room for."""
+        """Return the spans of a step, and of the trajectories that it consumed, within the budget."""
         spans = self._held[step].spans
         root = next(span for span in spans if span.name == semconv.SPAN_LOOP and not span.parent_id)
         consumed = _consumed(root)
@@ -219,7 +218,7 @@ class RolloutTraces:
         return self._keep(trace_id, SpanBudget(_ENDLESS)) if self._is_within(trace_id) else self._drop(trace_id)
 
     def _by_worth(self, consumed: Iterable[str]) -> Iterator[str]:
-        """Yield traces in the order in which they get room."""
+        """Yield traces in the order in which they use the budget."""
         here: dict[str, _Trace] = {
             trace_id: self._held.get(trace_id, _NOT_YET)
             for trace_id in consumed
@@ -244,7 +243,7 @@ class RolloutTraces:
         return [self._without_dead_links(span) for span in spans]
 
     def _with_linked(self, trace_id: str) -> list[str]:
-        """Return the trace and all that are linked to from it, which are rollouts that are not decided yet."""
+        """Return the trace and all undecided rollouts that are reachable from it by links."""
         found = [trace_id]
         for one in found:
             for span in self._held[one].spans if one in self._held else ():

@@ -1,4 +1,4 @@
-"""Makes the values of a row of what was logged for a step."""
+"""Reduces the values that were logged for a step to the values of a row."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _KEEPING = frozenset({("mean",), ("max",), ("min",), ("sum",), ("last",), ("geomean",)})
-"""Statistics that are the value itself where there is one value, which is the common case."""
+"""Statistics that do not change a single value, which is the common case."""
 
 
 def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], dict[str, int], Observed]:
-    """Return the values of a step, reduced over ranks and samples, how many of each name were not finite, and of what.
+    """Return the values of a step, reduced over ranks and observations, the counts of non-finite values, and the input.
 
     Two names that become one, such as `loss@sum` and `loss@max`, are kept apart: the later one keeps its tag.
     """
@@ -74,7 +74,7 @@ def row(
 
 
 def tables(attempt: int, number: int, found: Sequence[tuple[str, Tabled]], rank_of: Mapping[str, int]) -> list[Table]:
-    """Return the tables of a step; those of one name and the same columns are one, in the order of their ranks.
+    """Return the tables of a step; tables with the same name and columns are merged, in the order of ranks.
 
     Their parts are not numbered.
     """

@@ -1,4 +1,4 @@
-"""What the reducer remembers: plain data, saved in the outbox beside what was made of it."""
+"""The state of the reducer: plain data, saved in the outbox together with the items that were made from it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _MOST_LATE_STEPS = 256
 
 
 def of_machine(journal: str, host: str) -> str:
-    """Return what a journal of another machine is called here."""
+    """Return the local name of a journal of another machine."""
     return f"{journal}{_REMOTE}{host}"
 
 
 def is_remote(journal: str) -> bool:
-    """Tell by its name whether a journal is of another machine, which shows its processes itself."""
+    """Return whether a journal, by its name, is of another machine, whose agent shows the process."""
     return _REMOTE in journal
 
 
 def stand_in(run_id: str, journal: str, first: Record) -> Started:
-    """Return the beginning of a journal whose own is damaged, as far as the journal's name says what it was.
+    """Return a first record for a journal whose own is damaged, as far as the journal's name describes it.
 
     Args:
         run_id: Identity of the run.
         journal: Name of the journal, such as `rank3.attempt1.5f0c7a91d2e4b863`.
-        first: The first of its records that is there.
+        first: The first record that is intact.
     """
     who, _, rest = journal.partition(_REMOTE)[0].rpartition(".attempt")
     attempt = rest.partition(".")[0]
@@ -52,7 +52,7 @@ def stand_in(run_id: str, journal: str, first: Record) -> Started:
 
 
 class OpenPhase(msgspec.Struct):
-    """What is known of a phase, or of a part of one, that is open.
+    """A phase, or a part of one, that is open.
 
     Attributes:
         name: The phase.
@@ -74,35 +74,35 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class Journal(msgspec.Struct):
-    """What is known of one process.
+    """The state of one process.
 
     Attributes:
         started: Its first record.
         spans: Its open spans.
         step: The step that it is in, -1 outside of any.
-        moved_on_to: Steps below this one are done with, as far as this process is concerned.
-        takes_part: Whether it ever began a step or logged.
-        uses_steps: Whether it marks steps, rather than only naming them in `log`.
-        over: Whether it finished or died.
-        lost: Whether it died.
-        outcome: How it ended, if it is over.
-        error: What ended it, in words; empty if it finished.
-        exit_code: As `otel_rl.export.Ended` has it.
-        ended_at: When it ended; of a process that died, when it was last known to live.
-        order: Which of the processes that ended badly it was, from 1; 0 if it did not.
-        failed_in: The step that it left with an exception, -1 if it went on.
+        moved_on_to: The process has left all steps below this one.
+        takes_part: If true, it has begun a step or logged.
+        uses_steps: If true, it marks steps, and does not only name them in `log`.
+        over: If true, it has ended.
+        lost: If true, it died without a final record.
+        outcome: How it ended.
+        error: The error that ended it; empty if it finished.
+        exit_code: As in `otel_rl.export.Ended`.
+        ended_at: When it ended; for a lost process, when it was last known to be alive.
+        order: Its position among the processes that failed, from 1; 0 if it did not fail.
+        failed_in: The step that it left with an exception; -1 if it continued.
         last_time: Time of its last record.
         step_ended_at: When it ended a step last.
         resident: Its resident memory at the last boundary, in bytes.
         virtual: Its virtual memory then.
-        refusals: What it could not serve, by reason.
+        refusals: Counts of refused calls, by reason.
         phases: Its open phases and parts of phases by span id, in the order in which they began.
         devices: The devices that it uses.
         on_devices: Their memory at the last boundary.
         highest: The most bytes reserved on them in the open step.
-        timed: Phases that have ended, and whose time on the device is still to come, by span id.
-        awaited: How much is still to come from devices for a step.
-        nonfinite: Losses and gradient norms that were not finite before.
+        timed: Ended phases whose time on the device is not known yet, by span id.
+        awaited: The number of values that devices still have to deliver, by step.
+        nonfinite: Losses and gradient norms that have been non-finite.
     """
 
     started: Started
@@ -139,26 +139,26 @@ class Journal(msgspec.Struct):
 
     @property
     def done_below(self) -> int:
-        """Steps below this one have all that this process gives them."""
+        """This process has delivered everything for all steps below this one."""
         return min([self.moved_on_to, *(step for step, count in self.awaited.items() if count > 0)])
 
     @property
     def is_rank(self) -> bool:
-        """Whether it is an ordinary rank, rather than a process with a role of its own."""
+        """Whether it is a rank, not a process with a role."""
         return not self.started.role
 
     @property
     def label(self) -> str:
-        """What people call it: `rank 3`, or its role and its number."""
+        """Its name in messages: `rank 3`, or its role and its number."""
         return f"{self.started.role or 'rank'} {self.started.rank}"
 
 
 class OpenStep(msgspec.Struct):
-    """A step whose row has not left yet.
+    """A step that has not closed.
 
     Attributes:
         values: By name, then by journal.
-        weights: How many samples a value stands for, where that was said; by name, then by journal.
+        weights: The weights of values that have one; by name, then by journal.
         samples: Pooled over journals, by name.
         tables: With the journal that each is from.
         reported: Journals that logged something.
@@ -170,13 +170,13 @@ class OpenStep(msgspec.Struct):
         ended: When each journal ended it.
         abandoned: Journals whose process died inside it.
         spans: Finished spans of it.
-        consumed: What became of trajectories.
+        consumed: The trajectories that it consumed or dropped.
         attributes: Attributes for the root span.
         links: Other spans that the root refers to.
-        error: What went wrong on some rank.
+        error: The error of a rank, if one failed.
         ok: Whether a rank has set its status to OK.
         time: When the last value was recorded.
-        outside: Whether it was heard of from a process that is not inside it.
+        outside: If true, a process that is not inside it has recorded for it.
     """
 
     values: dict[str, dict[str, Number]] = {}
@@ -236,20 +236,20 @@ class Parts(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """Everything that the reducer knows; `steps`, `closed`, `parts` and `table_parts` are by attempt.
+    """The state of the reducer; `steps`, `closed`, `parts` and `table_parts` are by attempt.
 
     Attributes:
-        journals: What is known of each process.
+        journals: The processes, by journal.
         steps: The open steps by number.
         closed: The last step that was closed.
         parts: Numbers of late rows.
         table_parts: Numbers of tables that are not the first of their name and step.
-        ended: The end of the last attempt, as long as nothing has taken it back.
-        dialect: Which framework the names showed the trainer to be; empty if that is not known.
-        window: What was observed since the last row that left for trackers.
-        forwarded: How many records of each journal went on to the head.
-        time_spent: Where the time of the processes went.
-        labels: Index of each device in names, by its UUID, or by what else tells it.
+        ended: The end of the last attempt; `None` if it has not ended, or was revived.
+        dialect: The framework that was detected from the names; empty if unknown.
+        window: The observations since the last row for trackers.
+        forwarded: The number of records sent to the head, by journal.
+        time_spent: The time of the processes, by category.
+        labels: The index of each device in metric names, by its UUID or another identity.
     """
 
     journals: dict[str, Journal] = {}
@@ -270,13 +270,13 @@ class State(msgspec.Struct):
 
 
 class Checkpoint(msgspec.Struct):
-    """Where an agent was.
+    """The point from which the next agent continues.
 
     Attributes:
-        positions: How far it had read each journal.
-        state: What it had not made items of yet.
-        held_since: Where in the outbox the oldest span is that it held back.
-        lost: What had been lost, by reason.
+        positions: The position in each journal.
+        state: The state of the reducer.
+        held_since: The place in the outbox of the oldest buffered span.
+        lost: Losses so far, by reason.
     """
 
     positions: dict[str, Position]

@@ -1,4 +1,4 @@
-"""Which steps' traces leave: a share of all, and every one that is worth a look."""
+"""Trace sampling for steps: a share of all traces, and every trace of an unusual step."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _RARE_PHASES = frozenset(
 
 
 class TraceSampler:
-    """Decides for whole steps, over all ranks of the machine: half a trace tells nothing.
+    """A sampler that keeps or drops whole steps, with the spans of all ranks of the machine.
 
-    A step is kept if it falls within the ratio; if anything in it failed on any rank; if it took 1.5 times the median
-    of the fifty before it; if there is an evaluation or a checkpoint in it. Instruments see every step. With a step
-    go the trajectories that it consumed, as far as its budget of spans allows.
+    A step is kept if it is within the ratio, if anything in it failed on any rank, if it took 1.5 times the median of
+    the 50 steps before it, or if it contains an evaluation or a checkpoint. Instruments see every step. The
+    trajectories that a step consumed are kept with it, within its budget of spans.
 
     Args:
-        ratio: Which share is kept anyway; by the trace id as OpenTelemetry's `traceidratio` does it, so that
-            inference servers with the same ratio keep the same ones.
-        canonical: Returns what a phase is called here that the trainer calls by a name.
-        budget: How many spans may leave with a step, its own included; these leave in any case.
+        ratio: The share of steps to keep, decided by the trace id as in OpenTelemetry's `traceidratio`, so that
+            inference servers with the same ratio keep the same traces.
+        canonical: Returns the canonical name of a phase for the trainer's name.
+        budget: Maximum number of spans that leave with a step; its own spans count, but always leave.
 
     Attributes:
-        rollouts: Traces that are no step's.
+        rollouts: Traces that do not belong to a step.
     """
 
     def __init__(self, ratio: float, canonical: Callable[[str], str], budget: int) -> None:
@@ -58,11 +58,11 @@ class TraceSampler:
         return self._left_out + self.rollouts.left_out
 
     def of(self, items: Sequence[Item], place: Position = START, now: int = 0) -> list[Item]:
-        """Return what leaves of the items; a step's spans come together.
+        """Return the items that leave; the spans of a step come in one call.
 
         Args:
-            items: What was made.
-            place: Where in the outbox what is held of it will be saved.
+            items: The items.
+            place: The place in the outbox where the spans that are buffered now will be saved.
             now: Unix nanoseconds.
         """
         steps: dict[str, list[Span]] = {}
@@ -88,11 +88,11 @@ class TraceSampler:
         return leaving
 
     def expire(self, now: int, *, all_of_it: bool = False) -> list[Span]:
-        """Return what no step took, and is kept."""
+        """Return the kept spans of traces that no step references."""
         return self.rollouts.expire(now, all_of_it=all_of_it)
 
     def keeps(self, trace_id: str) -> bool:
-        """Tell whether a step's trace was kept, if it was decided."""
+        """Return whether a step's trace was kept, if it was decided."""
         return self._decided.get(trace_id, False)
 
     def _decide(self, trace_id: str, spans: Sequence[Span], seconds: float) -> None:

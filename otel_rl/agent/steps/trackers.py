@@ -1,6 +1,6 @@
-"""What trackers get of the rows: every so many steps, reduced over the steps between, of chosen metrics.
+"""Chooses the rows and metrics for trackers: every n-th step, reduced over the steps in between.
 
-Instruments get every row as it is.
+Instruments get every row unchanged.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ logger = logging.getLogger(__name__)
 
 
 class TrackerRows:
-    """Turns the items that the reducer makes into those that exporters get.
+    """Turns rows of the reducer into rows for exporters.
 
-    A window of steps leaves with its last step; or earlier, with what it has, if a step of another window or of
-    another attempt comes, or the attempt ends. A late row joins its window if that has not left.
+    The row of a window of steps leaves with the last step of the window, or earlier if a step of another window or
+    attempt comes, or the attempt ends. A late row joins its window if the window's row has not left.
 
     Args:
         cadence: When rows leave.
-        chosen: Which metrics are in them.
+        chosen: The metrics in the rows.
         reductions: How a metric is combined over the steps between two rows.
-        name_limit: How many different names there may be; the first ones are kept.
+        name_limit: Maximum number of metric names; the first ones are kept.
 
     Attributes:
-        dropped: How many values were left out because there were too many names.
+        dropped: Number of values that were dropped because of `name_limit`.
     """
 
     def __init__(self, cadence: Cadence, chosen: Filter, reductions: Reductions, name_limit: int) -> None:
@@ -52,12 +52,12 @@ class TrackerRows:
     def of(
         self, items: Iterable[Item], state: State, observed: Mapping[Identity, Observed] | None = None
     ) -> list[Item]:
-        """Return what leaves; what is reduced later is kept in the state.
+        """Return the items that leave; values that are reduced later are kept in the state.
 
         Args:
-            items: What the reducer made.
-            state: Its state, which keeps the window.
-            observed: What its rows were reduced from.
+            items: The items of the reducer.
+            state: The state of the reducer, which keeps the window.
+            observed: The observations that each row was reduced from.
         """
         leaving: list[Item] = []
         for item in items:

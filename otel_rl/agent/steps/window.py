@@ -1,4 +1,4 @@
-"""Values over several steps: what trackers get with `rows.every` is reduced from the observations of all of them."""
+"""Reduces values over several steps, from the observations of all of them, for `rows.every`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEPT = ("mean", "max", "min", "last")
 
 
 class Scalars(NamedTuple):
-    """What ranks logged under one name in one step.
+    """The values that ranks logged under one name in one step.
 
     Attributes:
         statistic: How they are reduced.
@@ -107,7 +107,7 @@ class Seen(msgspec.Struct):
 
 
 class Window(msgspec.Struct):
-    """What was observed since the last row that left.
+    """The observations since the last row that left.
 
     Attributes:
         row: The last row, and what the others lacked; without values if these are reduced over steps.
