@@ -70,7 +70,7 @@ def test_bias() -> None:
 
 
 def test_reasons_do_not_make_endless_series() -> None:
-    """Of reasons with a number in them the first sixteen are told apart."""
+    """The first sixteen reasons that contain a number have their own series."""
     consumption = Consumption()
     for n in range(100):
         consumption.take(told(ticket(9, 1), outcome=f"older than {n}"))  # type: ignore[arg-type]

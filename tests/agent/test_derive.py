@@ -45,7 +45,7 @@ def test_model_flops_utilization() -> None:
 
 
 def test_the_users_flops_count_first() -> None:
-    """FLOPs of a token that are told replace the rule of thumb."""
+    """Given FLOPs per token replace the rule of thumb."""
     measured = Step(seconds=1.0, phases={"train": 1.0}, tokens={"train": 10.0}, devices=1)
 
     assert follows({}, measured, Flops(parameters=1e9, per_token=1e12))["perf/tflops_per_gpu"] == 10.0

@@ -134,5 +134,5 @@ def test_slim_and_a_single_component(values: dict[str, float], expected: set[str
     ],
 )  # fmt: skip
 def test_slim_leaves_out_what_is_switched_off(values: dict[str, float], expected: set[str]) -> None:
-    """What belongs to a switch goes when the switch is off."""
+    """Metrics of a feature are left out when the feature is off."""
     assert kept("slim", **values) == expected

@@ -1,4 +1,4 @@
-"""What is noticed on the way."""
+"""Events for non-finite numbers and for memory that grows or is exhausted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_first_loss_that_is_not_finite() -> None:
 
 
 def test_a_gradient_norm_that_no_dialect_knows() -> None:
-    """It is told by the last part of its name."""
+    """The last part of its name decides."""
     reducer = reducing()
     reducer.feed([("a", started())])
     found = events(feed(reducer, "a", logged(0, my__grad_norm=math.inf, my__entropy=math.nan)))

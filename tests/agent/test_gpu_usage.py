@@ -33,7 +33,7 @@ def test_idleness_forgets() -> None:
 
 
 def test_energy_of_a_step_and_of_a_token() -> None:
-    """That of all GPUs, over the steps that ended meanwhile."""
+    """Energy of all GPUs, over the steps that ended meanwhile."""
     usage = GpuUsage()
     for device in ("GPU-1", "GPU-2"):
         usage.measured(of(device, hw__energy=1000.0), lambda device: "")

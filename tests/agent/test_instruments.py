@@ -88,7 +88,7 @@ def test_roles_and_ranks_are_apart() -> None:
 
 
 def test_phases_have_their_canonical_names() -> None:
-    """What the framework calls `gen` is `generate`, as its span and as what it logs; its own figure comes first."""
+    """The framework's `gen` is `generate`, in spans and in logged values; a logged value comes first."""
     reader = InMemoryMetricReader()
     shown = Instruments(RunInfo("i", "p", "n", "."), [reader], Vocabulary("verl"))
     shown.show([Row(0, 0, {"timing_s/gen": 2.0, "time/gen": 1.9, "time/update_actor": 3.0})])
@@ -137,7 +137,7 @@ def test_retries_of_the_allocator_are_counted() -> None:
 
 
 def test_a_phase_has_two_clocks() -> None:
-    """One histogram, told apart by an attribute."""
+    """One histogram, with an attribute for the clock."""
     shown, reader = instruments()
     on_host = {"rl.phase": "gen", "rl.rank": 0}
     shown.show_phases([Span("gen", "", "", "", 0, 2 * 10**9, on_host)])

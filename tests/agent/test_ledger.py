@@ -17,7 +17,7 @@ LIMIT = 80 * GIB
 
 
 def replay(steps: list[dict[str, float]], start: float = 0.0, limit: float = LIMIT) -> list[Outlook | None]:
-    """Return what is told at the end of each step, of the GiB that each phase ends with."""
+    """Return the outlooks at the end of each step, for the GiB that each phase ends with."""
     ledger = Ledger()
     ledger.charge(DEVICE, "outside", start * GIB)
     told = []
@@ -43,7 +43,7 @@ def colocated(residual: float) -> dict[str, float]:
 def test_memory_that_an_engine_keeps_in_its_sleep() -> None:
     """NVIDIA-NeMo/RL#2619: 4.1, 11.6, 25 GiB stay after the engine's sleep, and training runs out of memory.
 
-    It is told after the third step, before there is none left, and the sleep is blamed.
+    It is reported after the third step, before memory runs out, and the sleep is blamed.
     """
     told = replay([colocated(4.11), colocated(11.57), colocated(25.0)], start=4.11)
 
@@ -62,7 +62,7 @@ def test_a_phase_that_wakes_and_sleeps_itself_is_blamed() -> None:
 
 
 def test_a_slow_leak() -> None:
-    """One GiB a step, in noise: it is told in time, and again when half of the steps are left."""
+    """One GiB per step, in noise: it is reported in time, and again when half of the steps are left."""
     noise = random.Random(7)
     told = [one for one in replay([{"reward": n + noise.gauss(0, 0.2)} for n in range(60)]) if one is not None]
 
@@ -73,7 +73,7 @@ def test_a_slow_leak() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_is_no_growth(seed: int) -> None:
-    """Levels that go up and down around 40 GiB by 1 GiB are no warning, in 300 steps."""
+    """Levels that go up and down around 40 GiB by 1 GiB cause no warning in 300 steps."""
     noise = random.Random(seed)
     levels = [40 + noise.gauss(0, 1) for _ in range(300)]
 
@@ -126,7 +126,7 @@ def test_the_books_balance(steps: list[dict[str, float]]) -> None:
     ],
 )
 def test_who_is_to_blame(changes: dict[str, float], phase: str) -> None:
-    """Who gives back a part only, or else who takes what nobody gives back."""
+    """The phase that frees only a part, or else the phase that allocates what no phase frees."""
     assert blamed(changes) == phase
 
 

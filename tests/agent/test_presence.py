@@ -1,4 +1,4 @@
-"""What is so now: the attempt, its ranks, and the phase that each process is in."""
+"""The current state of the run: the attempt, its ranks, and the phase that each process is in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_attempt_that_runs() -> None:
 
 
 def test_open_phases() -> None:
-    """By their canonical names, for each rank and role; not of a process that is over."""
+    """Under canonical names, for each rank and role; not for a process that has ended."""
     found = shown([journal(phase="gen"), journal(1, phase="gen", over=True), journal(role="reward", phase="score")])
 
     assert {key: value for key, value in found.items() if key[0] == "rl.phase.open.time"} == {

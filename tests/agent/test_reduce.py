@@ -46,7 +46,7 @@ def test_a_step_that_runs_for_long_is_never_overdue() -> None:
 
 
 def test_late_values_are_a_row_of_their_own() -> None:
-    """What comes for a step whose row has left is marked late, and repeats nothing."""
+    """Records for a step whose row has left make a row that is marked late, and repeats nothing."""
     reducer = reducing()
     feed(reducer, "a", started(), *step(0, 0, Logged(0, 1, {"x": 1.0})), *step(1, 2 * S))
     late = feed(reducer, "a", Logged(0, 5 * S, {"eval": 0.5}), StepStarted(2, 6 * S, b""))
@@ -212,7 +212,7 @@ def test_every_step_is_one_row_in_order(recording: list[tuple[str, Record]]) -> 
 
 
 def test_a_rank_that_starts_a_little_later_is_waited_for() -> None:
-    """What the quicker rank did before is not closed without it."""
+    """The steps of the quicker rank do not close without it."""
     reducer = reducing()
     reducer.feed([("a", started(0, local=2)), ("b", started(1, local=2))])
     early = feed(reducer, "a", *step(0, 0, Logged(0, 1, {"x": 1.0})), *step(1, 2 * S, Logged(1, 2 * S, {"x": 1.0})))

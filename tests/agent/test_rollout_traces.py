@@ -74,7 +74,7 @@ def check_graph(left: list[Span], number: int) -> set[str]:
 
 
 def test_what_a_step_trained_on_leaves_with_it() -> None:
-    """Until then it is held back."""
+    """It is buffered until then."""
     traces = sampler()
     assert traces.of([span for n in range(5) for span in trajectory(n)]) == []
     left = close(traces, 0, range(5))
@@ -196,7 +196,7 @@ def test_what_no_step_takes_is_decided_in_the_end() -> None:
 
 
 def test_nothing_waits_at_the_end() -> None:
-    """When the run is over everything is decided."""
+    """Everything is decided when the run has ended."""
     traces = sampler()
     traces.of(trajectory(0), now=S)
 

@@ -68,7 +68,7 @@ def test_calls_of_one_step_are_pooled() -> None:
 
 
 def test_chosen_quantiles() -> None:
-    """Quantiles are told if they were asked for, interpolated linearly."""
+    """Quantiles are computed if `quantiles` asks for them, with linear interpolation."""
     row = row_of(reducing(quantiles=["p05", "p95"]), [[sampled(0, reward=[1, 2, 3, 4])]])
 
     assert (row["reward/p05"], row["reward/p95"]) == (pytest.approx(1.15), pytest.approx(3.85))
@@ -123,7 +123,7 @@ def test_what_the_user_says_counts_first() -> None:
 
 
 def test_the_dialect_chooses_the_reducer() -> None:
-    """What a framework's name means tells how ranks are reduced: a learning rate is not averaged."""
+    """The meaning of a framework's name decides how ranks are reduced: a learning rate is not averaged."""
     ranks = [[logged(**{"time/generate": 1.0})], [logged(**{"time/generate": 3.0})]]
     reducer = reducing()
     reducer.feed([("rank0", started(0, local=2)), ("rank1", started(1, local=2))])

@@ -1,4 +1,4 @@
-"""What trackers get of the rows."""
+"""The rows and metrics that trackers get."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_value_of_the_step_itself() -> None:
 
 
 def test_extremes_and_nan_over_the_window() -> None:
-    """What is a maximum stays one; NaN does not poison a mean, and stays where there is nothing else."""
+    """A maximum stays a maximum; NaN does not affect a mean, and is kept if there is no other value."""
     values = [{"x/max": 3.0, "kl": math.nan, "bad": math.nan}, {"x/max": 1.0, "kl": 2.0, "bad": math.nan}]
     (row,) = left([Row(n, n, v) for n, v in enumerate(values, 1)], Cadence(2))
 

@@ -140,7 +140,7 @@ def left(items: Sequence[Row | Ended], cadence: Cadence) -> list[Row]:
 
 
 def test_a_new_attempt_begins_a_new_window() -> None:
-    """What the attempt before had left over leaves by itself, before the first row of the new one."""
+    """The rest of the attempt before leaves as a row of its own, before the first row of the new one."""
     items = [Row(n, n, {"x": 1.0}) for n in (6, 7, 8)] + [Row(n, n, {"x": 3.0}, attempt=1) for n in (7, 8, 9, 10)]
 
     assert [(row.attempt, row.step, row.values["x"]) for row in left(items, Cadence(5))] == [(0, 8, 1.0), (1, 10, 3.0)]

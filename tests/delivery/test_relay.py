@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Backend:
-    """What metrax calls a backend."""
+    """A backend in the sense of metrax."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, float, int]] = []

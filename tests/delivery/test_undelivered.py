@@ -87,7 +87,7 @@ def test_files_that_are_removed_between_two_copies(tmp_path: Path) -> None:
     "file", ["../../x", "/x", "outbox/../../x", "outbox//x", "journals/./x", "x", "run.json/x", "outbox"]
 )
 def test_a_copy_that_names_other_files(tmp_path: Path, file: str) -> None:
-    """Whoever can write the run directory makes nobody write elsewhere: it is no copy."""
+    """A writer of the run directory cannot make others write elsewhere: such a copy is invalid."""
     part = tmp_path / "part"
     copy = copied(tmp_path, part, written(part, 0, 1))
     raw = msgspec.msgpack.encode(msgspec.structs.replace(copy, contents={file: b"x"}))

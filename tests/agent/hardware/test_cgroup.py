@@ -45,7 +45,7 @@ def test_use_limits_and_kills(root: Path) -> None:
 
 
 def test_the_own_cgroup_is_found(root: Path, tmp_path: Path) -> None:
-    """By what /proc says."""
+    """The place in /proc decides."""
     own = tmp_path / "own"
     own.write_text("0::/kubepods/pod1/container\n")
     found = find(own, root)

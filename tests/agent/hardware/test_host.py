@@ -30,7 +30,7 @@ def test_the_host_as_psutil_has_it() -> None:
 
 
 def test_utilisation_needs_two_looks() -> None:
-    """The first one has nothing to compare with, and tells nothing rather than 0."""
+    """The first measurement has nothing to compare with, and has no value rather than 0."""
     host = Host(time.time_ns)
     first = values(host)
     busy = time.process_time() + 0.3

@@ -68,7 +68,7 @@ def test_children_of_children_are_in_the_total(trainer: psutil.Process) -> None:
 
 
 def test_who_lost_its_parent_is_still_counted(trainer: psutil.Process) -> None:
-    """The kernel gives it another parent; it was ours before."""
+    """The kernel gives it another parent, and it still counts as a descendant."""
     processes = Processes(lambda: watched(trainer.pid), time.time_ns)
     before = values(processes)
     (child,) = trainer.children()
@@ -81,7 +81,7 @@ def test_who_lost_its_parent_is_still_counted(trainer: psutil.Process) -> None:
 
 
 def test_cpu_time_does_not_fall(trainer: psutil.Process) -> None:
-    """What those took that have ended stays in the counter."""
+    """The CPU time of ended processes stays in the counter."""
     processes = Processes(lambda: watched(trainer.pid), time.time_ns)
     before = values(processes)
     for child in trainer.children(recursive=True):
@@ -105,7 +105,7 @@ def test_utilisation_is_that_since_the_last_look(trainer: psutil.Process) -> Non
 
 
 def test_whoever_is_watched_itself_is_counted_once(trainer: psutil.Process) -> None:
-    """A driver is not told to hold what its workers hold."""
+    """The memory of workers does not count for their driver."""
     (child,) = trainer.children()
     processes = Processes(lambda: watched(trainer.pid, child.pid), time.time_ns)
 
