@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_head(host: str, environ: Mapping[str, str]) -> bool:
-    """Tell whether this machine owns the address of the head.
+    """Return whether this machine owns the address of the head.
 
     The address decides, not a rank: torchrun's c10d rendezvous may give rank 0 to any machine. The launcher's number
     of this machine decides only where the address cannot: its name is unknown, or every machine has one like it.
@@ -29,12 +29,12 @@ def is_head(host: str, environ: Mapping[str, str]) -> bool:
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Tell whether an address is one of this machine's: it can be listened on."""
+    """Return whether an address belongs to this machine, so that it can listen on it."""
     return any(owned is not False for owned in _owners(host))
 
 
 def _owners(host: str) -> list[bool | None]:
-    """Tell of each address of a host whether it is this machine's: `None` if every machine has it, such as loopback."""
+    """Return for each address of a host whether this machine owns it; `None` if all do, such as loopback."""
     import ipaddress
 
     try:
@@ -56,13 +56,13 @@ def _owners(host: str) -> list[bool | None]:
 
 
 def _is_source(family: int, address: str | int, *more: str | int | bytes) -> bool:
-    """Tell whether packets to an address come from it; `net.ipv4.ip_nonlocal_bind` allows binding to any address."""
+    """Return whether packets to an address come from it: `net.ipv4.ip_nonlocal_bind` allows binding to any address."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, 9, *more[1:]))  # of UDP: nothing is sent
+            probe.connect((address, 9, *more[1:]))  # UDP: nothing is sent
             source: tuple[str | int, ...] = probe.getsockname()
     except OSError:
-        return True  # there is no route to ask for, but it could be bound to
+        return True  # without a route, binding decides
     return source[0] == address
 
 

@@ -1,4 +1,4 @@
-"""Starts the agent of this machine and waits for what it says: its address, and that all is delivered."""
+"""Start the agent of this machine, and wait for its status: its address, and how far it has delivered."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("otel_rl")
 _POLL_S = 0.01
-# The agent imports what the trainer can, such as an exporter beside its script, and nothing else.
+# The agent can import the same modules as the trainer, such as an exporter next to its script, and no others.
 _SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
 _SUPERVISOR = Path(__file__).parents[1] / "agent" / "__main__.py"
-_children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent is no resource warning
+_children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent causes no resource warning
 
 MACHINE, DIRECTORY = "machine", "directory"
 _ERRORS = {MACHINE: UnavailableError, DIRECTORY: UnwritableError}
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
-    """What the agent says of itself in its status file.
+    """The status of an agent, as its status file has it.
 
     Attributes:
-        pid: Its process.
+        pid: Its process id.
         state: "starting", "ready", "failed" (see `error`) or "ended".
-        prometheus: Where it can be scraped.
-        error: Why it could not start.
+        prometheus: URL of its metrics endpoint.
+        error: The error that kept it from starting.
         cause: "machine" or "directory" if that does not allow it to start; empty if the settings are wrong.
-        warnings: What it does in another way than the settings ask for, because the machine does not allow it.
-        unreachable: Why other machines cannot send to this agent, which is to be their head; empty if they can.
-        finished: For each journal that was read to its end: where in the outbox its last item is.
-        given_up: For each journal whose process is held for dead: how far it was read.
-        delivered: For each exporter: how far in the outbox it has got.
-        failures: For each exporter: how often it failed.
-        last_error: For each exporter: what it said last.
-        lost: How much of the run was lost, by reason: records, items, or bytes of a journal.
-        waiting: How many items each exporter has not got, where it ended before it had them.
+        warnings: Deviations from the settings that the machine made necessary.
+        unreachable: Why other machines cannot send to this head agent; empty if they can.
+        finished: Position of its last item in the outbox, by journal that was read to its end.
+        given_up: Position up to which it was read, by journal whose process is considered dead.
+        delivered: Position in the outbox, by exporter.
+        failures: Number of failures, by exporter.
+        last_error: Text of the last error, by exporter.
+        lost: Number of lost records, items, or bytes of a journal, by reason.
+        waiting: Number of undelivered items, by exporter that has ended.
     """
 
     pid: int = 0
@@ -70,7 +70,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
 
 
 def read_status(directory: RunDirectory) -> AgentStatus:
-    """Return what the agent last said; an empty status if none ever did."""
+    """Return the last status of the agent; an empty one if there is none."""
     try:
         return msgspec.json.decode(directory.status.read_bytes(), type=AgentStatus)
     except (OSError, msgspec.DecodeError):
@@ -78,7 +78,7 @@ def read_status(directory: RunDirectory) -> AgentStatus:
 
 
 def incomplete(status: AgentStatus) -> str:
-    """Return what an agent that has ended says of what was lost, and of what waits for the next agent."""
+    """Return the status of an agent that has ended: what was lost, and what waits for the next agent."""
     said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
     for name, count in status.waiting.items():
         said.append(f"{count} item(s) not delivered to {name} ({status.last_error.get(name) or 'no error so far'})")
@@ -86,7 +86,7 @@ def incomplete(status: AgentStatus) -> str:
 
 
 def note_delivered(directory: RunDirectory) -> None:
-    """Say in the run directory that all of a part was delivered, for the time when the part is gone."""
+    """Note in the run directory that all of a part was delivered, since the part may be removed."""
     part = parts.read(directory.path, directory.host)
     with contextlib.suppress(OSError):
         if part is not None and part.place == directory.local:
@@ -94,12 +94,12 @@ def note_delivered(directory: RunDirectory) -> None:
 
 
 def agent_is_alive(directory: RunDirectory) -> bool:
-    """Tell whether an agent holds its lock; the kernel releases it with the process, however that ends."""
+    """Return whether an agent holds its lock; the kernel releases it when the process ends, however that happens."""
     return is_held(directory.agent_lock)
 
 
 def _environment() -> dict[str, str]:
-    """Return the agent's environment: what it writes to trackers is no trainer's."""
+    """Return the agent's environment, without the variables that instrument or capture a trainer."""
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     kept = {name: value for name, value in os.environ.items() if name not in (INSTRUMENT_VARIABLE, CAPTURE_VARIABLE)}
     return kept | {"PYTHONPATH": paths}
@@ -115,7 +115,7 @@ def _spawn(directory: RunDirectory, *, show_output: bool) -> subprocess.Popen[by
                 stdin=subprocess.DEVNULL,
                 stdout=None if show_output else log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must not take it along
+                start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must not end it
             )
         except OSError as error:
             raise UnavailableError(f"the agent cannot be started: {error}") from error
@@ -124,12 +124,12 @@ def _spawn(directory: RunDirectory, *, show_output: bool) -> subprocess.Popen[by
 
 
 def is_looked_after(directory: RunDirectory) -> bool:
-    """Tell whether an agent is at work, or somebody is there who starts one again."""
+    """Return whether an agent runs, or a supervisor that restarts it."""
     return agent_is_alive(directory) or is_held(directory.supervisor_lock)
 
 
 def restart_agent(directory: RunDirectory, *, show_output: bool) -> bool:
-    """Start the agent of this machine if nobody looks after that; tell whether it was started. It waits for nobody.
+    """Start the agent of this machine if it has no supervisor; return whether it was started, without waiting.
 
     Raises:
         OSError: It cannot be started.
@@ -146,7 +146,7 @@ def restart_agent(directory: RunDirectory, *, show_output: bool) -> bool:
 
 
 def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float = 60.0) -> AgentStatus:
-    """Start the agent of this machine unless it runs; return what it says when it is ready.
+    """Start the agent of this machine unless it runs; return its status when it is ready.
 
     Raises:
         UnavailableError: The machine does not allow it to start; the message is the agent's own.
@@ -159,7 +159,9 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
         process = _spawn(directory, show_output=show_output)
         deadline = time.monotonic() + timeout
         while (status := read_status(directory)).state == "starting":
-            ended = process.poll() is not None and not agent_is_alive(directory)  # another supervisor's may be at work
+            ended = process.poll() is not None and not agent_is_alive(
+                directory
+            )  # the agent of another supervisor may run
             if ended and read_status(directory).state == "starting":
                 raise UnavailableError(f"the agent ended with code {process.returncode}; see {directory.agent_log}")
             if time.monotonic() > deadline:
@@ -180,7 +182,7 @@ def _start_lock(directory: RunDirectory) -> Lock:
 
 
 def end_agents(timeout: float) -> None:
-    """Tell the agents that this process started to end, and wait for them; what they leave stays on disk."""
+    """Stop the agents that this process started, and wait for them; undelivered items stay on disk."""
     for child in _children:
         child.terminate()
     deadline = time.monotonic() + timeout
@@ -190,7 +192,7 @@ def end_agents(timeout: float) -> None:
 
 
 def wait_until_delivered(directory: RunDirectory, journal: str, end: Position, timeout: float) -> Position | None:
-    """Wait until every exporter has what `journal` holds up to `end`; return where in the outbox that ends.
+    """Wait until every exporter has delivered `journal` up to `end`; return the position of `end` in the outbox.
 
     `None` says that it did not come true in time.
     """
@@ -198,7 +200,7 @@ def wait_until_delivered(directory: RunDirectory, journal: str, end: Position, t
     while True:
         status = read_status(directory)
         last = status.finished.get(journal)
-        is_read = status.given_up.get(journal, end) >= end  # else it was held for dead, and more has come
+        is_read = status.given_up.get(journal, end) >= end  # otherwise it was considered dead, and continued
         if last is not None and is_read and all(reached >= last for reached in status.delivered.values()):
             return last
         if time.monotonic() >= deadline:

@@ -1,4 +1,4 @@
-"""The run directory: what lies where, and which part of it belongs to this machine alone."""
+"""The run directory: the paths of its files, and the part that belongs to this machine alone."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = "attempts"
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of a disk that has no room, or of which a user has had his share."""
+"""Error numbers of a full disk and of an exhausted quota."""
 _NEEDED_MIB = 16
-"""Disk of a rank that has just begun: a segment of its journal, one of the outbox, and some room."""
+"""MiB of disk that a rank needs to begin: a segment of its journal, one of the outbox, and a reserve."""
 
 
 class RunDirectory(NamedTuple):
-    """The places in a run directory.
+    """The paths in a run directory.
 
     Attributes:
         path: The run directory; other machines may share it.
         local: The part of this machine: its journals, and the state of its agent.
-        host: What the part is called in the run directory.
+        host: Name of the part in the run directory.
     """
 
     path: Path
@@ -40,24 +40,24 @@ class RunDirectory(NamedTuple):
 
     @property
     def manifest(self) -> Path:
-        """What the agent has to know of the run."""
+        """The manifest: the settings that the agent needs."""
         return self.path / "run.json"
 
     @property
     def own_manifest(self) -> Path:
-        """The same for a machine that sends to a head: the run directory may be shared with it."""
+        """The manifest of a machine that sends to a head, with which it may share the run directory."""
         return self.local / "run.json"
 
     def targets(self, host: str) -> Path:
-        """By which a Prometheus finds the agent of a machine and the inference servers of the run.
+        """The target file by which Prometheus finds the agent of a machine and the inference servers of the run.
 
-        It lies beside the runs of all projects, since Prometheus takes a pattern for the last part of a path alone.
+        It is above the runs of all projects, since Prometheus takes a pattern only for the last part of a path.
         """
         return self.path.parents[1] / ".targets" / f"{self.path.parent.name}.{self.path.name}.{host}.json"
 
     @property
     def attempts(self) -> Path:
-        """Which attempts of which ranks there were: known to all machines, and after `local/` was removed."""
+        """The attempts of all ranks: all machines can read them, also after `local/` was removed."""
         return self.path / _ATTEMPTS
 
     @property
@@ -67,37 +67,37 @@ class RunDirectory(NamedTuple):
 
     @property
     def outbox(self) -> Path:
-        """The journal of what the exporters are to get."""
+        """The journal of the items for the exporters."""
         return self.local / parts.OUTBOX
 
     @property
     def cursors(self) -> Path:
-        """How far each exporter has got in the outbox."""
+        """The position of each exporter in the outbox."""
         return self.local / parts.CURSORS
 
     @property
     def agent_lock(self) -> Path:
-        """Locked by the agent for as long as it runs: the outbox, which it alone writes."""
+        """Locked by the agent while it runs: the outbox, which only the agent writes."""
         return self.outbox
 
     @property
     def supervisor_lock(self) -> Path:
-        """Locked by whoever starts the agent again if it dies."""
+        """Locked by the supervisor, which restarts the agent if it dies."""
         return self.cursors
 
     @property
     def start_lock(self) -> Path:
-        """Locked while an agent is being started, or decides to end."""
+        """Locked while an agent starts, or decides to end."""
         return self.local
 
     @property
     def status(self) -> Path:
-        """What the agent says of itself."""
+        """The status file of the agent."""
         return self.local / "agent.json"
 
     @property
     def left(self) -> Path:
-        """What the last agent left undelivered."""
+        """The list of items that the last agent left undelivered."""
         return self.local / "left.json"
 
     @property
@@ -107,12 +107,12 @@ class RunDirectory(NamedTuple):
 
     @property
     def agent_log(self) -> Path:
-        """What the agent logs; an agent that sends to a head has a log of its own, beside that of the head."""
+        """The log of the agent; an agent that sends to a head has one in addition to that of the head."""
         return self.path / (f"agent.{self.host}.log" if self.own_manifest.exists() else "agent.log")
 
 
 def at(path: Path) -> RunDirectory:
-    """Return the run directory at a path, with the part of this machine; nothing is made."""
+    """Return the run directory at a path, with the part of this machine, without creating anything."""
     run, machine = path.absolute(), parts.this_machine()
     part = parts.find(run, machine)
     if not part.place.is_dir() and (other := parts.find(run, machine, parts.SENDER)).place.is_dir():
@@ -126,21 +126,21 @@ def with_part(path: Path, part: Part) -> RunDirectory:
 
 
 def here(path: Path) -> list[RunDirectory]:
-    """Return the run directory with each part of it that is on this machine, whatever the machine was called then."""
+    """Return the run directory with each part that is on this machine, whatever its host name was."""
     machine = parts.this_machine()
     found = [part for part in parts.everyone(path) if part.machine is None or part.machine.is_same(machine)]
     return [with_part(path, part) for part in found if part.place.is_dir()]
 
 
 def create(settings: Settings, *, sends: bool = False) -> RunDirectory:
-    """Make the run directory, the same on every rank, or find it.
+    """Create or find the run directory, which is the same on every rank.
 
     Args:
-        settings: Of the run.
+        settings: Settings of the run.
         sends: If true, this machine sends to a head.
 
     Raises:
-        UnwritableError: It cannot be made or written.
+        UnwritableError: It cannot be created or written.
     """
     path = place_of(settings)
     try:
@@ -150,13 +150,13 @@ def create(settings: Settings, *, sends: bool = False) -> RunDirectory:
 
 
 def place_of(settings: Settings) -> Path:
-    """Return where the run directory is, without making it."""
+    """Return the path of the run directory, without creating it."""
     label = settings.id if settings.name == settings.id else f"{_file_name(settings.name)}-{settings.id}"
     return Path(settings.dir).absolute() / _file_name(settings.project) / label
 
 
 def unwritable(chosen: str | Path, place: Path, error: OSError) -> UnwritableError:
-    """Return the error of a run that finds a place that it cannot write, with the way out."""
+    """Return the error for a directory that a run cannot write, with the fix."""
     fix = f"free {_NEEDED_MIB} MiB for each rank, or " if error.errno in FULL else ""
     why = error.strerror or type(error).__name__
     return UnwritableError(
@@ -166,15 +166,15 @@ def unwritable(chosen: str | Path, place: Path, error: OSError) -> UnwritableErr
 
 
 def make(path: Path, local_dir: str = "", *, sends: bool = False) -> RunDirectory:
-    """Make what is missing of a run directory and of the part of this machine.
+    """Create the missing directories of a run directory and of the part of this machine.
 
     Args:
         path: The run directory.
-        local_dir: Where the part goes if the run directory is shared; empty for a directory that outlives the job.
+        local_dir: Directory of the part if the run directory is shared; empty for one that outlives the job.
         sends: If true, this machine sends to a head.
 
     Raises:
-        OSError: It cannot be made or written.
+        OSError: It cannot be created or written.
     """
     make_directory(path)
     make_directory(path / _ATTEMPTS)
@@ -182,17 +182,17 @@ def make(path: Path, local_dir: str = "", *, sends: bool = False) -> RunDirector
 
 
 def remake(directory: RunDirectory) -> None:
-    """Make again what somebody removed.
+    """Recreate the directories that somebody removed.
 
     Raises:
-        OSError: It cannot be made or written.
+        OSError: It cannot be created or written.
     """
     make_directory(directory.attempts)
     parts.remake(directory.local)
 
 
 def above(journal: Path) -> RunDirectory:
-    """Return the run directory that a journal lies in; one outside of any has a path that does not exist."""
+    """Return the run directory of a journal; for a journal outside of any, its path does not exist."""
     local = journal.parents[1]
     return RunDirectory(local.parents[1], local, local.name)
 
@@ -203,20 +203,20 @@ def _file_name(text: str) -> str:
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`run.json`: what the agent has to know of the run; no secret is ever in it.
+    """The content of `run.json`: the settings that the agent needs, without any secret.
 
     Attributes:
         id: Identity of the run.
-        project: What trackers group runs by.
-        name: What people call the run.
-        exporters: Those that run in the agent, each with its options.
-        readers: The ways out for instruments, each with its options.
-        resource: OTel resource attributes.
-        dialect: Which framework's names to expect, "auto" if the trainer's imports did not tell.
-        agent: How rows are made and the machine is measured.
-        receives: Where the agent listens for what other machines record, as `host:port`; empty for nowhere.
-        idle_timeout: Seconds without life or progress after which the agent ends.
-        journal_limit: Bytes that the outbox keeps.
+        project: Name by which trackers group runs.
+        name: Display name of the run.
+        exporters: Exporters that run in the agent, each with its options.
+        readers: Metric readers, each with its options.
+        resource: OpenTelemetry resource attributes.
+        dialect: Framework whose metric names are expected; "auto" if the trainer's imports do not show it.
+        agent: Settings of rows, traces, FLOPs and hardware.
+        receives: `host:port` on which the agent receives records of other machines; empty for none.
+        idle_timeout: Seconds without a living trainer or progress after which the agent ends.
+        journal_limit: Maximum size of the outbox in bytes.
     """
 
     id: str
@@ -233,9 +233,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sends(self) -> bool:
-        """Whether the agent sends the records of its machine to a head agent."""
+        """If true, the agent sends the records of its machine to a head agent."""
         return any(name == "head" for name, _ in self.exporters)
 
     def run(self, directory: RunDirectory) -> RunInfo:
-        """Return what exporters know of the run."""
+        """Return the description of the run for exporters."""
         return RunInfo(self.id, self.project, self.name, str(directory.path), dict(self.resource))

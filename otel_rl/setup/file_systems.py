@@ -1,4 +1,4 @@
-"""What a file system is good for: whether it is this machine's alone, and whether locks and mappings hold on it."""
+"""Properties of file systems: whether other machines share them, and whether locks and mappings work."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _LOCAL = frozenset(
         *("vfat", "exfat", "ntfs", "ntfs3", "fuseblk", "hfs", "hfsplus", "apfs"),
     )
 )
-"""Types that one machine alone mounts. All others are taken to be shared: a new network file system does no harm."""
+"""Types that only one machine mounts. All others count as shared, so that new network file systems do no harm."""
 _PROBE = b"otel-rl"
 _JOBS = ("SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "OAR_JOB_ID", "FLUX_JOB_ID")
 """Variables in which Slurm, PBS, LSF, Grid Engine, OAR and Flux give a job its identity."""
 _OF_A_POD = ("kubernetes.io~empty-dir", "systemd-private-")
-"""In the source of a mount: what Kubernetes and systemd remove with a pod or a service."""
+"""Patterns in the source of a mount that Kubernetes or systemd removes with a pod or a service."""
 
 
 def is_shared(path: Path) -> bool:
-    """Tell whether other machines may see the directory; where the system does not say, it is not shared."""
+    """Return whether other machines may see the directory; false if the system does not say."""
     kind = type_of(path)
     return bool(kind) and kind not in _LOCAL
 
 
 def ends_with_job(place: Path, environ: Mapping[str, str]) -> bool:
-    """Tell whether a directory may be removed with the job or the container that this process is in.
+    """Return whether a directory may be removed with the job or the container that this process is in.
 
     Such a place has the job's identity in its path or in the source of its mount (`job_container/tmpfs` of Slurm), is
     in memory while a job runs, or is the file system of a container.
@@ -54,13 +54,13 @@ def ends_with_job(place: Path, environ: Mapping[str, str]) -> bool:
 
 
 def type_of(path: Path) -> str:
-    """Return the type of the file system that holds `path`; empty where there is no /proc."""
+    """Return the type of the file system of `path`; empty without /proc."""
     mount = mount_of(path)
     return mount.partition(" - ")[2].partition(" ")[0]
 
 
 def mount_of(path: Path) -> str:
-    """Return the line of /proc/self/mountinfo about the file system that holds `path`; empty if there is none."""
+    """Return the line of /proc/self/mountinfo about the file system of `path`; empty if there is none."""
     best, found = "", ""
     try:
         lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
@@ -81,14 +81,14 @@ def _unescaped(text: str) -> str:
 
 
 def what_fails(directory: Path) -> str:
-    """Return what journals need and the file system of a directory does not do; empty if it does all.
+    """Return what journals need and the file system of a directory does not support; empty if it supports everything.
 
     Tried are a lock of a directory against another open file, a mapping that a reader sees, and a rename over a file.
 
     Raises:
         OSError: The directory cannot be written.
     """
-    import tempfile  # what only the start of a run needs
+    import tempfile  # only the start of a run needs it
 
     with tempfile.TemporaryDirectory(prefix=".probe.", dir=directory, ignore_cleanup_errors=True) as made:
         place = Path(made)
@@ -107,7 +107,7 @@ def what_fails(directory: Path) -> str:
 
 
 def _locks_hold(place: Path) -> bool:
-    """Tell whether a lock keeps out another open file; nobody else waits for the lock of a directory of its own."""
+    """Return whether a lock excludes another open file; no other process uses the lock of this private directory."""
     descriptors: list[int] = []
     try:
         for _ in range(2):

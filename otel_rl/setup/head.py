@@ -1,15 +1,15 @@
-"""Where the agents of several machines meet: the address of the head, and how talking to it is protected."""
+"""The address of the head agent, and the variables that protect connections to it."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-TOKEN_VARIABLE = "OTEL_RL_TOKEN"  # a secret is no setting: settings are written down
+TOKEN_VARIABLE = "OTEL_RL_TOKEN"  # settings are written to files, secrets are not
 CERTIFICATE_VARIABLE, KEY_VARIABLE = "OTEL_RL_TLS_CERTIFICATE", "OTEL_RL_TLS_KEY"
 AUTHORITY_VARIABLE = "OTEL_RL_TLS_CA"
 VARIABLES = (TOKEN_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE, AUTHORITY_VARIABLE)
-"""What the environment of agents says, and no setting does."""
+"""Variables of the agents that are not settings."""
 
 _ADDRESS = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/@\s]+):(\d{1,5})/?", re.IGNORECASE)
 
@@ -18,9 +18,9 @@ class Head(NamedTuple):
     """The address of the head.
 
     Attributes:
-        secure: Whether connections are encrypted.
-        host: Name or address; IPv6 in brackets.
-        port: Port.
+        secure: If true, connections are encrypted.
+        host: Host name or address; IPv6 in brackets.
+        port: TCP port.
     """
 
     secure: bool
@@ -29,7 +29,7 @@ class Head(NamedTuple):
 
     @property
     def url(self) -> str:
-        """What OTLP exporters are told, without a path."""
+        """The endpoint for OTLP exporters, without a path."""
         return f"{'https' if self.secure else 'http'}://{self.host}:{self.port}"
 
 
@@ -37,7 +37,7 @@ def parse(text: str) -> Head:
     """Return the address in `host:port` or `https://host:port`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not an address.
     """
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found[3]) >= 1 << 16:

@@ -1,4 +1,4 @@
-"""What the launcher's environment says of this process: its rank, its peers, the job's identity, its machine."""
+"""The variables of launchers: rank and world size of this process, identity of the job, number of the machine."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 _INTERACTIVE_STEP = "4294967290"
 """The step of the shell that `salloc` opens: `SLURM_INTERACTIVE_STEP` of slurm.h."""
 _MOST_NODES = 1 << 16
-"""The most nodes of one job that Slurm has; a larger number is no count of nodes."""
+"""Maximum number of nodes of a Slurm job; a larger number is not a node count."""
 
 
 class Launcher(NamedTuple):
-    """The variables that a launcher sets; of several names, the first one that is set counts.
+    """The variables that a launcher sets; of several names, the first one that is set is used.
 
     Attributes:
-        name: What the identities of its jobs begin with.
+        name: Prefix of the identities of its jobs.
         rank: Number of the process among all.
         world_size: Number of all processes.
-        local_world_size: Number of those on this machine.
+        local_world_size: Number of the processes on this machine.
         node: Number of this machine.
-        jobs: Which variables identify the job, together; the first ones that are all set count.
+        jobs: Variables that identify the job together; the first group that is completely set is used.
     """
 
     name: str
@@ -108,12 +108,12 @@ An Indexed Job and a JobSet of Kubernetes number pods (`JOB_COMPLETION_INDEX`) a
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """A process among its peers; `None` where the launcher does not say.
+    """The rank of a process and the size of its job; `None` if the launcher does not set it.
 
     Attributes:
         rank: Number of the process among all.
         world_size: Number of all processes.
-        local_world_size: Number of those on this machine.
+        local_world_size: Number of the processes on this machine.
         id: Identity of the job, the same in all its processes.
         node: Number of this machine.
     """
@@ -126,14 +126,14 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells a start of the trainer from other starts in the same job.
+    """One start of the trainer, as opposed to other starts in the same job.
 
     Attributes:
-        restarts: How often the job as a whole was started again; the same in all its processes.
-        supervisor: The process of this machine that starts failed ranks again; empty if there is none.
-        supervised: How often it has done so; another machine's may have another number.
-        port: Where the ranks of a training meet; empty if unknown.
-        resumes: If true, a training that failed and is started again goes on; false in a shell that somebody types in.
+        restarts: Number of restarts of the whole job; the same in all its processes.
+        supervisor: Process on this machine that restarts failed ranks; empty if there is none.
+        supervised: Number of restarts by the supervisor; it may differ between machines.
+        port: Port at which the ranks of a training meet; empty if unknown.
+        resumes: If true, a failed training that is started again continues; false in an interactive shell.
     """
 
     restarts: int = 0
@@ -144,7 +144,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_launch(environ: Mapping[str, str]) -> Launch:
-    """Return what the launchers say of this start."""
+    """Return this start, as the launchers' variables describe it."""
     by_torchrun = bool(environ.get("TORCHELASTIC_RUN_ID"))
     is_shell = "SLURM_PTY_PORT" in environ or environ.get("SLURM_STEP_ID") == _INTERACTIVE_STEP
     return Launch(
@@ -157,7 +157,7 @@ def find_launch(environ: Mapping[str, str]) -> Launch:
 
 
 def find_place(environ: Mapping[str, str]) -> Placement:
-    """Return what the innermost launcher says; an empty place if there is none.
+    """Return the place that the innermost launcher describes; an empty one if there is no launcher.
 
     A launcher that another one started inherits the variables of that one, and passes them on. They describe the
     launcher then, and not its ranks: ranks that Open MPI starts in a Slurm job see `SLURM_PROCID=0` on each machine.
@@ -177,7 +177,7 @@ def find_place(environ: Mapping[str, str]) -> Placement:
 
 
 def node_number(environ: Mapping[str, str]) -> str:
-    """Return the number of this machine, as far as the launcher tells."""
+    """Return the number of this machine, estimated from the rank if the launcher does not set it."""
     place = find_place(environ)
     if place.node is not None:
         return str(place.node)
@@ -185,7 +185,7 @@ def node_number(environ: Mapping[str, str]) -> str:
 
 
 def is_in_job(host: str, environ: Mapping[str, str]) -> bool:
-    """Tell whether Slurm has given the job this machine; its list is such as "node[01-03,07],login"."""
+    """Return whether a machine is in Slurm's list of the job's nodes, such as "node[01-03,07],login"."""
     listed = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
     name = host.partition(".")[0]
     return any(_is_listed(name, element) for element in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", listed))
@@ -210,13 +210,13 @@ def _is_between(number: str, first: str, last: str) -> bool:
 
 
 def _told(launcher: Launcher, environ: Mapping[str, str]) -> Placement | None:
-    """Return what a launcher says; `None` if it says no rank, or one that cannot be."""
+    """Return the place that a launcher describes; `None` without a valid rank."""
     rank, world_size = _number(environ, launcher.rank), _number(environ, launcher.world_size)
     if rank is None or world_size is None or rank >= world_size:
         return None
     node = _node(launcher, environ)
     if launcher.name == "slurm":
-        if "SLURM_STEP_ID" not in environ:  # a batch script's own shell is no step
+        if "SLURM_STEP_ID" not in environ:  # the shell of a batch script is not a step
             return None
         here = next((environ[name] for name in launcher.local_world_size if name in environ), "")
         return Placement(rank, world_size, _tasks_on_node(here, node), _slurm_job(environ), node)
@@ -225,7 +225,7 @@ def _told(launcher: Launcher, environ: Mapping[str, str]) -> Placement | None:
 
 
 def _job(launcher: Launcher, environ: Mapping[str, str]) -> str | None:
-    """Return the identity that a launcher gives a job; torchrun's default for `--rdzv-id` is none."""
+    """Return the identity that a launcher gives a job; torchrun's default `--rdzv-id` "none" is not one."""
     for names in launcher.jobs:
         if all(environ.get(name) for name in names) and environ[names[0]] != "none":
             return f"{launcher.name}-{_digest('/'.join(environ[name] for name in names))}"
@@ -233,13 +233,13 @@ def _job(launcher: Launcher, environ: Mapping[str, str]) -> str | None:
 
 
 def _has_job(environ: Mapping[str, str]) -> bool:
-    """Tell whether a launcher names the job, so that no other job has its name."""
+    """Return whether a launcher gives the job an identity that no other job has."""
     named = any(_job(launcher, environ) for launcher in LAUNCHERS)
     return named or "SLURM_STEP_ID" in environ or ("PMI_RANK" in environ and _proxy() is not None)
 
 
 def _unnamed_job(place: Placement, environ: Mapping[str, str]) -> str | None:
-    """Return an identity of a job that its launcher does not name; `None` if nothing is the same in all its ranks."""
+    """Return an identity of a job whose launcher sets none; `None` if its ranks have nothing in common."""
     if proxy := _proxy() if "PMI_RANK" in environ else None:
         return f"mpi-{_digest(proxy)}"
     if "RANK" in environ and (experiment := _ray_experiment()):
@@ -257,7 +257,7 @@ def _unnamed_job(place: Placement, environ: Mapping[str, str]) -> str | None:
 
 
 def _proxy() -> str | None:
-    """Return the address of the `mpiexec` that Hydra's proxy above this process has."""
+    """Return the address of `mpiexec`, an argument of Hydra's proxy, which is above this process."""
     for parent in ancestors():
         try:
             command = Path(f"/proc/{parent.partition('/')[0]}/cmdline").read_text(errors="surrogateescape")
@@ -270,19 +270,19 @@ def _proxy() -> str | None:
 
 
 def _ray_experiment() -> str | None:
-    """Return the name of Ray Train's experiment, in one of its workers: what fails and is started again keeps it."""
+    """Return the name of Ray Train's experiment, which a restarted worker keeps; `None` outside of Ray Train."""
     train = sys.modules.get("ray.train")
     try:
         return str(train.get_context().get_experiment_name() or "") if train is not None else None
-    except Exception:  # no worker, or a version without names
+    except Exception:  # not a worker, or a version without names
         return None
 
 
 def _completed(inner: Placement, outer: Placement) -> Placement:
-    """Return a place, with what its launcher does not say from the launcher around it where that speaks of the same."""
+    """Return a place, completed by the surrounding launcher if both describe the same processes."""
     if (inner.rank, inner.world_size) == (outer.rank, outer.world_size):  # Slurm's PMI, or variables set by hand
         local_world_size = inner.local_world_size or outer.local_world_size
-    elif outer.local_world_size == 1 and _spans_machines(outer) == _spans_machines(inner):  # one launcher a machine
+    elif outer.local_world_size == 1 and _spans_machines(outer) == _spans_machines(inner):  # one launcher per machine
         local_world_size = inner.local_world_size
     else:
         return inner
@@ -301,7 +301,7 @@ def _spans_machines(place: Placement) -> bool | None:
 
 
 def _tasks_on_node(text: str, node: int | None) -> int | None:
-    """Return how many tasks a node has by Slurm's list, such as "2(x3),1", in the order of the nodes."""
+    """Return the number of tasks of a node in Slurm's list, such as "2(x3),1", which is in the order of nodes."""
     counts = [(int(tasks), int(times or 1)) for tasks, times in re.findall(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", text)]
     if len({tasks for tasks, _ in counts}) == 1:
         return counts[0][0]
@@ -324,7 +324,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def parent_job(name: str, environ: Mapping[str, str]) -> str:
-    """Return an identity of the launcher's process on this machine, which its ranks here have in common."""
+    """Return an identity of the launcher's process, which its ranks on this machine have in common."""
     return f"{name}-{_digest(f'{socket.gethostname()}/{supervisor(environ)}')}"
 
 

@@ -26,16 +26,16 @@ _UNUSED = {
     "OTEL_EXPORTER_OTLP_SPAN_INSECURE": "it is obsolete; set OTEL_EXPORTER_OTLP_TRACES_INSECURE",
     "OTEL_EXPORTER_OTLP_METRIC_INSECURE": "it is obsolete; set OTEL_EXPORTER_OTLP_METRICS_INSECURE",
 }
-"""Standard variables that do nothing, and what does it instead."""
+"""Standard variables that have no effect, and what to use instead."""
 
 
 def sdk_is_disabled(environ: Mapping[str, str]) -> bool:
-    """Tell whether `OTEL_SDK_DISABLED` turns spans and metrics off; trackers go on."""
+    """Return whether `OTEL_SDK_DISABLED` disables spans and metrics; trackers continue."""
     return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def metric_readers(environ: Mapping[str, str]) -> list[Plugin]:
-    """Return which metric readers the agent needs: what `OTEL_METRICS_EXPORTER` lists.
+    """Return the metric readers that `OTEL_METRICS_EXPORTER` lists.
 
     If it is not set: Prometheus, and OTLP where an OTLP endpoint for metrics is known.
     """
@@ -63,13 +63,13 @@ def otlp_exporters(environ: Mapping[str, str]) -> list[Plugin]:
 
 
 def prints(environ: Mapping[str, str]) -> bool:
-    """Tell whether a signal goes to standard output."""
+    """Return whether a signal goes to standard output."""
     plugins = [*metric_readers(environ), *otlp_exporters(environ)]
     return any(name.startswith(("console", "otlp_stdout")) for name, _ in plugins)
 
 
 def warn_of_unused(environ: Mapping[str, str]) -> None:
-    """Log which variables are set and do nothing here."""
+    """Log the variables that are set and have no effect."""
     for name, instead in _UNUSED.items():
         if environ.get(name):
             _warnings.warn(f"{name} is set and not used: {instead}")
@@ -84,17 +84,17 @@ def log_level(environ: Mapping[str, str]) -> int:
 
 
 class Limits(NamedTuple):
-    """How much a span or a log event may hold; `None` is as much as it likes.
+    """The limits of spans and log events; `None` for no limit.
 
     Attributes:
-        span_attributes: Attributes of a span.
-        span_text: Characters in a text of a span.
-        events: Events of a span.
-        event_attributes: Attributes of such an event.
-        links: Links of a span.
-        link_attributes: Attributes of a link.
-        record_attributes: Attributes of a log event.
-        record_text: Characters in a text of a log event.
+        span_attributes: Maximum number of attributes of a span.
+        span_text: Maximum number of characters in a text of a span.
+        events: Maximum number of events of a span.
+        event_attributes: Maximum number of attributes of a span's event.
+        links: Maximum number of links of a span.
+        link_attributes: Maximum number of attributes of a link.
+        record_attributes: Maximum number of attributes of a log event.
+        record_text: Maximum number of characters in a text of a log event.
     """
 
     span_attributes: int | None
@@ -108,7 +108,7 @@ class Limits(NamedTuple):
 
 
 def limits(environ: Mapping[str, str]) -> Limits:
-    """Return the limits of attributes, spans and log records; those of the kind win over the general ones."""
+    """Return the limits of attributes, spans and log records; specific variables win over general ones."""
     return Limits(
         span_attributes=_count(environ, 128, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
         span_text=_count(environ, None, "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
@@ -124,19 +124,19 @@ def limits(environ: Mapping[str, str]) -> Limits:
 
 
 def batch_size(environ: Mapping[str, str], signal: str) -> int:
-    """Return how many spans or log events a request has at most."""
+    """Return the maximum number of spans or log events in a request."""
     name = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" if signal == "TRACES" else "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE"
     return _count(environ, 512, name) or 512
 
 
 def resource(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the resource attributes that the environment names, and the host's name."""
+    """Return the resource attributes of the environment, and the host name."""
     import socket
     from urllib.parse import unquote
 
     entries = [entry for entry in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",") if entry.strip()]
     pairs = [(key.strip(), unquote(value.strip())) for key, _, value in (entry.partition("=") for entry in entries)]
-    if any("=" not in entry or not entry.split("=")[0].strip() for entry in entries):  # all of it is discarded then
+    if any("=" not in entry or not entry.split("=")[0].strip() for entry in entries):  # then all of it is discarded
         _warnings.warn("OTEL_RESOURCE_ATTRIBUTES is ignored: expected key=value pairs with commas between them")
         pairs = []
     found = {"host.name": socket.gethostname()} | dict(pairs)
@@ -152,7 +152,7 @@ def _port(environ: Mapping[str, str]) -> int:
 
 
 def _listed(environ: Mapping[str, str], signal: str) -> list[str] | None:
-    """Return what a variable lists and is known, each once; `None` if it lists nothing."""
+    """Return the known values that a variable lists, each once; `None` if it lists nothing."""
     variable = f"OTEL_{signal}_EXPORTER"
     names = [name.strip().lower() for name in environ.get(variable, "").split(",") if name.strip()]
     if not names:

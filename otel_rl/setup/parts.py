@@ -1,4 +1,4 @@
-"""The part of a run directory that belongs to one machine: where it lies, and whose it is.
+"""The part of a run directory that belongs to one machine: its place and its owner.
 
 Machines may share a run directory. Each has a part of its own, `local/<host>`. On a file system that this machine alone
 mounts it is a directory. Elsewhere it is a file that says where on this machine the part is: a lock or a mapping on a
@@ -34,11 +34,11 @@ _LONGEST_HOST = 64
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a machine is.
+    """The identity of a machine.
 
     Attributes:
-        host: Its name.
-        boot: Identity of its kernel since the last boot; empty if the system does not tell.
+        host: Host name.
+        boot: Identity of the kernel since the last boot; empty if unknown.
         id: Identity of the installed system; empty if there is none, as in many containers.
     """
 
@@ -47,18 +47,18 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
 
     def is_same(self, other: Machine) -> bool:
-        """Tell whether this is the same machine, perhaps after a reboot."""
+        """Return whether this is the same machine, possibly after a reboot."""
         if self.boot == other.boot:
             return True
         return bool(self.id) and self.id == other.id
 
 
 class Pointer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file `local/<host>` says where a part lies elsewhere.
+    """The content of the file `local/<host>`, if the part is outside of the run directory.
 
     Attributes:
         place: The directory of the part, on that machine.
-        machine: That machine.
+        machine: The machine.
         is_delivered: If true, all of it was delivered when its last agent ended.
     """
 
@@ -71,11 +71,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a run directory.
 
     Attributes:
-        name: What it is called in the run directory.
-        place: Where it is, seen from the machine that it belongs to.
-        machine: That machine; `None` if the part does not tell.
-        is_elsewhere: If true, it lies outside of the run directory, where another machine may have another directory.
-        is_delivered: If true, all of it was delivered when its last agent ended, as far as the run directory says.
+        name: Its name in the run directory.
+        place: Its path on the machine that it belongs to.
+        machine: The machine; `None` if the part does not say.
+        is_elsewhere: If true, it is outside of the run directory; on another machine the path may be another directory.
+        is_delivered: If true, all of it was delivered when its last agent ended, according to the run directory.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def this_machine() -> Machine:
-    """Return who this machine is."""
+    """Return the identity of this machine."""
     return Machine(
         host=socket.gethostname(),
         boot=_line("/proc/sys/kernel/random/boot_id"),
@@ -95,7 +95,7 @@ def this_machine() -> Machine:
 
 
 def find(run: Path, machine: Machine, kind: str = "") -> Part:
-    """Return the part of a machine; where it would be made if there is none."""
+    """Return the part of a machine; if there is none, the part that `make` would create."""
     for name in _names(machine, kind):
         part = read(run, name)
         if part is None:
@@ -106,16 +106,16 @@ def find(run: Path, machine: Machine, kind: str = "") -> Part:
 
 
 def make(run: Path, machine: Machine, chosen: str = "", kind: str = "") -> Part:
-    """Make the part of this machine, or what is missing of it.
+    """Create the part of this machine, or its missing directories.
 
     Args:
         run: The run directory.
         machine: This machine.
-        chosen: Where it goes if the run directory is shared; empty for a directory that outlives the job.
+        chosen: Directory of the part if the run directory is shared; empty for one that outlives the job.
         kind: `SENDER` if the machine sends to a head; in the next attempt it may be the head itself.
 
     Raises:
-        OSError: It cannot be made or written.
+        OSError: It cannot be created or written.
     """
     local = run / LOCAL
     make_directory(local)
@@ -125,7 +125,7 @@ def make(run: Path, machine: Machine, chosen: str = "", kind: str = "") -> Part:
         return _make_elsewhere(run, machine, chosen, kind)
     with Lock(local, patience=LONG_S):
         part = find(run, machine, kind)
-        if part.is_elsewhere:  # made where the file system was taken to be shared
+        if part.is_elsewhere:  # created when the file system counted as shared
             return _made(part)
         make_directory(part.place)
         owner = msgspec.json.encode(machine)
@@ -135,24 +135,24 @@ def make(run: Path, machine: Machine, chosen: str = "", kind: str = "") -> Part:
 
 
 def what_fails_in(local: Path) -> str:
-    """Return what fails on the file system of `local/`; not tried where a part of this machine is already."""
+    """Return what fails on the file system of `local/`; not tried if it already has a part of this machine."""
     if any((path / JOURNALS).is_dir() for path in local.iterdir()):
         return ""
     return what_fails(local)
 
 
 def remake(part: Path) -> None:
-    """Make what somebody removed of a part.
+    """Recreate the directories of a part that somebody removed.
 
     Raises:
-        OSError: It cannot be made or written.
+        OSError: It cannot be created or written.
     """
     for name in (JOURNALS, OUTBOX, CURSORS):
         make_directory(part / name)
 
 
 def read(run: Path, name: str) -> Part | None:
-    """Return what there is under a name; `None` if there is nothing."""
+    """Return the part with a name; `None` if there is none."""
     place = run / LOCAL / name
     try:
         content = place.read_bytes()
@@ -163,7 +163,7 @@ def read(run: Path, name: str) -> Part | None:
     try:
         pointer = msgspec.json.decode(content, type=Pointer)
     except msgspec.MsgspecError:
-        return None  # damaged: made again
+        return None  # damaged: recreated
     return Part(
         name=name,
         place=Path(pointer.place),
@@ -174,7 +174,7 @@ def read(run: Path, name: str) -> Part | None:
 
 
 def note(run: Path, part: Part, *, is_delivered: bool) -> None:
-    """Say in the run directory where a part is that lies elsewhere, and whether all of it was delivered.
+    """Note in the run directory the place of a part that is elsewhere, and whether all of it was delivered.
 
     Raises:
         OSError: It cannot be written.
@@ -194,20 +194,20 @@ def everyone(run: Path) -> list[Part]:
 
 
 def is_at_work(place: Path) -> bool:
-    """Tell whether a process that lives holds something of a part: an agent, its supervisor or a trainer."""
+    """Return whether a living process uses a part: an agent, its supervisor or a trainer."""
     try:
         journals = [*(place / JOURNALS).iterdir()]
     except OSError:
         journals = []
     for path in (place / OUTBOX, place / CURSORS, *journals):
-        with contextlib.suppress(OSError):  # where there are no locks
+        with contextlib.suppress(OSError):  # without locks
             if is_held(path):
                 return True
     return False
 
 
 def check(run: Path, name: str) -> None:
-    """Look where the links of a part lead before anything is written there.
+    """Check the links of a part before anything is written there.
 
     Raises:
         PermissionError: Other users can write it.
@@ -231,7 +231,7 @@ def _names(machine: Machine, kind: str) -> Iterator[str]:
 
 
 def _is_of(part: Part, machine: Machine) -> bool:
-    """Tell whether a part is this machine's: it says so, or it is here and nobody who lives has it."""
+    """Return whether a part belongs to this machine: it says so, or it is here and no living process uses it."""
     if part.machine is None or part.machine.is_same(machine):
         return True
     return not part.is_elsewhere and not is_shared(part.place) and not is_at_work(part.place)
@@ -239,12 +239,12 @@ def _is_of(part: Part, machine: Machine) -> bool:
 
 def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str) -> Part:
     base = home(chosen)
-    if base is None:  # nothing better: locks and mappings may not hold, but no other machine has this name
+    if base is None:  # the last resort: locks and mappings may not work, but no other machine has this name
         here = next(part for name in _names(machine, kind) if _may_be_in_place(part := _in_place(run, name), machine))
         make_directory(here.place)
         write_atomically(here.place / OWNER, msgspec.json.encode(machine))
         return _made(here)
-    with Lock(base, patience=LONG_S):  # on this machine; the run directory may not know locks
+    with Lock(base, patience=LONG_S):  # on this machine, since the run directory may not support locks
         for name in _names(machine, kind):
             found = read(run, name)
             if found is not None and not (found.is_elsewhere and _is_of(found, machine)):

@@ -12,20 +12,20 @@ from pathlib import Path
 from otel_rl.setup.file_systems import is_shared, what_fails
 
 _LASTING = Path("/var/tmp")
-"""A directory of this machine that outlives the job and a reboot, as the Filesystem Hierarchy Standard has it."""
+"""A directory of this machine that outlives the job and a reboot, by the Filesystem Hierarchy Standard."""
 MOST_NAMES = 100
-"""Names that are tried; other users, or machines of one name, would have to make as many."""
+"""Number of names that are tried, since other users, or machines with the same name, may have used some."""
 
 
 def private_directory(base: Path | None = None) -> Path:
-    """Return a directory that only this user can write, below `base` or the temporary directory; make it.
+    """Create and return a directory that only this user can write, in `base` or the temporary directory.
 
     Another user may have made the first name, or may be able to write it; then the next name is used.
 
     Raises:
         OSError: There is no such directory that can be written.
     """
-    import tempfile  # what only the start of a run needs
+    import tempfile  # only the start of a run needs it
 
     usual = (base or Path(tempfile.gettempdir())) / f"otel-rl-{os.getuid()}"
     for number in range(MOST_NAMES):
@@ -38,7 +38,7 @@ def private_directory(base: Path | None = None) -> Path:
 
 
 def make_private(target: Path) -> None:
-    """Make a directory for temporary data, if it is one, so that only this user can write it.
+    """Create a directory for temporary data so that only this user can write it; leave other directories alone.
 
     It may be in the temporary directory of an earlier job.
 
@@ -61,7 +61,7 @@ def make_private(target: Path) -> None:
 
 
 def home(chosen: str = "") -> Path | None:
-    """Return a private directory of this machine on which locks and mappings hold; `None` if there is none."""
+    """Return a private directory of this machine where locks and mappings work; `None` if there is none."""
     import tempfile
 
     bases = [Path(chosen).absolute()] if chosen else []
@@ -78,6 +78,6 @@ def home(chosen: str = "") -> Path | None:
 
 
 def _is_private(place: Path) -> bool:
-    """Tell whether this is a directory, no link to one, that belongs to this user and that no other can write."""
+    """Return whether this is a directory, not a link, that belongs to this user and that only this user can write."""
     found = place.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MOST_ANCESTORS = 16
-"""How far up the launcher is looked for: shells and wrappers stand between it and its ranks."""
+"""Number of ancestors that are searched for the launcher: shells and wrappers are between it and its ranks."""
 
 
 def process(pid: int) -> str:
-    """Return an identity of a process on this machine: its pid and when it began."""
+    """Return an identity of a process on this machine: its pid and start time."""
     try:
         return f"{pid}/{_status(pid)[19]}"
     except (OSError, IndexError):
@@ -35,11 +35,11 @@ def ancestors() -> list[str]:
 
 
 def supervisor(environ: Mapping[str, str]) -> str:
-    """Return the process that started the ranks of this machine; torchrun's by its directory: shells may be between."""
+    """Return the process that started the ranks of this machine; torchrun's by its directory."""
     directory, found, _ = environ.get("TORCHELASTIC_ERROR_FILE", "").partition("/attempt_")
     return directory if found else process(os.getppid())
 
 
 def _status(pid: int) -> list[str]:
-    """Return what the kernel says of a process, behind its name: state, parent, …, start time."""
+    """Return the kernel's fields after the name of a process: state, parent, …, start time."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -94,7 +94,7 @@ class Flops(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """The hardware poller of the agent, and the inference servers beside it.
+    """The hardware poller of the agent, and the inference servers.
 
     Attributes:
         enabled: If true, GPUs, host, processes and cgroup are measured. `hardware=False` sets only this.

@@ -1,10 +1,10 @@
-"""Which run, and which attempt of it, a start of the trainer is, where the launcher names a job and not a run.
+"""The run and the attempt of a start of the trainer, if the launcher identifies a job and not a run.
 
 In one job there may be several trainings, one after the other or at once. The ranks of a training must agree on its
-run without talking. The first one to start notes the training in a log beside the run directories, and the others find
-it there. Each rank also notes which training it has joined, so that its next start is of the next training.
+run without communication. The first rank to start notes the training in a log next to the run directories, and the
+others find it there. Each rank also notes the training that it has joined, so that its next start joins the next one.
 
-docs/resumed-runs.md has the rule for what is another attempt, and what is another run.
+docs/explanation/resumed-runs.md has the rule for what is another attempt, and what is another run.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
     from otel_rl.setup.settings import Settings
 
 _JOIN_WITHIN_S = 1800.0
-"""Seconds after the first rank of a training in which the others join it: `torch.distributed` waits for no longer."""
+"""Seconds within which other ranks join a training after its first rank: the timeout of `torch.distributed`."""
 _MOST_TRIES = 100
 _MOST_ATTEMPTS = 1 << 30
 _WRITTEN_WITHIN_S = 1.0
-"""Seconds that a note may be empty: from its creation until its text is there, on a network file system."""
+"""Seconds between the creation of a note and the arrival of its text, on a network file system."""
 _POLL_S = 0.01
 
 T = TypeVar("T")
 
 
 class Training(msgspec.Struct, frozen=True):
-    """A training of a job, as the first one of its ranks noted it.
+    """A training of a job, as its first rank noted it.
 
     Attributes:
         id: Identity of its run.
-        attempt: Which attempt of the run it is.
+        attempt: Number of the attempt of the run.
         label: Project and name, which all of its ranks have in common.
-        launch: What the launcher said to the rank that noted it.
-        host: The machine of that rank.
-        command: A digest of that rank's command line.
-        time: When it was noted, in seconds of the wall clock.
+        launch: The start of the rank that noted it.
+        host: Host name of that rank.
+        command: Digest of that rank's command line.
+        time: Time of the note, in seconds of the wall clock.
     """
 
     id: str
@@ -75,10 +75,10 @@ class Joined(msgspec.Struct, frozen=True):
     """A start of a rank, as it noted it.
 
     Attributes:
-        host: Its machine.
-        process: Its process there.
-        supervisor: The process that starts it again if it fails.
-        command: A digest of its command line.
+        host: Its host name.
+        process: Its process.
+        supervisor: The process that restarts it if it fails.
+        command: Digest of its command line.
     """
 
     host: str
@@ -88,12 +88,12 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Start(NamedTuple):
-    """What a start of the trainer is.
+    """The run and the attempt of a start of the trainer.
 
     Attributes:
-        settings: With the identity of the run.
-        attempt: The number of its attempt, or more if journals have that number already.
-        note: What says that this rank has joined the training.
+        settings: Settings with the identity of the run.
+        attempt: Lowest number of the attempt: journals may have that number already.
+        note: The note that this rank has joined the training.
     """
 
     settings: Settings
@@ -101,30 +101,30 @@ class Start(NamedTuple):
     note: Path | None = None
 
     def withdraw(self) -> None:
-        """Take back that the rank has joined."""
+        """Remove the note that the rank has joined."""
         if self.note is not None:
             with contextlib.suppress(OSError):
                 self.note.unlink()
 
 
 def find_start(settings: Settings) -> Start:
-    """Return which run and attempt this start is; an identity that the user gave is always that of one run."""
+    """Return the run and the attempt of this start; an identity that the user gave is that of one run."""
     launch = find_launch(os.environ)
     if not isinstance(settings, JobSettings):
         return Start(settings, launch.restarts)
     try:
         return _Log(settings, launch).find()
-    except OSError:  # the run directory cannot be made either, or it says why
+    except OSError:  # creating the run directory fails too, or says why
         return Start(settings, launch.restarts)
 
 
 def renamed(settings: Settings, run_id: str) -> Settings:
-    """Return the settings with another identity, and with the name that follows from it."""
+    """Return the settings with another identity, and with the default name that follows from it."""
     return replace(settings, id=run_id, name=run_id if settings.name == settings.id else settings.name)
 
 
 class _Log:
-    """The trainings of a job."""
+    """The log of the trainings of a job."""
 
     def __init__(self, settings: Settings, launch: Launch) -> None:
         self._settings, self._launch = settings, launch
@@ -135,7 +135,7 @@ class _Log:
         self._place = Path(settings.dir).absolute() / f".trainings-{os.getuid()}" / settings.id
 
     def find(self) -> Start:
-        """Return the training that this start is of; note it if it is the first rank.
+        """Return the training that this start belongs to; note it if this is its first rank.
 
         Raises:
             OSError: The log cannot be written.
@@ -154,10 +154,10 @@ class _Log:
                 return self._start(here[number])
             elif (note := self._note(f"{number}.{self._who}", self._own)) is not None:
                 return self._start(here[number], note)
-        raise TimeoutError(f"{self._place} changes all the time")
+        raise TimeoutError(f"{self._place} changes constantly")
 
     def _free(self) -> int:
-        """Return the number of the next training; one whose note is damaged has a number too."""
+        """Return the number of the next training; trainings with damaged notes keep their number."""
         return 1 + max((number for restarts, number in self._taken if restarts == self._launch.restarts), default=0)
 
     def _start(self, training: Training, note: Path | None = None) -> Start:
@@ -165,7 +165,7 @@ class _Log:
         return Start(renamed(self._settings, training.id), attempt, note)
 
     def _around(self, here: dict[int, Training], joined: dict[int, Joined]) -> Training | None:
-        """Return the training that goes on in a process above this one; it has this rank already."""
+        """Return the running training of a process above this one; it already has this rank."""
         above = ancestors()
         for number, note in joined.items():
             is_above = note.host == self._own.host and note.process in above
@@ -174,9 +174,9 @@ class _Log:
         return None
 
     def _to_join(self, here: dict[int, Training], joined: dict[int, Joined]) -> int | None:
-        """Return the number of the training that another rank has noted and that this one is part of."""
+        """Return the number of the training that another rank noted and this one belongs to."""
         fitting = [number for number in sorted(here) if number not in joined and self._fits(here[number])]
-        if self._launch.supervisor:  # it starts all ranks again, with new ones among them
+        if self._launch.supervisor:  # it restarts all ranks, and adds new ones
             return next((number for number in reversed(fitting) if number > max(joined, default=0)), None)
         return min(fitting, key=lambda number: (here[number].command != self._own.command, number), default=None)
 
@@ -189,13 +189,13 @@ class _Log:
         return abs(time.time() - training.time) < _JOIN_WITHIN_S
 
     def _of_a_role(self, here: dict[int, Training]) -> int | None:
-        """Return the number of the training that a process with a role belongs to: the last one, unless it is over."""
+        """Return the number of the training of a process with a role: the last one, unless it has ended."""
         last = max((number for number, one in here.items() if one.label == self._label), default=None)
         if last is None:
             return None
         journals = self._journals(here[last], "rank*")
-        is_over = bool(journals) and all(_has_finished(journal) for journal in journals)
-        return None if is_over else last
+        has_ended = bool(journals) and all(_has_finished(journal) for journal in journals)
+        return None if has_ended else last
 
     def _next(
         self, trainings: dict[tuple[int, int], Training], here: dict[int, Training], joined: dict[int, Joined]
@@ -211,7 +211,7 @@ class _Log:
             for (restarts, _), one in sorted(trainings.items())
             if restarts < self._launch.restarts and one.label == self._label
         ]
-        earlier = list(dict.fromkeys(before))  # the job was started again, and begins with its first run
+        earlier = list(dict.fromkeys(before))  # a restarted job begins with its first run
         if not self._settings.role and begun < len(earlier):
             return self._noted(everything, earlier[begun])
         return self._noted(everything, self._new_id({one.id for one in everything}))
@@ -219,7 +219,7 @@ class _Log:
     def _noted(self, everything: Sequence[Training], run_id: str) -> Training:
         attempt = 1 + max((one.attempt for one in everything if one.id == run_id), default=-1)
         if not everything:
-            attempt = self._launch.restarts  # of the earlier attempts this directory knows nothing
+            attempt = self._launch.restarts  # earlier attempts are unknown in this directory
         own = self._own
         return Training(run_id, attempt, self._label, self._launch, own.host, own.command, time.time())
 
@@ -232,10 +232,10 @@ class _Log:
         return f"{base}-{number}"
 
     def _goes_on(self, last: Training, note: Joined) -> bool:
-        """Tell whether this start goes on with what this rank recorded last."""
+        """Return whether this start continues the last training of this rank."""
         own = self._own
         if note.host == own.host and note.process == own.process:
-            return False  # a process that lives has ended the run itself, and begins another one
+            return False  # the same process ended that run, and begins another one
         if note.host == own.host and note.supervisor and note.supervisor == own.supervisor:
             return True
         journals = self._journals(last, self._who)
@@ -246,7 +246,7 @@ class _Log:
         return self._launch.resumes and note.command == own.command
 
     def _has_ended(self, training: Training) -> bool:
-        """Tell whether a training of another machine has finished, or its run directory is gone."""
+        """Return whether a training of another machine has finished, or its run directory was removed."""
         place = self._path_of(training.id)
         if not place.exists():
             return True
@@ -264,7 +264,7 @@ class _Log:
         return directories.place_of(renamed(self._settings, run_id))
 
     def _read(self) -> dict[tuple[int, int], Training]:
-        """Return all trainings by the number of restarts of the job, and their number since then."""
+        """Return all trainings by restarts of the job, and number since that restart."""
         found: dict[tuple[int, int], Training] = {}
         for path in self._place.iterdir():
             if match := re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", path.name):
@@ -275,7 +275,7 @@ class _Log:
         return found
 
     def _is_possible(self, training: Training) -> bool:
-        """Tell whether a rank may have noted this: where a directory is shared, others may write there."""
+        """Return whether a rank may have noted this: other users may write to a shared directory."""
         base, end = self._settings.id, training.id.removeprefix(self._settings.id)
         is_of_job = training.id.startswith(base) and bool(re.fullmatch(r"(-[0-9]{1,9})?", end))
         return is_of_job and 0 <= training.attempt < _MOST_ATTEMPTS
@@ -284,7 +284,7 @@ class _Log:
         return _decoded(self._place / f"{self._launch.restarts}.{number}.{self._who}", Joined)
 
     def _note(self, name: str, content: Training | Joined) -> Path | None:
-        """Write a note that nobody has written before; return its path, `None` if somebody was quicker."""
+        """Write a note that does not exist yet; return its path, `None` if another rank was faster."""
         path = self._place / f"{self._launch.restarts}.{name}"
         try:
             with path.open("xb") as file:
@@ -295,14 +295,14 @@ class _Log:
 
 
 class _RunEnd(msgspec.Struct, frozen=True):
-    """What the JSONL exporter leaves of the end of an attempt, beside the run, for other machines too."""
+    """The end of an attempt, which the JSONL exporter writes to the run directory for all machines."""
 
     attempt: int
     outcome: str
 
 
 def _decoded(path: Path, type_: type[T]) -> T | None:
-    """Return a note; `None` if there is none, or whoever made it died before it was written."""
+    """Return a note; `None` if there is none, or its writer died before it was complete."""
     deadline = time.monotonic() + _WRITTEN_WITHIN_S
     while True:
         try:
@@ -316,12 +316,12 @@ def _decoded(path: Path, type_: type[T]) -> T | None:
 
 
 def _command() -> str:
-    """Return a digest of the command line: it may have secrets in it."""
+    """Return a digest of the command line, which may contain secrets."""
     return hashlib.sha256("\0".join(sys.orig_argv).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def _has_finished(journal: Path) -> bool:
-    """Tell whether the process of a journal has ended in order, by its exit status or its last record."""
+    """Return whether the process of a journal ended in order, by its exit status or its last record."""
     end = exit_status.read(journal)
     if end is None:
         for raw in _last_records(journal):
@@ -331,7 +331,7 @@ def _has_finished(journal: Path) -> bool:
 
 
 def _last_records(journal: Path) -> list[msgspec.Raw]:
-    """Return the last record of a journal, of its last segments; none if there is none."""
+    """Return the last record of a journal as a list; empty if its last two segments have none."""
     last: list[msgspec.Raw] = []
     for number in reversed(segment_numbers(journal)[-2:]):
         reader = Reader(journal, msgspec.Raw, Position(number, 0))

@@ -1,4 +1,4 @@
-"""How many FLOPs a piece of training is, counted by torch."""
+"""The number of FLOPs of a piece of training, counted by torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 def count_flops(work: Callable[[], object]) -> int:
     """Run `work` once and return the FLOPs of its matrix products, convolutions and attention.
 
-    Counting slows every operator down, so it is done once, before or at the first step. Divided by the tokens
-    that were trained on it is `init(flops={"per_token": …})`; logged each step as `rl.train.flops` it tells what the
-    step itself was. Kernels that torch does not know, such as those of a rollout engine, are not counted
-    (`torch.utils.flop_counter`).
+    Counting slows down every operator, so do it once, before or at the first step. Divide the result by the number of
+    trained tokens for `init(flops={"per_token": …})`, or log it each step as `rl.train.flops`. Kernels that torch does
+    not know, such as those of a rollout engine, are not counted (`torch.utils.flop_counter`).
+
+    Args:
+        work: Function that does the training.
 
     Raises:
-        ImportError: There is no torch.
+        ImportError: torch is not installed.
     """
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 _warnings = Occasional(logging.getLogger("otel_rl"))
 
 _ANSWERS_WITHIN_S = 2.0
-"""Seconds to wait for whoever is at the address of the head, if it should not be another machine's."""
+"""Seconds to wait for a connection to the head, if its address should be one of this machine."""
 _ATTACH = "attach"
-"""The option with which a tracker adds to the run that the trainer has there, in the trainer's process."""
+"""The option of an exporter that adds to the tracker's run of the trainer, in the trainer's process."""
 
 
 def with_a_head(settings: Settings) -> Settings:
-    """Return the settings without `head` if no machine owns its address; warn of that.
+    """Return the settings without `head`, with a warning, if its address is certainly wrong.
 
-    All ranks are on this machine then, the address is another one's, and nobody answers there.
+    The address is wrong if all ranks are on this machine, another machine has it, and nobody answers there.
 
     Raises:
-        UnavailableError: There is no head, and the run is strict.
+        UnavailableError: The address is wrong, and the run is strict.
     """
     if not settings.head or settings.role or settings.world_size > max(1, settings.local_world_size):
         return settings
@@ -75,7 +75,7 @@ def manifest_of(settings: Settings) -> Manifest:
     if sends:
         exporters = [("head", {"address": settings.head})]
     if settings.dialect not in ("auto", *DIALECTS):
-        raise SettingsError(f"dialect={settings.dialect!r}: there are auto, {', '.join(DIALECTS)}")
+        raise SettingsError(f"invalid dialect={settings.dialect!r}: must be one of auto, {', '.join(DIALECTS)}")
     for name, options in exporters:
         plugins.check(export.ENTRY_POINT_GROUP, name, options)
     for name, options in readers:
@@ -101,7 +101,7 @@ def manifest_of(settings: Settings) -> Manifest:
 
 
 def own_exporters(settings: Settings) -> dict[str, Callable[..., Exporter]]:
-    """Return what builds the exporters that only this process can build; the first rank has them."""
+    """Return factories of the exporters that only this process can build; only the first rank has any."""
     own = {spec.name: spec.factory for spec in settings.exporters if spec.factory is not None}
     for spec in settings.exporters:
         if not isinstance(spec.options.get(_ATTACH, False), bool):
@@ -134,7 +134,7 @@ def own_exporters(settings: Settings) -> dict[str, Callable[..., Exporter]]:
 
 
 def warn_of_unserved(settings: Settings, own: Mapping[str, Callable[..., Exporter]]) -> str:
-    """Warn of exporters of this process that get no rows, since another machine makes them; return the warning."""
+    """Warn about exporters of this process that get no rows, since another machine makes them; return the warning."""
     if not own:
         return ""
     said = (
@@ -148,10 +148,9 @@ def warn_of_unserved(settings: Settings, own: Mapping[str, Callable[..., Exporte
 
 
 def exporters_and_readers(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
-    """Return the exporters and the metric readers that the settings and OTel's variables ask for.
+    """Return the exporters and the metric readers that the settings and OpenTelemetry's variables ask for.
 
-    "prometheus" and "otlp" are there without being named; naming them gives them options, or OTLP its
-    default endpoint.
+    "prometheus" and "otlp" need not be named; naming them sets their options, or OTLP's default endpoint.
     """
     otel_environment.warn_of_unused(os.environ)
     here = [spec for spec in settings.exporters if spec.factory is None and not spec.options.get(_ATTACH)]

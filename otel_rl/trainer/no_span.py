@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class NoSpan(trace.NonRecordingSpan):
-    """Stands in where nothing is recorded, so that a caller never has to ask."""
+    """A span that records nothing, so that callers need no case distinction."""
 
     def __init__(self) -> None:
         super().__init__(trace.INVALID_SPAN_CONTEXT)
@@ -20,19 +20,19 @@ class NoSpan(trace.NonRecordingSpan):
         return self
 
     def onload(self) -> NoSpan:
-        """Return this."""
+        """Return this span."""
         return self
 
     def execute(self) -> NoSpan:
-        """Return this."""
+        """Return this span."""
         return self
 
     def offload(self) -> NoSpan:
-        """Return this."""
+        """Return this span."""
         return self
 
     def part(self, name: str, /, **attributes: object) -> NoSpan:
-        """Return this."""
+        """Return this span."""
         return self
 
 

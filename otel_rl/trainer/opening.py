@@ -1,4 +1,4 @@
-"""Begins the recording of a process: as asked for, or, where the machine does not allow it, in another way."""
+"""Begin the recording of a process: as the settings say, or in another way if the machine does not allow that."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ logger = logging.getLogger("otel_rl")
 
 
 def open_session(settings: Settings) -> Session | Unrecorded:
-    """Begin to record; where another process has the run, under another id; else in the temporary directory.
+    """Begin to record; if another process records the run, under another id; otherwise in the temporary directory.
 
     Raises:
-        SettingsError: A setting is wrong; or the machine does not allow what is asked for, and the run is strict.
+        SettingsError: A setting is invalid; or the run is strict and the machine does not allow what it asks for.
     """
     asked, problems = settings, list[str]()
     while True:
@@ -63,7 +63,7 @@ def open_session(settings: Settings) -> Session | Unrecorded:
 
 
 def _another_id(held: Settings) -> Settings:
-    """Return the settings with the next id of which this rank has made no attempt, so that all ranks agree on it."""
+    """Return the settings with the next id that this rank has not used, so that all ranks agree on it."""
     who, plain = label(held.role, held.rank), Settings(**asdict(held))
     for number in count(2):
         another = renamed(plain, f"{held.id}-{number}")
@@ -74,7 +74,7 @@ def _another_id(held: Settings) -> Settings:
 
 
 def _elsewhere(settings: Settings, asked: Settings) -> Settings | None:
-    """Return the settings with a directory in the temporary directory; `None` if that was tried, or cannot be had."""
+    """Return the settings with a directory in the temporary directory; `None` if that was tried or is impossible."""
     if asked.dir != settings.dir:
         return None
     try:
@@ -88,16 +88,16 @@ def _unavailable(settings: Settings, error: Exception) -> UnavailableError:
 
 
 class Unrecorded:
-    """What stands in for a session where nothing can be recorded: the run refuses and counts everything.
+    """A session of a run that cannot be recorded: the run refuses and counts everything.
 
     Attributes:
-        settings: What `init` was asked for.
-        directory: Where the run would be.
-        label: What files of this process would be called.
+        settings: The settings of the run.
+        directory: The run directory, which may not exist.
+        label: Name of this process in file names.
         attempt: Always 0.
         prometheus: Always `None`.
-        journal: What refuses all records.
-        check_at: Never.
+        journal: A journal that refuses all records.
+        check_at: Infinity: there is nothing to check.
     """
 
     def __init__(self, settings: Settings) -> None:

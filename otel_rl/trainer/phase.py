@@ -1,4 +1,4 @@
-"""Phases: named stretches of a step, with memory at both ends and two clocks."""
+"""Phases: named parts of a step, with memory at both ends and two clocks."""
 
 from __future__ import annotations
 
@@ -24,45 +24,50 @@ _current_span, _with_span = trace.get_current_span, trace.set_span_in_context
 
 
 class Phase(JournaledSpan):
-    """A named stretch of a step, with the process's and its devices' memory at both ends; a context manager.
+    """A named part of a step, with the memory of the process and its devices at both ends; a context manager.
 
-    `kind` is `None` for a phase; a span of a third party has one, and takes no snapshots. A trainer that loads
-    and unloads states marks the parts of a phase: `onload`, `execute`, `offload`, or any by `part`.
+    A trainer that loads and unloads states marks the parts of a phase: `onload`, `execute`, `offload`, or any
+    other by `part`. Spans of instrumentation libraries have a `kind` and no memory snapshots.
     """
 
     kind: SpanKind | None = None
-    scope: tuple[str, str] | None = None  # name and version of a third party's tracer
+    scope: tuple[str, str] | None = None  # name and version of the instrumentation library
     begins_on_entry = True
-    in_phase = ""  # the phase that it is a part of
-    _depth = 1  # frames from `__enter__` here to the one that enters
+    in_phase = ""  # name of the phase that this is a part of
+    _depth = 1  # frames between `__enter__` here and the `with` block
     _step: int | None = None
     _device_start: DeviceEvent | None = None
 
     @property
     def phase(self) -> str:
-        """The phase that it is, or is a part of."""
+        """Name of the phase that this is, or is a part of."""
         return self.in_phase or self._name
 
     def onload(self) -> Phase:
-        """Return a context manager for bringing states to the device."""
+        """Return a context manager for loading states onto the device."""
         return self.part("onload")
 
     def execute(self) -> Phase:
-        """Return a context manager for the work itself."""
+        """Return a context manager for the computation."""
         return self.part("execute")
 
     def offload(self) -> Phase:
-        """Return a context manager for taking states off the device; what stays there is asked of the driver."""
+        """Return a context manager for unloading states; the driver is asked how much memory remains in use."""
         return self.part("offload")
 
     def part(self, name: str, /, **attributes: object) -> Phase:
-        """Return a context manager for a part of this phase, such as `reload_nccl`."""
+        """Return a context manager for a part of this phase.
+
+        Args:
+            name: Name of the part, such as "reload_nccl".
+            attributes: Attributes of its span.
+        """
         part = Phase(self._recorder, text_of(name), attributes)
         part.in_phase = self.phase
         return part
 
     def begin(self, parent: trace.Span | None = None, start_time: int | None = None) -> Self:
-        """Start the span under `parent`, or under what is current: a span, else the open step."""
+        """Start the span under `parent`, by default the current span, otherwise the open step."""
         self._begin(_current_span() if parent is None else parent, start_time)
         return self
 
@@ -92,7 +97,7 @@ class Phase(JournaledSpan):
         self._device_start = devices.start_clock()
 
     def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
-        """Return the id of the span that this one is under, 0 for none, and the trace."""
+        """Return the id of the parent span, 0 for none, and the trace id."""
         recorder = self._recorder
         if parent is not None:
             if isinstance(parent, JournaledSpan):
@@ -132,7 +137,7 @@ class Phase(JournaledSpan):
         try:
             if not self.begins_on_entry:
                 here = _current_context()
-            elif self._recorder.open_step is None:  # what is left behind inside a step, the end of the step removes
+            elif self._recorder.open_step is None:  # inside a step, the end of the step removes abandoned spans
                 here = surroundings(self._recorder)
                 self._block = entered_in(sys._getframe(self._depth))
                 self._begin(_current_span(here) if here else None)

@@ -1,4 +1,4 @@
-"""The current trace context in a form that can be sent: to a subprocess, an HTTP server, a Ray actor."""
+"""Trace context propagation: to a subprocess, an HTTP server, a Ray actor."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 
 def carrier() -> dict[str, str]:
-    """Return the current span as W3C trace context: HTTP headers as they are; empty if there is none."""
+    """Return the current span as W3C trace context, which can be sent as HTTP headers; empty if there is none."""
     here = trace.get_current_span().get_span_context()
     return {"traceparent": format_traceparent(SpanIds(here.trace_id, here.span_id))} if here.is_valid else {}
 
 
 @contextmanager
 def attach(carrier: Mapping[str, str]) -> Iterator[None]:
-    """Make the span that a carrier names the parent of the phases inside.
+    """Make the span in a carrier the parent of the phases inside the `with` block.
 
-    Keys are taken in any case, since environment variables are in capitals. A carrier without a valid
-    `traceparent` changes nothing.
+    Args:
+        carrier: A mapping with `traceparent` in any case, such as HTTP headers or `os.environ`. Without a valid
+            `traceparent` nothing changes.
     """
     ids = _ids_in(carrier)
     if ids is None:
@@ -48,7 +49,7 @@ def attach(carrier: Mapping[str, str]) -> Iterator[None]:
 def _ids_in(carrier: Mapping[str, str]) -> SpanIds | None:
     try:
         found = next((text for key, text in carrier.items() if text_of(key).lower() == "traceparent"), "")
-    except Exception as error:  # no mapping
+    except Exception as error:  # not a mapping
         let_pass(error)
         return None
     return parse_traceparent(text_of(found))

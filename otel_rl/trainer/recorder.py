@@ -1,6 +1,6 @@
-"""What spans, and the run itself, write with: the journal of this process, its clocks and its counts.
+"""The recorder of a run: the journal of this process, its clocks, its devices and the counts of refused calls.
 
-Nothing here raises into the trainer: what cannot be served is counted and logged.
+Nothing here raises into the trainer: calls that cannot be served are counted and logged.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("otel_rl")
 STEPS = 1 << 63
-"""There are as many steps."""
+"""Exclusive upper bound of step numbers."""
 _REPORTED = "_otel_rl_reported"
 _LONGEST_WARNING = 500
 _LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "closed"})
-"""Reasons to refuse that cost nothing of what the trainer gave: stated limits, and measurements of otel-rl's own."""
+"""Reasons to refuse that lose no data of the trainer: documented limits, and otel-rl's own measurements."""
 
 
 class JournalRecorder:
-    """Records into the journal of this process; what `otel_rl.trainer.spans.Recorder` asks for.
+    """The writer of a process's records, which implements `otel_rl.trainer.spans.Recorder`.
 
     Args:
-        journal: Where records go.
-        reports: Where reports of running out of memory go, without the step and the suffix of a file.
-        clock: Whether phases are timed on the device too.
-        reset_peaks: Whether the allocator's peaks are reset where a phase begins.
-        history: How many events of the allocator are kept for such reports.
+        journal: Destination of the records.
+        reports: Path of out-of-memory reports, without the step and the suffix.
+        clock: If true, phases are also timed by the clock of the device.
+        reset_peaks: If true, the allocator's peaks are reset at the start of each phase.
+        history: Number of allocator events kept for such reports.
     """
 
     def __init__(self, journal: Sink, reports: Path, *, clock: bool, reset_peaks: bool, history: int) -> None:
@@ -88,7 +88,7 @@ class JournalRecorder:
             try:
                 self._journal.append(record)
             except (OverflowError, UnicodeEncodeError, TypeError):
-                if type(record) is Logged:  # an integer beyond 64 bits is a float, or refused alone
+                if type(record) is Logged:  # integers beyond 64 bits become floats, or are refused
                     record = Logged(record.step, record.time, sort(record.values, self.refuse).scalars, record.weight)
                 self._journal.append(encodable(record))
         except TooLargeError as error:
@@ -97,7 +97,7 @@ class JournalRecorder:
             self.refuse_error("record", error)
 
     def _write_parts(self, record: Record, error: TooLargeError) -> None:
-        """Write a record that is too large in two halves, or without what was told to it."""
+        """Write a record that is too large in two halves, or without its attributes and events."""
         match record:
             case Logged() | Observed() | Configured() if len(record.values) > 1:
                 named = list(record.values.items())
@@ -115,7 +115,7 @@ class JournalRecorder:
                 self.refuse_error("record", error)
 
     def refuse(self, reason: str, text: str) -> None:
-        """Count a call, or a part of it, that cannot be served; log it the 1st, 10th, 100th … time."""
+        """Count a call, or a part of it, that cannot be served; log the 1st, 10th, 100th … time."""
         let_pass(sys.exc_info()[1])
         count = self._refusals[reason] = self._refusals.get(reason, 0) + 1
         try:
@@ -124,7 +124,7 @@ class JournalRecorder:
                 logger.warning("%s (refused %d time%s)", shown, count, "" if count == 1 else "s")
             self._journal.append(Refusals(dict(self._refusals)))
         except Exception as error:
-            let_pass(error)  # else the journal itself is what fails; the count is in the next record that gets through
+            let_pass(error)  # the journal fails; the next record that can be written has the count
 
     def refuse_error(self, call: str, error: Exception) -> None:
         """Count and log an error inside a call, or of the journal's disk."""
@@ -132,7 +132,7 @@ class JournalRecorder:
 
     @property
     def refused(self) -> dict[str, int]:
-        """What was refused so far: how many calls, or parts of calls, by the call or by what was wrong."""
+        """Number of calls, or parts of calls, that were refused so far, by the call or by what was wrong."""
         return dict(self._refusals)
 
     @property
@@ -141,7 +141,7 @@ class JournalRecorder:
         return not _LOSES_NOTHING.issuperset(self._refusals)
 
     def begin_step(self, step: StepSpan) -> bool:
-        """Take note that the step begins; tell whether it may."""
+        """Register a step that begins; return false if it is refused."""
         if step.number <= self.last_begun or (self.open_step is not None and self.is_inside_step()):
             self.refuse("step", f"step {step.number} is entered again, or inside another")
             return False
@@ -152,7 +152,7 @@ class JournalRecorder:
         return True
 
     def is_inside_step(self) -> bool:
-        """Return whether a step is open; one that an interrupt has left open is closed first."""
+        """Return whether a step is open; close it first if an interrupt left it open."""
         step = self.open_step
         if step is not None and step.is_abandoned:
             step.abandon()
@@ -160,21 +160,21 @@ class JournalRecorder:
         return self.open_step is not None
 
     def close_step(self, step: StepSpan) -> None:
-        """Take note that the step has ended."""
+        """Unregister a step that has ended."""
         if self.open_step is step:
             self.open_step = None
 
     def failed(self, span: JournaledSpan, error: BaseException) -> None:
-        """Report the exception if memory ran out, once however many phases it passes through.
+        """Report an out-of-memory exception, once for all the phases that it passes through.
 
-        Remember it if it may end the process.
+        Remember a `SystemExit`, which may end the process.
         """
         if isinstance(error, SystemExit):
             self.exiting = ending_by(error), self.position
         if not exhaustion.is_out_of_memory(error) or getattr(error, _REPORTED, False):
             return
         try:
-            setattr(error, _REPORTED, True)  # to hold the exception here would hold its frames, and their tensors
+            setattr(error, _REPORTED, True)  # a reference to the exception would keep its tensors alive
             step = self.step_now
             place = self._reports.with_name(f"{self._reports.name}.step{step}")
             found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})
@@ -198,14 +198,14 @@ class JournalRecorder:
         self._journal = CLOSED
 
     def go_silent(self) -> None:
-        """Record nothing from here on: this is a forked child, and its parent has the journal."""
+        """Stop recording: this is a forked child, and the journal belongs to its parent."""
         self._journal = SILENCE
         self.ids = RandomIds()
         self.devices = Devices(self.write, self.refuse, modules={})  # a child cannot use its parent's devices
 
     @property
     def step_now(self) -> int | None:
-        """The step that is open, else the last one; `None` inside of one that was refused."""
+        """The open step, otherwise the last one; `None` inside a refused step."""
         if self.refused_steps and self._is_inside_refused():
             return None
         return self.last_step if self.open_step is None else self.open_step.number
@@ -214,7 +214,7 @@ class JournalRecorder:
         return refused_steps.is_inside(self.refused_steps, of_a_step=self.open_step is not None)
 
     def step_of(self, call: str, step: int | None) -> int | None:
-        """Return the step that a call belongs to, and remember it; `None` if there is none."""
+        """Return the step that a call belongs to, and remember it; `None` if the call is refused."""
         if step is None and self.refused_steps and self._is_inside_refused():
             self.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
             return None

@@ -1,6 +1,6 @@
-"""Steps that were refused, while the trainer is inside of them.
+"""Refused steps that the trainer is inside of.
 
-What is logged there without a step of its own belongs to no step: it must not end up in the row of another one.
+Values that are logged there without `step=` belong to no step: they must not appear in the row of another one.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
     from otel_rl.trainer.with_blocks import Block
 
 RefusedSteps = dict[object, tuple["Block", object]]
-"""The refused steps that were entered: where, and the one around it. It is empty nearly always, which is all that
-`log` looks at."""
+"""Refused steps that were entered: the block, and the surrounding one. It is nearly always empty, and `log` looks only
+at that."""
 
 _here: ContextVar[object] = ContextVar("otel_rl_refused_step", default=None)
 
 
 def enter(steps: RefusedSteps, step: object, frame: FrameType) -> None:
-    """Take note that the trainer enters a refused step in `frame`."""
+    """Register that the trainer enters a refused step in `frame`."""
     steps[step] = entered_in(frame), _here.get()
     _here.set(step)
 
 
 def leave(steps: RefusedSteps, step: object) -> None:
-    """Take note that the trainer leaves it; one that was not refused is ignored."""
+    """Unregister a refused step; other steps are ignored."""
     found = steps.pop(step, None)
     if found is not None and _here.get() is step:
         _here.set(found[1])
 
 
 def is_inside(steps: RefusedSteps, *, of_a_step: bool) -> bool:
-    """Tell whether the caller is inside of a refused step.
+    """Return whether the caller is inside a refused step.
 
-    Inside of a step that is open, this is so for whoever entered the refused one; outside of any, for all threads.
+    If a step is open, only the context that entered the refused one is inside; otherwise all threads are.
     """
     _forget(steps, [step for step, (block, _) in steps.items() if is_left(block)])
     return bool(steps) and (not of_a_step or _here.get() in steps)
 
 
 def forget_by_hand(steps: RefusedSteps) -> None:
-    """Forget those that were entered without `with`: such a step lasts at most until the next one begins."""
+    """Forget refused steps that were entered without `with`: they last at most until the next step begins."""
     _forget(steps, [step for step, (block, _) in steps.items() if not is_with(block)])
 
 

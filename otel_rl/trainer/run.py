@@ -130,7 +130,7 @@ class Run:
             name: Name of the phase, such as "generate"; at most 4,096 characters.
             attributes: Attributes of its span.
         """
-        compiler = getattr(sys.modules.get("torch"), "compiler", None)  # which old versions do not have
+        compiler = getattr(sys.modules.get("torch"), "compiler", None)  # old versions do not have it
         if compiler is not None and getattr(compiler, "is_compiling", bool)():
             return nullcontext(NO_SPAN)  # type: ignore[return-value] # Dynamo can enter it; `as` gives a NoSpan
         recorder = self._recorder
@@ -172,7 +172,7 @@ class Run:
     def trained(
         self, tickets: Iterable[Mapping[str, Any]], *, policy_version: int | None = None, step: int | None = None
     ) -> None:
-        """Record that the step trains on these trajectories; its trace links to theirs.
+        """Record that the step trains on these trajectories; its trace links to the traces of the trajectories.
 
         Args:
             tickets: The ticket of each trajectory, or a mapping with `policy_version`, `tokens`, `reward`, each

@@ -47,15 +47,15 @@ _LONGEST_PAUSE_S = 300.0
 
 
 class Session:
-    """What `init` opens and `finish` closes.
+    """The recording of a process, from `init` to `finish`.
 
     Args:
-        settings: What `init` was asked for.
-        attempt: The least number of the attempt.
+        settings: The settings of the run.
+        attempt: Lowest number that the attempt may have.
 
     Attributes:
-        label: What files of this process are called.
-        check_at: When `check` is to be called next, in nanoseconds of the monotonic clock.
+        label: Name of this process in file names.
+        check_at: Time of the next `check`, in nanoseconds of the monotonic clock.
     """
 
     def __init__(self, settings: Settings, attempt: int = 0) -> None:
@@ -71,7 +71,7 @@ class Session:
         self.directory: RunDirectory = directories.create(settings, sends=bool(settings.head) and not manifest.receives)
         self._info = manifest.run(self.directory)
         try:
-            if settings.role and settings.world_size == 1:  # nobody said which of several it is
+            if settings.role and settings.world_size == 1:  # its number among several is not given
                 self._claim, rank = claim_role(self.directory.journals, settings.role)
                 self.settings = settings = msgspec.structs.replace(settings, rank=rank)
             else:
@@ -82,7 +82,7 @@ class Session:
             raise directories.unwritable(settings.dir, self.directory.journals, error) from error
         try:
             self._open(manifest, own)
-        except BaseException as error:  # a Ctrl-C too must not leave the journal held by a process without a run
+        except BaseException as error:  # also after Ctrl-C, a process without a run must not hold the journal
             self.give_up()
             if isinstance(error, OSError):
                 raise directories.unwritable(settings.dir, self._claim.path, error) from error
@@ -102,7 +102,7 @@ class Session:
         self.journal.append(self._started())
         self.prometheus = self._begin_agent()
         self._relay = self._open_relay(own)
-        if settings.agent == "off" and settings.rank == 0 and not settings.role:  # else the agent says it
+        if settings.agent == "off" and settings.rank == 0 and not settings.role:  # otherwise the agent reports it
             for warning in left_behind(self.directory, os.environ):
                 logger.warning("%s", warning)
 
@@ -122,14 +122,14 @@ class Session:
         )
 
     def give_up(self) -> None:
-        """Leave no trace of a run that did not begin."""
+        """Remove all traces of a run that did not begin."""
         with suppress(OSError):
             settle(self.directory.attempts, [self._claim.path.name])
         shutil.rmtree(self._claim.path, ignore_errors=True)
         self._claim.release()
 
     def check(self) -> None:
-        """Look after the journal and the agent: 50 µs, once a second, on the trainer's thread. It does not raise."""
+        """Check the journal and the agent: 50 µs, once a second, on the trainer's thread. It does not raise."""
         if os.getpid() != self._pid:
             self.check_at = math.inf  # a forked child, whose parent has the journal
             return
@@ -144,7 +144,7 @@ class Session:
             _warnings.warn(f"the recording could not be checked: {type(error).__name__}: {error}")
 
     def _keep_files(self) -> None:
-        """Follow the run directory if it was moved; make again what was removed."""
+        """Follow the run directory if it was moved; recreate files that were removed."""
         if not self._claim.is_in_place:
             if not self.directory.path.exists() and self._claim.follow():
                 self._follow()
@@ -153,11 +153,11 @@ class Session:
                 if not self._manifest_place.exists():
                     write_atomically(self._manifest_place, self._manifest)
                 self._claim.keep()
-                _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are made again")
+                _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are recreated")
         self.journal.check()
 
     def _follow(self) -> None:
-        """Go on where the journal is now; its run directory is above it, unless it is on another file system."""
+        """Continue where the journal is now; the run directory is above it, unless it is on another file system."""
         self.journal.moved(self._claim.path)
         before, moved = self.directory, directories.above(self._claim.path)
         if (moved.path / self._manifest_place.relative_to(before.path)).exists():
@@ -168,25 +168,25 @@ class Session:
     def _look_after_agent(self, now: float) -> None:
         if agent_start.is_looked_after(self.directory) or not self.directory.path.exists():
             if now >= self._restart_at + self._restart_pause:
-                self._restart_pause = _CHECK_S  # it has lived long enough to be worth a quick restart
+                self._restart_pause = _CHECK_S  # it lived long enough for a quick restart
             return
         self._restart_at = now + self._restart_pause
         if agent_start.restart_agent(self.directory, show_output=self._shows_output):
             self._restart_pause = min(2 * self._restart_pause, _LONGEST_PAUSE_S)
-            _warnings.warn(f"the agent has died and is started again; see {self.directory.agent_log}")
+            _warnings.warn(f"the agent has died and is restarted; see {self.directory.agent_log}")
 
     def leave(self, end: Finished) -> bool:
-        """Leave the end of this process beside the journal, for the agent to read when the process is gone.
+        """Write the end of this process next to the journal, for the agent to read after the process has ended.
 
-        Return whether that could be done.
+        Return whether that was possible.
         """
         return exit_status.leave(self._claim.path, end)
 
     def close(self, *, at_exit: bool = False) -> None:
-        """Close the journal; the agent then knows that this process has ended as it should.
+        """Close the journal, so that the agent knows that this process ended in order; a second call is harmless.
 
-        With `at_exit`, the journal stays locked until the process is gone, when its exit status is there. A second call
-        is harmless.
+        Args:
+            at_exit: If true, the journal stays locked until the process has ended and has an exit status.
         """
         self.check_at = math.inf
         if self._end == START:
@@ -200,9 +200,10 @@ class Session:
             self._claim.release()
 
     def wait_until_delivered(self, timeout: float) -> bool:
-        """Wait until every backend has everything, with a new agent if the old one is gone; false if some is lost.
+        """Wait until all exporters have delivered everything; start a new agent if there is none.
 
-        With `agent="off"` somebody else may have started one, such as `otel-rl watch`; else there is none to wait for.
+        Return false if records were lost or the time is up. With `agent="off"`, wait only for an agent that somebody
+        else started, such as `otel-rl watch`.
         """
         if self.settings.agent == "off" and not agent_start.agent_is_alive(self.directory):
             return False
@@ -219,12 +220,12 @@ class Session:
         return end is not None and not self._unserved and not status.lost and not self._without_others(status)
 
     def _without_others(self, status: AgentStatus) -> str:
-        """Return why the rows lack the ranks of other machines; empty if there are none, or if they can be received."""
+        """Return why the rows lack the ranks of other machines; empty if they do not."""
         others = self.settings.world_size > max(1, self.settings.local_world_size)
         return status.unreachable if others else ""
 
     def missing(self) -> str:
-        """Return what the agent says of what was lost or not delivered; nothing where the trainer starts none."""
+        """Return the agent's report of lost and undelivered records; empty with `agent="off"`."""
         if self.settings.agent == "off":
             return ""
         status = agent_start.read_status(self.directory)
@@ -238,18 +239,18 @@ class Session:
     def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
         if not own:
             return None
-        from otel_rl.delivery.relay import Relay  # what few runs need
+        from otel_rl.delivery.relay import Relay  # few runs need it
 
         return Relay(self._info, self.directory, own, self._ensure_agent)
 
     def _begin_agent(self) -> str | None:
-        """Start the agent; where the machine does not allow it, `check` tries again while the run is recorded."""
+        """Start the agent; if the machine does not allow it, `check` tries again while the run is recorded."""
         try:
             return self._ensure_agent()
         except UnavailableError as error:
             if self.settings.strict or isinstance(error, UnwritableError):
                 raise
-            logger.warning("%s; the run is recorded into %s, and the agent is tried again", error, self._claim.path)
+            logger.warning("%s; the run is recorded into %s, and the start is retried", error, self._claim.path)
             return None
 
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:

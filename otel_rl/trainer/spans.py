@@ -53,7 +53,7 @@ _current_context, _current_span = context.get_current, trace.get_current_span
 
 
 def never_raises(method: Method) -> Method:
-    """Let a method of a run, or of one of its spans, count what it cannot serve instead of raising it."""
+    """Wrap a method of a run or of a span so that it counts its exceptions instead of raising them."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -66,10 +66,10 @@ def never_raises(method: Method) -> Method:
 
 
 class Recorder(Protocol):
-    """What a span needs of its run."""
+    """The interface to the run that spans use."""
 
     ids: RandomIds
-    remote: SpanIds | None  # whose child this process is, if its environment says so
+    remote: SpanIds | None  # the parent span of this process, from its environment
     memory: MemoryReader
     devices: Devices
     clock: Clock
@@ -86,22 +86,22 @@ class Recorder(Protocol):
         """Count and log an error inside a call."""
 
     def begin_step(self, step: StepSpan) -> bool:
-        """Take note that the step begins; tell whether it may."""
+        """Register a step that begins; return false if it is refused."""
 
     def close_step(self, step: StepSpan) -> None:
-        """Take note that the step has ended."""
+        """Unregister a step that has ended."""
 
     def failed(self, span: JournaledSpan, error: BaseException) -> None:
-        """Take note of an exception that passed through a span."""
+        """Handle an exception that passed through a span."""
 
 
 class JournaledSpan(trace.Span):
-    """What phases, steps and third parties' spans have in common.
+    """The common part of phases, steps and spans of instrumentation libraries.
 
-    It is open from its beginning until its end is in the journal, so that an end that was interrupted comes again.
+    A span stays open until its end is in the journal, so that an interrupted end is repeated.
     """
 
-    trace_id = b""  # the id of its trace, as records hold it
+    trace_id = b""  # trace id, as records hold it
     span_id = 0
     _events: Moments = None
     _links: Links = None
@@ -123,15 +123,15 @@ class JournaledSpan(trace.Span):
 
     @property
     def phase(self) -> str:
-        """The phase that it is, or is a part of; empty for a step."""
+        """Name of the phase that this span is, or is a part of; empty for a step."""
         return ""
 
     def get_span_context(self) -> SpanContext:
-        """Return the span's identity; it is always sampled, the agent decides what is kept."""
+        """Return the span's identity; it is always sampled, since the agent does the trace sampling."""
         return SpanContext(int.from_bytes(self.trace_id, "big"), self.span_id, is_remote=False, trace_flags=_SAMPLED)
 
     def is_recording(self) -> bool:
-        """Tell whether the span has not ended yet."""
+        """Return whether the span has not ended yet."""
         return not self._ended
 
     @never_raises
@@ -146,14 +146,14 @@ class JournaledSpan(trace.Span):
 
     @never_raises
     def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
-        """Add a moment inside the span."""
+        """Add an event to the span."""
         moment = (text_of(name), self._moment(timestamp), self._clean(attributes))
         self._events = self._events or []
         self._events.append(moment)
 
     @never_raises
     def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
-        """Refer to another span."""
+        """Add a link to another span."""
         linked = (context.trace_id.to_bytes(16, "big"), int.from_bytes(context.span_id.to_bytes(8, "big"), "big"))
         links = self._links or []
         if told := self._clean(attributes):
@@ -163,12 +163,12 @@ class JournaledSpan(trace.Span):
 
     @never_raises
     def update_name(self, name: str) -> None:
-        """Give the span another name."""
+        """Rename the span."""
         self._name, self._renamed = text_of(name), True
 
     @never_raises
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """Set the status as OpenTelemetry specifies it: OK is final, and nobody can unset it."""
+        """Set the status as OpenTelemetry specifies it: OK is final, and UNSET is ignored."""
         code = status.status_code if isinstance(status, Status) else StatusCode(status)
         text = status.description if isinstance(status, Status) else description
         if self._is_ok or code is StatusCode.UNSET:
@@ -184,7 +184,7 @@ class JournaledSpan(trace.Span):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        """Add the exception as an event, as OTel's conventions for exceptions say."""
+        """Add an exception event with the attributes of OpenTelemetry's semantic conventions."""
         stack = "".join(traceback.format_exception(exception))
         described = {
             "exception.type": type_of(exception),
@@ -200,7 +200,7 @@ class JournaledSpan(trace.Span):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
-        """End the span; the exception that passes, if one does, is recorded and goes on."""
+        """End the span; record an exception and let it pass."""
         try:
             if error is not None and not isinstance(error, GeneratorExit):
                 self.fail(error)
@@ -215,16 +215,16 @@ class JournaledSpan(trace.Span):
             raise
 
     def fail(self, exception: BaseException) -> None:
-        """Take note that an exception passes through the span."""
+        """Record an exception that passes through the span, and set the error status."""
         if not self._is_ok:
             self._error = (type_of(exception), text_of(exception))
         self.record_exception(exception)
 
     def abandon(self, interruption: BaseException | None = None) -> None:
-        """End the span, where its `__enter__` or `__exit__` was interrupted or never came."""
+        """End a span whose `__enter__` or `__exit__` was interrupted or never called."""
         if self._error is None and not self._is_ok:
-            told = "it was not ended before the next step began" if interruption is None else text_of(interruption)
-            self._error = ("" if interruption is None else type_of(interruption), told)
+            text = "it was not ended before the next step began" if interruption is None else text_of(interruption)
+            self._error = ("" if interruption is None else type_of(interruption), text)
         self.end()
         span = _current_span()
         while span is not self and isinstance(span, JournaledSpan):
@@ -235,16 +235,16 @@ class JournaledSpan(trace.Span):
 
     @property
     def outer(self) -> Context | None:
-        """What was current before it was entered."""
+        """The context that was current before the span was entered."""
         return self._outer
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the `with` that entered it is over, though its `__exit__` was never run to its end."""
+        """If true, the `with` block has been left, but its `__exit__` never completed."""
         return self._block is not None and is_left(self._block)
 
     def _told(self) -> tuple[dict[str, AttributeValue] | None, tuple[str, str] | None, Moments, Links]:
-        """Return what the span was told while it was open, in the order of the records' fields."""
+        """Return attributes, error, events and links, in the order of the fields of the records."""
         attributes = self._clean(self._attributes) if self._attributes else None
         return attributes, self._error, self._events, self._links
 
@@ -252,12 +252,12 @@ class JournaledSpan(trace.Span):
         return clean_attributes(attributes, self._recorder.refuse)
 
     def _moment(self, given: int | None) -> int:
-        """Return a time that was given, or that of now; by the clock as it was when the span began."""
+        """Return a given time, or now, by the clock as it was when the span began."""
         if given is None:
             return (self._anchor or self._recorder.clock.anchor) + self._recorder.clock.monotonic()
         try:
             moment = int.__index__(operator.index(given))
-        except Exception:  # what a foreign object's conversion may raise is not known
+        except Exception:  # a foreign object may raise anything
             moment = -1
         if 0 <= moment < _LARGEST_TIME:
             return moment
@@ -266,7 +266,7 @@ class JournaledSpan(trace.Span):
 
 
 def surroundings(recorder: Recorder) -> Context:
-    """Return the current context, without spans whose `with` is over though nobody has ended them."""
+    """Return the current context, after ending spans whose `with` block has been left."""
     here = _current_context()
     span = _current_span(here) if here else None
     while isinstance(span, JournaledSpan) and span.is_abandoned:
@@ -284,6 +284,6 @@ def surroundings(recorder: Recorder) -> Context:
 
 
 def settle(recorder: Recorder) -> None:
-    """Follow the wall clock, which somebody has set; nothing is being measured now."""
+    """Follow the wall clock after somebody has set it; no span is open now."""
     if recorder.clock.settle():
-        recorder.devices.silent_until = 0  # it is in the old time
+        recorder.devices.silent_until = 0  # it was in the old time

@@ -1,4 +1,4 @@
-"""Begins a run."""
+"""Begin a run: `init`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Begin = TypeVar("Begin", bound="Callable[..., Any]")
 
 
-def _tells_settings(begin: Begin) -> Begin:
-    """Let wrong names of settings be a `SettingsError` too, which knows the right ones."""
+def _names_settings(begin: Begin) -> Begin:
+    """Raise `SettingsError`, with the known names, where Python would raise `TypeError`."""
     known = list(inspect.signature(begin).parameters)
 
     @wraps(begin)
@@ -46,7 +46,7 @@ def _tells_settings(begin: Begin) -> Begin:
     return cast("Begin", call)
 
 
-@_tells_settings
+@_names_settings
 def init(
     *,
     project: str | None = None,
@@ -119,7 +119,7 @@ def init(
         raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
     chosen = load({key: value for key, value in given.items() if key != "config"})
     spans = not sdk_is_disabled(os.environ)
-    from otel_rl.trainer.opening import Unrecorded, open_session  # what only the start of a run needs
+    from otel_rl.trainer.opening import Unrecorded, open_session  # only the start of a run needs it
 
     session, held = None, locks.held()
     try:

@@ -27,11 +27,11 @@ _attach, _with_span = context.attach, trace.set_span_in_context
 
 
 class StepSpan(JournaledSpan):
-    """One iteration of the RL loop: the root of its trace, with the same ids on every rank."""
+    """One iteration of the RL loop: the root span of its trace, with the same ids on every rank."""
 
     _name = SPAN_LOOP
 
-    def __init__(  # what the others do is done here: a call costs more
+    def __init__(  # inlined: a call costs more
         self, recorder: Recorder, number: int, ids: tuple[bytes, int], attributes: Mapping[str, object]
     ) -> None:
         self._recorder = recorder
@@ -58,7 +58,7 @@ class StepSpan(JournaledSpan):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether its `with` is over; one that was begun by hand lasts until the next one of its thread begins."""
+        """If true, the `with` block has been left; without `with`, the next step of the thread has begun."""
         block = self._block
         by_hand = block is not None and block.thread == get_ident() and not is_with(block)
         return by_hand or super().is_abandoned
@@ -87,7 +87,7 @@ class StepSpan(JournaledSpan):
 
 
 class RefusedStep(NoSpan):
-    """Stands in for a step that is refused; what is logged inside is refused too."""
+    """A step that is refused; values that are logged inside are refused too."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()

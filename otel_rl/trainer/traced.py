@@ -18,7 +18,11 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def traced(name: str, /, **attributes: object) -> Callable[[F], F]:
-    """Return a decorator that makes each call a phase of the current run; without a run it does nothing.
+    """Return a decorator that records each call of a function as a phase; without a run it does nothing.
+
+    Args:
+        name: Name of the phase.
+        attributes: Attributes of its span.
 
     Raises:
         TypeError: The function is a generator, whose call does no work yet.

@@ -1,4 +1,4 @@
-"""A tracer provider for third parties' instrumentation, whose spans go to the journal too."""
+"""A tracer provider for instrumentation libraries, whose spans go to the journal too."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RunTracer(trace.Tracer):
         try:
             for link in links or ():
                 span.add_link(link.context, link.attributes)
-        except Exception as error:  # no links
+        except Exception as error:  # invalid links
             self._recorder.refuse_error("start_span", error)
         return span.begin(None if context is None else trace.get_current_span(context), start_time)
 
@@ -73,7 +73,7 @@ class RunTracer(trace.Tracer):
 
 
 class RunTracerProvider(trace.TracerProvider):
-    """Gives out tracers whose spans go to the journal of one run."""
+    """A tracer provider whose spans go to the journal of one run."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -85,7 +85,7 @@ class RunTracerProvider(trace.TracerProvider):
         schema_url: str | None = None,
         attributes: types.Attributes = None,
     ) -> trace.Tracer:
-        """Return a tracer; the library's name and version go with its spans."""
+        """Return a tracer; its spans have the name and version of the library."""
         return RunTracer(
             self._recorder, (text_of(instrumenting_module_name), text_of(instrumenting_library_version or ""))
         )

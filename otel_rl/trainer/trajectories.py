@@ -1,7 +1,7 @@
-"""Rollouts as traces of their own, and the ticket with which a trajectory travels to the step that trains on it.
+"""Rollouts and trajectories, and the tickets that link them to the step that trains on them.
 
-A rollout worker and the trainer are different processes, with queues between them and weight versions apart. So a
-trajectory is a trace of its own; what the trainer needs to know of it goes with its data, as a plain mapping.
+A rollout worker and the trainer are different processes, with queues between them and different weight versions. So a
+trajectory is a trace of its own. Its ticket, a plain mapping, travels with the data to the trainer.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from otel_rl.trainer.step import StepSpan
 
 Ticket = dict[str, Any]
-"""What is known of a trajectory, as JSON has it: `traceparent`, `policy_version`, `tokens`, `reward`.
+"""A trajectory as a mapping of JSON types: `traceparent`, `policy_version`, `tokens`, `reward`.
 
-Where several versions of the policy sampled it, `policy_version` and `tokens` are lists in parallel.
+If several versions of the policy sampled it, `policy_version` and `tokens` are lists of the same length.
 """
 
 _NO_IDS = IDS.pack(b"", 0)
@@ -45,10 +45,10 @@ class Rollout(Phase):
     """A batch of trajectories with a trace of its own; a context manager.
 
     Args:
-        recorder: The run.
-        recorded: Whether there are spans at all.
-        policy_version: Version of the policy that samples, if it is known.
-        attributes: For the span.
+        recorder: The recorder of the run.
+        recorded: If true, spans are recorded.
+        policy_version: Version of the policy that samples; `None` if unknown.
+        attributes: Attributes of the span.
     """
 
     kind = SpanKind.INTERNAL
@@ -64,7 +64,7 @@ class Rollout(Phase):
         self._recorded = recorded
 
     def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
-        """Under nothing: another step may train on it than the one that is open."""
+        """Return no parent: another step than the open one may train on it."""
         return 0, self._recorder.ids.trace_id().to_bytes(16, "big")
 
     def __enter__(self) -> Self:
@@ -74,8 +74,7 @@ class Rollout(Phase):
 class Trajectory(Rollout):
     """One trajectory with a trace of its own, linked to the rollout that is current; a context manager.
 
-    Phases, requests and tool calls inside are in its trace; `otel_rl.carrier()` inside is what an inference server
-    needs to join it.
+    Phases, requests and tool calls inside are in its trace. An inference server joins it by `otel_rl.carrier()`.
     """
 
     span_name = semconv.SPAN_TRAJECTORY
@@ -92,7 +91,12 @@ class Trajectory(Rollout):
 
     @never_raises
     def generated(self, tokens: int, policy_version: int | None = None) -> None:
-        """Take note that so many tokens were generated; by which version, if it is another one than before."""
+        """Add generated tokens.
+
+        Args:
+            tokens: Number of tokens.
+            policy_version: Version of the policy that generated them; by default the last one.
+        """
         count = to_whole(tokens, 0, _MOST_TOKENS)
         if policy_version is not None:
             self.policy_version = to_whole(policy_version, UNKNOWN)
@@ -100,11 +104,11 @@ class Trajectory(Rollout):
 
     @never_raises
     def rewarded(self, reward: float) -> None:
-        """Take note of its reward."""
+        """Set the reward of the trajectory."""
         self._reward = float(reward)
 
     def ticket(self) -> Ticket:
-        """Return what is to travel with the data, through whatever queue: a mapping of JSON's types."""
+        """Return the mapping that travels with the data to the trainer; it has JSON types only."""
         versions, tokens = list(self._tokens) or [self.policy_version], list(self._tokens.values()) or [0]
         ticket: Ticket = {"policy_version": versions, "tokens": tokens}
         if self._reward is not None:
@@ -115,7 +119,7 @@ class Trajectory(Rollout):
         return ticket
 
     def end(self, end_time: int | None = None) -> None:
-        """End it; a second call does nothing."""
+        """End the trajectory; a second call does nothing."""
         if not self._ended:
             told: dict[str, Any] = {semconv.TRAJECTORY_TOKENS: sum(self._tokens.values())}
             if self._reward is not None:
@@ -134,9 +138,9 @@ def consumed(
     outcome: str,
     refuse: Callable[[str], None],
 ) -> Iterator[Consumed]:
-    """Yield the records of what became of trajectories, a thousand in each.
+    """Yield records of trajectories that were trained on or dropped, a thousand in each.
 
-    What is no ticket is given to `refuse` as a text, one by one.
+    Each invalid ticket is passed to `refuse` as a text.
     """
     version = UNKNOWN if policy_version is None else policy_version
     known = _known(tickets, refuse)
@@ -148,7 +152,7 @@ def consumed(
 
 
 class _Known(NamedTuple):
-    """What is known of a trajectory, as `Consumed` has it: segments are of a version and a count of tokens."""
+    """A ticket as `Consumed` holds it; a segment is a policy version and a number of tokens."""
 
     ids: bytes
     reward: float
@@ -162,9 +166,9 @@ def _known(tickets: Any, refuse: Callable[[str], None]) -> Iterator[_Known]:
         for ticket in tickets:
             try:
                 yield _Known(_ids(ticket), _reward(ticket), _segments(ticket))
-            except Exception as error:  # what a foreign object's conversion may raise is not known
+            except Exception as error:  # a foreign object may raise anything
                 refuse(f"ticket: {text_of(error)}")
-    except Exception as error:  # no sequence, or one that fails half way
+    except Exception as error:  # not a sequence, or one that fails half way
         refuse(f"tickets: {text_of(error)}")
 
 

@@ -1,7 +1,7 @@
-"""Which `with` statement entered something, and whether it has been left.
+"""The `with` statement that entered a context manager, and whether it has been left.
 
-An exception that comes at the first instruction of `__exit__`, such as a Ctrl-C, hides the end of a block from its
-context manager. The stack still shows it: the instruction that runs now is no longer inside the block.
+An exception at the first instruction of `__exit__`, such as a Ctrl-C, hides the end of a block from its context
+manager. The stack still shows it: the current instruction is no longer inside the block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST_ENTRY = 12  # bytes of the instruction that enters, with its caches
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """Where something was entered; it holds no frame, whose variables would live on with it.
+    """The place where a context manager was entered; it holds no frame, which would keep variables alive.
 
     Attributes:
         thread: Identifier of the thread.
@@ -42,17 +42,17 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
 
 def entered_in(frame: FrameType) -> Block:
-    """Return the block that `frame` is entering now."""
+    """Return the block that `frame` enters now."""
     return Block(get_ident(), id(frame), frame.f_code, frame.f_lasti)
 
 
 def is_with(block: Block) -> bool:
-    """Return whether it was a `with` that entered, and not a call of `__enter__`."""
+    """Return whether a `with` statement entered it, rather than a call of `__enter__`."""
     return _handler_of_with(block.code, block.entered_at) is not None
 
 
 def is_left(block: Block) -> bool:
-    """Return whether the block is over for certain; what was entered without `with` never is."""
+    """Return whether the block has certainly been left; false without a `with` statement."""
     code = block.code
     handler = _handler_of_with(code, block.entered_at)
     if handler is None:
@@ -62,7 +62,7 @@ def is_left(block: Block) -> bool:
         if id(frame) == block.frame and frame.f_code is code:
             return not _is_inside(code, handler, block.entered_at, frame.f_lasti)
         frame = frame.f_back
-    return not code.co_flags & _SUSPENDABLE  # a coroutine that waits is on no stack
+    return not code.co_flags & _SUSPENDABLE  # a waiting coroutine is not on any stack
 
 
 def _is_inside(code: CodeType, handler: int, entered_at: int, now: int) -> bool:
@@ -79,7 +79,7 @@ def _is_inside(code: CodeType, handler: int, entered_at: int, now: int) -> bool:
 
 
 def _handler_of_with(code: CodeType, entered_at: int) -> int | None:
-    """Return where the statement goes on after an exception, `None` if what enters is no `with`."""
+    """Return the offset of the statement's exception handler; `None` if it is not a `with` statement."""
     if not hasattr(code, "co_exceptiontable"):
         return _handler_in_3_10(code.co_code, entered_at)
     for offset in range(entered_at + _INSTRUCTION, entered_at + _LONGEST_ENTRY, _INSTRUCTION):
@@ -99,7 +99,7 @@ def _handler_in_3_10(instructions: bytes, entered_at: int) -> int | None:
 
 
 def _handler_at(code: CodeType, offset: int) -> int | None:
-    """Return where an exception goes that is raised at `offset` of the code."""
+    """Return the offset of the handler of exceptions raised at `offset`."""
     return next((target for start, end, target in _ranges(code) if start <= offset < end), None)
 
 

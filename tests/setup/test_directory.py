@@ -115,7 +115,7 @@ def test_a_chosen_place(tmp_path: Path, on_network: Path) -> None:
 
 
 def test_network_privacy(tmp_path: Path, on_network: Path) -> None:
-    """What lies in the shared temporary directory is for the user alone."""
+    """Only the user can read what is in the shared temporary directory."""
     place = directory.create(settings(tmp_path))
 
     assert place.local.stat().st_mode & 0o077 == 0
@@ -224,7 +224,7 @@ def test_write_atomically(tmp_path: Path) -> None:
 
 
 def test_disk_usage_while_directories_come_and_go(tmp_path: Path) -> None:
-    """A start of the run makes its journal under another name first: that is no error of whoever adds up."""
+    """A start of the run makes its journal under another name first: that is not an error of whoever adds up."""
     (tmp_path / "kept").write_bytes(b"x" * 100_000)
     stopped = threading.Event()
 

@@ -34,7 +34,7 @@ OPENMPI = {
     "PMIX_NAMESPACE": "prterun-node1-99@1",
 }
 BATCH = {"SLURM_JOB_ID": "5", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "4"}
-"""What a batch script's own shell has, and Open MPI's ranks on the machine of that shell."""
+"""The variables of a batch script's own shell, and of Open MPI's ranks on the machine of that shell."""
 ORTED = BATCH | {
     "SLURM_STEP_ID": "0",
     "SLURM_STEP_NUM_TASKS": "1",
@@ -187,7 +187,7 @@ def test_loopback_is_an_address_of_one_machine(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_open_mpi_that_repeats_its_numbers() -> None:
-    """In containers of one host name, `mpirun` has the same pid each time: its key tells the jobs apart."""
+    """In containers of one host name, `mpirun` has the same pid each time: its key distinguishes the jobs."""
     keys = [{"OMPI_MCA_orte_precondition_transports": key} for key in ("ef98-0d5a", "ef98-0d5a", "77aa-0d5a")]
     first, peer, other = (find_place(OPENMPI | key).id for key in keys)
 

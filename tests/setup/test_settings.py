@@ -1,4 +1,4 @@
-"""Settings: who wins, and what a wrong one is told."""
+"""Settings: precedence, and errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refusal(keywords: Mapping[str, object], environ: Mapping[str, str] | None = 
     return str(caught.value)
 
 
-# Who wins
+# Precedence
 
 
 def test_defaults() -> None:
@@ -248,7 +248,7 @@ def test_named_file_only() -> None:
     ],
 )
 def test_bad_file(path: str, content: bytes, expected: list[str]) -> None:
-    """What is wrong with a file is said with its name."""
+    """Errors in a file name the file."""
     Path(path).write_bytes(content)
     text = refusal({})
 
@@ -260,7 +260,7 @@ def test_missing_file() -> None:
     assert refusal({}, {"OTEL_RL_CONFIG_FILE": "none.toml"}).startswith("none.toml: cannot be read as settings")
 
 
-# What is wrong
+# Invalid settings
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_exporters(given: Any, expected: tuple[ExporterSpec, ...]) -> None:
 
 @pytest.mark.parametrize("options", ["offline", True, 7, ["mode"]])
 def test_options_that_are_no_mapping(options: object) -> None:
-    """Options that are no mapping are an error that names the exporter."""
+    """Options must be a mapping; the error names the exporter."""
     assert "the options of 'wandb' must be a mapping" in refusal({"exporters": [{"wandb": options}]})
 
 

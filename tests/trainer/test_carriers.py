@@ -90,7 +90,7 @@ def test_attach(recording: Run, records_of: RecordsOf, key: str) -> None:
 
 
 def test_attach_inside_a_step(recording: Run, records_of: RecordsOf) -> None:
-    """What is attached counts, also where a step is open."""
+    """An attached carrier is the parent, also if a step is open."""
     with recording.step(0), otel_rl.attach({"traceparent": format_traceparent(REMOTE)}), recording.phase("reward"):
         pass
 
@@ -109,7 +109,7 @@ def test_after_attach(recording: Run, records_of: RecordsOf) -> None:
 
 
 def test_attach_hands_on(recording: Run) -> None:
-    """What is attached is the carrier, until a phase begins."""
+    """The attached carrier is current until a phase begins."""
     carried = {"traceparent": format_traceparent(REMOTE)}
     with otel_rl.attach(carried):
         assert carried == otel_rl.carrier()

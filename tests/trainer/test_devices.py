@@ -1,4 +1,4 @@
-"""What a run does with devices: it looks for them, waits for none, and records what comes from there."""
+"""Devices of a run: it finds them, never waits for them, and records their values."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_phase_is_timed_when_its_time_is_known(run: otel_rl.Run, queue: Queue,
 
 @needs("torch")
 def test_values_come_later(run: otel_rl.Run, queue: Queue, records_of: RecordsOf) -> None:
-    """They belong to the step that they were logged for, and whoever reads is told to wait for them."""
+    """They belong to the step that they were logged for, and readers are signaled to wait for them."""
     import torch
 
     devices = recorder_of(run).devices
@@ -103,7 +103,7 @@ def test_values_come_later(run: otel_rl.Run, queue: Queue, records_of: RecordsOf
 
 
 def test_a_device_that_fails_does_not_reach_the_trainer(run: otel_rl.Run, records_of: RecordsOf) -> None:
-    """What its driver raises is counted."""
+    """An exception of the driver is counted."""
 
     def fail(*, used: bool = False) -> None:
         raise RuntimeError("the GPU has fallen off the bus")
@@ -151,7 +151,7 @@ print(recorder_of(run).devices.found, run.refused)
 
 
 def test_devices_of_jax() -> None:
-    """What a TPU tells, from its documentation: none was at hand."""
+    """The memory statistics of a TPU, as its documentation has them; no TPU was available."""
     told = {"bytes_in_use": 3, "peak_bytes_in_use": 5, "bytes_limit": 16}
     devices = JaxDevices([SimpleNamespace(device_kind="TPU v5", memory_stats=lambda: told)])
     (memory,) = devices.memory()

@@ -77,7 +77,7 @@ def test_the_exception_is_not_held(tmp_path: Path) -> None:
 
 @needs("torch")
 def test_the_ledger_is_in_the_report(tmp_path: Path, records_of: RecordsOf) -> None:
-    """What stayed after each phase, and what each one took a step."""
+    """The memory that stayed after each phase, and that each one took per step."""
     run = begin(tmp_path)
     allocator = Allocator()
     recorder_of(run).devices.found = allocator
@@ -130,5 +130,5 @@ def test_other_errors_are_none(tmp_path: Path, records_of: RecordsOf) -> None:
     ],
 )
 def test_what_is_out_of_memory(error: BaseException, expected: bool) -> None:
-    """CUDA's and XLA's errors are told by their texts, where they have no class of their own."""
+    """CUDA's and XLA's errors are recognized by their texts if they have no class of their own."""
     assert is_out_of_memory(error) == expected

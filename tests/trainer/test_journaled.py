@@ -1,4 +1,4 @@
-"""What each call of a run leaves in the journal."""
+"""The records that each call of a run writes to the journal."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_phase(recording: Run, records_of: RecordsOf) -> None:
 
 
 def test_memory_of_a_phase(recording: Run, records_of: RecordsOf) -> None:
-    """What a phase allocates and keeps is the difference of its snapshots."""
+    """The memory that a phase allocates and keeps is the difference of its snapshots."""
     with recording.step(0), recording.phase("load"):
         kept = mmap.mmap(-1, 64 << 20)  # of the kernel's: an array may lie in what an earlier one left behind
         for page in range(0, len(kept), mmap.PAGESIZE):
@@ -204,7 +204,7 @@ def test_interruption(recording: Run, records_of: RecordsOf, error: BaseExceptio
 
 
 def test_exception_without_a_text(recording: Run, records_of: RecordsOf) -> None:
-    """An exception whose own text raises passes unchanged, and is told by its type."""
+    """An exception whose own text raises passes unchanged, and is recorded by its type."""
 
     class Mute(Exception):
         def __str__(self) -> str:

@@ -86,7 +86,7 @@ def recorded(tmp_path: Path, records_of: RecordsOf) -> tuple[Allocator, list[Rec
 
 
 def test_the_order_of_events(recorded: tuple[Allocator, list[Record]]) -> None:
-    """Peaks count anew, then states are loaded, used and unloaded, with a snapshot after each."""
+    """Peaks are reset, then states are loaded, used and unloaded, with a snapshot after each."""
     calls = [call for call in recorded[0].calls if call != "snapshot"]
 
     assert calls[:2] == ["reset", "reset"]

@@ -226,7 +226,7 @@ if __name__ == "__main__":
 
 
 def test_exit_without_finish(tmp_path: Path, records_of: RecordsOf) -> None:
-    """A script that ends without `finish` has finished all the same; that it has is beside its journal."""
+    """A script that ends without `finish` has finished all the same; its exit status is next to its journal."""
     script = """
 import otel_rl
 run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", id="run-7", dir=".")

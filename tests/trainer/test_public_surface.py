@@ -29,7 +29,7 @@ def test_names() -> None:
 
 
 def test_version() -> None:
-    """`__version__` is that of the distribution, and the only name beside the public ones."""
+    """`__version__` is that of the distribution, and the only name besides the public ones."""
     assert otel_rl.__version__ == metadata.version("otel-rl")
     assert set(dir(otel_rl)) - set(otel_rl.__all__) == {"__version__"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -1,4 +1,4 @@
-"""What a run cannot serve: it is counted and logged, and never raises."""
+"""Calls that a run cannot serve are counted and logged, and never raise."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_refused(
 
 
 def test_inside_a_refused_step(recording: Run, records_of: RecordsOf) -> None:
-    """What is logged inside a refused step is refused, and the open step stays open."""
+    """Values that are logged inside a refused step are refused, and the open step stays open."""
     with recording.step(0), recording.step(1), recording.phase("generate"):
         recording.log({"loss": 1.0})
     records = records_of(recording)
@@ -187,7 +187,7 @@ def test_attributes_that_cannot_be_encoded(
 
 
 def test_exception_that_cannot_be_encoded(recording: Run, records_of: RecordsOf) -> None:
-    """An exception whose text is no valid Unicode costs neither the end of its span nor its type."""
+    """An exception whose text is not valid Unicode costs neither the end of its span nor its type."""
     with pytest.raises(ValueError, match="file"), recording.phase("load"):
         raise ValueError("file \udcff")
     error = ended(records_of(recording), "load").error
@@ -197,7 +197,7 @@ def test_exception_that_cannot_be_encoded(recording: Run, records_of: RecordsOf)
 
 
 def test_metric_name_that_cannot_be_encoded(recording: Run, records_of: RecordsOf) -> None:
-    """A metric's name that is no valid Unicode does not cost the other values of the call."""
+    """A metric's name that is not valid Unicode does not cost the other values of the call."""
     recording.log({"\ud800": 1.0, "loss": 2.0}, step=0)
     ((_, values),) = logged(records_of(recording))
 
@@ -205,7 +205,7 @@ def test_metric_name_that_cannot_be_encoded(recording: Run, records_of: RecordsO
 
 
 def test_empty_metric_name(recording: Run, records_of: RecordsOf) -> None:
-    """An empty name is refused alone, beside plain values too."""
+    """Only the empty name is refused, also among plain values."""
     recording.log({"": 1.0, "loss": 2.0}, step=0)
 
     assert logged(records_of(recording)) == [(0, {"loss": 2.0})]
@@ -221,7 +221,7 @@ def test_params_that_cannot_be_encoded(recording: Run, records_of: RecordsOf) ->
 
 
 def test_phase_whose_name_is_no_text(recording: Run) -> None:
-    """A phase whose name is no text is recorded all the same, under its text."""
+    """A phase whose name is not a text is recorded all the same, under its text."""
     from otel_rl.journal.reader import Reader
     from otel_rl.journal.records import AnyRecord
 

@@ -1,4 +1,4 @@
-"""What trajectories leave in the journal, and the tickets that travel with them."""
+"""Records of trajectories in the journal, and the tickets that travel with them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def consumed(records: list[Record]) -> list[Consumed]:
 
 
 def test_a_trajectory_has_a_trace_of_its_own(recording: Run, records_of: RecordsOf) -> None:
-    """Also inside a step: another one may train on it. What is inside is in its trace."""
+    """Also inside a step: another one may train on it. Phases inside are in its trace."""
     with recording.step(0), recording.trajectory(policy_version=3), recording.phase("tool_call"):
         pass
     spans = started(records_of(recording))
