@@ -5,9 +5,9 @@
     accelerator.log({"reward": 0.5}, step=n)
     accelerator.end_training()
 
-or no line at all: `otel-rl run -- accelerate launch train.py` records what goes through `Accelerator.log`, whatever
-trackers there are. Names and steps are the trainer's own; `config` is hyper-parameters. Accelerate knows no phases:
-`otel_rl.current().phase("generate")` makes them.
+Without code changes, `otel-rl run -- accelerate launch train.py` records what goes through `Accelerator.log`, with any
+trackers. Names and steps are the trainer's own. `config` is hyper-parameters. Accelerate has no phases: add them with
+`otel_rl.current().phase("generate")`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from otel_rl.trainer.run import Run
 
 
-class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # Accelerate has no types that mypy is told of
-    """A tracker of Accelerate's; it records on the main process, as they do.
+class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # mypy does not read Accelerate's types
+    """A tracker for Accelerate. It records on the main process, as Accelerate's trackers do.
 
     Args:
-        options: What `otel_rl.init` takes; without effect where there is a run already.
+        options: Keywords of `otel_rl.init`; without effect if a run exists.
     """
 
     name = "otel_rl"
@@ -46,7 +46,7 @@ class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # Accelerate has no t
         return None if self._recording is None else self._recording.run
 
     def start(self) -> None:
-        """Begin to record, or borrow the run that there is."""
+        """Begin to record into the current run, or into a new one."""
         self._recording = self._recording or Recording(**self._options)
 
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
@@ -56,13 +56,13 @@ class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # Accelerate has no t
             self.tracker.params(values)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Record what is a number among `values`."""
+        """Record the numbers among `values`."""
         self.start()
         if self.tracker is not None:
             self.tracker.log(numbers(values), step=step)
 
     def finish(self) -> None:
-        """End the run, if it was begun here."""
+        """End the run, if this object began it."""
         if self._recording is not None:
             self._recording.finish()
             self._recording = None

@@ -1,9 +1,9 @@
-"""What a trainer logs to W&B, TensorBoard, MLflow or SwanLab by itself, recorded too.
+"""Records values that a trainer logs to W&B, TensorBoard, MLflow or SwanLab itself.
 
 `OTEL_RL_CAPTURE=wandb,tensorboard otel-rl run -- python train.py`, or `capture("wandb")` in code before the tracker is
-used. The tracker gets what it was given, before and unchanged; what we cannot take is counted, and never raises. Names
-are the tracker's. A step is the one that the tracker was told; for W&B the counter of its run where none was told,
-unless the values hold one themselves (`global_step`, `train/global_step`, `trainer/global_step`).
+used. The tracker gets its values first and unchanged. Values that cannot be recorded are counted. Names are those of
+the tracker. The step is the one in the call. Without one, W&B's step is `global_step`, `train/global_step` or
+`trainer/global_step` among the values, else the counter of its run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _AXES = ("global_step", "train/global_step", "trainer/global_step")
-_OURS = "otel-rl-"  # what threads of our own are called, which write to trackers too
+_OWN_THREADS = "otel-rl-"  # the names of otel-rl's threads, which write to trackers too
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -89,14 +89,14 @@ def patch_swanlab(module: Any, patches: Patches) -> None:
 
 
 class _Recorder:
-    """Records what one tracker gets; begins a run for it if there is none, and gives up if that cannot be had."""
+    """Records the values of one tracker. Begins a run if there is none, and gives up if a setting is wrong."""
 
     def __init__(self) -> None:
         self._given_up = False
 
     def record(self, values: Mapping[str, Any], step: int | None, **options: str) -> None:
-        """Record what is a number among the values."""
-        if self._given_up or threading.current_thread().name.startswith(_OURS):
+        """Record the numbers among the values."""
+        if self._given_up or threading.current_thread().name.startswith(_OWN_THREADS):
             return
         numbers = {name: value for name, value in values.items() if name not in _AXES and _is_number(value)}
         if not numbers:

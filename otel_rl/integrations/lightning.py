@@ -2,10 +2,10 @@
 
     trainer = Trainer(logger=OtelRlLogger(project="sft"), callbacks=[OtelRlCallback()])
 
-What modules log is recorded under its own names at Lightning's own steps (batches after which an optimiser stepped,
-counted from 0); hyper-parameters too. The callback makes steps of them, with the phases `training_step` (the forward
-pass with the loss), `backward`, `optimizer_step` and `validation`. With several devices the main process alone records
-what is logged, as Lightning's loggers do.
+The logger records the values that modules log, under their names, and hyper-parameters. Steps are Lightning's own:
+batches after which an optimizer stepped, counted from 0. The callback makes steps with the phases `training_step` (the
+forward pass with the loss), `backward`, `optimizer_step` and `validation`. With several devices, only the main process
+records logged values, as with Lightning's loggers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from otel_rl.trainer.step import StepSpan
 
 
-class OtelRlLogger(Logger):  # type: ignore[misc] # mypy is told of no types of Lightning
-    """A logger of Lightning's.
+class OtelRlLogger(Logger):  # type: ignore[misc] # mypy does not read Lightning's types
+    """A logger for Lightning.
 
     Args:
-        options: What `otel_rl.init` takes; without effect where there is a run already.
+        options: Keywords of `otel_rl.init`; without effect if a run exists.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -42,24 +42,24 @@ class OtelRlLogger(Logger):  # type: ignore[misc] # mypy is told of no types of 
 
     @property
     def recording(self) -> Recording:
-        """The recording, which begins when it is asked for."""
+        """The recording. The first access begins it."""
         if self._recording is None:
             self._recording = Recording(**self._options)
         return self._recording
 
     @property
     def name(self) -> str:
-        """What the run is called."""
+        """The name of the logger."""
         return "otel_rl"
 
     @property
     def version(self) -> str:
-        """The run's identity."""
+        """The id of the run."""
         return self.recording.run.id
 
     @rank_zero_only  # type: ignore[untyped-decorator] # Lightning's own
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Record values; the epoch that Lightning adds is one of them."""
+        """Record values, with the epoch that Lightning adds."""
         self.recording.run.log(metrics, step=step)
 
     @rank_zero_only  # type: ignore[untyped-decorator] # Lightning's own
@@ -68,13 +68,13 @@ class OtelRlLogger(Logger):  # type: ignore[misc] # mypy is told of no types of 
         self.recording.run.params(params)
 
     def finalize(self, status: str) -> None:
-        """End the run, if it was begun here."""
+        """End the run, if this object began it."""
         if self._recording is not None:
             self._recording.finish()
             self._recording = None
 
 
-class OtelRlCallback(Callback):  # type: ignore[misc] # mypy is told of no types of Lightning
+class OtelRlCallback(Callback):  # type: ignore[misc] # mypy does not read Lightning's types
     """Makes steps and phases of the fit loop."""
 
     def __init__(self) -> None:
@@ -95,27 +95,27 @@ class OtelRlCallback(Callback):  # type: ignore[misc] # mypy is told of no types
             self._begin("training_step")
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
-        """The loss is known."""
+        """Begin the phase `backward`."""
         self._begin("backward")
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
-        """The gradients are known."""
+        """End the phase `backward`."""
         self._begin("")
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """The optimiser begins."""
+        """Begin the phase `optimizer_step`."""
         self._begin("optimizer_step")
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """The batch is done; its step lasts until the next one begins, so that what is logged is in it."""
+        """End the phase. The step lasts until the next one begins, so that it includes what is logged."""
         self._begin("")
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Validation begins."""
+        """Begin the phase `validation`."""
         self._begin("validation")
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Validation ends."""
+        """End the phase `validation`."""
         self._begin("")
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -123,11 +123,11 @@ class OtelRlCallback(Callback):  # type: ignore[misc] # mypy is told of no types
         self._end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """End the step with what went wrong in it."""
+        """End the step with the exception."""
         self._end(exception)
 
     def _begin(self, name: str) -> None:
-        """End the phase that is open, and begin another one in the step, if there is one."""
+        """End the open phase, and begin another one if a step is open and `name` is not empty."""
         with harmless("phase"):
             phase, self._phase = self._phase, None
             if phase is not None:

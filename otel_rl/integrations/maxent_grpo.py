@@ -9,11 +9,11 @@ module, and begin a run before the loop:
     log_local_step(ctx, state, prepared, artifacts, lr)
     log_training_step(ctx, state, prepared, artifacts, lr)
 
-The same: the functions and their arguments, the names of all metrics, the cadence of `logging_steps` for what is
-printed, slim mode, the completions table. Different: every rank records its own part, at every step, and the
-agent makes means, deviations and quantiles of what all ranks hold: nothing is gathered, so no rank waits for
-another, and no point is there twice. Averages over steps are the agent's too (`rows.every`). Losses for each token
-may be negative, cumulative counts are not averaged, texts never become numbers, and NaN does not poison a mean.
+The same: the functions and their arguments, the names of all metrics, the cadence of `logging_steps` for printed lines,
+slim mode, the completions table. Different: every rank records its own values at every step, and the agent computes
+means, deviations and quantiles over all ranks. Nothing is gathered, so no rank waits for another, and no point is
+repeated. Averages over steps are the agent's too (`rows.every`). Losses for each token may be negative, cumulative
+counts are not averaged, texts never become numbers, and NaN does not poison a mean.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 _NOT_AVERAGED = ("train/global_step", "train/epoch")
 _LAST = ("train/num_tokens",)
-"""Counts since the start: their mean over steps says nothing."""
+"""Counts since the start, whose mean over steps has no meaning."""
 _DEBUG = {
     "loss": "train/loss",
     "reward": "train/reward",
@@ -59,7 +59,7 @@ _TABLE = "rich_completions"
 
 
 class LogStepArtifacts(msgspec.Struct):
-    """What an optimizer step leaves for the logs."""
+    """The results of an optimizer step that are logged."""
 
     loss_outputs: Any
     diagnostics: Any
@@ -68,7 +68,7 @@ class LogStepArtifacts(msgspec.Struct):
 
 
 class MetricState(Protocol):
-    """Sums and counts since the last flush, and where training is."""
+    """Sums and counts since the last flush, and the progress of the training."""
 
     global_step: int
     num_input_tokens_seen: float
@@ -77,7 +77,7 @@ class MetricState(Protocol):
 
 
 def accumulate_metrics(state: MetricState, metrics: Mapping[str, Any]) -> None:
-    """Add metrics up for averages; texts, truth values and what is not finite are left out."""
+    """Add metrics to the sums. Texts, booleans and non-finite values are ignored."""
     for name, value in metrics.items():
         if name in _NOT_AVERAGED or isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
@@ -89,7 +89,7 @@ def accumulate_metrics(state: MetricState, metrics: Mapping[str, Any]) -> None:
 
 
 def flush_metric_averages(state: MetricState) -> dict[str, float]:
-    """Return the averages since the last flush, and forget them; of counts since the start the last one."""
+    """Return the averages since the last flush and reset them; for counts since the start, the last value."""
     averages = {name: total / state.metric_counts[name] for name, total in state.metric_sums.items()}
     state.metric_sums.clear()
     state.metric_counts.clear()
@@ -97,7 +97,7 @@ def flush_metric_averages(state: MetricState) -> dict[str, float]:
 
 
 def log_training_metrics(logging_cfg: Any, global_step: int, payload: Any) -> dict[str, Any]:
-    """Build the metrics of a step, hand them to the caller's writer and flush it; return them."""
+    """Build the metrics of a step, pass them to the caller's writer, flush it, and return them."""
     metrics = build_training_metrics_dict(payload, global_step)
     logging_cfg.log_metrics(metrics, global_step)
     flush = getattr(getattr(logging_cfg, "metric_writer", None), "flush", None)
@@ -117,7 +117,7 @@ def log_local_step(
     weight_view: WeightView | None = None,
     emit: bool = True,
 ) -> None:
-    """Record the metrics of this rank's step, its rewards as samples; `emit` says whether they are printed too."""
+    """Record the metrics of this rank's step, its rewards as observations; if `emit`, print them too."""
     metrics = _metrics(ctx, state, prepared, log_artifacts, current_lr, reward_view, weight_view)
     accumulate_metrics(state, metrics)
     _record(state.global_step, metrics, getattr(prepared, "reward_comp", None))
@@ -136,9 +136,9 @@ def log_training_step(
     reward_view: RewardView | None = None,
     weight_view: WeightView | None = None,
 ) -> None:
-    """Print the averages since the last time, where the cadence says so, and record the completions.
+    """If the cadence says so, print the averages since the last time and record the completions.
 
-    What was not recorded by `log_local_step` is recorded now.
+    Metrics that `log_local_step` has not recorded are recorded now.
     """
     if not _cadence(ctx).is_due(state.global_step):
         return
@@ -167,7 +167,7 @@ def metrics_line(tag: str, step: int, metrics: Mapping[str, Any]) -> str:
 
 
 def debug_line(step: int, metrics: Mapping[str, Any]) -> str:
-    """Return the line of the metrics that tell most, those that are finite."""
+    """Return the line of the most important metrics, those that are finite."""
     shown = [f"{label}={metrics[name]:.6f}" for label, name in _DEBUG.items() if _is_finite(metrics.get(name))]
     means = {
         name.split("/")[-2]: value
@@ -180,7 +180,7 @@ def debug_line(step: int, metrics: Mapping[str, Any]) -> str:
 
 
 def entropy_bonus_line(metrics: Mapping[str, Any], *, std: float | None = None) -> str:
-    """Return the line of what the entropy bonus adds to the reward."""
+    """Return the line about the part of the entropy bonus in the reward."""
     shown = {
         "reward_no_bonus": metrics.get("train/reward_without_entropy_bonus"),
         "bonus_mean": metrics.get("train/entropy_bonus_mean"),

@@ -1,7 +1,7 @@
 """The metrics of a MaxEnt-GRPO step, from the objects that its training loop has.
 
-These are looked at, not imported: `payload` is MaxEnt-GRPO's `TrainingMetricsPayload`, `reward_comp` its
-`RewardComputation`, and what one of them does not have is left out.
+Their classes are not imported: `payload` is MaxEnt-GRPO's `TrainingMetricsPayload`, `reward_comp` its
+`RewardComputation`. Missing attributes are ignored.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ class WeightView(msgspec.Struct, frozen=True):
 
 
 def summarize_reward_stats(accelerator: object, reward_comp: Any, *, log_like_grpo: bool = False) -> RewardView:
-    """Return the statistics of this rank's rewards; zeros of `None`.
+    """Return the statistics of this rank's rewards; all 0 for `None`.
 
-    `accelerator` is not used: nothing is gathered. `reward_samples` are what ranks are pooled by.
+    `accelerator` is not used: nothing is gathered. The agent pools the `reward_samples` of all ranks.
     """
     if reward_comp is None:
         return RewardView()
@@ -158,7 +158,7 @@ def summarize_reward_stats(accelerator: object, reward_comp: Any, *, log_like_gr
 
 
 def summarize_weight_stats(accelerator: object, weight_stats: Any, *, log_like_grpo: bool = False) -> WeightView:
-    """Return the statistics of this rank's weights; zeros of `None`. Nothing is gathered."""
+    """Return the statistics of this rank's weights; all 0 for `None`. Nothing is gathered."""
     mean, std = groups.mean_and_std(_list(weight_stats, "advantage_entropy"))
     entropy = float(_at(weight_stats, "weight_entropy") or 0.0)
     return WeightView(
@@ -171,9 +171,10 @@ def summarize_weight_stats(accelerator: object, weight_stats: Any, *, log_like_g
 
 
 def reward_samples(reward_comp: Any) -> dict[str, list[float]]:
-    """Return the rewards as samples, under names whose tags make statistics of them over all ranks.
+    """Return the rewards as observations. The tags of the names are the statistics over all ranks.
 
-    `train/reward_std@std` is the deviation of what all ranks hold, where a mean of deviations would be wrong.
+    `train/reward_std@std` is the deviation over all ranks' observations. A mean of the ranks' deviations would be
+    wrong.
     """
     named = {"train/reward": _list(reward_comp, "total_utils")} if reward_comp is not None else {}
     found: dict[str, list[float]] = {}
@@ -187,7 +188,7 @@ def reward_samples(reward_comp: Any) -> dict[str, list[float]]:
 
 
 def build_training_metrics_dict(payload: Any, global_step: int) -> dict[str, Any]:
-    """Return all metrics of a step by name; what the payload does not have is left out.
+    """Return all metrics of a step by name, without those that the payload does not have.
 
     Unlike in MaxEnt-GRPO, a loss or divergence for each token may be negative, as it is.
     """
@@ -211,7 +212,7 @@ def build_training_metrics_dict(payload: Any, global_step: int) -> dict[str, Any
 
 
 def _computed(payload: Any, metrics: Mapping[str, Any], step: int) -> dict[str, Any]:
-    """Return what follows from the payload by a formula."""
+    """Return the metrics that are computed from the payload."""
     weighting = _at(payload, "config.weighting")
     meta = _at(weighting, "controller_meta")
     meta_on = bool(_at(meta, "enabled"))
@@ -286,14 +287,14 @@ def _entropy_bonus(payload: Any, metrics: Mapping[str, Any]) -> dict[str, float]
 
 
 def _at(owner: Any, path: str) -> Any:
-    """Return what lies at a path of attributes or keys; `None` where there is nothing."""
+    """Return the value at a path of attributes or keys, or `None`."""
     for name in path.split("."):
         owner = owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
     return owner
 
 
 def _members(payload: Any, path: str) -> dict[str, Any]:
-    """Return a mapping at a path; a last component that is no attribute is taken of each member."""
+    """Return a mapping at a path; if the last component is not an attribute, it is read from each member."""
     found = _at(payload, path)
     if isinstance(found, dict):
         return dict(sorted(found.items()))

@@ -12,14 +12,14 @@ Replace `from nemo_rl.utils.logger import Logger` and `from nemo_rl.utils.timer 
     logger.log_metrics({"loss": 0.123}, step=10, prefix="train")
     logger.finish()
 
-Or keep NeMo-RL's own: `otel-rl run -- python examples/run_grpo.py …` adds a backend to every `Logger` of it, and
-makes steps (`total_step_time`, until the next one) and phases of what its `Timer` times in the driver.
+Or keep NeMo-RL's own logger: `otel-rl run -- python examples/run_grpo.py …` adds a backend to every `Logger`. Sections
+that its `Timer` times in the driver are steps (`total_step_time`, until the next one begins) and phases.
 
 The same: the configuration, `prefix/name`, hyper-parameters flattened with dots, both call shapes of `log_metrics`.
-Different: a backend that fails does not keep the others from being called; a list is samples, and becomes
-`name/mean`, `name/max` …; metrics on an axis of their own (`step_metric`) belong to the last training step, which
-they never advance; figures are counted and left out. GPUs (`monitor_gpus`, `gpu_monitoring`) are measured by the
-agent of each node, not through Ray's endpoints: a node that is gone delays no other one, and keeps its number.
+Different: a backend that fails does not affect the others. A list becomes observations (`name/mean`, `name/max` …).
+Metrics with their own axis (`step_metric`) belong to the last training step. Figures are counted and not recorded. GPUs
+(`monitor_gpus`, `gpu_monitoring`) are measured by the agent of each node, not through Ray's endpoints: a node that is
+gone delays no other one, and keeps its number.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _BACKENDS: dict[str, tuple[str, ...]] = {
     "mlflow": ("experiment_name", "run_name", "tracking_uri", "artifact_location"),
     "swanlab": ("project", "workspace", "experiment_name", "description", "mode"),
 }
-"""The backends, each with those of its options that our exporter has too."""
+"""The backends, each with the options that otel-rl's exporter has too."""
 
 
 class LoggerInterface(Protocol):
-    """What a backend of NeMo-RL offers."""
+    """A backend of NeMo-RL."""
 
     def log_metrics(
         self,
@@ -73,7 +73,7 @@ class LoggerInterface(Protocol):
 
 
 class Logger:
-    """Records into every backend that the configuration switches on; none is allowed too.
+    """Records into every backend that the configuration enables, possibly none.
 
     Args:
         cfg: NeMo-RL's `logger` section: `log_dir`, `wandb_enabled`, `tensorboard_enabled`, `mlflow_enabled`,
@@ -112,11 +112,11 @@ class Logger:
         """Record the metrics of a step as `prefix/name`; nested ones are joined with `/`.
 
         Args:
-            metrics: Numbers, and lists or 1-D arrays of samples, by name.
+            metrics: Numbers, and lists or 1-D arrays of observations, by name.
             step: The training step.
-            prefix: What stands before each name.
+            prefix: The text before each name.
             step_metric: Another axis than the training step, such as `ray/ray_step`; it is among the metrics.
-            step_finished: Accepted for compatibility; a step is over when the next one begins.
+            step_finished: Accepted for compatibility; a step ends when the next one begins.
         """
         named = {f"{prefix}/{name}" if prefix else name: value for name, value in flat(metrics)}
         self._recording.run.log(named, step=None if step_metric else step)
@@ -126,11 +126,11 @@ class Logger:
         self._recording.run.params(params)
 
     def log_histogram(self, histogram: Sequence[float], step: int, name: str) -> None:
-        """Record samples, as their statistics."""
+        """Record observations, as their statistics."""
         self._recording.run.log({name: to_list(name, histogram)}, step=step)
 
     def log_plot(self, figure: object, step: int, name: str) -> None:
-        """Count a figure that is not recorded: pictures have no place in telemetry."""
+        """Count a figure. Figures are not recorded."""
         recorder_of(self._recording.run).refuse("plot", f"{name}: figures are not recorded")
 
     def log_batched_dict_as_jsonl(self, to_log: Mapping[str, Any], filename: str) -> None:
@@ -148,7 +148,7 @@ class Logger:
             file.writelines(json.dumps(line) + "\n" for line in to_log)
 
     def finish(self) -> None:
-        """End the run, if it was begun for this logger, and wait until it is delivered."""
+        """End the run, if this logger began it, and wait until it is delivered."""
         self._recording.finish()
 
     def _options(self, name: str, section: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class Logger:
 
 
 class Backend(Logger):
-    """A backend of NeMo-RL's own `Logger`, beside those that it has; `OTEL_RL_*` variables say where rows go.
+    """An additional backend of NeMo-RL's own `Logger`. `OTEL_RL_*` variables configure the run.
 
     Args:
         cfg: NeMo-RL's `logger` section, for the names of project and run.
@@ -186,7 +186,7 @@ def patch(module: Any, patches: Patches) -> None:
 
 
 def patch_timer(module: Any, patches: Patches) -> None:
-    """Make steps and phases of what `Timer.time` times."""
+    """Record the sections of `Timer.time` as steps and phases."""
 
     def timed(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _TIMERS.around(str(kwargs.get("label", args[0] if args else "")), function(*args, **kwargs))
@@ -195,7 +195,7 @@ def patch_timer(module: Any, patches: Patches) -> None:
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int | None:
-    """Return what `grpo_train` (`total_steps`) or `async_grpo_train` (`step`) logs the step as: they count from 0."""
+    """Return the number under which `grpo_train` (`total_steps`) or `async_grpo_train` (`step`) logs the step."""
     done = variables.get("total_steps", variables.get("step"))
     return done + 1 if isinstance(done, int) else None
 
@@ -224,7 +224,7 @@ class Timer:
     def start(self, label: str) -> None:
         """Begin to measure."""
         if label in self._started:
-            raise ValueError(f"timer {label!r} is running already")
+            raise ValueError(f"timer {label!r} is already running")
         self._started[label] = time.perf_counter()
 
     def stop(self, label: str) -> float:
@@ -250,7 +250,7 @@ class Timer:
             self.stop(label)
 
     def record(self, label: str, seconds: float) -> None:
-        """Take in seconds that were measured elsewhere."""
+        """Add seconds that were measured elsewhere."""
         self._seconds.setdefault(label, []).append(seconds)
 
     def mark(self, label: str) -> None:

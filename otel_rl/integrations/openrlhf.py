@@ -1,15 +1,15 @@
-"""OpenRLHF: what its loggers get, and what its trainer does.
+"""OpenRLHF: the values of its loggers, and the phases of its trainer.
 
     otel-rl run -- python -m openrlhf.cli.train_ppo_ray …
 
-Rows have the names that its trackers get (`train/reward`, `eval/…`) at its global steps, its own timings
-(`train/timing/*`) among them; its arguments are hyper-parameters. One of its loggers has to be switched on, for W&B or
-TensorBoard: without one OpenRLHF logs nothing. A step begins with the generation of its samples and lasts until the
-next one; its phases are methods of the trainer: `generate_samples`, `make_experience_batch`, `ppo_train`,
-`broadcast_to_vllm`, `save_logs_and_checkpoints`, `evaluate`. The asynchronous trainer generates in an actor of its
-own, so that its steps begin with the training.
+Rows have the names that its trackers get (`train/reward`, `eval/…`) at its global steps, with its own timings
+(`train/timing/*`). Its arguments are hyper-parameters. Switch on one of its loggers, for W&B or TensorBoard: without
+one, OpenRLHF logs nothing. A step begins with the generation of its samples and lasts until the next one begins. Its
+phases are methods of the trainer: `generate_samples`, `make_experience_batch`, `ppo_train`, `broadcast_to_vllm`,
+`save_logs_and_checkpoints`, `evaluate`. The asynchronous trainer generates in another actor, so its steps begin with
+the training.
 
-The trainer needs GPUs and flash-attn and was not run; its loggers were.
+The loggers were tested. The trainer needs GPUs and flash-attn, and was not run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LOGGERS = ("WandbLogger", "TensorboardLogger")
 _STEP = "step"
 _FIRST = ("generate_samples", "make_experience_batch")
-"""What a step may begin with: the asynchronous trainer does not generate."""
+"""The methods with which a step can begin. The asynchronous trainer does not generate."""
 _PHASES = (
     "SamplesGenerator.generate_samples",
     "RemoteExperienceMaker.make_experience_batch",
@@ -39,7 +39,7 @@ _PHASES = (
 
 
 def patch(module: Any, patches: Patches) -> None:
-    """Record what the first of its loggers gets; the others get the same."""
+    """Record the values of the first logger; the others get the same values."""
     recordings = Recordings()
 
     def begin(logger: Any, given: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def patch(module: Any, patches: Patches) -> None:
 
 
 def patch_trainer(module: Any, patches: Patches) -> None:
-    """Make steps and phases of the trainer's methods."""
+    """Record the trainer's methods as steps and phases."""
 
     def timed(name: str) -> Callable[..., Any]:
         def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Hooks into other packages that can be taken out again, and that never break what they are hooked into."""
+"""Hooks into other packages that can be removed again, and that never break the package."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("otel_rl")
 
 Wrapper = "Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]"
-"""What stands in for a function: gets the function, the object that it is bound to, and its arguments."""
+"""A replacement for a function. It gets the function, the object that it is bound to, and its arguments."""
 
 
 class Patches:
     """Replaced attributes of other packages.
 
     Attributes:
-        active: Whether the wrappers do anything; one that somebody keeps after `undo` passes everything through.
+        active: If false, the wrappers only call the original function. Other code may keep a wrapper after `undo`.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Patches:
         self._undo: list[Callable[[], None]] = []
 
     def wrap(self, owner: Any, path: str, wrapper: Callable[..., Any]) -> None:
-        """Put a wrapper around a function; where there is none of that name, say so once and go on.
+        """Put a wrapper around a function. If the function does not exist, log a warning and continue.
 
         Args:
             owner: A module or a class.
@@ -42,7 +42,7 @@ class Patches:
         try:
             parent, name, original = wrapt.resolve_path(owner, path)
         except AttributeError:
-            logger.warning("%s has no %s; that part of it is not recorded", getattr(owner, "__name__", owner), path)
+            logger.warning("%s has no %s; calls of it are not recorded", getattr(owner, "__name__", owner), path)
             return
 
         def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -82,7 +82,7 @@ class Patches:
         self.wrap(owner, path, call)
 
     def undo(self) -> None:
-        """Put back what was replaced, as far as nobody else replaced it meanwhile."""
+        """Restore the original functions, except where other code has replaced them since."""
         self.active = False
         while self._undo:
             self._undo.pop()()
@@ -95,7 +95,7 @@ def _restore(parent: Any, name: str, replaced: Any, original: Any) -> None:
 
 @contextmanager
 def harmless(what: str) -> Iterator[None]:
-    """Let nothing that fails inside reach the trainer; the run that there is counts it."""
+    """Keep exceptions of the body away from the trainer. The current run counts them."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Ray: actors join the run of the driver, and their calls are in its traces.
+"""Ray: actors join the run of the driver, and their calls are spans of its traces.
 
 One line in the actor, above its class and below `ray.remote`:
 
@@ -7,15 +7,15 @@ One line in the actor, above its class and below `ray.remote`:
     class RolloutWorker:
         def generate(self, prompts): ...
 
-and in the driver nothing beside `otel_rl.init`. With each call travels what the actor needs to join the run that is
-being recorded where the call is made, under the span that is current there. The actor begins to record at its first
-such call; a method is a span, and `otel_rl.current()` in it is the run. Several actors of a role are numbered.
+The driver needs only `otel_rl.init`. Each call carries the caller's run and current span. The actor joins that run at
+its first call. Each method call is a span, and inside a method `otel_rl.current()` is the run. Several actors of a role
+are numbered.
 
-Actors on other machines need `head=` in the driver's `init`, and `OTEL_RL_TOKEN` in their environment where it is
-used: a token never travels with a call. For tasks, and for actors whose class cannot be decorated, there are
+Actors on other machines need `head=` in the driver's `init`. If you use `OTEL_RL_TOKEN`, set it in the actors'
+environment: a token is never sent with a call. For tasks, and for actors whose class cannot be decorated, use
 `ray.init(runtime_env={"env_vars": run.environment()})` and `otel_rl.attach(carrier)`.
 
-Tried with Ray 2.60: the hook is `__ray_invocation_decorator__`, which Ray calls where an actor's method is called.
+Tested with Ray 2.60. The hook is `__ray_invocation_decorator__`, which Ray calls in the caller of an actor's method.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _traced(method: Callable[..., Any], name: str, role: str) -> Callable[..., A
             with _joined(kwargs.pop(_CONTEXT, None), name, role):
                 return method(self, *args, **kwargs)
 
-    del call.__wrapped__  # Ray looks at what is innermost, and the context is not there
+    del call.__wrapped__  # Ray reads the innermost signature, which does not have the context
     given = inspect.signature(method)
     context = inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, default=None)
     others = list(given.parameters.values())
@@ -82,7 +82,7 @@ def _traced(method: Callable[..., Any], name: str, role: str) -> Callable[..., A
 
 
 def _with_context(invocation: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a call of an actor's method that carries where it is made; runs in the caller."""
+    """Return a call of an actor's method with the context of the caller, in which this runs."""
 
     def call(args: Any, kwargs: Any) -> Any:
         run = otel_rl.current()
@@ -93,7 +93,7 @@ def _with_context(invocation: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _joined(environment: dict[str, str] | None, name: str, role: str) -> Iterator[None]:
-    """Record a call as a span under the one that it was made in; without telemetry if that cannot be had."""
+    """Record a call as a span under the caller's span. If the actor cannot join the run, record nothing."""
     try:
         run = _join(environment, role)
     except Exception:

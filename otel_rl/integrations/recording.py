@@ -1,11 +1,11 @@
-"""The run that a framework's logger records into: the one there is, or one of its own.
+"""The run into which a framework's logger records: the current run, or one that the logger begins.
 
 A script may train several times: SFT, then DPO, then SFT. Each training counts its steps from the beginning, so each
-gets series of its own, in one of two ways, and one warning says which:
+gets its own series. One warning says how:
 
-* Without a run of the script's own, each training is a run: `ID`, then `ID-2`, `ID-3` in the order of the trainings.
-* Inside a run of the script's own, all trainings are in that run. Names of the second one begin with `2/`, of the
-  third one with `3/`, and its steps go on after the last step so far.
+* If the script has not begun a run, each training is a run: `ID`, then `ID-2`, `ID-3` in the order of the trainings.
+* If the script has begun a run, all trainings are in it. Names of the second training begin with `2/`, of the third one
+  with `3/`. Their steps continue after the last step so far.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Place = tuple[str, str, str]
 _trainings: dict[Place, int] = {}
-"""Trainings of each run in this process, by directory, project and id."""
+"""The number of trainings of each run in this process, by directory, project and id."""
 _last_id: dict[Path, str] = {}
-"""The last run of a logger's own in this process, by the directory of its project."""
+"""The id of the last run that a logger began in this process, by the directory of its project."""
 
 
 class Recording:
-    """Borrows the run that is being recorded, or begins one that ends with the logger.
+    """The current run, or a run that begins and ends with the logger.
 
     Args:
-        continues: If true, this is the training before, which goes on from a checkpoint, rather than another one.
-        options: What `otel_rl.init` takes; without effect where there is a run already.
+        continues: If true, this continues the previous training from a checkpoint. If false, it is another training.
+        options: Keywords of `otel_rl.init`; without effect if a run exists.
 
     Raises:
-        SettingsError: A run had to be begun, and a setting is wrong.
+        SettingsError: There is no run yet, and a setting is wrong.
     """
 
     def __init__(self, *, continues: bool = False, **options: Any) -> None:
@@ -64,15 +64,15 @@ class Recording:
         _open.add(self)
 
     def is_of(self, run: Run) -> bool:
-        """Tell whether it records into this run."""
+        """Return whether it records into this run."""
         return self._recorded is run
 
     def abandon(self) -> None:
-        """Take note that the training ended with an exception, which may be caught; the run goes on."""
+        """End the training without its run: it raised an exception, which the script may catch."""
         _open.discard(self)
 
     def finish(self, timeout: float = 30.0) -> bool:
-        """End a run of our own and wait for its exporters; whoever began another one ends it."""
+        """End the run and wait for its exporters, if this recording began it."""
         _open.discard(self)
         return self.run.finish(timeout) if self._own else True
 
@@ -127,11 +127,11 @@ _open: WeakSet[Recording] = WeakSet()
 
 
 class LaterTraining:
-    """A run as a later training inside of it records: with a prefix before names, and steps after those before.
+    """A run for a later training: its names have a prefix, and its steps follow those of earlier trainings.
 
     Args:
         run: The run.
-        number: Which training it is, from 2.
+        number: The number of the training, from 2.
     """
 
     def __init__(self, run: Run, number: int) -> None:
@@ -168,7 +168,7 @@ class LaterTraining:
         name: str = "completions",
         **columns: object,
     ) -> None:
-        """Record what was generated for which prompt."""
+        """Record completions and their prompts."""
         named = f"{self._prefix}{name}"
         self._run.completions(prompts, completions, step=self._number(step), name=named, **columns)
 
@@ -193,18 +193,18 @@ class LaterTraining:
 
     @never_raises
     def queue(self, name: str, *, depth: float, waited: float = 0.0, step: int | None = None) -> None:
-        """Record how much is in a queue."""
+        """Record the depth of a queue."""
         self._run.queue(f"{self._prefix}{name}", depth=depth, waited=waited, step=self._number(step))
 
     def _number(self, step: int | None) -> int | None:
         try:
             return None if step is None else self._first + operator.index(step)
-        except Exception:  # what a foreign object's conversion may raise is not known
+        except Exception:  # a foreign object's conversion may raise anything
             return step  # which the run refuses
 
 
 def _of_training(options: dict[str, Any], *, continues: bool) -> dict[str, Any]:
-    """Return the options of the run of a training: those that were given, or with an id and a name of its own."""
+    """Return the options of a training's run: the given ones, from the second training on with another id and name."""
     chosen = load({name: value for name, value in options.items() if name != "config"})
     if isinstance(chosen, JobSettings):  # `init` numbers the trainings of a job
         last = _last_id.get(place_of(chosen).parent) if continues else None
@@ -225,7 +225,7 @@ def _of_training(options: dict[str, Any], *, continues: bool) -> dict[str, Any]:
 
 
 def _borrowed(run: Run, *, continues: bool) -> Run:
-    """Return the run as a training in it records: as it is, for the first one and all that are open with it."""
+    """Return the run for the first training and those that run together with it, or a `LaterTraining`."""
     place = str(run.dir.parent.parent), run.dir.parent.name, run.id
     if recorder_of(run).open_step is not None or any(one.is_of(run) for one in _open):
         return run

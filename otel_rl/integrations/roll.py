@@ -13,15 +13,15 @@ the configuration stays what it is:
     tracker.log({"critic/score/mean": 0.5, "actor/clipfrac@sum": 0.1}, step=1)
     tracker.finish()
 
-Or keep ROLL's own: `otel-rl run -- python examples/start_agentic_pipeline.py …` makes `track_with: otel_rl` known, and
-records what goes through any other tracker as well.
+Or keep ROLL's own: `otel-rl run -- python examples/start_agentic_pipeline.py …` adds `track_with: otel_rl`, and records
+the values of any other tracker as well.
 
-`state_offload_manager` of `roll.utils.context_managers` is here too: its phases, their times and memory are recorded.
+`state_offload_manager` replaces the one of `roll.utils.context_managers`: its phases, times and memory are recorded.
 
-The same: the names of trackers and their keywords, the tags of reducers in names, and that trackers see names
-without them. Different: NumPy scalars and tensors arrive too; a tracker that fails is reported and does not hold
-up training; two tags of one name are kept apart; keys go to the environment rather than into a file; texts are
-recorded as tables, with `content=True` alone.
+The same: the names of trackers and their keywords, and reducer tags in names, which trackers do not receive. Different:
+NumPy scalars and tensors are recorded too. A tracker that fails is reported and does not delay training. Two tags of
+one name are two metrics. API keys go into the environment, not into a file. Texts are recorded as tables, with
+`content=True` only.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _SUFFIXES = ("mean", "max", "min", "p50", "p99", "std", "sum")
 
 
 class Tracker(Protocol):
-    """What `create_tracker` returns."""
+    """The result of `create_tracker`."""
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Log the values of a step."""
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Deliver everything and end."""
 
 
 class RunTracker:
@@ -70,7 +70,7 @@ class RunTracker:
         self._recording = recording
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Record numbers as values, samples as samples and texts as tables; further keywords are ignored."""
+        """Record numbers as values, arrays as observations and texts as tables; other keywords are ignored."""
         run = self._recording.run
         named = dict(flat(values))
         texts = {name: value for name, value in named.items() if isinstance(value, str)}
@@ -81,7 +81,7 @@ class RunTracker:
             run.table(name, {"text": [text]}, step=step)
 
     def finish(self) -> None:
-        """End the run, if it was begun for this tracker, and wait until it is delivered."""
+        """End the run, if this tracker began it, and wait until it is delivered."""
         self._recording.finish()
 
 
@@ -109,7 +109,7 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
     if not tracker_name:
         return NoTracker()
     if tracker_name not in _KEYWORDS:
-        raise ValueError(f"tracker {tracker_name!r} is unknown; there are {', '.join(_KEYWORDS)}")
+        raise ValueError(f"unknown tracker {tracker_name!r}: must be one of {', '.join(_KEYWORDS)}")
     known = _KEYWORDS[tracker_name]
     options = {known[key]: value for key, value in kwargs.items() if key in known}
     if tracker_name == "tensorboard":
@@ -123,7 +123,7 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
 
 
 def patch(module: Any, patches: Patches) -> None:
-    """Make `otel_rl` known among ROLL's trackers, and record what goes through the others."""
+    """Register `otel_rl` as a tracker of ROLL, and record the values of the other trackers."""
 
     def make(config: Mapping[str, Any], **kwargs: Any) -> RunTracker:
         named = {key: kwargs[key] for key in ("project", "name") if kwargs.get(key)}
@@ -144,13 +144,13 @@ def patch(module: Any, patches: Patches) -> None:
 
 
 class Strategy(Protocol):
-    """What ROLL's strategies offer."""
+    """A strategy of ROLL."""
 
     def load_states(self, **kwargs: Any) -> None:
-        """Bring states to the device."""
+        """Load states to the device."""
 
     def offload_states(self) -> None:
-        """Take them off."""
+        """Offload states from the device."""
 
 
 @contextmanager
@@ -161,17 +161,17 @@ def state_offload_manager(
     is_offload_states: bool = True,
     load_kwargs: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
-    """Load states, do what is inside, and unload them, as a phase with these parts; ROLL's `state_offload_manger`.
+    """Load states, run the body, and offload the states, as three parts of a phase; ROLL's `state_offload_manger`.
 
-    Times and memory are in the step's row under ROLL's names, always, and also when what is inside raises. States
-    are then left where they are, as in ROLL.
+    Times and memory are in the step's row under ROLL's names, also if the body raises. Then the states stay on the
+    device, as in ROLL.
 
     Args:
-        strategy: Whose states.
-        metrics: Left as it is.
+        strategy: The owner of the states.
+        metrics: Not changed.
         metric_infix: Name of the phase: train_step, generate, …
-        is_offload_states: Whether states are unloaded at the end.
-        load_kwargs: What `load_states` gets.
+        is_offload_states: If true, states are offloaded at the end.
+        load_kwargs: Arguments of `load_states`.
     """
     run = otel_rl.current()
     with NO_SPAN if run is None else run.phase(metric_infix) as phase:
@@ -192,8 +192,8 @@ def reduce_metrics(
 ) -> dict[str, Any]:
     """Return metrics with each list reduced: by the tag in its name, else by its last word, else by `reduce_func`.
 
-    Scalars pass unchanged, empty lists are left out, names keep their tags. For lists that come from several
-    workers, rather log them as samples: these are pooled, with as many samples as each worker has.
+    Scalars are unchanged, empty lists are omitted, and names keep their tags. Log lists of several workers as
+    observations instead: they are pooled, however many each worker has.
 
     Args:
         metrics: Scalars, and lists or 1-D arrays, by name.
@@ -227,7 +227,7 @@ def _statistic(name: str) -> str | None:
 
 
 def _take_keys(tracker: str, kwargs: Mapping[str, Any]) -> None:
-    """Put API keys where the agent inherits them: never into the run's files."""
+    """Put API keys into the environment, which the agent inherits, and never into the run's files."""
     keys = {
         "WANDB_API_KEY": kwargs.get("api_key") if tracker == "wandb" else None,
         "SWANLAB_API_KEY": kwargs.get("login_kwargs", {}).get("api_key") if tracker == "swanlab" else None,

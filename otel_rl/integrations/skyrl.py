@@ -1,13 +1,13 @@
-"""SkyRL: what its `Tracking` gets, and its timers.
+"""SkyRL: the values of its `Tracking`, and its timers.
 
     otel-rl run -- python -m skyrl.train.entrypoints.main_base …
 
-Its own backend stays as it is. Rows have SkyRL's names at SkyRL's steps; the configuration is hyper-parameters.
-`Timer("step")` begins a step, whose number is the trainer's `global_step` and which lasts until the next one; what else
-is timed are phases: `generate`, `fwd_logprobs_values_reward`, `train_critic_and_policy`, `sync_weights`, `eval` …
+Its own backend is unchanged. Rows have SkyRL's names at SkyRL's steps. The configuration is hyper-parameters.
+`Timer("step")` begins a step, whose number is the trainer's `global_step`. A step lasts until the next one begins.
+Other timers are phases: `generate`, `fwd_logprobs_values_reward`, `train_critic_and_policy`, `sync_weights`, `eval` …
 
-The trainer needs GPUs and was not run; its tracking and its timers were, called as it calls them. As verl's, it is a
-Ray actor: see `otel_rl.integrations.verl`.
+Its tracking and its timers were tested, called as the trainer calls them. The trainer needs GPUs, and was not run. It
+is a Ray actor, as verl's is: see `otel_rl.integrations.verl`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TIMERS = Timers("step", attribute_of_self("global_step"))
 
 
 def patch_tracking(module: Any, patches: Patches) -> None:
-    """Record what goes through every `Tracking`."""
+    """Record the values of every `Tracking`."""
     tracked.patch_tracking(module, patches, dialect="skyrl", arguments=_ARGUMENTS)
 
 
 def patch_timer(module: Any, patches: Patches) -> None:
-    """Make steps and phases of what `Timer` times, in coroutines too."""
+    """Record the sections of `Timer` as steps and phases, in coroutines too."""
 
     def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         setattr(timer, _PHASE, _TIMERS.begin(str(timer.message)))

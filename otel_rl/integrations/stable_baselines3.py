@@ -4,10 +4,10 @@
     record(model)                                        # or: record(model, project="cartpole")
     model.learn(100_000, callback=OtelRlCallback())
 
-What the model dumps is recorded under its own names at its own steps, which are timesteps. Of on-policy algorithms the
-callback makes steps, from the beginning of one rollout to that of the next, with the phases `rollout` and `train`; the
-number of a step is the timestep that its rollout ends with, which is what SB3 dumps it at. As SB3 dumps before it
-trains, `train/*` in a row are of the update before.
+The writer records the values that the model dumps, under their names at its own steps, which are timesteps. The
+callback makes steps of on-policy algorithms, each from the start of one rollout to the start of the next, with the
+phases `rollout` and `train`. The number of a step is the timestep at which its rollout ends, as in SB3's dumps. SB3
+dumps before it trains, so `train/*` in a row belongs to the previous update.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from otel_rl.trainer.step import StepSpan
 
 
-class OtelRlWriter(KVWriter):  # type: ignore[misc] # mypy is told of no types of SB3
+class OtelRlWriter(KVWriter):  # type: ignore[misc] # mypy does not read SB3's types
     """A writer for SB3's logger.
 
     Args:
-        options: What `otel_rl.init` takes; without effect where there is a run already.
+        options: Keywords of `otel_rl.init`; without effect if a run exists.
     """
 
     def __init__(self, **options: Any) -> None:
         self._recording = Recording(**options)
 
     def write(self, key_values: Mapping[str, Any], key_excluded: Mapping[str, tuple[str, ...]], step: int = 0) -> None:
-        """Record what is a number."""
+        """Record the numbers."""
         numbers = {name: value for name, value in key_values.items() if hasattr(value, "__float__")}
         self._recording.run.log(numbers, step=step)
 
     def close(self) -> None:
-        """End the run, if it was begun here."""
+        """End the run, if this object began it."""
         self._recording.finish()
 
 
-class OtelRlCallback(BaseCallback):  # type: ignore[misc] # mypy is told of no types of SB3
+class OtelRlCallback(BaseCallback):  # type: ignore[misc] # mypy does not read SB3's types
     """Makes steps and phases of an on-policy algorithm."""
 
     def __init__(self) -> None:
@@ -104,11 +104,11 @@ class OtelRlCallback(BaseCallback):  # type: ignore[misc] # mypy is told of no t
 
 
 def record(model: Any, **options: Any) -> OtelRlWriter:
-    """Let a model's logger write into a run too, and return the writer, whose `close` ends a run of its own.
+    """Add a writer to a model's logger and return it. Its `close` ends the run if the writer began it.
 
     Args:
-        model: An algorithm of SB3; one that has no logger yet gets one that prints as SB3's own does.
-        options: What `otel_rl.init` takes.
+        model: An algorithm of SB3. If it has no logger yet, it gets one that prints as SB3's own does.
+        options: Keywords of `otel_rl.init`.
     """
     writer = OtelRlWriter(**options)
     logger: Logger = model.logger if hasattr(model, "_logger") else configure(None, ["stdout"] if model.verbose else [])

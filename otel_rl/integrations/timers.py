@@ -1,4 +1,4 @@
-"""Trainers that time what they do under names, the step among them: verl, SkyRL, NeMo-RL."""
+"""Trainers with named timers, one of them for the step: verl, SkyRL, NeMo-RL, OpenRLHF."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FRAMES = 8
 class Timers:
     """The timers of a framework: each name is a phase, one of them the step.
 
-    The step lasts until the next one begins: trainers validate after their timer of the step has ended. To begin the
-    one that is open changes nothing.
+    A step lasts until the next one begins, because trainers validate after their timer of the step has ended. Beginning
+    the open step again has no effect.
 
     Args:
         step: The name under which steps are timed.
-        number: Tells a step's number by the variables of a function that the timer is called in, or of its callers.
+        number: Returns the step's number from the variables of the function that calls the timer, or of its callers.
     """
 
     def __init__(self, step: str, number: Callable[[Mapping[str, Any]], object]) -> None:
@@ -37,7 +37,7 @@ class Timers:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Record what is timed under a name."""
+        """Record the body under a name."""
         phase = self.begin(name)
         try:
             yield
@@ -48,12 +48,12 @@ class Timers:
 
     @contextmanager
     def around(self, name: str, timer: AbstractContextManager[Any]) -> Iterator[Any]:
-        """Record what is timed under a name with the framework's own timer around it."""
+        """Record the body under a name, inside the framework's own timer."""
         with self.timed(name), timer as value:
             yield value
 
     def begin(self, name: str) -> Phase | NoSpan | None:
-        """Begin what `timed` records; return the phase, if it is one."""
+        """Begin a phase and return it, or begin a step and return `None`."""
         with harmless("timer"):
             run = otel_rl.current()
             if run is not None and name != self._step:
@@ -68,7 +68,7 @@ class Timers:
         return None
 
     def end(self, name: str, phase: Phase | NoSpan | None, error: BaseException | None = None) -> None:
-        """End it."""
+        """End the phase that `begin` returned, or a step that failed."""
         with harmless("timer"):
             if phase is not None:
                 phase.__exit__(None if error is None else type(error), error, None)
@@ -88,12 +88,12 @@ class Timers:
 
 
 def attribute_of_self(name: str) -> Callable[[Mapping[str, Any]], object]:
-    """Return what finds a step's number in an attribute of the trainer, whose method is being timed."""
+    """Return a function that reads the step's number from an attribute of the trainer whose method is timed."""
     return lambda variables: getattr(variables.get("self"), name, None)
 
 
 def end_step(error: BaseException | None = None) -> None:
-    """End the step that is open, if there is one."""
+    """End the open step, if there is one."""
     with harmless("step"):
         run = otel_rl.current()
         step = None if run is None else recorder_of(run).open_step

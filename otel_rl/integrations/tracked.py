@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Sequence[str]) -> None:
-    """Record what goes through every `Tracking`.
+    """Record the values of every `Tracking`.
 
     Args:
         module: The module of the class.

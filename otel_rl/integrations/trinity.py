@@ -8,14 +8,14 @@ module:
     monitor.log(gather_eval_metrics(eval_metrics, "eval/gsm8k", detailed_stats=True), step=3)
     monitor.close()
 
-Or keep Trinity's own and write `monitor_type: otel_rl` into its configuration: `otel-rl run -- trinity run …` makes
-that known to Trinity's registry, and so does a plugin of one line in a directory that `TRINITY_PLUGIN_DIRS` names:
+Or keep Trinity's own and write `monitor_type: otel_rl` into its configuration. `otel-rl run -- trinity run …` registers
+this type. So does a plug-in of one line in a directory of `TRINITY_PLUGIN_DIRS`:
 
     import otel_rl.integrations.instrument; otel_rl.integrations.instrument.instrument("trinity")
 
 The same: the interface, names with `@`, the suffixes `:mean`, `:sum`, `:max`, `:min`, `:last`. Different: standard
-deviations over tasks are of the population, as the documentation says and the code does not; a list of one value
-has the same names as a longer one; nothing is printed or gathered. For `best@k` itself see `otel_rl.stats.at_k`.
+deviations over tasks are of the population, as in Trinity's documentation but not in its code. A list of one value has
+the same names as a longer one. Nothing is printed or gathered. `best@k` is in `otel_rl.stats.at_k`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _OVER_LIST = ("mean", "max", "min")
 
 
 class _Recorded:
-    """What a monitor is told, in a run."""
+    """The calls of a monitor, recorded into a run."""
 
     _recording: Recording
 
     def log(self, data: Mapping[str, Any], step: int, commit: bool = False) -> None:
-        """Record the metrics of a step; `commit` has nothing left to do."""
+        """Record the metrics of a step; `commit` has no effect."""
         self._recording.run.log(data, step=step)
 
     def log_table(self, table_name: str, experiences_table: object, step: int) -> None:
@@ -49,20 +49,20 @@ class _Recorded:
         self._recording.run.table(table_name, experiences_table, step=step)
 
     def close(self) -> None:
-        """End the run, if it was begun for this monitor, and wait until it is delivered."""
+        """End the run, if this monitor began it, and wait until it is delivered."""
         self._recording.finish()
 
 
 class Monitor(_Recorded):
-    """Records the metrics of one role of a run: of the explorer, or of the trainer.
+    """Records the metrics of one role of a run: the explorer or the trainer.
 
     Args:
-        project: What trackers group runs by.
-        group: What roles of one run have in common.
-        name: What people call the run.
+        project: The project in trackers.
+        group: The group of all roles of a run.
+        name: The name of the run.
         role: `explorer` or `trainer`.
         config: The run's configuration.
-        monitor_type: Where rows go: `tensorboard`, `wandb`, `mlflow` or `swanlab`.
+        monitor_type: The exporter: `tensorboard`, `wandb`, `mlflow` or `swanlab`.
         monitor_args: Options of that exporter.
 
     Raises:
@@ -93,7 +93,7 @@ class Monitor(_Recorded):
         )
 
     def calculate_metrics(self, data: Mapping[str, Any], prefix: str | None = None) -> dict[str, float]:
-        """Return mean, maximum and minimum of each list, however long, and each scalar as it is."""
+        """Return mean, maximum and minimum of each list, and each scalar unchanged."""
         found: dict[str, float] = {}
         for name, value in data.items():
             full = f"{prefix}/{name}" if prefix else name
@@ -107,9 +107,9 @@ class Monitor(_Recorded):
 
 
 def register(module: Any, patches: Patches) -> None:
-    """Make `monitor_type: otel_rl` known to Trinity's own registry, with the run that `OTEL_RL_*` variables configure.
+    """Register `monitor_type: otel_rl` with Trinity. `OTEL_RL_*` variables configure the run.
 
-    A monitor is one role's run, `{name}_{role}`, as with Trinity's own monitors.
+    Each role is a run, `{name}_{role}`, as with Trinity's own monitors.
     """
 
     class OtelRlMonitor(_Recorded, module.Monitor):  # type: ignore[misc] # Trinity's own class
@@ -127,7 +127,7 @@ def _check(monitor_type: str) -> None:
 
 
 def get_monitor(monitor_type: str) -> Callable[..., Monitor]:
-    """Return what makes monitors of a type.
+    """Return a factory of monitors of a type.
 
     Raises:
         ValueError: The type is unknown.

@@ -5,14 +5,14 @@ One line:
     trainer = GRPOTrainer(…)
     record(trainer)                                # or: record(trainer, project="grpo", exporters=["wandb"])
 
-or none: `otel-rl run -- python train.py`. It records into the run that there is, or begins one, which the variables
-`OTEL_RL_*` configure. What the trainer logs is recorded under the names that trackers get (`train/reward`, `eval/loss`)
-at the trainer's own steps, which count from 1; arguments are hyper-parameters. A step lasts until the next one begins,
-so evaluations and checkpoints are in it. A second training in one script gets series of its own, as
-`otel_rl.integrations.recording` says. Phases are what TRL profiles (`_generate`, each reward function,
-`_get_per_token_logps_and_entropies`, `compute_loss`, `sync_weights`; reward functions are parts of
-`_calculate_rewards`), and `training_step`, `backward`,
-`clip_grad_norm`, `optimizer_step`, `get_batch_samples`, `log`, `evaluate`, `save_checkpoint`.
+Or change no code: `otel-rl run -- python train.py`. It records into the current run, or begins one that `OTEL_RL_*`
+variables configure. Rows have the names that trackers get (`train/reward`, `eval/loss`) at the trainer's own steps,
+which count from 1. Arguments are hyper-parameters. A step lasts until the next one begins, so it includes evaluations
+and checkpoints. A second training in one script gets its own series, see `otel_rl.integrations.recording`.
+
+Phases are the functions that TRL profiles (`_generate`, each reward function, `_get_per_token_logps_and_entropies`,
+`compute_loss`, `sync_weights`), and `training_step`, `backward`, `clip_grad_norm`, `optimizer_step`,
+`get_batch_samples`, `log`, `evaluate`, `save_checkpoint`. Reward functions are parts of the phase `_calculate_rewards`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _METHODS = {
     "evaluate": "evaluate",
     "_save_checkpoint": "save_checkpoint",
 }
-"""Methods of a trainer that are phases, and what they are called then."""
+"""Methods of a trainer that are phases, and the names of the phases."""
 _REWARDS = "_calculate_rewards"
-"""The phase in which TRL profiles each reward function by its name: these are parts of it."""
+"""The phase in which TRL profiles each reward function by its name. The functions are parts of the phase."""
 _ATTRIBUTE = "_otel_rl_phase"
 
 
@@ -56,18 +56,18 @@ def record(trainer: Any, **options: Any) -> None:
 
     Args:
         trainer: TRL's, or any other on `transformers.Trainer`.
-        options: What `otel_rl.init` takes; without effect where there is a run already.
+        options: Keywords of `otel_rl.init`; without effect if a run exists.
     """
     instrument("trl")
     trainer.add_callback(OtelRlCallback(**options))
     time_methods(trainer)
 
 
-class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has no types that mypy is told of
-    """Records what a trainer tells its callbacks: values, steps and the optimiser; `record` adds the other phases.
+class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not read transformers' types
+    """A callback that records values, steps and the phase of the optimizer; `record` adds the other phases.
 
     Args:
-        options: What `otel_rl.init` takes; without effect where there is a run already.
+        options: Keywords of `otel_rl.init`; without effect if a run exists.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -82,9 +82,9 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
         """Do nothing: the trainer may never train."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin to record, or borrow the run that there is.
+        """Begin to record into the current run, or into a new one.
 
-        The same trainer goes on where it has steps behind it; everything else is a training of its own.
+        A trainer that has trained before and has steps continues its training. Otherwise it is another training.
         """
         continues = self._has_trained and state.global_step > 0
         self._recording = Recording(continues=continues, **{"dialect": "trl", **self._options})
@@ -93,7 +93,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
         self._tokens = _tokens_seen(state)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin a step; the one before lasts until here."""
+        """Begin a step. The previous one ends here."""
         with harmless("on_step_begin"):
             self._end_step()
             if self._recording is not None:
@@ -101,21 +101,21 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
                 self._step.__enter__()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin the phase of the optimiser."""
+        """Begin the phase `optimizer_step`."""
         with harmless("on_pre_optimizer_step"):
             if self._recording is not None:
                 self._optimizer = self._recording.run.phase("optimizer_step")
                 self._optimizer.__enter__()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End it."""
+        """End the phase `optimizer_step`."""
         with harmless("on_optimizer_step"):
             if self._optimizer is not None:
                 self._optimizer.__exit__(None, None, None)
                 self._optimizer = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record how many tokens the step took, where the trainer counts them."""
+        """Record the number of tokens of the step, if the trainer counts them."""
         with harmless("on_step_end"):
             seen = _tokens_seen(state)
             if self._recording is not None and seen > self._tokens and state.is_world_process_zero:
@@ -123,15 +123,15 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
             self._tokens = seen
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Record what the trainer logs; as trackers do, on the first rank alone."""
+        """Record the values that the trainer logs, on the first rank only, as trackers do."""
         with harmless("on_log"):
             if self._recording is not None and logs and state.is_world_process_zero:
-                told = {**(state.log_history[-1] if state.log_history else {}), **logs}  # callbacks take some away
-                numbers = {name: n for name, n in told.items() if name != "step" and isinstance(n, (int, float))}
+                logged = {**(state.log_history[-1] if state.log_history else {}), **logs}  # callbacks remove some
+                numbers = {name: n for name, n in logged.items() if name != "step" and isinstance(n, (int, float))}
                 self._recording.run.log(rewrite_logs(numbers), step=state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End the step, and the run if it was begun here."""
+        """End the step, and the run if this callback began it."""
         with harmless("on_train_end"):
             self._end_step()
             if self._recording is not None:
@@ -139,7 +139,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
                 self._recording = None
 
     def fail(self, error: BaseException) -> None:
-        """End the step with what went wrong in it."""
+        """End the step with the exception."""
         with harmless("step"):
             self._end_step(error)
             if self._recording is not None:
@@ -152,7 +152,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # transformers has 
 
 
 def patch_trainer(module: Any, patches: Patches) -> None:
-    """Give every trainer a callback when it is made."""
+    """Add a callback to every new trainer."""
 
     def init(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         function(*args, **kwargs)
@@ -165,7 +165,7 @@ def patch_trainer(module: Any, patches: Patches) -> None:
 
 
 def patch_profiling(module: Any, patches: Patches) -> None:
-    """Make phases of what TRL profiles."""
+    """Record the functions that TRL profiles as phases."""
 
     def enter(function: Callable[..., Any], profile: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with harmless("ProfilingContext"):
@@ -195,7 +195,7 @@ def patch_profiling(module: Any, patches: Patches) -> None:
 
 
 def time_methods(trainer: Any) -> None:
-    """Make phases of methods of one trainer, whatever class overrides them."""
+    """Record methods of one trainer as phases, whatever class overrides them."""
     for name, phase in _METHODS.items():
         if hasattr(trainer, name):
             setattr(trainer, name, _timed(getattr(trainer, name), phase, trainer))

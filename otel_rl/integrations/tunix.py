@@ -11,13 +11,13 @@ and give the options to `TrainingConfig(metrics_logging_options=…)` or `RLTrai
     logger.log("actor", "loss", 0.5, Mode.TRAIN, step=1)  # `actor/train/loss`, as before
     logger.close()
 
-To keep Tunix's logger and add otel-rl to it, give its own options `backend_factories=[LoggingBackend]`, of this module.
+To keep Tunix's logger and add otel-rl to it, set `backend_factories=[LoggingBackend]` in its own options.
 
 The same: the options, the names that backends see, the local history, the geometric mean of perplexities, custom
-backends with `log_scalar` and `close`, under `backend_factories` or `backend_kwargs={"custom_backend": …}`.
-Different: values are durable when `log` returns; backends get them from another thread or process, so a slow one
-does not hold up training, and `flush_every_n_steps` has nothing left to do; OpenTelemetry metrics come from the
-agent, so no meter provider is needed; there is no Perfetto file, phases are OpenTelemetry spans.
+backends with `log_scalar` and `close`, under `backend_factories` or `backend_kwargs={"custom_backend": …}`. Different:
+values are durable when `log` returns. Backends get them from another thread or process, so a slow one does not delay
+training, and `flush_every_n_steps` has no effect. The agent emits OpenTelemetry metrics, so no meter provider is
+needed. There is no Perfetto file: phases are OpenTelemetry spans.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ _STATISTIC_OF = {"nanmean": "mean", "nanmax": "max", "nanmin": "min", "nansum": 
 
 
 class Mode(str, enum.Enum):
-    """Whether a value is of training or of evaluation."""
+    """The kind of a value: training or evaluation."""
 
     TRAIN = "train"
     EVAL = "eval"
 
     def __str__(self) -> str:
-        """Return what stands in names."""
+        """Return the text for names."""
         return self.value
 
 
 @dataclass
 class MetricsLoggerOptions:
-    """Where metrics go.
+    """Options of `MetricsLogger`, with Tunix's names.
 
     Attributes:
-        log_dir: Where files are written.
-        project_name: What trackers group runs by.
-        run_name: What people call the run; the time of its start if empty. Two runs of one name stay apart.
-        flush_every_n_steps: Accepted for compatibility; what is logged is durable at once.
-        backend_factories: What builds backends, instead of TensorBoard and W&B.
+        log_dir: The directory of files.
+        project_name: The project in trackers.
+        run_name: The name of the run; if empty, the time of its start. Two runs of one name stay separate.
+        flush_every_n_steps: Accepted for compatibility; logged values are durable at once.
+        backend_factories: Factories of backends, instead of TensorBoard and W&B.
         backend_kwargs: Options by backend, and the same under `custom_backend`.
-        enable_opentelemetry: Accepted for compatibility; metrics are always OpenTelemetry's too.
+        enable_opentelemetry: Accepted for compatibility; metrics always go to OpenTelemetry too.
     """
 
     log_dir: str
@@ -97,10 +97,10 @@ class MetricsLoggerOptions:
 
 
 class MetricsLogger:
-    """Logs metrics to the backends of its options, and remembers them.
+    """A logger that sends metrics to the backends of its options, and keeps their history.
 
     Args:
-        metrics_logger_options: Where metrics go; `None` for the local history alone.
+        metrics_logger_options: The options; `None` keeps the local history only.
         otel_meter_provider: Accepted for compatibility and not used: the agent has its own.
     """
 
@@ -120,7 +120,7 @@ class MetricsLogger:
             )
 
     def log(self, metrics_prefix: str, metric_name: str, scalar_value: Any, mode: Mode | str, step: int | None) -> None:
-        """Log one value as `{prefix}/{mode}/{name}`; texts go to the console alone."""
+        """Log one value as `{prefix}/{mode}/{name}`. Texts are only logged to the console."""
         name = _name(metrics_prefix, mode, metric_name)
         if isinstance(scalar_value, str) or _is_texts(scalar_value):
             logger.info("step %s %s: %s", step, name, scalar_value)
@@ -130,11 +130,11 @@ class MetricsLogger:
             self._recording.run.log({name: scalar_value}, step=step)
 
     def log_buffered(self, metrics: Mapping[str, tuple[Any, Callable[..., Any] | None]], mode: Mode, step: int) -> None:
-        """Log values of a micro-batch; those of one step are reduced together, each as its operator says.
+        """Log values of a micro-batch. The values of one step are reduced together, each by its operator.
 
         Args:
             metrics: Value and operator (`np.mean`, `np.max`, …) by name; `None` does not reduce. The first
-                component of a name is its prefix, `global` if there is but one.
+                component of a name is its prefix, `global` if there is only one component.
             mode: Training or evaluation.
             step: The global step.
         """
@@ -148,23 +148,23 @@ class MetricsLogger:
             self._recording.run.log({f"{_name(prefix, mode, name)}@{statistic}": [value]}, step=step)
 
     def metric_exists(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> bool:
-        """Tell whether the metric was logged."""
+        """Return whether the metric was logged."""
         return _name(metrics_prefix, mode, metric_name) in self._history
 
     def get_metric(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> float:
-        """Return the mean of what was logged: of perplexities the geometric one.
+        """Return the mean of the logged values; for perplexities, the geometric mean.
 
         Raises:
-            ValueError: It was never logged.
+            ValueError: The metric was never logged.
         """
         statistic = "geomean" if metric_name == "perplexity" else "mean"
         return float(statistics.reduce(statistic, self._values(metrics_prefix, metric_name, mode)))
 
     def get_metric_history(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> Any:
-        """Return all that was logged: a NumPy array where NumPy is loaded, else a list.
+        """Return all logged values: a NumPy array if NumPy is loaded, else a list.
 
         Raises:
-            ValueError: It was never logged.
+            ValueError: The metric was never logged.
         """
         values = self._values(metrics_prefix, metric_name, mode)
         numpy = sys.modules.get("numpy")
@@ -178,7 +178,7 @@ class MetricsLogger:
     def _values(self, prefix: str, metric: str, mode: Mode | str) -> list[float]:
         name = _name(prefix, mode, metric)
         if name not in self._history:
-            raise ValueError(f"metric {name!r} was not logged; there are {sorted(self._history)}")
+            raise ValueError(f"unknown metric {name!r}: must be one of {sorted(self._history)}")
         return self._history[name]
 
 
@@ -186,7 +186,7 @@ class LoggingBackend:
     """A backend for Tunix's own logger, or metrax's: `MetricsLoggerOptions(backend_factories=[LoggingBackend])`.
 
     Args:
-        options: What `otel_rl.init` takes; without effect where there is a run already.
+        options: Keywords of `otel_rl.init`; without effect if a run exists.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -197,7 +197,7 @@ class LoggingBackend:
         self._recording.run.log({event.lstrip("/"): value}, step=int(kwargs.get("step") or 0))
 
     def close(self) -> None:
-        """End the run, if it was begun here."""
+        """End the run, if this object began it."""
         self._recording.finish()
 
 

@@ -142,7 +142,7 @@ def test_timer_mistakes() -> None:
     """A label that runs cannot be started, one that does not cannot be stopped, and operations are known ones."""
     timer = Timer()
     timer.start("a")
-    with pytest.raises(ValueError, match="running already"):
+    with pytest.raises(ValueError, match="already running"):
         timer.start("a")
     assert timer.stop("a") >= 0
     with pytest.raises(ValueError, match="was not started"):
