@@ -126,37 +126,15 @@ class RowLogRecordExporter(LogRecordExporter):
         return list(runs.values())
 
 
-class ConsoleLogRecords(RowLogRecordExporter):
-    """`OTEL_LOGS_EXPORTER=otel_rl_console`."""
-
-    exporter_class = "otel_rl_exporters.console:ConsoleExporter"
-
-
-class JsonlLogRecords(RowLogRecordExporter):
-    """`OTEL_LOGS_EXPORTER=otel_rl_jsonl`."""
-
-    exporter_class = "otel_rl_exporters.jsonl:JsonlExporter"
+def _into(place: str) -> type[RowLogRecordExporter]:
+    """Return the log exporter that delivers to the exporter at `module:class` of this package."""
+    name = place.rpartition(":")[2].replace("Exporter", "LogRecords")
+    return type(name, (RowLogRecordExporter,), {"exporter_class": f"{__package__}.{place}"})
 
 
-class SidecarLogRecords(RowLogRecordExporter):
-    """`OTEL_LOGS_EXPORTER=otel_rl_sidecar`."""
-
-    exporter_class = "otel_rl_exporters.sidecar:SidecarExporter"
-
-
-class StdoutLogRecords(RowLogRecordExporter):
-    """`OTEL_LOGS_EXPORTER=otel_rl_stdout`."""
-
-    exporter_class = "otel_rl_exporters.stdout:StdoutExporter"
-
-
-class TensorBoardLogRecords(RowLogRecordExporter):
-    """`OTEL_LOGS_EXPORTER=otel_rl_tensorboard`."""
-
-    exporter_class = "otel_rl_exporters.tensorboard:TensorBoardExporter"
-
-
-class WandbLogRecords(RowLogRecordExporter):
-    """`OTEL_LOGS_EXPORTER=otel_rl_wandb`."""
-
-    exporter_class = "otel_rl_exporters.wandb:WandbExporter"
+ConsoleLogRecords = _into("console:ConsoleExporter")
+JsonlLogRecords = _into("jsonl:JsonlExporter")
+SidecarLogRecords = _into("sidecar:SidecarExporter")
+StdoutLogRecords = _into("stdout:StdoutExporter")
+TensorBoardLogRecords = _into("tensorboard:TensorBoardExporter")
+WandbLogRecords = _into("wandb:WandbExporter")

@@ -268,25 +268,3 @@ def _cadence(ctx: Any) -> Cadence:
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-__all__ = [
-    "LogStepArtifacts",
-    "MetricState",
-    "RewardView",
-    "WeightView",
-    "accumulate_metrics",
-    "build_training_metrics_dict",
-    "debug_line",
-    "entropy_bonus_line",
-    "flush_metric_averages",
-    "info_line",
-    "log_local_step",
-    "log_training_metrics",
-    "log_training_step",
-    "metrics_line",
-    "pretty",
-    "reward_samples",
-    "summarize_reward_stats",
-    "summarize_weight_stats",
-]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -78,27 +78,8 @@ class Reading(msgspec.Struct, frozen=True):
     alias: int = 0
 
 
-class FrameworkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a dialect's file that describes its framework; the other fields are those of `frameworks.Framework`.
-
-    Attributes:
-        title: The framework's name in the docs; empty for no line in the table of frameworks.
-        line: What users write to record it, in Markdown.
-        needs_line: If true, the hooks alone record nothing.
-    """
-
-    title: str = ""
-    line: str = ""
-    needs_line: bool = False
-    modules: tuple[str, ...] = ()
-    built_on: str = ""
-    distribution: str = ""
-    tested: str = ""
-    hooks: dict[str, str] = {}
-
-
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    framework: FrameworkEntry = FrameworkEntry()
+    framework: dict[str, Any] = {}
     metrics: dict[str, str | Meaning] = {}
     prefixes: tuple[str, ...] = ("",)
     phases: dict[str, str] = {}
@@ -256,8 +237,8 @@ def dialect(name: str) -> Dialect:
     return Dialect(name, _file(name))
 
 
-def framework(name: str) -> FrameworkEntry:
-    """Return what the file of a dialect says of its framework."""
+def framework(name: str) -> dict[str, Any]:
+    """Return the section `framework` of a dialect's file."""
     return _file(name).framework
 
 

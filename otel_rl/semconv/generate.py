@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from otel_rl.semconv import dialect, registry
 from otel_rl.semconv.frameworks import Framework
 
 if TYPE_CHECKING:
-    from otel_rl.semconv.dialect import FrameworkEntry
     from otel_rl.semconv.registry import Group
 
 _ROOT = Path(__file__).parents[2]
@@ -40,6 +39,8 @@ where that is not their mean; a name that says `max`, `min` or `sum` itself is r
 """
 _CAPTURE = "| any trainer that logs to W&B, TensorBoard, MLflow or SwanLab | | `--capture` |"
 _WIDTH = 120
+_OF_THE_DOCS = ("title", "line", "needs_line")
+"""Fields of the section `framework`: the title and the line in Markdown, and whether the hooks need that line."""
 _PREFIXES = {"metric": "METRIC_", "event": "EVENT_", "span": "SPAN_"}
 _UNITS_IN_PROMETHEUS = {
     "s": "seconds",
@@ -66,7 +67,9 @@ def outputs() -> dict[Path, str]:
         Path("docs/reference/metrics.md"): _TABLE_HEAD + "".join(map(_line, registry.metrics().values())),
         table: _replaced(table, python, "}\nDIALECTS", "".join(_entry(*item) for item in frameworks.items())),
         front: _replaced(front, f"{head}\n|---|---|---|", _CAPTURE, _rows(frameworks)),
-        guide: _replaced(guide, f"{head} example |\n|---|---|---|---|", f"{_CAPTURE} |", _rows(frameworks, "example")),
+        guide: _replaced(
+            guide, f"{head} example |\n|---|---|---|---|", f"{_CAPTURE} |", _rows(frameworks, examples=True)
+        ),
     }
 
 
@@ -81,13 +84,17 @@ def _replaced(path: Path, before: str, after: str, lines: str) -> str:
     return f"{text[:start]}\n{lines}{text[text.index(after, start) :]}"
 
 
-def _entry(name: str, framework: FrameworkEntry) -> str:
-    """Return the lines of a framework in the table in Python, as ruff formats them."""
-    fields = {field: getattr(framework, field) for field in Framework._fields}
-    parts = [f"{field}={json.dumps(value)}" for field, value in fields.items() if value and field != "modules"]
+def _entry(name: str, section: dict[str, Any]) -> str:
+    """Return the lines of a framework in the table in Python, as ruff formats them.
+
+    Raises:
+        TypeError: The section has an unknown field.
+    """
+    framework = Framework(**{field: value for field, value in section.items() if field not in _OF_THE_DOCS})
+    parts = [f"{field}={json.dumps(value)}" for field, value in framework._asdict().items() if value]
     if framework.modules:
         modules = ", ".join(map(json.dumps, framework.modules))
-        parts.insert(0, f"modules=({modules},)" if len(framework.modules) == 1 else f"modules=({modules})")
+        parts[0] = f"modules=({modules},)" if len(framework.modules) == 1 else f"modules=({modules})"
     for before, after in (("", ""), ("\n        ", "\n    ")):
         entry = f'    "{name}": Framework({before}{", ".join(parts)}{after}),\n'
         if max(map(len, entry.split("\n"))) <= _WIDTH:
@@ -97,16 +104,15 @@ def _entry(name: str, framework: FrameworkEntry) -> str:
     return f'    "{name}": Framework(\n' + "".join(f"        {line},\n" for line in lines) + "    ),\n"
 
 
-def _rows(frameworks: dict[str, FrameworkEntry], *more: str) -> str:
+def _rows(frameworks: dict[str, dict[str, Any]], *, examples: bool = False) -> str:
     """Return the lines of the frameworks that have a title in a table of Markdown, by title."""
     rows = []
-    for name, framework in sorted(frameworks.items(), key=lambda item: item[1].title.lower()):
-        if not framework.title:
-            continue
-        cells = [framework.title, framework.line, "yes" if framework.hooks and not framework.needs_line else ""]
-        if more:
-            examples = sorted((_ROOT / "tests/frameworks/examples").glob(f"{name}_*.py"))
-            cells.append(f"[{examples[0].name}](../../{examples[0].relative_to(_ROOT)})" if examples else "")
+    for title, name in sorted((entry["title"], name) for name, entry in frameworks.items() if "title" in entry):
+        entry = frameworks[name]
+        cells = [title, entry.get("line", ""), "yes" if "hooks" in entry and not entry.get("needs_line") else ""]
+        if examples:
+            found = sorted((_ROOT / "tests/frameworks/examples").glob(f"{name}_*.py"))
+            cells.append("".join(f"[{path.name}](../../{path.relative_to(_ROOT)})" for path in found[:1]))
         rows.append("".join(f"| {cell} " if cell else "| " for cell in cells) + "|\n")
     return "".join(rows)
 
