@@ -13,7 +13,7 @@ from otel_rl.journal.records import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_rl.trainer.spans import Recorder
+    from otel_rl.trainer.recorder import Recorder
 
 
 def refuse_extra(

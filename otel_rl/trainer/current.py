@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_rl.trainer.recorder import JournalRecorder
+    from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.run import Run
 
 _current: Run | None = None
@@ -23,12 +23,12 @@ def make_current(run: Run | None) -> None:
     _current = run
 
 
-def recorder_of(run: Run) -> JournalRecorder:
+def recorder_of(run: Run) -> Recorder:
     """Return the recorder of a run: for integrations, which end steps that they did not begin."""
     return run._recorder
 
 
-def forget(recorder: JournalRecorder) -> None:
+def forget(recorder: Recorder) -> None:
     """Let this process have no run, if its run is that of the recorder."""
     global _current
     if _current is not None and _current._recorder is recorder:

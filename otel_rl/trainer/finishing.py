@@ -20,7 +20,7 @@ from otel_rl.trainer.spans import JournaledSpan
 if TYPE_CHECKING:
     from otel_rl.journal.ending import Ending
     from otel_rl.trainer.opening import Unrecorded
-    from otel_rl.trainer.recorder import JournalRecorder
+    from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.session import Session
 
 logger = logging.getLogger("otel_rl")
@@ -33,7 +33,7 @@ _ARRIVAL_S = 5.0
 class RunEnd:
     """The end of a run, which comes once: by `finish`, at the exit of the process, or both."""
 
-    def __init__(self, recorder: JournalRecorder, session: Session | Unrecorded) -> None:
+    def __init__(self, recorder: Recorder, session: Session | Unrecorded) -> None:
         self._recorder, self._session = recorder, session
         self._lock = threading.RLock()  # a signal handler that interrupts `finish` may call it
         self._finished: Finished | None = None

@@ -56,8 +56,8 @@ _LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "devi
 """Reasons to refuse that lose no data of the trainer: documented limits, and otel-rl's own measurements."""
 
 
-class JournalRecorder:
-    """The writer of a process's records, which implements `otel_rl.trainer.spans.Recorder`.
+class Recorder:
+    """The writer of a process's records; spans and the run write through it.
 
     Args:
         journal: Destination of the records.

@@ -27,7 +27,7 @@ from otel_rl.trainer.finishing import PATIENCE_S, RunEnd
 from otel_rl.trainer.no_span import NO_SPAN, NoSpan
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
-from otel_rl.trainer.recorder import STEPS, JournalRecorder
+from otel_rl.trainer.recorder import STEPS, Recorder
 from otel_rl.trainer.spans import JournaledSpan, never_raises
 from otel_rl.trainer.step import RefusedStep, StepSpan
 from otel_rl.trainer.tracing import RunTracerProvider
@@ -62,7 +62,7 @@ class Run:
         self.attempt = session.attempt
         self.prometheus = session.prometheus
         memory = session.settings.memory
-        self._recorder = JournalRecorder(
+        self._recorder = Recorder(
             session.journal,
             session.directory.path / "oom" / f"{session.label}.attempt{self.attempt}",
             clock=memory.device_clock,

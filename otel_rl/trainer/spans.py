@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import traceback
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
@@ -29,14 +29,8 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.util import types
 
-    from otel_rl.devices.accelerators import Devices
-    from otel_rl.devices.host_memory import MemoryReader
     from otel_rl.export import AttributeValue
-    from otel_rl.journal.clock import Clock
-    from otel_rl.journal.ids import RandomIds, SpanIds
-    from otel_rl.journal.records import Record
-    from otel_rl.trainer.refused_steps import RefusedSteps
-    from otel_rl.trainer.step import StepSpan
+    from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.with_blocks import Block
 
     Moments = list[tuple[str, int, dict[str, AttributeValue]]] | None
@@ -63,36 +57,6 @@ def never_raises(method: Method) -> Method:
             return self._recorder.refuse_error(method.__name__, error)
 
     return cast("Method", call)
-
-
-class Recorder(Protocol):
-    """The interface to the run that spans use."""
-
-    ids: RandomIds
-    remote: SpanIds | None  # the parent span of this process, from its environment
-    memory: MemoryReader
-    devices: Devices
-    clock: Clock
-    open_step: StepSpan | None
-    refused_steps: RefusedSteps
-
-    def write(self, record: Record) -> None:
-        """Append to the journal; never raises."""
-
-    def refuse(self, reason: str, text: str) -> None:
-        """Count and log a call that cannot be served."""
-
-    def refuse_error(self, call: str, error: Exception) -> None:
-        """Count and log an error inside a call."""
-
-    def begin_step(self, step: StepSpan) -> bool:
-        """Register a step that begins; return false if it is refused."""
-
-    def close_step(self, step: StepSpan) -> None:
-        """Unregister a step that has ended."""
-
-    def failed(self, span: JournaledSpan, error: BaseException) -> None:
-        """Handle an exception that passed through a span."""
 
 
 class JournaledSpan(trace.Span):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from otel_rl.trainer.spans import Recorder
+    from otel_rl.trainer.recorder import Recorder
 
 _attach, _with_span = context.attach, trace.set_span_in_context
 

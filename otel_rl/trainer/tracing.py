@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Link
     from opentelemetry.util import types
 
-    from otel_rl.trainer.spans import Recorder
+    from otel_rl.trainer.recorder import Recorder
 
 
 class RunTracer(trace.Tracer):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from otel_rl.trainer.spans import Recorder
+    from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.step import StepSpan
 
 Ticket = dict[str, Any]

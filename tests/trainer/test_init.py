@@ -140,7 +140,7 @@ print(run.dir)
         ({"exporters": [{"jsonl": {"color": "red"}}]}, "exporter 'jsonl': .*'color'.*its options are: path"),
         ({"exporters": [NeedsAPackage]}, "needs the package 'no_such_package'.*pip install 'otel-rl\\[wishes\\]'"),
         ({"exporters": ["tests.trainer.reading:NeedsAPackage"]}, "needs the package 'no_such_package'"),
-        ({"exporters": [{"tests.trainer.reading:Colorful": {"colour": "red"}}]}, "'colour'.*its options are: color"),
+        ({"exporters": [{"tests.trainer.reading:Colorful": {"hue": "red"}}]}, "'hue'.*its options are: color"),
         pytest.param({"exporters": ["no_such_module:Exporter"]}, "no_such_module"),
         pytest.param({"exporters": ["tests.trainer.reading:NoSuchExporter"]}, "NoSuchExporter"),
         pytest.param({"exporters": [NeedsAPartOfAPackage]}, "needs the package 'no_such_package.part'"),
