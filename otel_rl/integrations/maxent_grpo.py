@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,7 +36,7 @@ from otel_rl.integrations.maxent_grpo_metrics import (
     summarize_reward_stats,
     summarize_weight_stats,
 )
-from otel_rl.setup.cadence import Cadence, from_hugging_face
+from otel_rl.setup.settings import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,7 +122,7 @@ def log_local_step(
     metrics = _metrics(ctx, state, prepared, log_artifacts, current_lr, reward_view, weight_view)
     accumulate_metrics(state, metrics)
     _record(state.global_step, metrics, getattr(prepared, "reward_comp", None))
-    if emit and _cadence(ctx).is_due(state.global_step):
+    if emit and _rows(ctx).is_due(state.global_step):
         logger.debug("%s", debug_line(state.global_step, metrics))
         logger.info("%s", metrics_line("Local", state.global_step, metrics))
 
@@ -140,7 +141,7 @@ def log_training_step(
 
     Metrics that `log_local_step` has not recorded are recorded now.
     """
-    if not _cadence(ctx).is_due(state.global_step):
+    if not _rows(ctx).is_due(state.global_step):
         return
     weighting = ctx.scoring.weighting
     metrics: dict[str, Any] = dict(flush_metric_averages(state))
@@ -257,9 +258,23 @@ def _record_completions(ctx: Any, state: MetricState, prepared: Any) -> None:
     )
 
 
-def _cadence(ctx: Any) -> Cadence:
+@cache
+def rows_of(strategy: str, steps: int | None = 1, *, first: bool = True) -> Rows:
+    """Return the rows that `logging_strategy`, `logging_steps` and `logging_first_step` ask for.
+
+    `no` and `epoch` give none; `epoch` logs one warning, since epochs are unknown here.
+    """
+    name = strategy.strip().lower()
+    if name in ("epoch", "epochs"):
+        logger.warning("logging_strategy=%r: epochs are not known here, so no rows leave", strategy)
+    if name in ("no", "none", "off", "epoch", "epochs"):
+        return Rows(every=0, first=False)
+    return Rows(every=max(1, steps or 1), first=first)
+
+
+def _rows(ctx: Any) -> Rows:
     arguments = getattr(ctx, "training_args", None)
-    return from_hugging_face(
+    return rows_of(
         str(getattr(arguments, "logging_strategy", "steps") or "steps"),
         getattr(arguments, "logging_steps", 1),
         first=bool(getattr(arguments, "logging_first_step", True)),

@@ -64,6 +64,23 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     limit: PositiveInt = 10_000
     deadline: Positive = 10.0
 
+    def is_due(self, step: int) -> bool:
+        """Return whether this step has a row."""
+        if self.every <= 0:
+            return False
+        return self.first if step == 0 else step % self.every == 0
+
+    def window_of(self, step: int) -> int:
+        """Return the number of the window of a step; a window ends at the next step that has a row."""
+        if step == 0 and self.first:
+            return 0
+        return max(1, -(-step // self.every))
+
+    @property
+    def has_all_steps(self) -> bool:
+        """If true, every step has a row."""
+        return self.every == 1 and self.first
+
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
     """Trace sampling: the steps and spans that are exported.

@@ -13,18 +13,18 @@ from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Event, Item, Row
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.setup.cadence import Cadence
+from otel_rl.setup.settings import Rows
 
 if TYPE_CHECKING:
     import pytest
 
 
 def left(
-    items: list[Item], cadence: Cadence | None = None, chosen: str | tuple[str, ...] = "full", limit: int = 100
+    items: list[Item], rows: Rows | None = None, chosen: str | tuple[str, ...] = "full", limit: int = 100
 ) -> list[Item]:
     """Return what leaves, with a state that is saved and read back between any two items."""
     reductions = Reductions({}, Vocabulary("auto").read)
-    trackers = TrackerRows(cadence or Cadence(), Filter(chosen), reductions, limit)
+    trackers = TrackerRows(msgspec.structs.replace(rows or Rows(), limit=limit), Filter(chosen), reductions)
     state, found = State(), []
     for item in items:
         found += trackers.of([item], state)
@@ -43,33 +43,33 @@ def test_the_mean_over_the_steps_between() -> None:
     """Every fifth step leaves the mean of the steps since the last one."""
     items: list[Item] = [Row(n, n, {"loss": float(n)}) for n in range(1, 11)]
 
-    assert [(row.step, row.values) for row in left(items, Cadence(5))] == [(5, {"loss": 3.0}), (10, {"loss": 8.0})]
+    assert [(row.step, row.values) for row in left(items, Rows(every=5))] == [(5, {"loss": 3.0}), (10, {"loss": 8.0})]
 
 
 def test_step_0_only_if_asked_for() -> None:
     """The first step of all has a switch of its own."""
     items: list[Item] = [Row(n, n, {"loss": 1.0}) for n in range(6)]
 
-    assert [row.step for row in left(items, Cadence(5))] == [0, 5]
-    assert [row.step for row in left(items, Cadence(5, first=False))] == [5]
+    assert [row.step for row in left(items, Rows(every=5))] == [0, 5]
+    assert [row.step for row in left(items, Rows(every=5, first=False))] == [5]
 
 
 def test_never() -> None:
     """0 leaves no row; events leave all the same."""
-    assert left([Row(0, 0, {"loss": 1.0}), Event("x", 2)], Cadence(0)) == [Event("x", 2)]
+    assert left([Row(0, 0, {"loss": 1.0}), Event("x", 2)], Rows(every=0)) == [Event("x", 2)]
 
 
 def test_the_value_of_the_step_itself() -> None:
     """`window="last"` skips steps rather than to average them."""
     items: list[Item] = [Row(n, n, {"loss": float(n)}) for n in range(1, 6)]
 
-    assert [row.values for row in left(items, Cadence(5, window="last"))] == [{"loss": 5.0}]
+    assert [row.values for row in left(items, Rows(every=5, window="last"))] == [{"loss": 5.0}]
 
 
 def test_extremes_and_nan_over_the_window() -> None:
     """A maximum stays a maximum; NaN does not affect a mean, and is kept if there is no other value."""
     values = [{"x/max": 3.0, "kl": math.nan, "bad": math.nan}, {"x/max": 1.0, "kl": 2.0, "bad": math.nan}]
-    (row,) = left([Row(n, n, v) for n, v in enumerate(values, 1)], Cadence(2))
+    (row,) = left([Row(n, n, v) for n, v in enumerate(values, 1)], Rows(every=2))
 
     assert (row.values["x/max"], row.values["kl"]) == (3.0, 2.0)
     assert math.isnan(row.values["bad"])
@@ -79,7 +79,7 @@ def test_a_late_row_leaves_by_itself() -> None:
     """It is of a step that has left already."""
     late = Row(3, 9, {"eval": 0.5}, late=True)
 
-    assert left([Row(1, 1, {"loss": 1.0}), late], Cadence(5)) == [late]
+    assert left([Row(1, 1, {"loss": 1.0}), late], Rows(every=5)) == [late]
 
 
 def test_chosen_metrics() -> None:
@@ -91,7 +91,7 @@ def test_chosen_metrics() -> None:
 
 def test_a_million_names(caplog: pytest.LogCaptureFixture) -> None:
     """The first names are kept, in their order, for the whole run; the others are counted, and named once."""
-    trackers = TrackerRows(Cadence(), Filter(), Reductions({}, Vocabulary("auto").read), 1000)
+    trackers = TrackerRows(Rows(limit=1000), Filter(), Reductions({}, Vocabulary("auto").read))
     state = State()
     first = trackers.of([Row(0, 0, {f"name/{n}": 1.0 for n in range(10**6)})], state)
     second = trackers.of([Row(1, 1, {"name/7": 2.0, "name/7000": 2.0})], state)

@@ -19,7 +19,7 @@ from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
 from otel_rl.journal.records import Logged, Observed, StepStarted
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.setup.cadence import Cadence
+from otel_rl.setup.settings import Rows
 from otel_rl.stats import statistics
 from tests.agent.reducing import S, reducing, rows, started, step
 
@@ -41,7 +41,7 @@ def over(
     """Return what trackers get of steps 1, 2, …, each with the records of each rank; saved and read after each."""
     patterns = patterns or {}
     reductions = Reductions(patterns, Vocabulary("auto").read, quantiles)
-    trackers = TrackerRows(Cadence(every), Filter(), reductions, 1000)
+    trackers = TrackerRows(Rows(every=every), Filter(), reductions)
     ranks = range(len(steps[0]))
     state, left = State(), []
     for n, of_ranks in enumerate([*steps, [[] for _ in ranks]], 1):
@@ -134,8 +134,8 @@ def test_the_last_window_leaves_at_the_end_once() -> None:
     assert [(row.step, row.values["x"]) for row in over(records, 5)] == [(5, 3.0), (7, 6.5)]
 
 
-def left(items: Sequence[Row | Ended], cadence: Cadence) -> list[Row]:
-    trackers = TrackerRows(cadence, Filter(), Reductions({}, Vocabulary("auto").read), 1000)
+def left(items: Sequence[Row | Ended], settings: Rows) -> list[Row]:
+    trackers = TrackerRows(settings, Filter(), Reductions({}, Vocabulary("auto").read))
     return rows(trackers.of(items, State()))
 
 
@@ -143,20 +143,23 @@ def test_a_new_attempt_begins_a_new_window() -> None:
     """The rest of the attempt before leaves as a row of its own, before the first row of the new one."""
     items = [Row(n, n, {"x": 1.0}) for n in (6, 7, 8)] + [Row(n, n, {"x": 3.0}, attempt=1) for n in (7, 8, 9, 10)]
 
-    assert [(row.attempt, row.step, row.values["x"]) for row in left(items, Cadence(5))] == [(0, 8, 1.0), (1, 10, 3.0)]
+    assert [(row.attempt, row.step, row.values["x"]) for row in left(items, Rows(every=5))] == [
+        (0, 8, 1.0),
+        (1, 10, 3.0),
+    ]
 
 
 def test_steps_that_are_never_due() -> None:
     """Odd steps with `rows.every=2` have left no row at all; now each window leaves with the last step that it has."""
     items: list[Row | Ended] = [Row(n, n, {"x": float(n)}) for n in (1, 3, 5)]
 
-    assert [row.step for row in left([*items, Ended(9, 0, "finished")], Cadence(2))] == [1, 3, 5]
+    assert [row.step for row in left([*items, Ended(9, 0, "finished")], Rows(every=2))] == [1, 3, 5]
 
 
 def test_the_end_with_the_last_values_of_a_window() -> None:
     """`rows.window="last"` leaves the last step as it is, at the end too."""
     items: list[Row | Ended] = [Row(n, n, {"x": float(n)}) for n in range(1, 8)]
-    found = left([*items, Ended(9, 0, "lost")], Cadence(5, window="last"))
+    found = left([*items, Ended(9, 0, "lost")], Rows(every=5, window="last"))
 
     assert [(row.step, row.values) for row in found] == [(5, {"x": 5.0}), (7, {"x": 7.0})]
 
@@ -170,14 +173,14 @@ def test_a_late_row_joins_its_window() -> None:
         Row(3, 4, {"x": 3.0}),
     ]
 
-    assert [(row.step, row.late, row.part, row.values) for row in left(items, Cadence(3))] == [
+    assert [(row.step, row.late, row.part, row.values) for row in left(items, Rows(every=3))] == [
         (3, False, 0, {"x": 3.0})
     ]
 
 
 def test_never_is_never_for_late_rows_too() -> None:
     """`rows.every=0` leaves no row."""
-    assert left([Row(1, 1, {"x": 1.0}, late=True), Ended(1, 0, "finished")], Cadence(0)) == []
+    assert left([Row(1, 1, {"x": 1.0}, late=True), Ended(1, 0, "finished")], Rows(every=0)) == []
 
 
 def test_a_weight_of_one_resets_another() -> None:

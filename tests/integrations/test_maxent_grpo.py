@@ -240,9 +240,9 @@ def test_completions_if_asked_for(
 )
 def test_when_something_is_printed(strategy: str, steps: int, first: bool, due: list[int]) -> None:
     """Every so many steps, step 0 if asked for; never by epochs."""
-    cadence = maxent._cadence(context(logging_strategy=strategy, logging_steps=steps, logging_first_step=first))
+    rows = maxent._rows(context(logging_strategy=strategy, logging_steps=steps, logging_first_step=first))
 
-    assert [step for step in range(4) if cadence.is_due(step)] == due
+    assert [step for step in range(4) if rows.is_due(step)] == due
 
 
 def test_the_lines(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,6 @@ from otel_rl.agent.steps.trace_sampling import TraceSampler
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Span
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.setup.cadence import Cadence
 from otel_rl.stats.statistics import quantile_key
 
 if TYPE_CHECKING:
@@ -93,8 +92,7 @@ class Pipeline:
         )
         self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget)
         self.traces.rollouts.expect(open_rollouts(self.reducer.state))
-        cadence = Cadence(how.rows.every, how.rows.first, how.rows.window)
-        self.trackers = TrackerRows(cadence, Filter(how.rows.metrics), reductions, how.rows.limit)
+        self.trackers = TrackerRows(how.rows, Filter(how.rows.metrics), reductions)
         self.stages = (
             Stage("check of ids", _with_valid_ids, each=True, passes=lambda _: False),
             Stage("trace sampling", self._sampled, passes=lambda item: not isinstance(item, Span)),

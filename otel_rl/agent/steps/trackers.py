@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.state import State
     from otel_rl.agent.steps.window import Observed
     from otel_rl.export import Identity, Item
-    from otel_rl.setup.cadence import Cadence
+    from otel_rl.setup.settings import Rows
 
 logger = logging.getLogger(__name__)
 
@@ -32,20 +32,19 @@ class TrackerRows:
     attempt comes, or the attempt ends. A late row joins its window if the window's row has not left.
 
     Args:
-        cadence: When rows leave.
+        rows: Steps that have a row, and the maximum number of metric names; the first names are kept.
         chosen: The metrics in the rows.
         reductions: How a metric is combined over the steps between two rows.
-        name_limit: Maximum number of metric names; the first ones are kept.
 
     Attributes:
         dropped: Number of values that were dropped because of `name_limit`.
     """
 
-    def __init__(self, cadence: Cadence, chosen: Filter, reductions: Reductions, name_limit: int) -> None:
-        self._cadence = cadence
+    def __init__(self, rows: Rows, chosen: Filter, reductions: Reductions) -> None:
+        self._settings = rows
         self._filter = chosen
         self._reductions = reductions
-        self._limit = name_limit
+        self._limit = rows.limit
         self._names: set[str] = set()
         self.dropped = 0
 
@@ -70,22 +69,22 @@ class TrackerRows:
 
     def _rows(self, row: Row, state: State, observed: Observed | None) -> list[Row]:
         row = msgspec.structs.replace(row, values=self._filter.select(self._limited(row.values)))
-        cadence, window = self._cadence, state.window
-        if not row.values or cadence.every == 0:
+        rows, window = self._settings, state.window
+        if not row.values or rows.every == 0:
             return []
         last = window.row
         is_of_window = last is not None and self._window_of(last) == self._window_of(row)
-        if cadence.leaves_all or (row.late and not (is_of_window and last and row.step <= last.step)):
-            return [row] if cadence.window == "mean" or cadence.is_due(row.step) else []
+        if rows.has_all_steps or (row.late and not (is_of_window and last and row.step <= last.step)):
+            return [row] if rows.window == "mean" or rows.is_due(row.step) else []
         leaving = [] if is_of_window else _left(state)
-        if cadence.window == "mean":
+        if rows.window == "mean":
             window.add(row, observed, self._statistic)
         else:
             window.keep(row)
-        return leaving + (_left(state) if cadence.is_due(row.step) else [])
+        return leaving + (_left(state) if rows.is_due(row.step) else [])
 
     def _window_of(self, row: Row) -> tuple[int, int]:
-        return row.attempt, self._cadence.window_of(row.step)
+        return row.attempt, self._settings.window_of(row.step)
 
     def _statistic(self, name: str) -> str:
         return self._reductions.of(name).statistics[0]
