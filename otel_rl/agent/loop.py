@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.agent.input.follow import RECORDS_AT_ONCE, forwarded
-from otel_rl.agent.recovery import mend
+from otel_rl.agent.recovery import repair
 from otel_rl.agent.steps.forensics import write_reports
 from otel_rl.agent.steps.pipeline import Turn
 from otel_rl.agent.steps.state import Checkpoint
@@ -152,11 +152,11 @@ class Loop:
             try:
                 wired.outbox.append(self.unsaved, self._encode(checkpoint), rollouts.fresh, rollouts.settled)
             except (ValueError, OverflowError, TypeError):  # one invalid number or text must not lose the others
-                mend.append(wired.outbox, self.unsaved, checkpoint, rollouts, wired.quarantine)
+                repair.append(wired.outbox, self.unsaved, checkpoint, rollouts, wired.quarantine)
             rollouts.saved()
         except OSError as error:
             if not self._disk_failed:
-                logger.warning("the outbox cannot be written, nothing more is read until it can: %s", error)
+                logger.warning("the outbox cannot be written; reading pauses until it can: %s", error)
             self._disk_failed = True
             return False
         wired.losses.saved(lost)

@@ -123,7 +123,7 @@ class Delivery:
             if name == own.host and name not in known:
                 yield _Reached(name, own, None, self._machine.host, sends=False)
             elif name and name not in known:
-                self._fail(f"{self._run / LOCAL / name} is gone, and with it what {len(journals)} journal(s) held")
+                self._fail(f"{self._run / LOCAL / name} was removed, with the content of {len(journals)} journal(s)")
 
     def _is_here(self, part: Part) -> bool:
         if not part.is_elsewhere:
@@ -134,7 +134,7 @@ class Delivery:
     def _miss(self, part: Part) -> None:
         machine = part.machine or Machine(host=part.name)
         if machine.host == self._machine.host and machine.is_same(self._machine):
-            self._fail(f"{part.place} of this machine is gone; what was not delivered of it is lost")
+            self._fail(f"{part.place} of this machine was removed; its backlog is lost")
             return
         command = deliver_with(RunDirectory(self._run, part.place, part.name))[1]
         self._fail(f"{part.place} is on {machine.host}; run there: {command}")
@@ -198,7 +198,7 @@ class Delivery:
         if one.copy is not None and not one.copy.is_last:
             later = f"what {one.host} recorded after its last copy is in {one.copy.place} on {one.host}"
             command = deliver_with(directory)[1]
-            self._fail(f"{later}; run there, if it is not gone: {command}")
+            self._fail(f"{later}; run there, if it still exists: {command}")
 
     def _may_begin(self, one: _Reached) -> bool:
         """Return whether no agent runs that waits for a training; report one that does."""
@@ -209,7 +209,7 @@ class Delivery:
                 f"{self._other(one)} and delivers what {recording} records; run this again when the training has ended"
             )
             return False
-        self._say(f"{self._other(one)}; waiting for its end, at most {self._patience(one):.0f} s")
+        self._say(f"{self._other(one)}; waiting until it ends, at most {self._patience(one):.0f} s")
         return True
 
     def _patience(self, one: _Reached) -> float:
@@ -217,7 +217,7 @@ class Delivery:
 
     def _other(self, one: _Reached) -> str:
         pid = agent_start.read_status(one.directory).pid
-        return f"another agent{f' (pid {pid})' if pid else ''} is at work in {one.directory.path}"
+        return f"another agent{f' (pid {pid})' if pid else ''} runs in {one.directory.path}"
 
     @contextlib.contextmanager
     def _taken(self, one: _Reached) -> Iterator[bool]:
@@ -246,7 +246,7 @@ class Delivery:
             work.mkdir(mode=0o700, parents=True)
             copy = undelivered.read(self._run, one.name)
             if copy is None:
-                raise FileNotFoundError(f"{undelivered.place_of(self._run, one.name)} is not complete any more")
+                raise FileNotFoundError(f"{undelivered.place_of(self._run, one.name)} is incomplete now")
             undelivered.restore(self._run, copy, work, manifest=True)
         except OSError as error:
             self._fail(f"the copy of {one.host} cannot be used: {error}")
@@ -257,13 +257,13 @@ class Delivery:
         """Return whether an agent is alive; wait until the sign of one that was killed expires."""
         if not alive.is_fresh():
             return False
-        self._say(f"an agent on {one.host} may be at work; waiting at most {signs.FRESH_S + _LOOK_S:.0f} s")
+        self._say(f"an agent on {one.host} may still run; waiting at most {signs.FRESH_S + _LOOK_S:.0f} s")
         until = time.monotonic() + signs.FRESH_S + _LOOK_S
         while time.monotonic() < until:
             time.sleep(_LOOK_S)
             if not alive.is_fresh():
                 return False
-        self._fail(f"{alive.who()} is at work for {one.host}; run this again when the training has ended")
+        self._fail(f"{alive.who()} delivers for {one.host}; run this again when the training has ended")
         return True
 
 

@@ -21,7 +21,7 @@ def work(directory: RunDirectory) -> int:
     try:
         code = DONE if run_agent(directory) else INCOMPLETE
     except BlockingIOError:
-        logger.info("another agent is at work in %s", directory.path)
+        logger.info("another agent runs in %s", directory.path)
         code = NOT_NEEDED
     except (StartError, FileNotFoundError, ValueError) as error:
         logger.error("the agent cannot start: %s", error)

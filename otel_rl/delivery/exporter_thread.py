@@ -210,7 +210,7 @@ class ExporterThread(threading.Thread):
         elif now - self._safe_at > _STUCK_S:
             self._safe_at = now
             self._failures += 1
-            self._note(f"nothing of {len(handover.given)} item(s) is safe {_STUCK_S:.0f} s after they were exported")
+            self._note(f"none of {len(handover.given)} item(s) is durable {_STUCK_S:.0f} s after the export")
             self._persist("replace the exporter", handover.renew)
         if not handover.given and not handover.waiting:
             self.delivered = self._reader.position
@@ -285,8 +285,8 @@ class ExporterThread(threading.Thread):
             self._stopped.wait(pause)
             return
         removed = released_items(self._outbox.path)
-        kept = f"without the run's first {removed} item(s), which it has no more" if removed else "from the run's start"
-        self._note(f"{error}; it is made again from the outbox, {kept}")
+        kept = f"without the run's first {removed} item(s), which were removed" if removed else "from the run's start"
+        self._note(f"{error}; delivering again from the outbox, {kept}")
         self._handover.forget()
         self._reader.close()
         self._begin = self._place = ItemPosition()

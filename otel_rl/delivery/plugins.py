@@ -34,7 +34,7 @@ def find(group: str, name: str) -> Factory:
             raise SettingsError(f"the exporter {name!r} cannot be imported: {error}") from error
     known = {point.name: point for point in importlib.metadata.entry_points(group=group)}
     if name not in known:
-        raise SettingsError(f"there is no exporter {name!r}; known are: {', '.join(sorted(known))}")
+        raise SettingsError(f"unknown exporter {name!r}; known exporters: {', '.join(sorted(known))}")
     return known[name].load()
 
 

@@ -176,7 +176,7 @@ def test_too_many_records_that_overtake_one(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(remote, "_MOST_EARLY_BYTES", 20)
     journal = RemoteJournal(tmp_path / "rank0.attempt0@node1", 1 << 20)
     journal.take(1, Logged(1, 1, {}), 0.0)
-    with pytest.raises(OSError, match="record 0 has not come yet, but 2"):
+    with pytest.raises(OSError, match="record 2 arrived, but record 0 has not"):
         journal.take(2, Logged(2, 2, {"loss": 1.0, "reward": 2.0}), 0.0)
     for index in (0, 2):
         journal.take(index, Logged(index, index, {}), 0.0)

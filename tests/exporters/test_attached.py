@@ -191,7 +191,7 @@ def test_a_tracker_that_cannot_be_attached_to(tmp_path: Path) -> None:
     """It fails at the beginning."""
     script = 'import otel_rl; otel_rl.init(exporters=[{"jsonl": {"attach": True}}])'
 
-    assert "there is no exporter 'jsonl_attached'" in start_python(script, tmp_path).communicate(timeout=60)[1]
+    assert "unknown exporter 'jsonl_attached'" in start_python(script, tmp_path).communicate(timeout=60)[1]
 
 
 @needs("wandb")

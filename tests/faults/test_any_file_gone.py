@@ -202,6 +202,6 @@ def test_the_part_of_another_machine_is_gone(tmp_path: Path) -> None:
     said: list[str] = []
 
     assert Delivery(run.dir, said.append).deliver() is False
-    assert said == [f"{run.dir}/local/node2 is gone, and with it what 1 journal(s) held"]
+    assert said == [f"{run.dir}/local/node2 was removed, with the content of 1 journal(s)"]
     settle(run.dir / "attempts", [note.journal])
     assert Delivery(run.dir, said.append).deliver() is True

@@ -92,7 +92,7 @@ def test_a_second_agent_while_one_works(tmp_path: Path) -> None:
         [sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir)], capture_output=True, text=True, check=False
     )
 
-    assert "is at work" in second.stderr
+    assert "another agent" in second.stderr
     assert run.finish(30)
     assert [row["step"] for row in rows_of(run.dir)] == list(range(20))
 
@@ -107,7 +107,7 @@ def test_once_waits_for_an_agent_that_lingers(tmp_path: Path) -> None:
     said = once.stderr.readline()  # type: ignore[union-attr]
     other.release()
 
-    assert said == f"another agent is at work in {run.dir}; waiting for its end, at most 90 s\n"
+    assert said == f"another agent runs in {run.dir}; waiting until it ends, at most 90 s\n"
     assert once.wait(60) == 0
     assert [row["step"] for row in rows_of(run.dir)] == [0]
 
@@ -119,7 +119,7 @@ def test_once_while_a_trainer_records(tmp_path: Path) -> None:
     once = start([sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir), "--once"], tmp_path)
     said = once.communicate(timeout=60)[1]
 
-    assert f"another agent (pid {pid}) is at work in {run.dir} and delivers what {journal_of(run.dir).name}" in said
+    assert f"another agent (pid {pid}) runs in {run.dir} and delivers what {journal_of(run.dir).name}" in said
     assert once.returncode == 1
     assert run.finish(30)
 

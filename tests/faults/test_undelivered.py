@@ -245,7 +245,7 @@ def test_a_part_that_is_gone(plain: Nodes) -> None:
 
     assert delivered == (0, "")
     assert code == 1
-    assert f"{place} of this machine is gone; what was not delivered of it is lost" in said
+    assert f"{place} of this machine was removed; its backlog is lost" in said
 
 
 def kill_all(*pids: int) -> None:

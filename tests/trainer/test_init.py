@@ -135,7 +135,7 @@ print(run.dir)
     [
         (
             {"exporters": ["wandbb"]},
-            "there is no exporter 'wandbb'; known are: console, .*mlflow_attached, otlp_logs",
+            "unknown exporter 'wandbb'; known exporters: console, .*mlflow_attached, otlp_logs",
         ),
         ({"exporters": [{"jsonl": {"color": "red"}}]}, "exporter 'jsonl': .*'color'.*its options are: path"),
         ({"exporters": [NeedsAPackage]}, "needs the package 'no_such_package'.*pip install 'otel-rl\\[wishes\\]'"),

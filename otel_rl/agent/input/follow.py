@@ -241,7 +241,7 @@ class Follower:
             self._dead[name] = journal
 
     def _read_the_dead(self, limit: int, now: int) -> list[Found]:
-        """Return what those wrote who were held for dead; each look reads the journals of a few."""
+        """Return new records of processes that counted as dead; each call checks a few of their journals."""
         found: list[Found] = []
         for _ in range(min(_LOOKS_AT_THE_DEAD, len(self._dead))):
             name, journal = self._dead.popitem(last=False)
@@ -253,7 +253,7 @@ class Follower:
                 journal.reader.close()
                 self._dead[name] = journal
                 continue
-            logger.warning("%s: its process was held for dead, and goes on", name)
+            logger.warning("%s: its process counted as dead, but is alive", name)
             journal.trusted_until = now + DOUBT_NS
             self._over.discard(name)
             self.missing.discard(name)

@@ -51,7 +51,7 @@ class FollowedJournal:
             records = self.reader.read(limit, final=final)
         except OSError as error:
             if not self._is_unreadable:
-                logger.warning("%s cannot be read, it is tried again: %s", self.path.name, error)
+                logger.warning("%s cannot be read, retrying: %s", self.path.name, error)
             self._is_unreadable = True
             return []
         for record in records:

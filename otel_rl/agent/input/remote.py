@@ -177,7 +177,7 @@ class RemoteJournal:
     def go_on(self, now: float) -> None:
         """Continue with the first record that has arrived."""
         first = min(self._early)
-        logger.warning("%d records before %d never came", first - self._count, first)
+        logger.warning("%d records before record %d never arrived", first - self._count, first)
         self.lost += first - self._count
         self._count = first
         self._take_early(now)
@@ -191,7 +191,7 @@ class RemoteJournal:
     def _keep(self, index: int, record: Record) -> None:
         raw = msgspec.msgpack.encode(record)
         if self._early_bytes + len(raw) > _MOST_EARLY_BYTES:
-            raise OSError(f"record {self._count} has not come yet, but {index}")
+            raise OSError(f"record {index} arrived, but record {self._count} has not")
         if self._early_appender is None:
             self._beside.mkdir(exist_ok=True)
             self._early_appender = Appender(self._beside, 2 * _MOST_EARLY_BYTES)

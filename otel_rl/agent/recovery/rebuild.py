@@ -105,10 +105,10 @@ class Rebuilder:
                 last = self._outbox.checkpoint if gap.following is None else bytes(gap.following.checkpoint)
                 again = self._replayed(gap, msgspec.msgpack.decode(last, type=Checkpoint))
             except Exception:
-                logger.exception("a damaged part of the outbox cannot be made again")
+                logger.exception("a damaged part of the outbox cannot be rebuilt")
         lost = max(0, missing - len(again))
         logger.warning(
-            "the outbox is damaged at %s: %d item(s) were missing, %d made again, %d are lost",
+            "the outbox is damaged at %s: %d item(s) were missing, %d were rebuilt, %d are lost",
             f"{place.segment:08d}.seg:{place.offset}",
             max(0, missing),
             len(again),

@@ -152,7 +152,7 @@ class Left(msgspec.Struct, frozen=True):
 
     Attributes:
         waiting: Number of items that each exporter had not got.
-        journals: The journals from which those items could be made again.
+        journals: The journals from which those items could be rebuilt.
     """
 
     waiting: dict[str, int]

@@ -95,7 +95,7 @@ class Rescue:
         last.start()
         last.join(_END_WITHIN_S)
         if last.is_alive():
-            logger.warning("what is not delivered could not be copied into %s in time", self._directory.path)
+            logger.warning("the backlog could not be copied into %s in time", self._directory.path)
 
     def _end(self, is_complete: bool, is_last: bool) -> None:
         if self._thread.is_alive():
@@ -132,11 +132,11 @@ class Rescue:
                 end, checkpoint = self._outbox.end, self._outbox.checkpoint
             copier.copy(self._needed(), end, checkpoint, self._waiting(), is_delivered=is_delivered, is_last=is_last)
         except Exception as error:
-            self._warnings.warn(f"what is not delivered cannot be copied into {self._directory.path}: {error}")
+            self._warnings.warn(f"the backlog cannot be copied into {self._directory.path}: {error}")
             return
         self._has_copy = True
         if self._stopped.is_set() and not is_delivered:
-            logger.info("what is not delivered was copied to %s", self._place)
+            logger.info("the backlog was copied to %s", self._place)
 
 
 def is_elsewhere(directory: RunDirectory) -> bool:

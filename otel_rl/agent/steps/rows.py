@@ -103,6 +103,6 @@ def _rank(part: tuple[int, Tabled]) -> int:
 def _targets(logged: str, reduction: Reduction, taken: Mapping[str, Number]) -> list[tuple[str, str]]:
     named = list(zip(reduction.names(), reduction.statistics, strict=True))
     if any(name in taken for name, _ in named):
-        logger.warning("%s: another metric is called %s already; it keeps the name it was logged under", logged, named)
+        logger.warning("metric name collision: %s exists already; keeping the original name %s", named, logged)
         return [(logged if len(named) == 1 else f"{logged}/{statistic}", statistic) for _, statistic in named]
     return named

@@ -99,7 +99,7 @@ class TrackerRows:
                 self._names.add(name)
         kept = {name: value for name, value in values.items() if name in self._names}
         if not self.dropped:
-            logger.warning("there are more than %d metric names; the first of them are kept", self._limit)
+            logger.warning("more than %d metric names: values of new names are dropped", self._limit)
         self.dropped += len(values) - len(kept)
         return kept
 
