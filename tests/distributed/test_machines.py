@@ -145,9 +145,9 @@ def test_a_metric_may_be_called_as_it_likes() -> None:
 
 def test_what_is_no_record_is_refused() -> None:
     """By its name, or by its fields."""
-    with pytest.raises(ValueError, match="no record"):
+    with pytest.raises(ValueError, match="not a journal record"):
         from_event("rl.journal.logged", None)
-    with pytest.raises(ValueError, match="no record"):
+    with pytest.raises(ValueError, match="not a journal record"):
         from_event("rl.journal.poem", {})
     with pytest.raises(ValueError, match="logged"):
         from_event("rl.journal.logged", {"step": "three"})
