@@ -10,7 +10,7 @@ from benchmarks.scale_cost import PHASES, records
 from benchmarks.tables import Cell, Table
 from otel_rl.agent.hardware.poller import Poller, Watched
 from otel_rl.agent.output import presence
-from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
@@ -45,7 +45,7 @@ def page(ranks: int, *, is_head: bool) -> int:
     vocabulary = Vocabulary("verl")
     reducer = Reducer("run", Reductions({}, vocabulary.read), vocabulary, Model(), 10.0)
     reader = PrometheusReader(RunInfo("run", "p", "n", "."), port=19464)
-    instruments = Instruments(RunInfo("run", "p", "n", "."), [reader.reader], vocabulary)
+    instruments = OtelMetrics(RunInfo("run", "p", "n", "."), [reader.reader], vocabulary)
     started = [Started("run", 0, rank, ranks, ranks, "", 1, "host", 4096, 0) for rank in range(ranks)]
     reducer.feed([(f"rank{one.rank}", one) for one in started])
     for step in range(25):
@@ -71,7 +71,7 @@ def page(ranks: int, *, is_head: bool) -> int:
     return sum(not line.startswith("#") for line in lines)
 
 
-def _show_machine(instruments: Instruments, ranks: int) -> None:
+def _show_machine(instruments: OtelMetrics, ranks: int) -> None:
     """Measure this machine twice, each rank being this process: rates need two."""
     poller = Poller(0.2)
     poller.watch([Watched(os.getpid(), rank, "", None, time.time_ns()) for rank in range(ranks)])

@@ -17,7 +17,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from benchmarks.recording import PHASES
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
@@ -67,7 +67,7 @@ def _row(ranks: int, steps: int) -> list[Cell]:
     reductions = Reductions({}, vocabulary.read)
     reducer = Reducer("run", reductions, vocabulary, Model(), 10.0)
     reader = InMemoryMetricReader()
-    instruments = Instruments(RunInfo("run", "p", "n", "."), [reader], vocabulary)
+    instruments = OtelMetrics(RunInfo("run", "p", "n", "."), [reader], vocabulary)
     before = _memory()
     started = [Started("run", 0, rank, ranks, ranks, "", 1, "host", 4096, 0) for rank in range(ranks)]
     reducer.feed([(f"rank{one.rank}", one) for one in started])

@@ -19,7 +19,7 @@ from otel_rl.agent.input.remote import give_up_missing
 from otel_rl.agent.losses import Losses
 from otel_rl.agent.output.display import Display
 from otel_rl.agent.output.measurements import Measurements
-from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.output.targets import Target, sweep
 from otel_rl.agent.recovery.rebuild import Rebuilder
 from otel_rl.agent.recovery.release import Release, cut_off, vanished
@@ -110,7 +110,7 @@ class Wiring:
             for place, batch in self.outbox.since(saved.held_since):
                 self.pipeline.traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
         vocabulary = self.pipeline.vocabulary
-        self.instruments = Instruments(run, [reader.reader for reader in self.readers.values()], vocabulary)
+        self.instruments = OtelMetrics(run, [reader.reader for reader in self.readers.values()], vocabulary)
         self.poller = Poller(how.hardware.interval, io=how.hardware.pcie)
         forensics = self.pipeline.reducer.forensics
         self.measurements = Measurements(

@@ -8,7 +8,7 @@ from otel_rl.agent.analysis.memory_ledger import Account
 from otel_rl.agent.hardware.measurement import Attributes, Measurement, Point
 from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.output.measurements import Measurements
-from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.steps.forensics import Forensics, HostMemory
 from otel_rl.agent.steps.state import Journal, OpenPhase
 from otel_rl.export import Machine, RunInfo
@@ -25,7 +25,7 @@ class Bench:
         self.poller = Poller(1.0)
         vocabulary = Vocabulary("trl")
         self.forensics = Forensics(vocabulary)
-        self.instruments = Instruments(RunInfo("run", "project", "name", "."), [], vocabulary)
+        self.instruments = OtelMetrics(RunInfo("run", "project", "name", "."), [], vocabulary)
         self.measurements = Measurements(self.poller, self.instruments, self.forensics, vocabulary, 10.0)
         self.journals = {"rank0": Journal(started())}
 

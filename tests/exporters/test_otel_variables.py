@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, Observa
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
-from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.export import Event, RunInfo, Span, SpanEvent, SpanLink
 from otel_rl.otlp.connection import Connection, connection
 from otel_rl.setup import otel_environment
@@ -242,7 +242,7 @@ def _exemplars(monkeypatch: pytest.MonkeyPatch) -> None:
     from otel_rl.semconv.vocabulary import Vocabulary
 
     monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "always_on")
-    instruments = Instruments(RUN, [InMemoryMetricReader()], Vocabulary("auto"))
+    instruments = OtelMetrics(RUN, [InMemoryMetricReader()], Vocabulary("auto"))
     found: Any = instruments._provider._sdk_config.exemplar_filter
     assert isinstance(found, AlwaysOnExemplarFilter)
 

@@ -161,7 +161,7 @@ def test_a_part_of_the_agent_that_fails_stops_no_other(tmp_path: Path, monkeypat
     from otel_rl.agent.analysis.stragglers import Stragglers
     from otel_rl.agent.output import presence
     from otel_rl.agent.output.measurements import Measurements
-    from otel_rl.agent.output.otel_metrics import Instruments
+    from otel_rl.agent.output.otel_metrics import OtelMetrics
     from otel_rl.agent.steps import derive, forensics
     from otel_rl.agent.steps.trackers import TrackerRows
 
@@ -175,7 +175,7 @@ def test_a_part_of_the_agent_that_fails_stops_no_other(tmp_path: Path, monkeypat
         (presence, "points"),
         (forensics.Forensics, "points"),
         (Goodput, "of_step"),
-        (Instruments, "show"),
+        (OtelMetrics, "show"),
         (Measurements, "take"),
         (Stragglers, "take"),
         (TrackerRows, "of"),

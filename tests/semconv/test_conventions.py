@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 
 from otel_rl.agent.hardware.measurement import Point
-from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.export import RunInfo
 from otel_rl.semconv import registry
 from otel_rl.semconv.vocabulary import Vocabulary
@@ -82,7 +82,7 @@ def reader() -> InMemoryMetricReader:
 
 def test_an_up_down_counter_is_a_sum_that_may_fall_and_end(reader: InMemoryMetricReader) -> None:
     """Memory of a process that is gone leaves the metrics; the SDK does not repeat its last value."""
-    shown = Instruments(RunInfo("run", "p", "n", "."), [reader], Vocabulary("auto"))
+    shown = OtelMetrics(RunInfo("run", "p", "n", "."), [reader], Vocabulary("auto"))
     seen = []
     for points in ([Point("process.memory.usage", 5.0)], [Point("process.memory.usage", 3.0)], []):
         shown.show_points("processes", points)

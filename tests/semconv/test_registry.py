@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.export import Row, RunInfo
 from otel_rl.semconv import registry
 from otel_rl.semconv.generate import outputs, prometheus_name
@@ -76,7 +76,7 @@ def test_what_is_made_of_the_registry_is_up_to_date() -> None:
 def test_the_table_tells_the_names_in_prometheus() -> None:
     """They are those that a scrape of all metrics shows."""
     reader = PrometheusMetricReader()
-    shown = Instruments(RunInfo("run", "project", "name", "."), [reader], Vocabulary("trl"))
+    shown = OtelMetrics(RunInfo("run", "project", "name", "."), [reader], Vocabulary("trl"))
     with_values = {name: 1.0 for name, metric in registry.metrics().items() if metric.instrument == "gauge"}
     shown.show([Row(0, 0, with_values)])
     families = {family.name for family in REGISTRY.collect()}

@@ -15,7 +15,7 @@ from otel_rl.journal.atomic_files import disk_usage
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_rl.agent.output.otel_metrics import Instruments
+    from otel_rl.agent.output.otel_metrics import OtelMetrics
     from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.agent.steps.state import Journal
@@ -41,7 +41,7 @@ class Display:
 
     def __init__(
         self,
-        instruments: Instruments,
+        instruments: OtelMetrics,
         pipeline: Pipeline,
         directory: RunDirectory,
         quarantine: Quarantine,

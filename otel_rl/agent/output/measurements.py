@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.hardware.measurement import Measurement, Point
     from otel_rl.agent.hardware.poller import Poller
-    from otel_rl.agent.output.otel_metrics import Instruments
+    from otel_rl.agent.output.otel_metrics import OtelMetrics
     from otel_rl.agent.steps.forensics import Forensics
     from otel_rl.agent.steps.state import Journal
     from otel_rl.export import Item
@@ -53,7 +53,7 @@ class Measurements:
     def __init__(
         self,
         poller: Poller,
-        instruments: Instruments,
+        instruments: OtelMetrics,
         forensics: Forensics,
         vocabulary: Vocabulary,
         flush_interval: float,

@@ -46,7 +46,7 @@ def _no_trace(_: str) -> bool:
     return False
 
 
-class Instruments:
+class OtelMetrics:
     """All instruments of the registry, fed with the output of the reducer.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_rl.agent.hardware.measurement import Point
-from otel_rl.agent.output.otel_metrics import Instruments
+from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.steps.state import Journal
 from otel_rl.export import Row, RunInfo, Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Started
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pytest
 
 
-def instruments() -> tuple[Instruments, InMemoryMetricReader]:
+def instruments() -> tuple[OtelMetrics, InMemoryMetricReader]:
     reader = InMemoryMetricReader()
-    return Instruments(RunInfo("i", "p", "n", "."), [reader], Vocabulary("auto")), reader
+    return OtelMetrics(RunInfo("i", "p", "n", "."), [reader], Vocabulary("auto")), reader
 
 
 def data_points(reader: InMemoryMetricReader, name: str) -> list[Any]:
@@ -90,7 +90,7 @@ def test_roles_and_ranks_are_apart() -> None:
 def test_phases_have_their_canonical_names() -> None:
     """The framework's `gen` is `generate`, in spans and in logged values; a logged value comes first."""
     reader = InMemoryMetricReader()
-    shown = Instruments(RunInfo("i", "p", "n", "."), [reader], Vocabulary("verl"))
+    shown = OtelMetrics(RunInfo("i", "p", "n", "."), [reader], Vocabulary("verl"))
     shown.show([Row(0, 0, {"timing_s/gen": 2.0, "time/gen": 1.9, "time/update_actor": 3.0})])
     shown.show_phases([Span("gen", "", "", "", 0, 10**9, {"rl.phase": "gen", "rl.rank": 0})])
 
