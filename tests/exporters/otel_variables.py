@@ -90,7 +90,8 @@ OTHERS = [
     Variable(
         "OTEL_TRACES_SAMPLER",
         "`always_on` (default), `always_off`, `traceidratio`, each also with `parentbased_`: which share of the steps "
-        "leaves as traces. Slow and failed steps always do. Wins over `OTEL_RL_TRACES_RATIO`; `traces=` of `init()` wins over both.",
+        "leaves as traces. Slow and failed steps always do. Wins over `OTEL_RL_TRACES_RATIO`; `traces=` of `init()` "
+        "wins over both.",
     ),
     Variable("OTEL_TRACES_SAMPLER_ARG", "The ratio of `traceidratio`, 1 by default."),
     Variable("OTEL_ATTRIBUTE_COUNT_LIMIT", "128 by default; for spans, their events and links, and log events."),
