@@ -53,8 +53,8 @@ def feed(reducer: Reducer, journal: str, *records: Record) -> list[Item]:
     return reducer.feed([(journal, record) for record in records]).items
 
 
-def sampled(n: int, **values: Sequence[float]) -> Observed:
-    """Return samples by name; `__` in a name is a slash."""
+def observed(n: int, **values: Sequence[float]) -> Observed:
+    """Return observations by name; `__` in a name is a slash."""
     return Observed(n, 1, {name.replace("__", "/"): array("d", found).tobytes() for name, found in values.items()})
 
 

@@ -106,9 +106,9 @@ class ClosedSteps:
                 of_step = (step.begun, step.ended, attributes, step.error, links)
                 ids = step_ids(self._run_id, attempt, number)
                 made.items.append(assemble.root(ids, attempt, number, *of_step, ok=step.ok))
-        if step.values or step.samples:
+        if step.values or step.pools:
             with guard("recognition of names"):
-                self._learn([*step.values, *step.samples])
+                self._learn([*step.values, *step.pools])
         values, nonfinite, observed = rows.plain(step), dict[str, int](), None
         with guard("reduction"):
             values, nonfinite, observed = rows.reduced(step, self._reductions)

@@ -138,7 +138,7 @@ class Intake:
                         step.weights.setdefault(metric, {})[name] = record.weight
             case Observed():
                 for metric, doubles in record.values.items():
-                    step.samples.setdefault(metric, Pool()).add(array("d", doubles))
+                    step.pools.setdefault(metric, Pool()).add(array("d", doubles))
             case Tabled():
                 step.tables.append((name, record))
         step.time = max(step.time, record.time)

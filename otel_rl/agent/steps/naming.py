@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from otel_rl.semconv.dialect import Reading
 
-SAMPLE_STATISTICS = ("mean", "max", "min", "std", "sum", "count")
+_OF_OBSERVATIONS = ("mean", "max", "min", "std", "sum", "count")
 _OVER_RANKS = {"mean": "mean", "max": "max", "min": "min", "sum": "sum", "count": "sum", "last": "last"}
 """How scalars that are already statistics are combined; deviations and quantiles can only be averaged."""
 _MOST_REMEMBERED = 20_000
@@ -54,23 +54,23 @@ class Reductions:
     ) -> None:
         self._patterns = {p: (s,) if isinstance(s, str) else tuple(s) for p, s in patterns.items()}
         self._read = read
-        self._all = (*SAMPLE_STATISTICS, *quantiles)
+        self._all = (*_OF_OBSERVATIONS, *quantiles)
         self._remembered: dict[tuple[str, bool], Reduction] = {}
 
-    def of(self, name: str, *, samples: bool = False) -> Reduction:
+    def of(self, name: str, *, observations: bool = False) -> Reduction:
         """Return how the metric of this name is reduced."""
-        found = self._remembered.get((name, samples))
+        found = self._remembered.get((name, observations))
         if found is None:
-            found = self._decide(name, samples)
+            found = self._decide(name, observations)
             if len(self._remembered) < _MOST_REMEMBERED:
-                self._remembered[name, samples] = found
+                self._remembered[name, observations] = found
         return found
 
     def forget(self) -> None:
         """Forget all decisions, because the dialect has changed."""
         self._remembered.clear()
 
-    def _decide(self, name: str, samples: bool) -> Reduction:
+    def _decide(self, name: str, observations: bool) -> Reduction:
         for pattern, chosen in self._patterns.items():
             if fnmatch.fnmatchcase(name, pattern):
                 return Reduction(name, chosen)
@@ -78,7 +78,7 @@ class Reductions:
         if tag is not None:
             return Reduction(plain, (tag,))
         component = statistics.trailing_component(name)
-        if samples:
+        if observations:
             return Reduction(name, self._all if component is None else (component,))
         reading = self._read(name)
         return Reduction(name, ((reading.reduce if reading else "") or _OVER_RANKS.get(component or "", "mean"),))

@@ -28,7 +28,7 @@ def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], 
     Two names that become one, such as `loss@sum` and `loss@max`, are kept apart: the later one keeps its tag.
     """
     values: dict[str, Number] = {}
-    observed = Observed({}, {}, step.samples)
+    observed = Observed({}, {}, step.pools)
     for logged, by in step.values.items():
         reduction = reductions.of(logged)
         given = list(by.values())
@@ -42,14 +42,14 @@ def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], 
             values[name] = statistics.reduce(statistic, given, of_each)
             observed.scalars[name] = Scalars(statistic, given, of_each)
     nonfinite: dict[str, int] = {}
-    for logged, pool in step.samples.items():
-        reduction = reductions.of(logged, samples=True)
+    for logged, pool in step.pools.items():
+        reduction = reductions.of(logged, observations=True)
         targets = _targets(logged, reduction, values)
         values.update(zip((name for name, _ in targets), pool.statistics([s for _, s in targets]), strict=True))
-        observed.samples.update({name: (logged, statistic) for name, statistic in targets})
+        observed.pooled.update({name: (logged, statistic) for name, statistic in targets})
         if pool.nonfinite:
             nonfinite[reduction.name] = values[f"{reduction.name}/nonfinite"] = pool.nonfinite
-            observed.samples[f"{reduction.name}/nonfinite"] = (logged, NONFINITE)
+            observed.pooled[f"{reduction.name}/nonfinite"] = (logged, NONFINITE)
     return values, nonfinite, observed
 
 

@@ -159,7 +159,7 @@ class OpenStep(msgspec.Struct):
     Attributes:
         values: By name, then by journal.
         weights: The weights of values that have one; by name, then by journal.
-        samples: Pooled over journals, by name.
+        pools: Observations of all journals, by name.
         tables: With the journal that each is from.
         reported: Journals that logged something.
         seconds: Time in phases by name, then by journal.
@@ -181,7 +181,7 @@ class OpenStep(msgspec.Struct):
 
     values: dict[str, dict[str, Number]] = {}
     weights: dict[str, dict[str, float]] = {}
-    samples: dict[str, Pool] = {}
+    pools: dict[str, Pool] = {}
     tables: list[tuple[str, Tabled]] = []
     reported: list[str] = []
     seconds: dict[str, dict[str, float]] = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Number = int | float
 NONFINITE = "nonfinite"
-"""Stands for the number of samples that are in no statistic, among the statistics of a pool."""
+"""Stands for the number of observations that are in no statistic, among the statistics of a pool."""
 _OF_A_STEP = ("sum", "count")
 _KEPT = ("mean", "max", "min", "last")
 
@@ -27,7 +27,7 @@ class Scalars(NamedTuple):
     Attributes:
         statistic: How they are reduced.
         values: One of each rank.
-        weights: How many samples each stands for; `None` if each stands for one.
+        weights: The number of observations behind each value; `None` if each is one observation.
     """
 
     statistic: str
@@ -40,12 +40,12 @@ class Observed(NamedTuple):
 
     Attributes:
         scalars: By the name in the row.
-        samples: Which pool, and which of its statistics, by the name in the row.
+        pooled: The pool and its statistic, by the name in the row.
         pools: Samples, by the name that they were logged under.
     """
 
     scalars: dict[str, Scalars]
-    samples: dict[str, tuple[str, str]]
+    pooled: dict[str, tuple[str, str]]
     pools: Mapping[str, Pool]
 
 
@@ -125,7 +125,7 @@ class Window(msgspec.Struct):
         """Take in a row.
 
         Max, min, last, std and quantiles are those of all observations of all steps, and means are weighted by what
-        the observations stand for. Sums and counts of samples add up. Sums and counts of scalars belong to a step,
+        the observations stand for. Sums and counts of observations add up. Sums and counts of scalars belong to a step,
         such as the parts of a loss that ranks contribute, so they are averaged over the steps.
 
         Args:
@@ -135,14 +135,14 @@ class Window(msgspec.Struct):
         """
         known = observed or Observed({}, {}, {})
         for name, value in row.values.items():
-            if name in known.samples:
-                self.targets[name] = known.samples[name]
+            if name in known.pooled:
+                self.targets[name] = known.pooled[name]
             else:
                 statistic, values, weights = known.scalars.get(name) or Scalars(statistic_of(name), (value,), None)
                 if statistic in _OF_A_STEP:
                     statistic, values, weights = "mean", (value,), None
                 self._add_scalars(name, statistic, values, weights)
-        for logged in {known.samples[name][0]: None for name in row.values if name in known.samples}:
+        for logged in {known.pooled[name][0]: None for name in row.values if name in known.pooled}:
             self.pools.setdefault(logged, Pool()).merge(known.pools[logged])
         first = replace(row, values={}, late=False, begins=row.step)
         self.row = first if self.row is None else _together(self.row, row)

@@ -1,4 +1,4 @@
-"""Samples and scalars of several ranks, as they are in the row."""
+"""Observations and scalars of several ranks, as they are in the row."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from otel_rl.export import Table
 from otel_rl.journal.records import Observed, StepStarted, Tabled
-from tests.agent.reducing import S, feed, logged, reducing, row_of, rows, sampled, started, step
+from tests.agent.reducing import S, feed, logged, observed, reducing, row_of, rows, started, step
 
 CLIPPED_ON_RANKS = [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]]
 
 
 def test_samples_give_all_statistics() -> None:
     """An array becomes mean, max, min, standard deviation of the population, sum and count."""
-    row = row_of(reducing(), [[sampled(0, reward=[1, 2, 3, 4])]])
+    row = row_of(reducing(), [[observed(0, reward=[1, 2, 3, 4])]])
 
     assert row == {
         "reward/mean": 2.5,
@@ -32,7 +32,7 @@ def test_samples_give_all_statistics() -> None:
 
 def test_the_mean_is_of_all_samples_and_not_of_the_means_of_ranks() -> None:
     """huggingface/trl#6380: 3 of 8 tokens are clipped, which is 0.375; a mean over two ranks says 0.5."""
-    row = row_of(reducing(), [[sampled(0, clip_ratio=tokens)] for tokens in CLIPPED_ON_RANKS])
+    row = row_of(reducing(), [[observed(0, clip_ratio=tokens)] for tokens in CLIPPED_ON_RANKS])
 
     assert row["clip_ratio/mean"] == 0.375
 
@@ -42,7 +42,7 @@ def test_however_the_tokens_lie_on_ranks(ranks: int) -> None:
     """The same tokens on any number of ranks give the same 0.375, as do means that tell their weight."""
     tokens = [token for of_rank in CLIPPED_ON_RANKS for token in of_rank]
     parts = [tokens[n::ranks] for n in range(ranks)]
-    pooled = row_of(reducing(), [[sampled(0, clip_ratio=part)] for part in parts])
+    pooled = row_of(reducing(), [[observed(0, clip_ratio=part)] for part in parts])
     weighted = row_of(reducing(), [[logged(0, len(part), clip_ratio=sum(part) / len(part))] for part in parts])
 
     assert pooled["clip_ratio/mean"] == 0.375
@@ -55,21 +55,21 @@ def test_how_samples_are_split_up_does_not_matter(samples: list[float], data: st
     cuts = sorted(data.draw(st.lists(st.integers(0, len(samples)), max_size=5)))
     parts = [samples[a:b] for a, b in zip([0, *cuts], [*cuts, len(samples)], strict=True)]
     ranks = data.draw(st.integers(1, 3))
-    split = row_of(reducing(), [[sampled(0, x=part) for part in parts[rank::ranks]] for rank in range(ranks)])
+    split = row_of(reducing(), [[observed(0, x=part) for part in parts[rank::ranks]] for rank in range(ranks)])
 
-    assert split == row_of(reducing(), [[sampled(0, x=samples)]])
+    assert split == row_of(reducing(), [[observed(0, x=samples)]])
 
 
 def test_calls_of_one_step_are_pooled() -> None:
     """Micro-batches add up, with as many samples as each has."""
-    row = row_of(reducing(), [[sampled(0, kl=[1.0]), sampled(0, kl=[2.0, 3.0])]])
+    row = row_of(reducing(), [[observed(0, kl=[1.0]), observed(0, kl=[2.0, 3.0])]])
 
     assert (row["kl/mean"], row["kl/count"]) == (2.0, 3)
 
 
 def test_chosen_quantiles() -> None:
     """Quantiles are computed if `quantiles` asks for them, with linear interpolation."""
-    row = row_of(reducing(quantiles=["p05", "p95"]), [[sampled(0, reward=[1, 2, 3, 4])]])
+    row = row_of(reducing(quantiles=["p05", "p95"]), [[observed(0, reward=[1, 2, 3, 4])]])
 
     assert (row["reward/p05"], row["reward/p95"]) == (pytest.approx(1.15), pytest.approx(3.85))
 
@@ -77,14 +77,14 @@ def test_chosen_quantiles() -> None:
 def test_nan_among_samples_is_counted_apart() -> None:
     """It enters no statistic, and the row says how many there were."""
     reducer = reducing()
-    row = row_of(reducer, [[sampled(0, kl=[1.0, math.nan, 3.0, math.inf])]])
+    row = row_of(reducer, [[observed(0, kl=[1.0, math.nan, 3.0, math.inf])]])
 
     assert (row["kl/mean"], row["kl/max"], row["kl/count"], row["kl/nonfinite"]) == (2.0, 3.0, 2, 2)
 
 
 def test_samples_that_are_all_nan() -> None:
     """Their statistics are NaN, rather than absent."""
-    row = row_of(reducing(), [[sampled(0, kl=[math.nan, math.nan])]])
+    row = row_of(reducing(), [[observed(0, kl=[math.nan, math.nan])]])
 
     assert math.isnan(row["kl/mean"])
     assert row["kl/count"] == 0
