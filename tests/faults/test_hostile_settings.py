@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_rl
+from otel_rl.setup.loading import known_settings, load
+from otel_rl.setup.settings import OPERATOR_ONLY
 from tests.faults.test_hostile_arguments import WRONG
 
 if TYPE_CHECKING:
@@ -30,6 +32,21 @@ def test_init_raises_nothing_but_settings_errors(tmp_path: Path, name: str) -> N
         error = refusal(**given)
 
         assert error is None or (name.rstrip("s") in error and "\n" not in error)
+
+
+@pytest.mark.parametrize("path", [path for path in known_settings() if "." in path or path in OPERATOR_ONLY])
+def test_each_field_of_a_group(path: str) -> None:
+    """The same for the settings in groups, and for those of operators, which a file may have with any type."""
+    group, _, name = path.rpartition(".")
+    for wrong in WRONG[1:]:
+        given: dict[str, Any] = {group: {name: wrong()}} if group else {name: wrong()}
+        error = None
+        try:
+            load(given, {})
+        except otel_rl.SettingsError as refused:
+            error = str(refused)
+
+        assert error is None or (path.replace(".", "={'") in error and "\n" not in error)
 
 
 @pytest.mark.parametrize(
