@@ -12,12 +12,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -32,6 +31,7 @@ from otel_rl.setup import directory as directories
 from otel_rl.setup.launcher import Launch, find_launch
 from otel_rl.setup.processes import ancestors, process
 from otel_rl.setup.settings import JobSettings
+from otel_rl.setup.training_notes import Joined, Notes, Training
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,50 +41,6 @@ if TYPE_CHECKING:
 _JOIN_WITHIN_S = 1800.0
 """Seconds within which other ranks join a training after its first rank: the timeout of `torch.distributed`."""
 _MOST_TRIES = 100
-_MOST_ATTEMPTS = 1 << 30
-_WRITTEN_WITHIN_S = 1.0
-"""Seconds between the creation of a note and the arrival of its text, on a network file system."""
-_POLL_S = 0.01
-
-T = TypeVar("T")
-
-
-class Training(msgspec.Struct, frozen=True):
-    """A training of a job, as its first rank noted it.
-
-    Attributes:
-        id: Identity of its run.
-        attempt: Number of the attempt of the run.
-        label: Project and name, which all of its ranks have in common.
-        launch: The start of the rank that noted it.
-        host: Host name of that rank.
-        command: Digest of that rank's command line.
-        time: Time of the note, in seconds of the wall clock.
-    """
-
-    id: str
-    attempt: int
-    label: str
-    launch: Launch
-    host: str
-    command: str
-    time: float
-
-
-class Joined(msgspec.Struct, frozen=True):
-    """A start of a rank, as it noted it.
-
-    Attributes:
-        host: Its host name.
-        process: Its process.
-        supervisor: The process that restarts it if it fails.
-        command: Digest of its command line.
-    """
-
-    host: str
-    process: str
-    supervisor: str
-    command: str
 
 
 class Start(NamedTuple):
@@ -131,8 +87,8 @@ class _Log:
         self._who = label(settings.role, settings.rank)
         self._label = f"{settings.project}/{'' if settings.name == settings.id else settings.name}"
         self._own = Joined(socket.gethostname(), process(os.getpid()), launch.supervisor, _command())
-        self._taken: set[tuple[int, int]] = set()
-        self._place = Path(settings.dir).absolute() / f".trainings-{os.getuid()}" / settings.id
+        place = Path(settings.dir).absolute() / f".trainings-{os.getuid()}" / settings.id
+        self._notes = Notes(place, settings.id, launch.restarts)
 
     def find(self) -> Start:
         """Return the training that this start belongs to; note it if this is its first rank.
@@ -140,25 +96,20 @@ class _Log:
         Raises:
             OSError: The log cannot be written.
         """
-        self._place.mkdir(parents=True, exist_ok=True)
         for _ in range(_MOST_TRIES):
-            trainings = self._read()
+            trainings = self._notes.read()
             here = {number: one for (restarts, number), one in trainings.items() if restarts == self._launch.restarts}
-            joined = {number: one for number in here if (one := self._joined(number)) is not None}
+            joined = {number: one for number in here if (one := self._notes.joined(number, self._who)) is not None}
             if (around := self._around(here, joined)) is not None:
                 return self._start(around)
             number = self._of_a_role(here) if self._settings.role else self._to_join(here, joined)
             if number is None:
-                self._note(f"{self._free()}", self._next(trainings, here, joined))
+                self._notes.write(f"{self._notes.free()}", self._next(trainings, here, joined))
             elif self._settings.role:
                 return self._start(here[number])
-            elif (note := self._note(f"{number}.{self._who}", self._own)) is not None:
+            elif (note := self._notes.write(f"{number}.{self._who}", self._own)) is not None:
                 return self._start(here[number], note)
-        raise TimeoutError(f"{self._place} changes constantly")
-
-    def _free(self) -> int:
-        """Return the number of the next training; trainings with damaged notes keep their number."""
-        return 1 + max((number for restarts, number in self._taken if restarts == self._launch.restarts), default=0)
+        raise TimeoutError(f"{self._notes.place} changes constantly")
 
     def _start(self, training: Training, note: Path | None = None) -> Start:
         attempt = 0 if self._settings.role else training.attempt
@@ -263,56 +214,12 @@ class _Log:
     def _path_of(self, run_id: str) -> Path:
         return directories.place_of(renamed(self._settings, run_id))
 
-    def _read(self) -> dict[tuple[int, int], Training]:
-        """Return all trainings by restarts of the job, and number since that restart."""
-        found: dict[tuple[int, int], Training] = {}
-        for path in self._place.iterdir():
-            if match := re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", path.name):
-                key = int(match[1]), int(match[2])
-                self._taken.add(key)
-                if (one := _decoded(path, Training)) is not None and self._is_possible(one):
-                    found[key] = one
-        return found
-
-    def _is_possible(self, training: Training) -> bool:
-        """Return whether a rank may have noted this: other users may write to a shared directory."""
-        base, end = self._settings.id, training.id.removeprefix(self._settings.id)
-        is_of_job = training.id.startswith(base) and bool(re.fullmatch(r"(-[0-9]{1,9})?", end))
-        return is_of_job and 0 <= training.attempt < _MOST_ATTEMPTS
-
-    def _joined(self, number: int) -> Joined | None:
-        return _decoded(self._place / f"{self._launch.restarts}.{number}.{self._who}", Joined)
-
-    def _note(self, name: str, content: Training | Joined) -> Path | None:
-        """Write a note that does not exist yet; return its path, `None` if another rank was faster."""
-        path = self._place / f"{self._launch.restarts}.{name}"
-        try:
-            with path.open("xb") as file:
-                file.write(msgspec.json.encode(content))
-        except FileExistsError:
-            return None
-        return path
-
 
 class _RunEnd(msgspec.Struct, frozen=True):
     """The end of an attempt, which the JSONL exporter writes to the run directory for all machines."""
 
     attempt: int
     outcome: str
-
-
-def _decoded(path: Path, type_: type[T]) -> T | None:
-    """Return a note; `None` if there is none, or its writer died before it was complete."""
-    deadline = time.monotonic() + _WRITTEN_WITHIN_S
-    while True:
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=type_)
-        except FileNotFoundError:
-            return None
-        except msgspec.MsgspecError:
-            if time.monotonic() > deadline:
-                return None
-        time.sleep(_POLL_S)
 
 
 def _command() -> str:
