@@ -6,10 +6,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from otel_rl.delivery import undelivered
-from otel_rl.delivery.outbox import identity
+from otel_rl.delivery.outbox import identity, positions_of
 from otel_rl.delivery.outbox_reader import Head, located
 from otel_rl.delivery.undelivered import Copy, Extent
 from otel_rl.journal.segments import START, Position, payloads, segment_numbers, segment_path
@@ -21,12 +19,6 @@ if TYPE_CHECKING:
 
 _OF_JOURNALS = ("released", "end", "owner.json")
 _OF_OUTBOX = ("id", "released")
-
-
-class _Positions(msgspec.Struct):
-    """The part of a checkpoint that says how far the journals were read."""
-
-    positions: dict[str, Position] = {}
 
 
 class Copier:
@@ -72,10 +64,9 @@ class Copier:
         contents = {
             file: content for file in self._small_files() if (content := _content(self._part / file)) is not None
         }
-        positions = msgspec.msgpack.decode(checkpoint, type=_Positions).positions if checkpoint else {}
         wanted = dict(self._of_outbox(needed, end))
         unread = 0
-        for file, extent, new in self._of_journals(positions):
+        for file, extent, new in self._of_journals(positions_of(checkpoint)):
             wanted[file] = extent
             unread += new
         for file, extent in wanted.items():

@@ -32,14 +32,14 @@ class Batch(msgspec.Struct, array_like=True):
         checkpoint: The agent's checkpoint, as MessagePack, since only the last one is ever decoded.
         held: Spans that are buffered until their trace is decided.
         settled: Traces that were decided, and whether they were kept.
-        before: The number of items in the outbox before it; -1 in batches of versions that did not count.
+        before: The number of items in the outbox before it.
     """
 
     items: list[Item]
     checkpoint: msgspec.Raw
     held: list[Span] = []
     settled: dict[str, bool] = {}
-    before: int = -1
+    before: int = 0
 
 
 _ID = "id"
@@ -52,6 +52,12 @@ class ItemPosition(msgspec.Struct, frozen=True):
 
     position: Position = START
     index: int = 0
+
+
+class _Positions(msgspec.Struct):
+    """The part of a checkpoint that says how far the journals were read."""
+
+    positions: dict[str, Position] = {}
 
 
 class Outbox:
@@ -112,6 +118,11 @@ class Outbox:
         self._writer.close()
 
 
+def positions_of(checkpoint: bytes) -> dict[str, Position]:
+    """Return the positions in the journals that are in a checkpoint of an agent; none if the checkpoint is empty."""
+    return msgspec.msgpack.decode(checkpoint, type=_Positions).positions if checkpoint else {}
+
+
 def identity(path: Path) -> str:
     """Return the identity of the outbox in a directory; empty if there is none."""
     try:
@@ -146,5 +157,5 @@ def _last_batch(path: Path) -> tuple[bytes, int]:
             last = batches[-1]
         reader.close()
         if last is not None:
-            return bytes(last.checkpoint), max(0, last.before) + len(last.items)
+            return bytes(last.checkpoint), last.before + len(last.items)
     return b"", released_items(path)

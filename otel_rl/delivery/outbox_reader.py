@@ -72,12 +72,12 @@ class Head(msgspec.Struct, array_like=True):
     checkpoint: msgspec.Raw
     held: msgspec.Raw = msgspec.Raw()
     settled: msgspec.Raw = msgspec.Raw()
-    before: int = -1
+    before: int = 0
 
     @property
     def behind(self) -> int:
-        """The number of items up to its end; -1 if it is unknown."""
-        return self.before + len(self.items) if self.before >= 0 else -1
+        """The number of items up to its end."""
+        return self.before + len(self.items)
 
 
 class Located(NamedTuple, Generic[T]):
@@ -112,7 +112,7 @@ def _known_before(path: Path, position: Position) -> Wanted:
             if found.end > position:
                 break
             last = found
-        if last is not None and last.batch.behind >= 0:
+        if last is not None:
             return Wanted(last.batch.behind, bytes(last.batch.checkpoint) if last.end == position else b"")
     return Wanted()
 
@@ -168,8 +168,6 @@ class OutboxReader:
         """Return whether nothing is missing before a batch."""
         reader = self._reader
         noticed = reader.skipped_bytes or reader.lost_segments or reader.undecodable
-        if batch.before < 0:  # from an older version
-            return not noticed
         count = self._known.count
         if count < 0:
             return not noticed

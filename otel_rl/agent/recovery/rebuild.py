@@ -22,7 +22,7 @@ from otel_rl.journal.ids import step_ids
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import AnyRecord, Finished, Record
-from otel_rl.journal.segments import START, Position
+from otel_rl.journal.segments import START, Position, segment_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ class Rebuilder:
             with contextlib.suppress(OSError):  # asked again
                 write_made(self._outbox.path, place, made)
                 self.answered += 1
-                if made.lost and place.segment and not self._segment_exists(place):
+                if made.lost and place.segment and not segment_path(self._outbox.path, place.segment).exists():
                     self.retained += made.lost
                 else:
                     self.damaged += made.lost
@@ -96,7 +96,6 @@ class Rebuilder:
         gap = self._gap(place, asked)
         following = [] if gap.following is None else gap.following.items
         first = self._outbox.count if gap.following is None else gap.following.before
-        first = gap.count + 1 if first < 0 else first  # from a version that did not count
         behind = first + len(following)
         missing = first - gap.count if gap.count >= 0 else 1
         again: list[Item] = []
@@ -116,9 +115,6 @@ class Rebuilder:
         )
         checkpoint = self._outbox.checkpoint if gap.following is None else bytes(gap.following.checkpoint)
         return Made([*again, *following], gap.end, behind, lost, checkpoint)
-
-    def _segment_exists(self, place: Position) -> bool:
-        return (self._outbox.path / f"{place.segment:08d}.seg").exists()
 
     def _gap(self, place: Position, asked: Wanted) -> _Gap:
         gap = _Gap(count=0 if place == START else -1, end=self._outbox.end)

@@ -12,11 +12,11 @@ import msgspec
 
 from otel_rl.agent.steps.state import is_remote
 from otel_rl.delivery.exporter_thread import Cursor
-from otel_rl.delivery.outbox import Outbox, set_released_items
+from otel_rl.delivery.outbox import Outbox, positions_of, set_released_items
 from otel_rl.delivery.outbox_reader import Head, Located, forget_repairs, located
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.reader import Reader
-from otel_rl.journal.segments import START, Position, Released, released, segment_numbers, set_released
+from otel_rl.journal.segments import START, Position, Released, released, segment_numbers, segment_path, set_released
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,12 +28,6 @@ TAIL_BYTES = 16 << 20
 """Bytes of the outbox that are kept after delivery, for the analysis of runs that have ended."""
 _SPARE_BATCHES = 8
 """Batches before the first needed one whose journals are kept, so that several damaged batches can be rebuilt."""
-
-
-class _Positions(msgspec.Struct):
-    """The part of a checkpoint that says how far the journals were read."""
-
-    positions: dict[str, Position] = {}
 
 
 class Release:
@@ -72,7 +66,7 @@ class Release:
             return
         if self._journals is not None:
             raw = before[max(0, len(before) - 1 - _SPARE_BATCHES)].batch.checkpoint
-            for name, position in msgspec.msgpack.decode(raw, type=_Positions).positions.items():
+            for name, position in positions_of(bytes(raw)).items():
                 self._release_journal(self._journals / name, position)
         self._release_outbox(before[0].end.segment)
 
@@ -111,7 +105,7 @@ class Release:
         """Remove whole segments before one, the oldest first, as far as the tail allows."""
         path = self._outbox.path
         kept_bytes, first = 0, first_needed
-        sizes = {number: (path / f"{number:08d}.seg").stat().st_size for number in segment_numbers(path)}
+        sizes = {number: segment_path(path, number).stat().st_size for number in segment_numbers(path)}
         for number in sorted((number for number in sizes if number < first_needed), reverse=True):
             kept_bytes += sizes[number]
             if kept_bytes > self._tail_bytes:
@@ -120,11 +114,11 @@ class Release:
         if not any(number < first for number in sizes):
             return
         kept = next(located(path, Head, Position(first, 0)), None)
-        if kept is None or kept.batch.before < 0:  # damaged, or from a version that did not count
+        if kept is None:  # damaged
             return
         set_released_items(path, kept.batch.before)
         for number in sorted(number for number in sizes if number < first):
-            (path / f"{number:08d}.seg").unlink(missing_ok=True)
+            segment_path(path, number).unlink(missing_ok=True)
         forget_repairs(path, first)
 
     def _release_journal(self, path: Path, position: Position) -> None:
@@ -135,7 +129,7 @@ class Release:
         records = before.records + (_count(path, numbers[0], position.segment) if is_remote(path.name) else 0)
         set_released(path, Released(position.segment, records))
         for number in numbers:
-            (path / f"{number:08d}.seg").unlink(missing_ok=True)
+            segment_path(path, number).unlink(missing_ok=True)
 
 
 def cut_off(journals: Path, positions: Mapping[str, Position]) -> int:
