@@ -1,4 +1,4 @@
-"""Records and measurements for the agent that makes the rows of all machines, as OTLP log events."""
+"""Sends records and measurements to the head agent, as OTLP log events."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _decoder: msgspec.msgpack.Decoder[AnyRecord | Lost] = msgspec.msgpack.Decoder(An
 
 
 class HeadExporter:
-    """Sends what the ranks of this machine record.
+    """Sends the records of this machine's ranks to the head agent.
 
     Args:
         run: The run.
-        address: `host:port` of the head, or of a Collector that passes on to it; `https://` before it for TLS.
+        address: `host:port` of the head, or of a Collector that forwards to it; `https://` before it for TLS.
     """
 
     batch_size = 64
@@ -83,7 +83,7 @@ class HeadExporter:
 
 
 def events(item: Item) -> Iterator[LogRecord]:
-    """Yield what travels of an item."""
+    """Yield the log records of an item."""
     if isinstance(item, Machine):
         body, attributes = from_machine(item)
         yield LogRecord(timestamp=item.time_unix_nano, event_name=MACHINE, body=body, attributes=attributes)

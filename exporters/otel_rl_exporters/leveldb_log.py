@@ -1,4 +1,4 @@
-"""The files in which W&B and SwanLab keep what was logged: records in the blocks of a LevelDB log."""
+"""The log files of W&B and SwanLab: records in the blocks of a LevelDB log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 class LogReader:
-    """Reads a log that may still be written, from its beginning on.
+    """A reader of a log that may still be written, from its beginning.
 
     Args:
         path: The file; it may not be there yet.
@@ -29,7 +29,7 @@ class LogReader:
         self._position = _FILE_HEADER
 
     def read(self) -> list[bytes]:
-        """Return the records that became whole since the last call."""
+        """Return the records that became complete since the last call."""
         if self._fd < 0:
             try:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -62,25 +62,25 @@ class LogReader:
 
 
 class Promised:
-    """Counts the items of which all is written, where each makes records of two kinds and each kind stays in order."""
+    """A counter of completely written items. Each item has records of two kinds, and each kind is written in order."""
 
     def __init__(self) -> None:
-        self._given: deque[tuple[int, int]] = deque()  # how many records there are of each kind, with each item
+        self._given: deque[tuple[int, int]] = deque()  # the number of records of each kind up to each item
         self._all = (0, 0)
         self._written = 0
 
     def gave(self, first: int = 0, second: int = 0) -> None:
-        """Take note of an item that makes so many records."""
+        """Add an item with these numbers of records."""
         self._all = (self._all[0] + first, self._all[1] + second)
         self._given.append(self._all)
 
     def count(self, first: int, second: int) -> int:
-        """Return how many items are written, in their order, once so many records are."""
+        """Return the number of written items, given the numbers of written records."""
         while self._given and self._given[0][0] <= first and self._given[0][1] <= second:
             self._given.popleft()
             self._written += 1
         return self._written
 
     def __bool__(self) -> bool:
-        """Tell whether there are items that are not written."""
+        """Return whether items are not written yet."""
         return bool(self._given)

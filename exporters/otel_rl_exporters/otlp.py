@@ -69,8 +69,8 @@ class OtlpTraces:
         """Send the spans among `items`.
 
         Raises:
-            Refused: The collector did not take some of them.
-            NotNow: It cannot take them yet.
+            Refused: The collector refused some of them.
+            NotNow: The collector cannot accept them now.
         """
         self._sender.send(readable_spans(items, self._resource, self._limits), len(items))
 
@@ -101,15 +101,15 @@ class OtlpLogs:
 
     @staticmethod
     def pass_on() -> Callable[[Message], None]:
-        """Return what passes requests of other programs on; it raises `NotNow` or `Refused`, as `export` does."""
+        """Return a function that forwards requests of other programs; it raises as `export` does."""
         return _passed_on("LOGS")
 
     def export(self, items: Sequence[Item]) -> None:
-        """Send what is an event among `items`: neither spans nor measurements, which are metrics.
+        """Send the events among `items`; spans and measurements are other signals.
 
         Raises:
-            Refused: The collector did not take some of them.
-            NotNow: It cannot take them yet.
+            Refused: The collector refused some of them.
+            NotNow: The collector cannot accept them now.
         """
         self._sender.send(readable_records(items, self._resource, self._limits), len(items))
 
@@ -119,7 +119,7 @@ class OtlpLogs:
 
 
 def _passed_on(signal: Signal) -> Callable[[Message], None]:
-    """Return what passes a whole request on to the collector of a signal."""
+    """Return a function that forwards a whole request to the collector of a signal."""
     from otel_rl_exporters.otlp_transport import transport
 
     to = transport(connection(os.environ, signal))
@@ -152,7 +152,7 @@ class OtlpReader:
 
     @staticmethod
     def pass_on() -> Callable[[Message], None]:
-        """Return what passes requests of other programs on; it raises `NotNow` or `Refused`, as `export` does."""
+        """Return a function that forwards requests of other programs; it raises as `export` does."""
         return _passed_on("METRICS")
 
     @property
@@ -162,7 +162,7 @@ class OtlpReader:
 
     @property
     def causes(self) -> dict[str, int]:
-        """How often each type of error was met, refusals included."""
+        """How often each type of error occurred, refusals included."""
         return dict(self._exporter.causes)
 
     @property
@@ -180,7 +180,7 @@ class OtlpReader:
 
 
 def sender(where: Connection) -> Sender:
-    """Return what sends spans or events to an address; the agent alone loads what it needs."""
+    """Return a sender of spans or events to an address. Only the agent loads the modules that it needs."""
     from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
@@ -192,12 +192,12 @@ def sender(where: Connection) -> Sender:
 
 
 def readable_spans(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableSpan]]:
-    """Return the spans among `items` as the SDK has them, each with its place."""
+    """Return the spans among `items` as objects of the SDK, each with its index."""
     return [(n, _readable_span(item, resource, most)) for n, item in enumerate(items) if isinstance(item, Span)]
 
 
 def readable_records(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableLogRecord]]:
-    """Return what is an event among `items` as the SDK has it, each with its place."""
+    """Return the events among `items` as objects of the SDK, each with its index."""
     records = [(n, log_record(item)) for n, item in enumerate(items) if not isinstance(item, Span | Machine | Recorded)]
     for _, record in records:
         record.attributes = _bounded(record.attributes or {}, most.record_attributes, most.record_text)
@@ -246,7 +246,7 @@ def _scope(tracer: tuple[str, str]) -> InstrumentationScope:
 
 
 def _bounded(attributes: Any, count: int | None, text: int | None) -> Any:
-    """Return the attributes within limits, in what counts those that are left out; themselves if all are within."""
+    """Return the attributes within limits, in a mapping that counts dropped ones, or the same object."""
     if text is None and (count is None or len(attributes) <= count):
         return attributes
     return BoundedAttributes(count, attributes, immutable=True, max_value_len=text)

@@ -73,7 +73,7 @@ class OtlpMetricExporter(MetricExporter):
         self.last_error = ""
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any) -> MetricExportResult:
-        """Send metrics; tell whether all of them were taken."""
+        """Send metrics; return whether all of them were accepted."""
         waiting: list[_One] = [
             (resource, scope, metric)
             for resource in metrics_data.resource_metrics
@@ -103,7 +103,7 @@ class OtlpMetricExporter(MetricExporter):
         return result
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Do nothing: `export` keeps nothing back."""
+        """Do nothing: `export` sends before it returns."""
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:

@@ -76,7 +76,7 @@ class Sender:
         self._transport.close()
 
     def _offer(self, part: Sequence[tuple[int, Any]]) -> Answer | None:
-        """Return what came of a request with these records; `None` if it should be two."""
+        """Return the answer to a request with these records, or `None` if the request must be split."""
         if len(part) > self._most:
             return None
         try:

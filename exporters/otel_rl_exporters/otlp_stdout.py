@@ -1,6 +1,6 @@
 """Standard output for all three signals: `console` for people, and `otlp/stdout`, a request of OTLP in JSON per line.
 
-They are what `OTEL_TRACES_EXPORTER`, `OTEL_LOGS_EXPORTER` and `OTEL_METRICS_EXPORTER` call so.
+These are values of `OTEL_TRACES_EXPORTER`, `OTEL_LOGS_EXPORTER` and `OTEL_METRICS_EXPORTER`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Printed:
             raise Refused("standard output is closed") from error
 
     def shutdown(self) -> None:
-        """Leave standard output to the others who use it."""
+        """Do nothing: others use standard output too."""
 
     def _open(self) -> Callable[[Sequence[Item]], object]:
         raise NotImplementedError

@@ -35,7 +35,7 @@ _RETRIED_STATUSES = (429, 502, 503, 504)
 _TOO_LARGE = 413
 _RETRIED_CODES = ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS")
 _LARGER = re.compile(r"larger than max|too large|message length", re.IGNORECASE)
-"""What gRPC servers (C++, Go, Java, Rust) say of a message that is too large; there is no code for it."""
+"""The messages of gRPC servers (C++, Go, Java, Rust) about a request that is too large; there is no code for it."""
 _LARGEST_ANSWER = 1 << 22
 _LONGEST_TEXT = 300
 _USER_AGENT = (
@@ -71,7 +71,7 @@ class Transport(Protocol):
     """Sends requests of one signal to one address."""
 
     def send(self, request: Message) -> Answer:
-        """Send it once, and return what came of it."""
+        """Send a request once, and return the answer."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -102,7 +102,7 @@ class HttpTransport:
         self._json = connection.protocol == "http/json"
         _, self._response, self._rejected = _SERVICES[connection.signal]
         self._session = requests.Session()
-        self._session.trust_env = False  # it would put REQUESTS_CA_BUNDLE and .netrc before what is said here
+        self._session.trust_env = False  # otherwise REQUESTS_CA_BUNDLE and .netrc would override these settings
         self._session.headers.update({"User-Agent": _USER_AGENT} | connection.headers)
         self._session.headers["Content-Type"] = "application/json" if self._json else "application/x-protobuf"
         self._session.headers.pop("Content-Encoding", None)
@@ -119,7 +119,7 @@ class HttpTransport:
             self._session.proxies.update(requests.utils.get_environ_proxies(connection.endpoint))
 
     def send(self, request: Message) -> Answer:
-        """Send it once, and return what came of it."""
+        """Send a request once, and return the answer."""
         import requests
 
         limit = self._connection.timeout
@@ -213,7 +213,7 @@ class GrpcTransport:
         )
 
     def send(self, request: Message) -> Answer:
-        """Send it once, and return what came of it."""
+        """Send a request once, and return the answer."""
         import grpc
 
         metadata = tuple(self._connection.headers.items())
@@ -245,16 +245,16 @@ class StdoutTransport:
     """OTLP in JSON, a request per line, on standard output."""
 
     def send(self, request: Message) -> Answer:
-        """Print it."""
-        print(_json(request), flush=True)  # noqa: T201 - it is what was asked for
+        """Print a request."""
+        print(_json(request), flush=True)  # noqa: T201 - the user chose standard output
         return Answer("taken")
 
     def close(self) -> None:
-        """Leave standard output to the others who use it."""
+        """Do nothing: others use standard output too."""
 
 
 def clean(text: str) -> str:
-    """Return what somebody else said as one line of moderate length, without control characters."""
+    """Return a foreign message as one short line without control characters."""
     line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
     return line if len(line) <= _LONGEST_TEXT else line[:_LONGEST_TEXT] + "…"
 
@@ -327,7 +327,7 @@ def _compressed(body: bytes, compression: str) -> bytes:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Return what lies at the bottom: the socket's or the library's own error."""
+    """Return the root cause: the error of the socket or the library."""
     seen = {id(error)}
     while True:
         inside = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
@@ -368,7 +368,7 @@ def _json(request: Message) -> str:
 
 
 def _hexadecimal_ids(node: Any) -> None:
-    """Turn ids, which JSON of protobuf holds as base64, into what OTLP has there."""
+    """Convert ids from base64, which protobuf's JSON uses, to hexadecimal, which OTLP uses."""
     import base64
 
     if isinstance(node, list):

@@ -103,11 +103,11 @@ class SwanlabExporter:
 
         self._clock = swanlab_log.Clock(self._run)
         self._is_written = resolved != "disabled"
-        # In the cloud, SwanLab's server has what was in it.
+        # In the cloud, SwanLab's server has the contents.
         self._watched = Watched(swanlab_log.file(self._run) if resolved in ("local", "offline") else None)
 
     def durable(self) -> int:
-        """Count what is in SwanLab's log; parameters are in a file of their own.
+        """Return the number of items in SwanLab's log; parameters are in another file.
 
         Raises:
             Gone: The log of a run without a cloud was removed or replaced.
@@ -120,14 +120,14 @@ class SwanlabExporter:
         return safe
 
     def holds(self, item: Item) -> bool:
-        """Tell whether a log of an earlier session has the row, the measurement or the table whole."""
+        """Return whether a log of an earlier session has the complete item."""
         return isinstance(item, Row | Machine | Table) and not self._held.missing(item, _points(item))
 
     def export(self, items: Sequence[Item]) -> None:
-        """Log the row or the table, or update the config, that is in `items`.
+        """Log the rows and tables among `items`, and update the config.
 
         Raises:
-            Refused: SwanLab does not take the step, or so large a table.
+            Refused: SwanLab does not accept the step, or a table of this size.
         """
         for item in items:
             scalars = media = 0
@@ -149,7 +149,7 @@ class SwanlabExporter:
             self._promised.gave(scalars, media)
 
     def shutdown(self) -> None:
-        """Finish the experiment, as crashed if the last attempt did not end in order.
+        """Finish the experiment, with the state "crashed" if the last attempt did not finish.
 
         Raises:
             Gone: The log of a run without a cloud was removed or replaced.
@@ -159,7 +159,7 @@ class SwanlabExporter:
         self._watched.check()
 
     def _log(self, item: Row | Machine | Table, points: dict[str, Any]) -> int:
-        """Log what no log holds; return how many points that is."""
+        """Log the points that no log holds; return their number."""
         if not 0 <= item.step <= _LARGEST_STEP:
             raise Refused(f"step {item.step} is out of SwanLab's range, 0 to {_LARGEST_STEP}")
         if isinstance(item, Row) and item.attempt > self._attempt:
@@ -181,9 +181,9 @@ def _points(item: Row | Machine | Table) -> dict[str, Any]:
 
 
 _TRIMMED = re.compile(
-    r"""^[ ./] | [ ./]\Z             # what SwanLab cuts off
-    | [\x00-\x1f\x7f]               # or does not take
-    | ^_(?=_swanlab__\.)            # or takes for its own
+    r"""^[ ./] | [ ./]\Z             # characters that SwanLab trims
+    | [\x00-\x1f\x7f]               # or does not accept
+    | ^_(?=_swanlab__\.)            # or uses itself
     | %(?=[0-9A-Fa-f]{2}) | ^%\Z    # a percent sign that would look like an escape
     """,
     re.VERBOSE,
@@ -191,10 +191,10 @@ _TRIMMED = re.compile(
 
 
 def escape(name: str) -> str:
-    """Return the name with what SwanLab would trim percent-encoded; `unescape` is the way back.
+    """Return the name with percent-encoding where SwanLab would trim it; `unescape` is the inverse.
 
     `loss/` is `loss%2F` and so another metric than `loss`; an empty name is `%`. Beyond 512 characters a name
-    is cut and ends in a hash of itself, from which there is no way back.
+    is cut and ends in a hash of itself, which `unescape` cannot undo.
     """
     escaped = _TRIMMED.sub(lambda found: f"%{ord(found[0]):02X}", name) or "%"
     if len(escaped) <= _LONGEST_NAME:
@@ -203,7 +203,7 @@ def escape(name: str) -> str:
 
 
 def unescape(escaped: str) -> str:
-    """Return the name that `escape` was given."""
+    """Return the name from which `escape` made this one."""
     if escaped == "%":
         return ""
     return re.sub("%([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), escaped)
@@ -228,7 +228,7 @@ def _made(directory: Path) -> Path:
 
 
 def _run_id(id_: str) -> str:
-    """Return the id that SwanLab accepts; ids that differ stay different."""
+    """Return an id that SwanLab accepts; different ids stay different."""
     allowed = re.sub(r"[^A-Za-z0-9_-]", "-", id_)
     if allowed == id_ and len(id_) <= 64:
         return id_
@@ -241,6 +241,6 @@ def _markdown(table: Table) -> str:
 
 
 def _cell(value: object) -> str:
-    """Return the cell as text that stays in its cell."""
+    """Return the text of a cell, escaped for a table in Markdown."""
     text = "" if value is None else str(value)
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")

@@ -59,7 +59,7 @@ class Held:
         self._items = Identities(self._read(logs, run_id))
 
     def missing(self, item: Row | Machine | Table, names: Iterable[str]) -> list[str]:
-        """Return those of the item's names that no log holds."""
+        """Return the names of the item that no log holds."""
         one = key(item)
         if one not in self._items:
             return list(names)
@@ -79,7 +79,7 @@ class Held:
 
 
 class Clock:
-    """Gives SwanLab's events the time of the item that they are made of; SwanLab has no argument for it.
+    """Sets the time of SwanLab's events to that of their item; SwanLab has no argument for it.
 
     Args:
         run: SwanLab's run, whose events pass through here from now on.
@@ -93,7 +93,7 @@ class Clock:
             emitter.emit = self._set
 
     def _set(self, event: Any) -> None:
-        """Set the event's time and pass it on; a time that SwanLab's format cannot hold is left as it is."""
+        """Set the event's time and forward the event. A time that SwanLab's format cannot hold is not set."""
         if self.at is not None:
             with contextlib.suppress(ValueError, OverflowError):
                 event.timestamp.FromNanoseconds(self.at)
@@ -101,11 +101,11 @@ class Clock:
 
 
 def callback() -> Any:
-    """Return a callback for `swanlab.init` that counts the scalars and the media that were put into the log."""
+    """Return a callback for `swanlab.init` that counts the scalars and the media in the log."""
     import swanlab
 
     class Flushed(swanlab.Callback):  # type: ignore[misc]  # SwanLab has no types here
-        """Counts."""
+        """The callback."""
 
         name = "otel-rl"
 
@@ -122,12 +122,12 @@ def callback() -> Any:
 
 
 def file(run: Any) -> Path | None:
-    """Return the log of a run; `None` if SwanLab does not tell."""
+    """Return the log of a run, or `None` if SwanLab does not know it."""
     return getattr(getattr(run, "_ctx", None), "run_file", None)
 
 
 def flush(run: Any) -> None:
-    """Have the log written to its file: SwanLab leaves the last of it in memory until the run ends."""
+    """Flush the log to its file: SwanLab keeps its end in memory until the run ends."""
     store = getattr(getattr(getattr(run, "_ctx", None), "core", None), "_store", None)
     if store is not None:
         store.ensure_flushed()

@@ -28,8 +28,9 @@ _SUFFIX = ".otel-rl"
 _MACHINE = "machine"
 _LITERAL = str.maketrans(
     {character: f"&#{ord(character)};" for character in "\\`*_[]<>&|!~#\t"}
-    | {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # what HTML does not have
-    | {"\n": "<br>"}
+    | {
+        chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"
+    }  # characters that HTML does not have | {"\n": "<br>"}
 )
 
 
@@ -88,11 +89,11 @@ class TensorBoardExporter:
         self._machine_file: Appended | None = None
 
     def holds(self, item: Item) -> bool:
-        """Tell whether the row, the measurement or the table was in a file when this was built."""
+        """Return whether the item was in a file when the exporter was built."""
         return isinstance(item, Row | Machine | Table) and _key(item) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
-        """Append the rows, parameters and tables among `items`: all of them, or none and an error."""
+        """Append the rows, parameters and tables among `items`. If one write fails, undo all of them and raise."""
         described, begun = self._described.copy(), self._begun.copy()
         machine = [event for item in items if isinstance(item, Machine) for event in self._events(item, described)]
         others = [event for item in items if not isinstance(item, Machine) for event in self._of(item, described)]
@@ -151,7 +152,7 @@ class TensorBoardExporter:
         return file
 
     def _found(self) -> Iterator[Identity]:
-        """Yield the keys of what earlier exporters wrote; TensorBoard too skips what a kill left torn."""
+        """Yield the keys of items from earlier exporters. Torn records are skipped, as TensorBoard does."""
         for path in [*_files(self._directory), *_files(self._directory / _MACHINE)]:
             for event in map(self._event.FromString, _records(path)):
                 values = {value.tag: value for value in event.summary.value}
@@ -243,7 +244,7 @@ class TensorBoardExporter:
 
 
 def _files(directory: Path) -> list[Path]:
-    """Return the files of earlier exporters, in TensorBoard's order; files of others are none of our business."""
+    """Return the files of earlier exporters, in TensorBoard's order; files of other programs are ignored."""
     return sorted(directory.glob(f"*tfevents*{_SUFFIX}"))
 
 

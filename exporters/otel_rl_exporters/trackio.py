@@ -93,7 +93,7 @@ class TrackioExporter:
                 self._log(item, {"rl/outcome": item.outcome, "rl/exit_code": item.exit_code}, self._step)
 
     def shutdown(self) -> None:
-        """Finish the run: trackio writes what its own thread still holds.
+        """Finish the run: trackio writes the entries that its own thread still holds.
 
         Raises:
             Gone: The local database was removed or replaced.
@@ -105,11 +105,11 @@ class TrackioExporter:
     def _log(
         self, item: Row | Machine | Table | Params | Ended, values: dict[str, Any], step: int | None = None
     ) -> None:
-        """Have trackio make the entry, and write it at once: its own thread drops what it cannot write."""
+        """Let trackio build the entry, and write it immediately: its thread drops entries that it cannot write."""
         from trackio.sqlite_storage import SQLiteStorage
 
         run = self._opened()
-        with run._client_lock:  # its thread takes no entries meanwhile
+        with run._client_lock:  # its thread reads no entries meanwhile
             run.log(values, step=step)
             with run._queue_lock:
                 entries, run._queued_logs = run._queued_logs, []
@@ -164,5 +164,5 @@ def _project(name: str) -> str:
 
 
 def _parameter(name: str) -> str:
-    """Return the name without an underscore at its start, which trackio does not take; names stay different."""
+    """Return the name without a leading underscore, which trackio does not accept; different names stay different."""
     return re.sub("^(?:_|%(?=5F|25))", lambda found: f"%{ord(found[0]):02X}", name)

@@ -115,7 +115,7 @@ class WandbExporter:
             notes=notes,
             dir=run.directory,
             resume="allow",
-            reinit="create_new",  # in a process that has a W&B run of its own, that one stays `wandb.run`
+            reinit="create_new",  # if the process has its own W&B run, it stays `wandb.run`
             settings=wandb.Settings(**{**known, **(settings or {})}),
         )
         try:

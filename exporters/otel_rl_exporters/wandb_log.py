@@ -70,14 +70,14 @@ def _value(texts: dict[str, str], name: str) -> Any:
 
 
 def missing(logs: Iterable[Path], axis: str, first: int) -> list[Logged]:
-    """Return the rows in the logs of an online run that its server did not get, if W&B goes on at step `first`."""
+    """Return the rows in the logs of an online run that its server did not get, if W&B continues at step `first`."""
     rows = [row for path in logs for row in history(path, axis)]
     arrived = {row.key for row in rows if row.number < first}
     return list({row.key: row for row in rows if row.key not in arrived}.values())
 
 
 def wait_for_writers(logs: Sequence[Path], timeout: float) -> bool:
-    """Wait until no service of a process that was killed still writes to the logs; tell whether that came true."""
+    """Wait until no service of a killed process writes to the logs; return `False` after the timeout."""
     import psutil
 
     names = {str(path.resolve()) for path in logs}
@@ -101,7 +101,7 @@ def _has_open(process: Any, names: set[str]) -> bool:
 
 
 class Written:
-    """Counts what W&B's service has written of a run, and so what of it a kill cannot undo any more."""
+    """A counter of the items that W&B's service has written: a kill cannot undo these."""
 
     def __init__(self, log: Path) -> None:
         self._reader = LogReader(log)
@@ -109,11 +109,11 @@ class Written:
         self._rows = self._configs = 0
 
     def gave(self, rows: int = 0, configs: int = 0) -> None:
-        """Take note of an item that makes so many records."""
+        """Add an item with these numbers of records."""
         self._promised.gave(rows, configs)
 
     def count(self) -> int:
-        """Return how many of the items are in the log, counted in their order."""
+        """Return the number of items in the log, in their order."""
         from wandb.proto.wandb_internal_pb2 import Record
 
         if self._promised:
