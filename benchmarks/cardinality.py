@@ -11,12 +11,12 @@ from benchmarks.tables import Cell, Table
 from otel_rl.agent.hardware.poller import Poller, Watched
 from otel_rl.agent.output import presence
 from otel_rl.agent.output.otel_metrics import OtelMetrics
-from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import RunInfo
 from otel_rl.journal.records import Started
 from otel_rl.semconv.vocabulary import Vocabulary
+from otel_rl.setup.settings import Flops
 from otel_rl_exporters.prometheus import PrometheusReader
 
 _LOCAL = 8
@@ -43,7 +43,7 @@ def measure() -> list[Table]:
 def page(ranks: int, *, is_head: bool) -> int:
     """Return how many series the page of a machine with so many ranks has."""
     vocabulary = Vocabulary("verl")
-    reducer = Reducer("run", Reductions({}, vocabulary.read), vocabulary, Model(), 10.0)
+    reducer = Reducer("run", Reductions({}, vocabulary.read), vocabulary, Flops(), 10.0)
     reader = PrometheusReader(RunInfo("run", "p", "n", "."), port=19464)
     instruments = OtelMetrics(RunInfo("run", "p", "n", "."), [reader.reader], vocabulary)
     started = [Started("run", 0, rank, ranks, ranks, "", 1, "host", 4096, 0) for rank in range(ranks)]

@@ -18,12 +18,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from benchmarks.recording import PHASES
 from benchmarks.tables import Cell, Table
 from otel_rl.agent.output.otel_metrics import OtelMetrics
-from otel_rl.agent.steps.derive import Model
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import Recorded, RunInfo
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
 from otel_rl.semconv.vocabulary import Vocabulary
+from otel_rl.setup.settings import Flops
 from otel_rl_exporters.head import events
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def records(rank: int, step: int) -> Iterator[Record]:
 def _row(ranks: int, steps: int) -> list[Cell]:
     vocabulary = Vocabulary("verl")
     reductions = Reductions({}, vocabulary.read)
-    reducer = Reducer("run", reductions, vocabulary, Model(), 10.0)
+    reducer = Reducer("run", reductions, vocabulary, Flops(), 10.0)
     reader = InMemoryMetricReader()
     instruments = OtelMetrics(RunInfo("run", "p", "n", "."), [reader], vocabulary)
     before = _memory()
