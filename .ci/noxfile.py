@@ -34,7 +34,7 @@ def verl(session: nox.Session) -> None:
     """verl, SkyRL, Trinity-RFT and OpenRLHF, whose trainers need GPUs; their trackers and timers do not."""
     session.install("torch")
     alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "trinity-rft==0.6.0", "openrlhf==0.11.2")
-    session.install("--no-deps", *alone)  # what they depend on beside verl's dependencies is CUDA
+    session.install("--no-deps", *alone)  # their other dependencies are CUDA packages
     _run(session, ("verl==0.9.1", "tensordict", "torch", "loguru"), "verl", "skyrl", "trinity", "openrlhf")
 
 

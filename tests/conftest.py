@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LAUNCHERS = ("OTEL_", "SLURM_", "OMPI_", "PMIX_", "TORCHELASTIC_")
 _RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TRACEPARENT")
 
-hypothesis.settings.register_profile("otel-rl", deadline=None)  # a busy machine is no failure
+hypothesis.settings.register_profile("otel-rl", deadline=None)  # a busy machine is not a failure
 hypothesis.settings.load_profile("otel-rl")
 
 

@@ -1,4 +1,4 @@
-"""What a test needs beside this package: skipped where it is absent, unless it has to be there.
+"""Requirements of a test in addition to this package: without them it is skipped, unless they are mandatory.
 
 `REQUIRE_REAL_PARTS=1` turns every such skip into the failure of the test.
 """

@@ -21,7 +21,7 @@ AWAY_S = 3
 
 
 class Case(NamedTuple):
-    """What happens to the clients.
+    """The accident that happens to the clients.
 
     Attributes:
         name: A column of the table.
@@ -47,7 +47,7 @@ CASES = (
 
 
 class Result(NamedTuple):
-    """What became of the rows that a client sent.
+    """The fate of the rows that a client sent.
 
     Attributes:
         sent: How many it sent.

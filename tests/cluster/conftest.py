@@ -33,7 +33,7 @@ def started(*nodes: str) -> Iterator[Cluster]:
         try:
             slurm.start()
         except RefusedError as error:
-            pytest.skip(f"no machines: {error}")  # in CI too: its kernel is not ours to choose
+            pytest.skip(f"no machines: {error}")  # in CI too: this project cannot choose its kernel
         yield Cluster(slurm)
     finally:
         slurm.close()

@@ -57,7 +57,7 @@ class Submitted(NamedTuple):
 
     @property
     def left(self) -> LeftBehind:
-        """What it has left behind by now."""
+        """The files and processes that it has left behind by now."""
         return LeftBehind(self.slurm.home(self.case.user) / Path(self.inside).name)
 
     def begun(self) -> None:
@@ -71,7 +71,7 @@ class Submitted(NamedTuple):
         return self.slurm.run(self.case.user, command)
 
     def wait(self, timeout: float = 400) -> Job:
-        """Wait until all is done to it and it is over; return what Slurm says of it."""
+        """Wait until it has ended and everything is done to it; return Slurm's record of it."""
         for one in self.done:
             one.result(timeout)
         return self.slurm.wait(self.id, timeout)

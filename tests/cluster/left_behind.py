@@ -1,4 +1,4 @@
-"""What a job left behind: its output, its runs, their rows and logs."""
+"""The remains of a job: its output, its runs, their rows and logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STEPS = 40
-"""Steps of a training that is not told otherwise."""
+"""Default number of steps of a training."""
 
 
 class LeftBehind(NamedTuple):
@@ -27,7 +27,7 @@ class LeftBehind(NamedTuple):
 
     @property
     def output(self) -> str:
-        """What the job printed."""
+        """The output of the job."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.path.glob("*.log")))
 
     @property
@@ -92,7 +92,7 @@ class Run(NamedTuple):
 
     @property
     def log(self) -> str:
-        """What the agents of all machines said."""
+        """The logs of the agents of all machines."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.path.glob("agent*.log")))
 
     @property

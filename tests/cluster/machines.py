@@ -56,7 +56,7 @@ done
 echo ready
 read -r _ || true
 """
-"""What the init of a machine does. It is a shell, which takes the exit statuses of orphans; it ends with its input."""
+"""The script of a machine's init: a shell, which reaps orphans and ends with its input."""
 
 
 class User(NamedTuple):

@@ -166,7 +166,7 @@ class Slurm:
         return Job(int(said["JobId"]), said["JobState"], said["ExitCode"], said["NodeList"], int(said["Restarts"]))
 
     def wait(self, number: int | str, timeout: float = 240) -> Job:
-        """Wait until a job is over and its nodes have done with it; return what Slurm says of it."""
+        """Wait until a job has ended and its nodes are free; return Slurm's record of it."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED")
         self.until(lambda: self.job(number).state in over, f"job {number} is not over", timeout)
         return self.job(number)
@@ -205,7 +205,7 @@ class Slurm:
         assert code == 0, (machine, command, output, errors)
 
     def _mount(self) -> int:
-        """Mount what is over the network; return how many mounts are missing still."""
+        """Mount the network file systems; return the number of mounts that are still missing."""
         refused = 0
         for number, (user, how) in enumerate(_SSHFS.items()):
             options = f"directport={_SFTP_PORT + number},allow_other,dir_cache=no,{how},uid={user.uid},gid={user.uid}"

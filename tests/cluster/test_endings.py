@@ -109,7 +109,7 @@ def test_scancel_of_the_batch_script(jobs: dict[str, Submitted]) -> None:
 
 @pytest.mark.about("hangs")
 def test_the_batch_script_of_a_training_that_hangs(jobs: dict[str, Submitted]) -> None:
-    """The script does not wait for its checkpoint for ever; the job goes back into the queue."""
+    """The script does not wait for its checkpoint forever; the job goes back into the queue."""
     job = jobs["hangs"]
     done = job.wait(400)
 

@@ -108,7 +108,7 @@ def test_array(jobs: dict[str, Submitted]) -> None:
 
 @pytest.mark.about("one-port-a", "one-port-b")
 def test_two_jobs_with_one_port(jobs: dict[str, Submitted]) -> None:
-    """Both are told the same address for the head: both trainings end well, and no row has ranks of the other."""
+    """Both get the same address for the head: both trainings end well, and no row has ranks of the other."""
     a, b = jobs["one-port-a"], jobs["one-port-b"]
 
     assert (a.wait().state, b.wait().state) == ("COMPLETED", "COMPLETED"), (a.left.output, b.left.output)
@@ -129,7 +129,7 @@ def test_names_in_another_order(renamed: Cluster, rendezvous: str) -> None:
 
 
 def test_mpirun_without_slurm(cluster: Cluster) -> None:
-    """Four ranks of Open MPI on a machine that is no node."""
+    """Four ranks of Open MPI on a machine that is not a node."""
     user = CASES["mpirun"].user
     inside = cluster.directory("mpirun-alone", user)
     command = f"cd {inside} && mpirun --oversubscribe -np 4 python train.py >job.log 2>&1"

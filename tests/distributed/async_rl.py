@@ -124,7 +124,7 @@ print(run.finish(90), flush=True)
 
 
 class Queue(ThreadingHTTPServer):
-    """What lies between the workers and the trainers: tickets, and the version of the weights."""
+    """The exchange between workers and trainers: tickets, and the version of the weights."""
 
     daemon_threads = True
 

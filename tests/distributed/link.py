@@ -1,4 +1,4 @@
-"""A network link that can be cut: what is sent then waits in the machines' buffers, and nobody is told."""
+"""A network link that can be cut: bytes then wait in the machines' buffers, without an error."""
 
 from __future__ import annotations
 

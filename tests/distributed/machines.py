@@ -39,7 +39,7 @@ class Cluster:
 
     Args:
         directory: Where their directories are.
-        heads: What the ranks of each machine are told of the head.
+        heads: The address of the head for the ranks of each machine.
         local: Ranks of each machine.
         steps: Steps of each rank; after the twentieth they wait for `go`.
         pause: Seconds of each step.
@@ -89,7 +89,7 @@ class Cluster:
 
     @property
     def rows(self) -> list[Any]:
-        """What the head has delivered."""
+        """The rows that the head has delivered."""
         return rows_of(self.dirs[0])
 
     def go(self) -> None:

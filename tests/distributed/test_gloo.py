@@ -80,7 +80,7 @@ def start(script: str, directory: Path, **environment: str) -> list[subprocess.P
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each rank says at its end."""
+    """The last message of each rank."""
     ranks = start(_TRAINER, tmp_path_factory.mktemp("gloo"), SLOW=str(SLOW), STEPS=str(STEPS))
     ended = [rank.communicate(timeout=200) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * WORLD, ended

@@ -172,7 +172,7 @@ def test_records_that_overtake_each_other(tmp_path: Path) -> None:
 
 
 def test_too_many_records_that_overtake_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What there is no room for is refused, so that it comes again."""
+    """Records for which there is no room are refused, so that the sender retries."""
     monkeypatch.setattr(remote, "_MOST_EARLY_BYTES", 20)
     journal = RemoteJournal(tmp_path / "rank0.attempt0@node1", 1 << 20)
     journal.take(1, Logged(1, 1, {}), 0.0)

@@ -70,7 +70,7 @@ def telemetry(signal: str, run: str | None, n: int) -> bytes:
 
 
 class Sender:
-    """Sends one request after the other until it is told to stop, whatever the answers are."""
+    """Sends one request after the other until it is stopped, whatever the answers are."""
 
     def __init__(self, address: str, protocol: str, signal: str, run: str | None) -> None:
         self._address, self._protocol, self._signal, self._run = address, protocol, signal, run
@@ -284,7 +284,7 @@ def test_metrics_without_a_collector_are_refused_once(receiver: tuple[Receiver, 
 
 
 def test_the_agent_s_own_rows_go_in_no_circle(receiver: tuple[Receiver, str]) -> None:
-    """An agent whose OTLP endpoint is its own head: what it exports is dropped, and it is not told to repeat it."""
+    """An agent whose OTLP endpoint is its own head: the head drops these exports, and does not ask for a retry."""
     request = step_metrics("run-7", {0: {"loss": 1.0}})
     request.resource_logs[0].scope_logs[0].scope.name = "otel_rl"
     answer = post(receiver[1], "logs", request.SerializeToString())

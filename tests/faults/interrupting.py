@@ -54,7 +54,7 @@ def each_line(
 ) -> Iterator[str]:
     """Run `call` again and again, interrupted one line later each time; yield where, until it runs to its end.
 
-    What the call does with the exception is its own affair, unless it comes out as another one.
+    The call may handle the exception or let it pass, but not turn it into another one.
     """
     n = 0
     while True:

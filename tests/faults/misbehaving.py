@@ -1,4 +1,4 @@
-"""A collector that answers the requests for log events as it is told to, over HTTP and gRPC; it counts what it took."""
+"""A collector with prescribed answers to requests with log events, over HTTP and gRPC; it counts what it accepted."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Request(NamedTuple):
 
 
 class Misbehaving:
-    """What the servers of both protocols have in common.
+    """The common part of the servers of both protocols.
 
     Args:
         answers: What it says to the first requests; the others it takes.

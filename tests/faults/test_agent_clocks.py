@@ -63,7 +63,7 @@ def test_a_rank_that_never_begins_is_awaited_once() -> None:
 
 
 def test_a_new_agent_waits_anew() -> None:
-    """Its clock is another one, perhaps of another machine; what waited goes on waiting, and not for ever."""
+    """The next agent has another clock, perhaps of another machine; waiting rows still wait, but not forever."""
     first = reducing()
     feed(first, 5000, "a", started(0, local=2), StepStarted(0, 0, b""), logged(0, x=1.0))
     feed(first, 5000, "b", started(1, local=2), StepStarted(0, 0, b""))

@@ -1,4 +1,4 @@
-"""What becomes of items when their backend takes some of them, none of them, or asks to wait."""
+"""The fate of items when their backend accepts some of them, none of them, or asks to wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Answering:
-    """An exporter that answers what it is told to, then takes everything."""
+    """An exporter with prescribed answers, which then accepts everything."""
 
     batch_size = 8
     answers: ClassVar[list[Exception]] = []
@@ -64,7 +64,7 @@ def test_what_was_taken_of_a_batch_is_not_offered_again(answering: ExporterThrea
 
 
 def test_the_pause_is_the_one_that_was_asked_for(answering: ExporterThread) -> None:
-    """An hour asked for: nothing is offered again, and a stop need not wait for it."""
+    """The backend asks for an hour: there is no retry before, and a stop need not wait for it."""
     Answering.answers = [NotNow("busy", retry_after=3600)]
     answering.start()
     wait_for(lambda: answering.failures, "nothing was offered")

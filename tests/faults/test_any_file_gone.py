@@ -192,7 +192,7 @@ def test_removed_before_once(tmp_path: Path, name: str) -> None:
 
 
 def test_the_part_of_another_machine_is_gone(tmp_path: Path) -> None:
-    """Nobody sees any more that there was something to deliver, but for the note of the attempt: it is told."""
+    """Only the note of the attempt still shows that there was something to deliver: a warning reports it."""
     run = begin(tmp_path)
     log(run, range(STEPS))
     assert run.finish(30)

@@ -1,4 +1,4 @@
-"""How steps, processes and attempts that end badly are told: through the reducer alone."""
+"""Events of steps, processes and attempts that end badly: through the reducer alone."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_an_end_is_taken_back() -> None:
 
 
 def test_a_machine_that_is_switched_off() -> None:
-    """Nobody tells of its end: 30 s after all else is over it counts as lost; heard of again, it lives."""
+    """No record reports its end: 30 s after everything else has ended it counts as lost; a new record revives it."""
     head = reducing(whole_world=True)
     head.feed([("rank0", started(0, local=2)), ("rank1@other", started(1, local=2))], S)
     inside_ = [("rank1@other", record) for record in inside(0, 0)]
@@ -250,7 +250,7 @@ def test_rows_of_an_attempt_come_before_those_of_the_next() -> None:
 
 
 def test_a_helper_that_was_started_again_makes_no_attempt() -> None:
-    """The reward server's second start is of the ranks' first one: its rows do not void theirs."""
+    """The reward server's second start belongs to the ranks' first one: its rows do not void the rows of the ranks."""
     reducer = reducing()
     feed(reducer, "a", started(), StepStarted(0, 0, b""))
     feed(reducer, "reward0", started(role="reward"), Lost(1))

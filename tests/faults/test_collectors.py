@@ -81,7 +81,7 @@ def test_finish_returns_in_time_and_says_that_not_all_is_delivered(
 
 @needs("rotel")
 def test_the_next_agent_delivers_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a dead collector did not take, it gets from the next agent once it lives: all of it, once."""
+    """A dead collector gets everything that it missed from the next agent once it lives: all of it, once."""
     collector = collectors.Collector(tmp_path)
     for name, value in collector.environment("http/protobuf").items():
         monkeypatch.setenv(name, value)
@@ -159,7 +159,7 @@ assert time.monotonic() - started < 2
 
 
 def test_an_exporter_that_fails_gets_the_same_items_again(tmp_path: Path) -> None:
-    """An exporter, here one beside the trainer's script, that fails twice and then works has everything once."""
+    """An exporter, here one next to the trainer's script, that fails twice and then works has everything once."""
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "flaky.py").write_text(
         "import json, pathlib\n"

@@ -211,7 +211,7 @@ class Half:
 
 
 def test_an_outbox_that_is_emptied_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an exporter has taken is not made again for it, though nothing is left of the outbox."""
+    """Items that an exporter has accepted are not rebuilt for it, though nothing is left of the outbox."""
     monkeypatch.setattr(loop, "_READ_AT_ONCE", 3)
     (tmp_path / "half.py").write_text(HALF)
     monkeypatch.syspath_prepend(tmp_path)
@@ -332,7 +332,7 @@ def test_everything_is_made_again(every: int, tmp_path: Path, monkeypatch: pytes
         complete = run_agent(run_dir, once=True)
 
         assert sorted((run_dir / "all.txt").read_text().splitlines()) == expected, seed
-        assert complete or lost(run_dir) == {"outbox_damaged": 1}, seed  # of spans that had been held back
+        assert complete or lost(run_dir) == {"outbox_damaged": 1}, seed  # of spans that had been buffered
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_more_journals_than_descriptors(tmp_path: Path) -> None:
 
 
 def test_an_agent_with_few_descriptors(tmp_path: Path) -> None:
-    """An agent under a hard limit of 256 delivers the rows of 300 living ranks beside 1,000 processes that ended."""
+    """An agent under a hard limit of 256 delivers the rows of 300 living ranks and 1,000 processes that ended."""
     recording = otel_rl.init(dir=tmp_path, agent="off", exporters=["jsonl"], quiet=True, id="r", role="first")
     recording.finish(0)
     directory = directories.at(recording.dir)

@@ -1,4 +1,4 @@
-"""What an exporter is given again after it was killed: nothing that its backend has, everything that it has not."""
+"""Items for an exporter after it was killed: none that its backend has, and all that it does not have."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Agents:
 
 @pytest.fixture
 def agents(place: Path) -> Iterator[Agents]:
-    """What starts exporters."""
+    """A function that starts exporters."""
     agents = Agents(place)
     yield agents
     agents.stop()
@@ -183,7 +183,7 @@ def test_the_end_comes_to_who_waits_with_more_than_there_is_room_for(
 
 
 def test_a_cursor_of_another_outbox_is_not_followed(agents: Agents, place: Path) -> None:
-    """The outbox was deleted: what the new one holds is delivered, except for what is there already; it is told."""
+    """The outbox was deleted: items of the new one that the backend does not have are delivered; a warning says so."""
     first, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
     Buffering.flushed = 99
     wait_for(lambda: first.delivered >= outbox.end, "not all is safe")
@@ -319,7 +319,7 @@ def test_wandb_says_what_it_holds(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @needs("wandb")
 def test_wandb_counts_what_its_service_wrote(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not in the transaction log is not safe: nothing at first, everything after a moment."""
+    """Only items in the transaction log are safe: none at first, all after a moment."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     exporter = WandbExporter(RunInfo("i", "p", "n", str(place)), settings={"x_transaction_log_flush_interval": 1.0})
     items: list[Item] = [Params(1, {"lr": 1.0}), *rows(), Event("e", 1)]

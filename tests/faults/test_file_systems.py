@@ -62,7 +62,7 @@ def test_tmpfs(mounted: Path) -> None:
     ("path", "expected"), [("job-4711/x", True), ("4711.0/x", True), ("tmp.14711/x", False), ("x", False)]
 )
 def test_a_directory_of_the_job(tmp_path: Path, path: str, *, expected: bool) -> None:
-    """The identity of the job in a path tells that it ends with it."""
+    """The identity of the job in a path shows that it ends with the job."""
     assert ends_with_job(tmp_path / path, {"PBS_JOBID": "4711.server"}) is expected
 
 

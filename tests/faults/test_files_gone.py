@@ -90,7 +90,7 @@ class Delivery:
 
 @pytest.fixture
 def deliver(place: Path) -> Iterator[Callable[[Any], Delivery]]:
-    """What starts an exporter."""
+    """A function that starts an exporter."""
     made: list[Delivery] = []
 
     def start(factory: Any) -> Delivery:
@@ -122,7 +122,7 @@ def steps_of_tensorboard(place: Path) -> list[int]:
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
 def test_a_jsonl_file_is_made_again(deliver: Any, place: Path, accident: Callable[[Path], None]) -> None:
-    """Rows before and after the accident are in the new file, each once; it is counted and told."""
+    """Rows before and after the accident are in the new file, each once; the accident is counted and reported."""
     delivery = deliver(JsonlExporter)
     delivery.put(*(row(n) for n in range(5)))
     accident(place / "rows.jsonl")
@@ -174,7 +174,7 @@ def test_the_file_of_measurements_is_made_again(deliver: Any, place: Path) -> No
 
 
 def test_a_copy_in_its_place_is_continued(deliver: Any, place: Path) -> None:
-    """An editor wrote the file anew, with one row less: that row comes back, the others stay where they are."""
+    """An editor replaced the file by one with a row less: that row comes back, the others stay where they are."""
     delivery = deliver(JsonlExporter)
     delivery.put(*(row(n) for n in range(5)))
     path = place / "rows.jsonl"
@@ -221,7 +221,7 @@ def test_what_the_outbox_has_no_more_is_told(deliver: Any, place: Path, monkeypa
 
 
 def test_how_the_run_ended_is_shown_again(deliver: Any, place: Path) -> None:
-    """What is made again has the end of the run in it."""
+    """The new file has the end of the run in it."""
     delivery = deliver(JsonlExporter)
     delivery.put(row(1), Ended(10**18, 0, "failed", "ValueError: x", 1))
     (place / "rows.jsonl").unlink()

@@ -273,5 +273,5 @@ def test_it_is_not_complete_if_something_was_refused(
 
 @pytest.mark.parametrize("timeout", [None, "soon", float("nan"), -1, 10**400, [], b"1"])
 def test_a_timeout_that_is_none(recording: Run, timeout: object) -> None:
-    """It raises nothing, and does not wait for ever."""
+    """It raises nothing, and does not wait forever."""
     assert recording.finish(timeout) is False  # type: ignore[arg-type]

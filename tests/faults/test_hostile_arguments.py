@@ -225,7 +225,7 @@ def test_nothing_else_raises(recording: Run, number: int) -> None:
 
 @pytest.mark.parametrize("number", [n for n in range(len(WRONG)) if n != 2])
 def test_a_bad_value_costs_itself_alone(recording: Run, records_of: RecordsOf, number: int) -> None:
-    """The values, attributes and tickets beside it are recorded."""
+    """The other values, attributes and tickets are recorded."""
     wrong = WRONG[number]
     recording.log({"good": 1.0, "bad": wrong(), "also": 2}, step=0)
     recording.event("happened", good=1, bad=wrong(), also="x")
@@ -264,7 +264,7 @@ def test_what_is_refused_is_counted(recording: Run) -> None:
 
 
 def test_attributes_of_a_mapping_that_fails() -> None:
-    """What came before it failed is kept, and it is counted."""
+    """Values before the failure are kept, and the failure is counted."""
     refused: list[str] = []
 
     assert clean_attributes(EvilMapping(a=1), lambda reason, text: refused.append(reason)) == {"good": 1.0}

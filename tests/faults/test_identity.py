@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_replaced(tmp_path: Path) -> None:
 
 
 def test_what_a_claim_left_is_removed(tmp_path: Path) -> None:
-    """What a process left that died while it claimed is removed when it is old; what is locked is not."""
+    """Old files of a process that died while it claimed are removed; locked ones are not."""
     for name in (".old", ".young", ".held.attempt0"):
         (tmp_path / name).mkdir()
     for name in (".old", ".held.attempt0"):

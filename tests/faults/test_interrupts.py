@@ -251,7 +251,7 @@ def test_what_a_signal_handler_raises_passes(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
-    """Only a step whose `with` is over is closed by the next one, in whatever thread or function that begins."""
+    """Only a step whose `with` has ended is closed by the next one, in whatever thread or function that begins."""
     found: list[Any] = []
 
     def other() -> None:

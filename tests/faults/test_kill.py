@@ -62,7 +62,7 @@ def test_what_log_returned_from_is_in_swanlab_and_trackio_once(kind: str, tmp_pa
 
 
 def test_an_open_phase_becomes_an_error_span(tmp_path: Path) -> None:
-    """What was open when the process died ends as `rl.process.lost`, with the phase named in the event."""
+    """The open step of a process that died ends as `rl.process.lost`, with the phase named in the event."""
     script = """
 import os, otel_rl
 run = otel_rl.init(dir="runs", quiet=True)

@@ -1,4 +1,4 @@
-"""What the trainer lets pass, the agent takes: a limit costs the one value that exceeds it, and the trainer is told."""
+"""The agent accepts everything that the trainer accepts: a limit costs one value, and the trainer logs a warning."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_one_bad_value(
     expected: object,
     refused: dict[str, int],
 ) -> None:
-    """It is refused alone, counted, and logged; what is beside it is recorded, and the agent takes every record."""
+    """It is refused alone, counted, and logged; the other values are recorded, and the agent accepts every record."""
     with caplog.at_level(logging.WARNING, "otel_rl"):
         call(recording)
     records = records_of(recording)

@@ -189,7 +189,7 @@ def test_an_agent_that_starts_after_the_exit(tmp_path: Path, known: str, again: 
 
 
 def test_a_record_behind_the_last_one(tmp_path: Path) -> None:
-    """What another thread writes beside `finish` is read, and the process is not lost."""
+    """Records that another thread writes during `finish` are read, and the process is not lost."""
     follower, write = _followed(tmp_path)
     write(_logged(0))
     write(Finished(1))
@@ -200,7 +200,7 @@ def test_a_record_behind_the_last_one(tmp_path: Path) -> None:
 
 
 def test_revived_in_the_rows(tmp_path: Path) -> None:
-    """Rows of a process that was held for dead by mistake are all delivered, and the event tells of it."""
+    """Rows of a process that was taken for dead by mistake are all delivered, and an event reports it."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
     for n in range(6):
         with run.step(n):
@@ -230,7 +230,7 @@ def test_a_lock_that_is_released_twice(tmp_path: Path) -> None:
 
 
 def test_a_claim_that_died_half_way(tmp_path: Path) -> None:
-    """What a process left that died while it claimed is in nobody's way."""
+    """Files of a process that died while it claimed do not stop the next one."""
     (tmp_path / ".rank0.1").mkdir()
     (tmp_path / ".rank0.1" / "lock").touch()
     claim = claim_journal(tmp_path, "rank0")

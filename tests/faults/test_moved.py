@@ -119,7 +119,7 @@ def test_the_agent_of_a_run_directory_that_is_moved(waiting: Path) -> None:  # n
 
 
 def test_once_while_a_trainer_records_without_an_agent(tmp_path: Path) -> None:
-    """What is there is delivered; the exit code says that it is not all, and the message what is missing."""
+    """The remaining items are delivered; the exit code reports a loss, and the message names it."""
     run = begin(tmp_path)
     once = start([sys.executable, "-m", "otel_rl.cli", "agent", str(run.dir), "--once"], tmp_path)
     said = once.communicate(timeout=60)[1]

@@ -35,7 +35,7 @@ Send = "Callable[[Misbehaving, str], Exporter]"
 
 @pytest.fixture
 def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Send]:
-    """What sends nine rows to a collector, and returns the exporter that does."""
+    """A function that sends nine rows to a collector, and returns its exporter."""
     started: list[tuple[ExporterThread, Outbox]] = []
 
     def start(behavior: Misbehaving | str, protocol: str) -> ExporterThread:
@@ -327,7 +327,7 @@ def test_finish_says_what_a_collector_rejected(protocol: str, tmp_path: Path, mo
         run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True, hardware=False)
         for n in range(ROWS):
             run.log({"loss": float(n)}, step=n)
-        wait_for(lambda: read_status(directories.at(run.dir)).lost, "the loss is not told")
+        wait_for(lambda: read_status(directories.at(run.dir)).lost, "the loss is not reported")
         page = urllib.request.urlopen(str(run.prometheus)).read().decode()
 
         assert run.finish(20) is False
@@ -346,7 +346,7 @@ def test_metrics_that_are_refused_are_told(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", behavior.endpoint + "/v1/nowhere")
         run = otel_rl.init(dir=tmp_path, exporters=[], quiet=True, hardware=False)
         run.log({"loss": 1.0}, step=0)
-        wait_for(lambda: "otlp_metrics" in read_status(directories.at(run.dir)).last_error, "nothing is told")
+        wait_for(lambda: "otlp_metrics" in read_status(directories.at(run.dir)).last_error, "nothing is reported")
         status = read_status(directories.at(run.dir))
         run.finish(20)
 
@@ -438,7 +438,7 @@ def test_what_is_wrong_from_the_start_is_told_there(
 
 
 def test_the_pause_of_a_date_is_that_until_it() -> None:
-    """A date in the past, and one that is none, are no pause."""
+    """A date in the past and an invalid date cause no pause."""
     from otel_rl_exporters.otlp_transport import _retry_after
 
     now = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, 0)) - time.timezone

@@ -66,7 +66,7 @@ def test_an_inconsistent_record_loses_itself_alone(tmp_path: Path) -> None:
 
 
 def test_the_next_agent_is_not_poisoned_and_remembers(tmp_path: Path) -> None:
-    """It processes nothing anew, and still says what was lost."""
+    """It processes nothing again, and still reports the loss."""
     bad = Consumed(0, T0, "trained", 0, b"\0" * 24, b"\0" * 16, b"")
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), bad, *steps(0, 1), Finished(T0)]}, ["jsonl"])
 
@@ -96,7 +96,7 @@ def test_no_kind_of_record_stops_the_agent(kind: type[Record], tmp_path: Path) -
 @needs("rotel")
 @needs("tensorboard")
 def test_all_kinds_together_reach_every_exporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A journal of hostile records beside a sane one: JSONL, TensorBoard and a collector have the sane rows."""
+    """A journal of hostile records and a sane one: JSONL, TensorBoard and a collector have the sane rows."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     dice = random.Random(5)
@@ -130,7 +130,7 @@ def test_frames_that_are_no_records(tmp_path: Path) -> None:
 
 
 def test_a_journal_without_its_beginning_is_read(tmp_path: Path) -> None:
-    """The name of the journal tells whose it is."""
+    """The name of the journal shows whose it is."""
     run = hostile.recorded(tmp_path, {"rank3.attempt1": [*steps(0, 1), Finished(T0)]}, ["jsonl"])
     run_agent(run.dir, once=True)
 
@@ -187,7 +187,7 @@ def test_a_part_of_the_agent_that_fails_stops_no_other(tmp_path: Path, monkeypat
 
 
 def test_an_agent_whose_loop_fails_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody has thought of is counted, and tried again."""
+    """An unexpected failure is counted and retried."""
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(0, 1), Finished(T0)]}, ["jsonl"])
     calls: list[int] = []
     turn = Loop.turn

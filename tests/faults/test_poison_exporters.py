@@ -1,4 +1,4 @@
-"""Items that a backend cannot take: none of them stops an exporter, and what is beside them arrives."""
+"""Items that a backend cannot take: none of them stops an exporter, and their neighbors arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged inside a step that was refused never ends up in the row of another step."""
+"""Values that are logged inside a refused step never end up in the row of another step."""
 
 from __future__ import annotations
 

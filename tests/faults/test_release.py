@@ -1,4 +1,4 @@
-"""What everybody has is removed; what somebody needs is not, and nothing is lost by it."""
+"""Items that every exporter has are removed; others are kept, and nothing is lost by it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_is_delivered_is_removed(small: None, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_an_exporter_needs_is_kept(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is away from the beginning gets all of it later, though another has had it long since."""
+    """A backend that is unreachable from the beginning gets everything later, long after another one."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(*range(500))]}, ["jsonl"], idle_timeout=0.5)
     assert run_agent(run.dir, once=True) is False
@@ -175,7 +175,7 @@ def test_what_is_needed_is_never_removed(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_agent_of_an_ended_run_ends_though_it_could_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hardware is measured, the collector is away: it ends in time, says what is left, and measures no more."""
+    """Hardware is measured and the collector is unreachable: the agent ends in time and reports what is left."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("OTEL_RL_IDLE_TIMEOUT", "1")
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware={"interval": 0.1, "flush_interval": 0.2})

@@ -82,7 +82,7 @@ def test_what_a_cut_destroyed(tmp_path: Path, already_read: int) -> None:
 
 
 def test_a_cut_within_a_page(tmp_path: Path) -> None:
-    """What is written behind a cut in the same page reaches no file; a check finds that, and it is counted."""
+    """Bytes written behind a cut in the same page reach no file; a check finds and counts them."""
     writer = Writer(tmp_path)
     for record in numbered(5):
         writer.append(record)

@@ -1,4 +1,4 @@
-"""What the machine does not allow at the start: the training goes on, and says what it does instead."""
+"""Obstacles of the machine at the start: the training goes on, and a warning names the fallback."""
 
 from __future__ import annotations
 

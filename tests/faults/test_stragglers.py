@@ -39,7 +39,7 @@ def waiting(rank: int, phase: str, start: float, seconds: float) -> Span:
 
 @pytest.mark.parametrize(("takes", "delay", "rest"), [(0.01, 0.0017, 0.0), (0.01, 0.009, 0.0), (0.2, 0.05, 40.0)])
 def test_what_costs_nothing_is_not_reported(takes: float, delay: float, rest: float) -> None:
-    """A steady delay below 10 ms, or below 0.25 % of the step, however large it is beside a short phase."""
+    """A steady delay below 10 ms, or below 0.25 % of the step, however large it is compared with a short phase."""
     stragglers, found = Stragglers(), []
     for step in range(60):
         spans = [waiting(rank, "reward", 50.0 * step, takes + delay * (rank == 1)) for rank in range(4)]

@@ -86,7 +86,7 @@ def test_loggers_of_frameworks(place: Path) -> None:
 
 @pytest.mark.parametrize("training", ["ok", "finishes", "twice"])
 def test_one_after_the_other(place: Path, training: str) -> None:
-    """What has finished is over: the next training in the same job step is another run, whoever starts it."""
+    """After a training has finished, the next one in the same job step is another run, whoever starts it."""
     found = shell(place, f"t {training}; t ok")
 
     assert found[0] == "slurm-7.0 0"
@@ -103,7 +103,7 @@ def test_at_once(place: Path) -> None:
     "training", ["killed", *(pytest.param(one, marks=pytest.mark.slow) for one in ("fails", "exits"))]
 )
 def test_until_it_works(place: Path, training: str) -> None:
-    """What failed and is started again by the same command is another attempt, until it has finished."""
+    """A failed training that the same command starts again is another attempt, until it has finished."""
     script = f"cp {training}.py x.py; t x; t x; cp ok.py x.py; t x; t x"
 
     assert shell(place, script) == ["slurm-7.0 0", "slurm-7.0 1", "slurm-7.0 2", "slurm-7.0-2 0"]
@@ -116,7 +116,7 @@ def test_another_command(place: Path) -> None:
 
 @pytest.mark.parametrize("shown", [{"SLURM_PTY_PORT": "40001"}, {"SLURM_STEP_ID": "4294967290"}])
 def test_an_interactive_shell(place: Path, shown: dict[str, str]) -> None:
-    """Who types a command again after a failure has changed something: another run."""
+    """A user who types a command again after a failure has changed something: another run."""
     first, second = shell(place, "t fails; t fails", STEP | shown)
 
     assert second == f"{first.removesuffix(' 0')}-2 0"
@@ -143,7 +143,7 @@ def test_an_identity_that_was_given(place: Path) -> None:
 
 
 def test_a_child_of_a_training(place: Path) -> None:
-    """A process that a training starts is recorded beside it, and is no training of the job for the next start."""
+    """A process that a training starts is recorded with it, and does not count as a training at the next start."""
     assert shell(place, "t parent; t ok") == ["slurm-7.0 0", "slurm-7.0-2 0", "slurm-7.0-3 0"]
     notes = [path.name for path in next(place.glob("runs/.trainings-*/slurm-7.0")).iterdir()]
     assert sorted(notes) == ["0.1", "0.1.rank0", "0.2", "0.2.rank0"]
@@ -166,7 +166,7 @@ def test_notes_of_others_are_not_believed(place: Path) -> None:
 
 @pytest.mark.slow
 def test_a_role_belongs_to_the_training_of_its_time(place: Path) -> None:
-    """A reward server has the run of the trainer beside it, whichever of them starts first."""
+    """A reward server has the run of the trainer next to it, whichever of them starts first."""
     found = shell(place, "t ok; t reward; t ok; t slow 3 & sleep 1.5; t reward; wait")
 
     assert [line.split()[0].removeprefix("slurm-7.0") for line in found] == ["", "-2", "-2", "-3", "-3"]
@@ -220,7 +220,7 @@ def test_ranks_that_start_again_at_once_agree(place: Path) -> None:
 
 
 def test_trainings_at_once_with_several_ranks(place: Path) -> None:
-    """Two trainings of two ranks each, in one step: the port at which their ranks meet tells them apart."""
+    """Two trainings of two ranks each, in one step: the port at which their ranks meet distinguishes them."""
     both = "MASTER_PORT={0} t ok {0} & MASTER_PORT={1} t ok {1} & wait"
     found = ranks(place, [both.format(1, 2), both.format(2, 1)])
 
@@ -250,7 +250,7 @@ if seen.name.endswith(".1.0"):
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [[], ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=mine"]])
 def test_torchrun_starts_workers_again(tmp_path: Path, named: list[str]) -> None:
-    """What torchrun starts again is another attempt, also if a rank had finished; what is started later is not."""
+    """A restart by torchrun is another attempt, even if a rank had finished; a later start is not."""
     (tmp_path / "elastic.py").write_text(_ELASTIC)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", *named]
     seen = []

@@ -1,4 +1,4 @@
-"""What was lost is said: in the exit code, in the status, in the result of `finish`, and on the metrics endpoint."""
+"""Losses show in the exit code, in the status, in the result of `finish`, and on the metrics endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not delivered when a job ends: it is found, and delivered once, from whichever machine sees the files."""
+"""Undelivered items of a job that has ended are found, and delivered once, from any machine that sees the files."""
 
 from __future__ import annotations
 

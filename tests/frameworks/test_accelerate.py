@@ -15,7 +15,7 @@ _SCRIPT = Path(__file__).with_name("examples") / "accelerate_loop.py"
 
 
 def check(directory: Path) -> None:
-    """What was logged is there, and what else trackers take is no error."""
+    """Logged values are there, and other arguments of trackers cause no error."""
     rows = rows_of(directory)
     params = [item.values for item in items_of(directory) if isinstance(item, Params)]
 

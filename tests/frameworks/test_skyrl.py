@@ -16,7 +16,7 @@ _SCRIPT = str(Path(__file__).with_name("examples") / "skyrl_loop.py")
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, float]], Path]:
-    """What a training under `otel-rl run` logged, and where the run is."""
+    """The log of a training under `otel-rl run`, and the run directory."""
     place: Path = tmp_path_factory.mktemp("skyrl")
     environment = {"OTEL_RL_RUN_ID": "skyrl", "OTEL_RL_HARDWARE": "false"}
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "skyrl", "--", sys.executable, _SCRIPT]
@@ -36,7 +36,7 @@ def test_rows_are_what_skyrl_logged(told: tuple[list[dict[str, float]], Path]) -
 
 
 def test_phases(told: tuple[list[dict[str, float]], Path]) -> None:
-    """What it times is under its step, in coroutines too, and so is the evaluation behind it."""
+    """Its timings are under their step, in coroutines too, and so is the evaluation after it."""
     spans = [item for item in items_of(told[1]) if isinstance(item, Span)]
     names = {span.span_id: str(span.attributes.get("rl.phase", "rl.loop")) for span in spans}
     first = [span for span in spans if span.trace_id == spans[0].trace_id]

@@ -21,7 +21,7 @@ _OWN = ("step_time", "_runtime", "_per_second")
 
 
 class Trained(NamedTuple):
-    """What a training left: TRL's own history, and the directory that it was in."""
+    """The results of a training: TRL's own history, and its directory."""
 
     history: list[dict[str, Any]]
     directory: Path
@@ -33,7 +33,7 @@ class Trained(NamedTuple):
 
     @property
     def spans(self) -> list[Span]:
-        """What left as spans."""
+        """The exported spans."""
         return [item for item in items_of(self.run) if isinstance(item, Span)]
 
     @property

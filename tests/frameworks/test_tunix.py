@@ -1,4 +1,4 @@
-"""Tunix's `MetricsLogger`, for real, with our backend beside metrax's."""
+"""Tunix's `MetricsLogger`, for real, with otel-rl's backend next to metrax's."""
 
 from __future__ import annotations
 

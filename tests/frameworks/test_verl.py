@@ -42,7 +42,7 @@ def test_rows_are_what_verl_logged(directory: Path) -> None:
 
 
 def test_phases(directory: Path) -> None:
-    """What verl times is under the root of its step, also what it times after its own timer of the step."""
+    """Verl's timings are under the root of their step, even those after its own timer of the step."""
     spans = [item for item in items_of(run_dir(directory)) if isinstance(item, Span)]
     roots = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
     phases = {n: [str(s.attributes["rl.phase"]) for s in spans if roots.get(s.parent_id) == n] for n in roots.values()}
@@ -94,13 +94,13 @@ else:
 
 
 def test_states_of_workers(tmp_path: Path) -> None:
-    """What workers and inference servers tell RL-Insight are spans of their roles, with their lanes."""
+    """Reports of workers and inference servers to RL-Insight are spans of their roles, with their lanes."""
     script = tmp_path / "states.py"
     script.write_text(_WORKERS)
     told = {"OTEL_RL_RUN_ID": "states", "OTEL_RL_PROJECT": "p", "OTEL_RL_NAME": "ppo", "OTEL_RL_HARDWARE": "false"}
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "verl", "--", sys.executable, str(script)]
     run(command, tmp_path, **told)
-    (directory,) = (tmp_path / "runs" / "p").iterdir()  # the trainer's, and theirs
+    (directory,) = (tmp_path / "runs" / "p").iterdir()  # the trainer's and the workers'
     spans = [item for item in items_of(directory) if isinstance(item, Span)]
 
     assert [row["values"]["loss"] for row in rows_of(directory)] == [1.0]  # type: ignore[index]

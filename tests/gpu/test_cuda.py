@@ -1,4 +1,4 @@
-"""Everything on, on a real device: nothing waits for it, and what is told of it is right."""
+"""Everything on, on a real device: nothing waits for it, and its metrics are right."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row_values(records: list[Any]) -> list[dict[str, float]]:
 
 
 def test_no_call_waits_for_the_device(run: otel_rl.Run, trainer: Trainer) -> None:
-    """Torch raises at a synchronising call while its debug mode says so."""
+    """Torch raises at a synchronizing call while its debug mode says so."""
     trainer.torch.cuda.set_sync_debug_mode("error")
     try:
         for number in range(2, 22):
@@ -106,7 +106,7 @@ def test_what_is_overwritten_right_after_arrives_as_it_was(
 
 
 def test_memory_of_phases(run: otel_rl.Run, trainer: Trainer, records_of: RecordsOf) -> None:
-    """What a phase allocates and frees is its peak, and the device is named."""
+    """Memory that a phase allocates and frees is its peak, and the device is named."""
     with run.step(2), run.phase("burst"):
         block = trainer.torch.empty(1 << 30, dtype=trainer.torch.uint8, device="cuda")
         del block

@@ -1,4 +1,4 @@
-"""Lightning: our logger beside its own, and the callback for steps and phases."""
+"""Lightning: otel-rl's logger next to its own, and the callback for steps and phases."""
 
 import torch
 from lightning.pytorch import LightningModule, Trainer

@@ -1,4 +1,4 @@
-"""OpenRLHF: what its trainer does with its loggers, without a line of ours: `otel-rl run -- python …`."""
+"""OpenRLHF: its trainer's use of its loggers, without a line of otel-rl: `otel-rl run -- python …`."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""SkyRL: the loop of its trainer, without a line of ours: `otel-rl run -- python skyrl_loop.py`."""
+"""SkyRL: the loop of its trainer, without a line of otel-rl: `otel-rl run -- python skyrl_loop.py`."""
 
 import asyncio
 

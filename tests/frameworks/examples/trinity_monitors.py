@@ -1,4 +1,4 @@
-"""Trinity-RFT: its own monitor and ours (`monitor_type: otel_rl`), from its registry."""
+"""Trinity-RFT: its own monitor and otel-rl's (`monitor_type: otel_rl`), from its registry."""
 
 from types import SimpleNamespace
 

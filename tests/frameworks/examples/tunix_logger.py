@@ -1,4 +1,4 @@
-"""Tunix: our backend beside metrax's in its own logger."""
+"""Tunix: otel-rl's backend next to metrax's in its own logger."""
 
 from functools import partial
 

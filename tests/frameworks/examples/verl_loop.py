@@ -1,4 +1,4 @@
-"""verl: the loop of its trainer, without a line of ours: `otel-rl run -- python verl_loop.py`."""
+"""verl: the loop of its trainer, without a line of otel-rl: `otel-rl run -- python verl_loop.py`."""
 
 import time
 
