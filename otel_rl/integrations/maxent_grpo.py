@@ -4,7 +4,7 @@ Replace `from maxent_grpo.training.metrics import log_local_step, log_training_s
 module, and begin a run before the loop:
 
     run = otel_rl.init(project="maxent", dialect="maxent_grpo", content=True,
-                       rows={"metrics": "slim", "every": 10})
+                       rows={"metrics": maxent_grpo_slim.slim, "every": 10})
     ...
     log_local_step(ctx, state, prepared, artifacts, lr)
     log_training_step(ctx, state, prepared, artifacts, lr)

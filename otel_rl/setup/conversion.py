@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 
@@ -15,7 +18,7 @@ from otel_rl.setup.settings import ExporterSpec
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _LISTS = ("rows.metrics", "rows.quantiles", "hardware.engines")
 
@@ -51,6 +54,8 @@ def _exact(value: object) -> object:
 def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
     if path == "exporters":
         return exporter_specs(value)
+    if path == "rows.metrics" and callable(value):
+        value = _name_of_function(value)
     if path == "reduce" and isinstance(value, str):
         parts = (part.partition("=") for part in value.split(",") if part.strip())
         value = {pattern.strip(): _one_or_several(chosen) for pattern, _, chosen in parts}
@@ -67,6 +72,8 @@ def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
         raise ValueError("must be a number, not NaN")
     if path == "reduce":
         _check_reducers(found)
+    if path == "rows.metrics" and isinstance(found, str):
+        function_at(found)
     if path == "head" and found:
         head.parse(found)
     return found
@@ -133,6 +140,31 @@ def _with_options(name: str, options: object) -> ExporterSpec:
     if options is not None and not isinstance(options, dict):
         raise ValueError(f"the options of {name!r} must be a mapping such as {{'mode': 'offline'}}")
     return ExporterSpec(name, dict(options or {}))
+
+
+def function_at(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]] | None:
+    """Return the function that `module:qualname` names; `None` if the text has another form.
+
+    Raises:
+        ValueError: It cannot be imported or called.
+    """
+    if not re.fullmatch(r"[\w.]+:[\w.]+", name):
+        return None
+    module, _, qualname = name.partition(":")
+    try:
+        found: Any = operator.attrgetter(qualname)(importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name} cannot be imported: {error}") from None
+    if not callable(found):
+        raise ValueError(f"{name} is not a function")
+    return cast("Callable[[Mapping[str, Any]], Mapping[str, Any]]", found)
+
+
+def _name_of_function(function: object) -> str:
+    name = _importable_name(function)
+    if name is None:
+        raise ValueError("the agent cannot import this function: define it at the top of a module")
+    return name
 
 
 def _importable_name(factory: object) -> str | None:

@@ -51,7 +51,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
         first: If true, step 0 has a row.
         window: "mean" reduces a row over the steps since the last one; "last" sends the values of its own step.
         quantiles: Quantiles of observations that rows have in addition to mean, max, min, std, sum and count.
-        metrics: Metrics that trackers receive: "full", "slim", or name patterns; `!` excludes a pattern.
+        metrics: Metrics that trackers receive: "full", name patterns (`!` excludes a pattern), or a function that takes
+            and returns the values by name, or its `module:qualname`.
         limit: Maximum number of metric names that trackers receive; more are counted.
         deadline: Seconds after which a step is closed even if ranks are missing.
     """

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from otel_rl.agent.steps.filters import Filter, from_mode
+from otel_rl.agent.steps.filters import Filter
+from otel_rl.integrations.maxent_grpo_slim import from_mode, slim
+from otel_rl.setup.loading import load
+
+SLIM = load({"rows": {"metrics": slim}}, {}).rows.metrics
 
 
 def kept(chosen: str | tuple[str, ...], **values: float) -> set[str]:
@@ -39,10 +43,10 @@ def test_patterns(patterns: str | tuple[str, ...], names: set[str]) -> None:
     ("text", "mode"),
     [
         ("", "full"), (" FULL ", "full"), ("all", "full"), ("default", "full"),
-        ("slim", "slim"), ("compact", "slim"), ("minimal", "slim"), ("Lite", "slim"), ("actor/*", ""),
+        ("slim", slim), ("compact", slim), ("minimal", slim), ("Lite", slim), ("actor/*", None),
     ],
 )  # fmt: skip
-def test_modes(text: str, mode: str) -> None:
+def test_modes(text: str, mode: object) -> None:
     """The words that MaxEnt-GRPO's users write."""
     assert from_mode(text) == mode
 
@@ -58,7 +62,7 @@ def test_full_keeps_all() -> None:
 def test_slim_leaves_out_subtrees_and_doubles() -> None:
     """A subtree goes without its head; what says the same twice goes."""
     found = kept(
-        "slim",
+        SLIM,
         weighting__tau=1, kl_controller__target=1, kl_per_token_bucket__a=1, kl_per_token_bucket_tokens__a=1,
         clip_ratio=1, clip_ratio__low_mean=1, loss=1, loss__total=1, objective__minimize=1, kl_coeff=1, tau_log=1,
         delta_tau=1, delta_tau_abs=1, q_entropy_mean=1, q_entropy_min=1, len_norm_ref=1, grad_norm=1,
@@ -70,7 +74,7 @@ def test_slim_leaves_out_subtrees_and_doubles() -> None:
 def test_slim_keeps_few_of_completions() -> None:
     """Mean lengths, what was cut off, and diversity."""
     found = kept(
-        "slim",
+        SLIM,
         completions__mean_length_sampled=1, completions__max_length_sampled=1, completions__mean_length_terminated=1,
         completions__clipped_frac=1, completions__diversity__jaccard=1, completions__diversity__distinct_1_micro=1,
         completions__diversity__other=1,
@@ -85,7 +89,7 @@ def test_slim_keeps_few_of_completions() -> None:
 def test_slim_keeps_three_quantiles() -> None:
     """Of the reward and of its components."""
     found = kept(
-        "slim",
+        SLIM,
         **{
             f"{of}p{q}": 1 for of in ("reward_", "rewards__a__", "rewards__b__") for q in ("00", "05", "25", "50", "95")
         },
@@ -97,7 +101,7 @@ def test_slim_keeps_three_quantiles() -> None:
 def test_slim_does_not_take_names_for_quantiles() -> None:
     """A reward function may begin with a p."""
     found = kept(
-        "slim", rewards__python_format__mean=1, rewards__python_format__std=1, rewards__x__mean=2, reward_python=1
+        SLIM, rewards__python_format__mean=1, rewards__python_format__std=1, rewards__x__mean=2, reward_python=1
     )
 
     assert found == {"rewards/python_format/mean", "rewards/python_format/std", "rewards/x/mean", "reward_python"}
@@ -116,7 +120,7 @@ def test_slim_does_not_take_names_for_quantiles() -> None:
 )
 def test_slim_and_a_single_component(values: dict[str, float], expected: set[str]) -> None:
     """If the reward has one component and is equal to it, the component says nothing more."""
-    assert kept("slim", **values) == expected
+    assert kept(SLIM, **values) == expected
 
 
 @pytest.mark.parametrize(
@@ -135,4 +139,4 @@ def test_slim_and_a_single_component(values: dict[str, float], expected: set[str
 )  # fmt: skip
 def test_slim_leaves_out_what_is_switched_off(values: dict[str, float], expected: set[str]) -> None:
     """Metrics of a feature are left out when the feature is off."""
-    assert kept("slim", **values) == expected
+    assert kept(SLIM, **values) == expected
