@@ -46,7 +46,7 @@ class Bridge:
 
     @property
     def log(self) -> str:
-        """What it said."""
+        """Return the output of the bridge."""
         return self._log.read_text() if self._log.exists() else ""
 
     def kill(self) -> None:

@@ -59,7 +59,7 @@ def rows(bridge: Bridge, run: str, count: int) -> list[dict[str, Any]]:
 def test_a_run_arrives_as_it_was(
     protocol: str, bridge: Bridge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an agent sends over OTLP makes the same rows as its own exporter, NaN and large integers included."""
+    """An agent's OTLP makes the same rows as its own exporter, NaN and large integers included."""
     port = bridge.http if protocol.startswith("http") else bridge.grpc
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
@@ -129,7 +129,7 @@ def test_a_run_without_a_name_is_refused(bridge: Bridge) -> None:
 
 
 def test_a_record_that_makes_no_sense_is_refused_alone(bridge: Bridge) -> None:
-    """Without a step; with a value that is no number."""
+    """Without a step; with a value that is not a number."""
     request = step_metrics("run", {0: {"loss": 1.0}, 1: {"loss": "high"}, 2: {"loss": 2.0}})  # type: ignore[dict-item]
     answer = bridge.send(request)
 
@@ -299,7 +299,7 @@ def test_a_place_that_cannot_be_written_asks_for_patience(bridge: Bridge) -> Non
 
 
 def test_too_many_runs_ask_for_patience(tmp_path: Path) -> None:
-    """Beyond the limit nothing is taken, and the sender is told to come again."""
+    """Beyond the limit nothing is accepted, and the sender is asked to retry."""
     runs = Runs(tmp_path, [("jsonl", {})], most=1)
     IntoRuns(runs).take_request("logs", step_metrics("a", {0: {"loss": 1.0}}))
 
@@ -364,7 +364,7 @@ def test_clients_write_no_lines_of_the_log(bridge: Bridge) -> None:
 @pytest.mark.slow
 @needs("tensorboard")
 def test_a_plain_sdk_reaches_tensorboard(tmp_path: Path) -> None:
-    """OpenTelemetry's own logging API, without a line of ours in the trainer."""
+    """OpenTelemetry's own logging API, without otel-rl in the trainer."""
     from opentelemetry._logs import LogRecord
     from opentelemetry.sdk._logs import LoggerProvider
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor

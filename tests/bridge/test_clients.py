@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Client], Program]:
-    """What builds a client, once."""
+    """The program that builds a client, once."""
     programs: dict[str, Program] = {}
 
     def build(client: Client) -> Program:

@@ -39,7 +39,7 @@ PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 
 class Taken:
-    """A sink that keeps requests, and fails as it is told.
+    """A sink that keeps requests, and fails on demand.
 
     Attributes:
         requests: What came.
@@ -141,7 +141,7 @@ def test_expect_continue(server: HttpServer, sink: Taken) -> None:
 
 
 def test_a_refused_body_is_not_asked_for(server: HttpServer) -> None:
-    """Who expects 100-continue is told at once what is wrong, and that the connection ends."""
+    """A client that expects 100-continue gets the error at once, and the connection is closed."""
     told = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nExpect: 100-continue\r\n"
     answer = raw(server, told + b"Content-Length: 1000\r\n\r\n")
 
@@ -335,7 +335,7 @@ def test_slow_clients_are_let_go(sink: Taken, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_waiting_sink_blocks_nobody(server: HttpServer, sink: Taken) -> None:
-    """While it waits, others are told what is wrong with their requests; when it goes on, all are answered."""
+    """While the sink waits, invalid requests still get their errors; when it continues, all get responses."""
     sink.gate.clear()
     statuses: list[int] = []
     threads = [threading.Thread(target=lambda: statuses.append(ask(server)[0].status)) for _ in range(40)]

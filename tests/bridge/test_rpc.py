@@ -77,7 +77,7 @@ def test_bytes_that_are_no_request(channel: grpc.Channel) -> None:
 
 
 def test_a_refusal_and_a_fault(channel: grpc.Channel, sink: Taken) -> None:
-    """What the sink refuses is the client's; anything else is INTERNAL, without its inner life."""
+    """A refusal of the sink reaches the client; any other error is INTERNAL, without details."""
     sink.error = Refusal(MALFORMED, "no")
     mine = refused(channel)
     sink.error = KeyError("secret")

@@ -1,4 +1,4 @@
-"""What the bridge remembers of runs: each item once, whatever comes again; and how many runs are open."""
+"""The runs of the bridge: each item is kept once, whatever is repeated; and the number of open runs is limited."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_ten_thousand_rows_in_one_request(tmp_path: Path) -> None:
 
 
 def test_out_of_order_over_restarts(tmp_path: Path) -> None:
-    """What a Collector does that loses answers: requests again, late and in any order."""
+    """A Collector that loses responses repeats requests, late and in any order."""
     rng = random.Random(3)
     steps = list(range(5000))
     requests = [steps[at : at + 50] for at in range(0, 5000, 50)] * 3
@@ -119,7 +119,7 @@ def _told(item: Any) -> tuple[int, int, bool]:
 
 
 def test_killed_between_outbox_and_index(tmp_path: Path) -> None:
-    """What the index lacks then is read from the outbox."""
+    """Entries missing in the index are read from the outbox."""
     place = tmp_path / "p" / "run" / "local" / "bridge"
     run = BridgedRun(info(tmp_path), [], 1 << 30)
     run.take(rows(1, 2))
@@ -222,7 +222,7 @@ def test_more_runs_than_may_be_open_are_resumed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_one_bridge_for_a_directory(tmp_path: Path) -> None:
-    """A second one is told to take another."""
+    """A second one is asked to use another directory."""
     runs = Runs(tmp_path, [])
     with pytest.raises(OSError, match="used by another bridge"):
         Runs(tmp_path, [])
@@ -253,7 +253,7 @@ def test_exporters_that_hang_keep_nothing(tmp_path: Path) -> None:
 
 
 def test_resources_of_any_kind(tmp_path: Path) -> None:
-    """What a directory or a saved run cannot hold is told apart from what it can."""
+    """Invalid directories and saved runs are distinguished from valid ones."""
     runs = Runs(tmp_path, [("jsonl", {})])
     reasons = collections.Counter[str]()
     for id_ in (5, 0, "", "a" * 300, True, 0.5, b"x", [], {}, None):
@@ -289,7 +289,7 @@ def _accepts(runs: Runs, id_: str) -> bool:
 
 
 def test_a_full_disk_takes_nothing(run: BridgedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the outbox did not take is not remembered either."""
+    """Items that the outbox did not accept are not in the index either."""
 
     def full(*_: object) -> None:
         raise OSError("no space left on device")

@@ -120,7 +120,7 @@ def test_one_completion_each() -> None:
 
 
 def test_unknown_groups() -> None:
-    """Where prompts repeat and nothing tells the groups, indices and ranks are -1, sizes 0 and shares NaN."""
+    """If prompts repeat and the groups are unknown, indices and ranks are -1, sizes 0 and shares NaN."""
     table = completions_table(0, ["p", "p"], ["a", "b"], rewards=[1, 2], update_weights=[1, 2])
 
     assert (table["prompt_index"], table["completion_index"], table["group_size"]) == ([-1, -1], [-1, -1], [0, 0])
@@ -206,7 +206,7 @@ def test_conversations() -> None:
     ],
 )
 def test_inconsistent(given: dict[str, object], text: str) -> None:
-    """What does not fit together is refused with the numbers that differ."""
+    """Inconsistent arguments are refused with the numbers that differ."""
     with pytest.raises(ValueError, match=text):
         completions_table(0, **given)
 

@@ -157,7 +157,7 @@ def test_long_text() -> None:
 
 
 def test_input_is_left_alone() -> None:
-    """What is flattened is not changed."""
+    """Flattening does not change its argument."""
     config = {"api_key": "hunter2", "a": {"b": [1]}}
     flatten(config)
 

@@ -160,7 +160,7 @@ def test_object_columns() -> None:
     ],
 )
 def test_no_table(data: object, text: str) -> None:
-    """What is no table is refused with the reason."""
+    """Invalid tables are refused with the reason."""
     with pytest.raises(ValueError, match=text):
         to_columns(data)
 
@@ -267,7 +267,7 @@ def test_too_many_bytes() -> None:
 
 
 def test_surrogates() -> None:
-    """What is no Unicode text is spelled out, in cells and in names."""
+    """Invalid Unicode is escaped, in cells and in names."""
     found = clean({"a\ud800": ["\udcff", "é"]}, with_text=True, limits=Limits())
 
     assert found == Cleaned(("a\\ud800",), [("\\udcff",), ("é",)])
@@ -335,7 +335,7 @@ ENCRYPTED = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF\n\n"
     ],
 )
 def test_secrets(text: str, expected: str) -> None:
-    """A secret of a known shape is replaced, and nothing beside it, once and for all."""
+    """A secret with a known format is redacted, and nothing else."""
     assert redact(text) == (expected, 1)
     assert redact(expected) == (expected, 0)
 

@@ -229,7 +229,7 @@ def test_messages(log: object, shown: list[str]) -> None:
 
 
 def test_roles_have_colours() -> None:
-    """The messages of different roles have different colours."""
+    """The messages of different roles have different colors."""
     console = Console(file=io.StringIO(), record=True, width=60, color_system="standard", force_terminal=True)
     print_samples([conversation("asked", "answered")], [1.0], console=console)
     text = console.export_text(styles=True)
@@ -263,7 +263,7 @@ def test_any_text(role: str, asked: str, answered: str) -> None:
     ],
 )
 def test_literal(text: str, shown: str) -> None:
-    """What looks like markup is shown as it is, and what would steer the terminal is spelled out."""
+    """Markup is shown as it is, and control characters are escaped."""
     assert f"│ {shown} " in printed([text], [1.0])
 
 
@@ -300,7 +300,7 @@ def test_nemo_entry_with_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nemo_entry_unequal() -> None:
-    """NeMo-RL's function asserts that there are as many rewards as samples; ours shows what there is."""
+    """NeMo-RL's function requires as many rewards as samples; `print_samples` prints the ones given."""
     with pytest.raises(AssertionError, match="2 samples and 1 rewards"):
         print_message_log_samples(["a", "b"], [1.0])
 

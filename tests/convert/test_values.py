@@ -1,4 +1,4 @@
-"""Values: what a trainer holds arrives exactly, and what is no number is refused alone."""
+"""Values: numbers are converted exactly, and each value that is not a number is refused alone."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_other_numbers(value: object, expected: float) -> None:
     ids=repr,
 )
 def test_refused_alone(value: object) -> None:
-    """What is no real scalar on the host is refused with its name, and the other values are kept."""
+    """A value that is not a real scalar on the host is refused with its name, and the others are kept."""
     refused: list[tuple[str, str]] = []
     kept, _, _ = sort({"before": 1.0, "bad": value, "after": 2}, lambda reason, text: refused.append((reason, text)))
     ((reason, text),) = refused
@@ -174,7 +174,7 @@ def test_refused_alone(value: object) -> None:
 
 @pytest.mark.parametrize("value", [np.str_("3.5"), np.bytes_(b"3.5"), np.array("3.5", dtype=object)], ids=repr)
 def test_text_in_numpy(value: object) -> None:
-    """A text is no number, in NumPy's clothes either."""
+    """A text is not a number, also as a NumPy scalar."""
     with pytest.raises(Unconvertible):
         to_number(value)
 
@@ -206,7 +206,7 @@ def test_samples(value: object) -> None:
 
 @pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([])], ids=repr)
 def test_no_samples(value: object) -> None:
-    """What is empty is passed over: a rank may have no samples."""
+    """Empty arrays are left out: a rank may have no samples."""
     assert sort({"x": value}, pytest.fail) == ({}, {}, {})
 
 
@@ -218,7 +218,7 @@ def test_one_sample(value: object) -> None:
 
 @pytest.mark.parametrize("name", [None, 7, ("a", "b"), b"loss", ""], ids=repr)
 def test_bad_name(name: object) -> None:
-    """A name that is no text is refused alone."""
+    """A name that is not a str is refused alone."""
     refused: list[tuple[str, str]] = []
     values = {"loss": 1.0, name: 2.0, "reward": 3.0}
     kept, _, _ = sort(values, lambda reason, text: refused.append((reason, text)))  # type: ignore[arg-type]
@@ -230,7 +230,7 @@ def test_bad_name(name: object) -> None:
 
 
 def test_device_tensor_says_what_to_do() -> None:
-    """The refusal of a tensor on a device tells why, and what to log instead."""
+    """The refusal of a tensor on a device has the reason and the fix."""
     with pytest.raises(Unconvertible, match=r"a tensor on meta would make the step wait.*`\.item\(\)`"):
         to_number(torch.tensor(1.0, device="meta"))
 
@@ -283,7 +283,7 @@ def test_log_of_refused_values_only(recording: otel_rl.Run, records_of: Callable
 def test_log_of_a_huge_int(
     recording: otel_rl.Run, records_of: Callable[[otel_rl.Run], list[Record]], value: int
 ) -> None:
-    """An int beyond 64 bits is logged as a float, beside plain values."""
+    """An int beyond 64 bits is logged as a float, together with plain values."""
     recording.log({"a": 1.5, "huge": value}, step=0)
 
     assert [{"a": 1.5, "huge": float(value)}] == [r.values for r in records_of(recording) if isinstance(r, Logged)]

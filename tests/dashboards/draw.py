@@ -1,4 +1,4 @@
-"""`python -m tests.dashboards.draw`: the pictures of the dashboards, from a real Prometheus that watches real agents.
+"""`python -m tests.dashboards.draw`: screenshots of the dashboards, from a real Prometheus that scrapes real agents.
 
 Needs Chromium and, once, `npm install --legacy-peer-deps && npx vite build` in `dashboards/render`.
 """
@@ -39,7 +39,7 @@ _SHOWN = {
     "telemetry": "telemetry",
     "explorer": "verl",
 }
-"""Which run each picture shows."""
+"""The run that each screenshot shows."""
 _DEMO = [sys.executable, "-m", "otel_rl.cli", "demo", "--steps", "400", "--exporter", "jsonl"]
 _CHROMIUM = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 
@@ -52,7 +52,7 @@ class Page(SimpleHTTPRequestHandler):
 
 
 def draw(prometheus: str, to: int, ids: Mapping[str, str]) -> None:
-    """Write a picture of each dashboard up to a time; runs that are called otherwise than their ids are in `ids`."""
+    """Write a screenshot of each dashboard up to a time; `ids` maps names of runs to ids where they differ."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Page, directory=str(_PAGE)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     (_PAGE / "boards").unlink(missing_ok=True)

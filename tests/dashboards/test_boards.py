@@ -1,4 +1,4 @@
-"""The dashboards as files: what Grafana's schemas say of them, and what ours do."""
+"""The dashboards as files: they conform to Grafana's schemas and to otel-rl's own rules."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_runs_are_found_by_their_files(told: proof.Watched) -> None:
 
 
 def test_the_table(told: proof.Watched) -> None:
-    """What is checked in has every query that there is; what it shows is what the other tests are about."""
+    """The checked-in table has every query; other tests are about its marks."""
     text = _HEAD + proof.table(told)
     if os.environ.get("WRITE_TABLES"):
         _TABLE.write_text(text)

@@ -74,7 +74,7 @@ def begin(name: str, **options: object) -> otel_rl.Run:
 
 
 def steps(run: otel_rl.Run) -> Iterator[tuple[int, float, AbstractContextManager[object]]]:
-    """Yield number, seconds since the beginning and context of each step, at a fixed pace, until told to stop."""
+    """Yield number, seconds since the beginning and context of each step, at a fixed pace, until asked to stop."""
     began = time.time()
     for n in count():
         if Path("stop").exists():
@@ -165,7 +165,7 @@ def diverge(name: str) -> None:
 
 
 def play_gpu(name: str) -> None:
-    """Work on a device that fills up; NVML is the stand-in's, which tells of an XID and of heat."""
+    """Work on a device that fills up; NVML is a stand-in, which reports an XID error and heat."""
     run = begin(name, hardware={"interval": 1, "pcie": True})
     device = Filling()
     recorder_of(run).devices.found = device
@@ -187,7 +187,7 @@ def play_gpu(name: str) -> None:
 
 
 class Filling(Allocator):
-    """A device that the stand-in for NVML shows too, and whose allocator fails when told so."""
+    """A device that the stand-in for NVML also reports, and whose allocator fails on demand."""
 
     fails = 0
 

@@ -44,7 +44,7 @@ QUERIES = {
 
 
 class Watched(NamedTuple):
-    """What was seen of a demo run from outside."""
+    """The observations of a demo run from outside."""
 
     run_dir: Path
     output: str

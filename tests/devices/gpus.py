@@ -10,7 +10,7 @@ GIB = 1 << 30
 
 
 class Queue:
-    """A device that works when it is told to.
+    """A device that works on demand.
 
     Attributes:
         now: Its clock, in milliseconds.

@@ -1,4 +1,4 @@
-"""What is asked of torch about its devices, as far as it can be seen without one."""
+"""The calls of torch's device functions, as far as they can be tested without a device."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_scalars_and_samples_of_several_types(values: DeviceValues, queue: Queue
 
 
 def test_tensors_of_inference(values: DeviceValues, queue: Queue) -> None:
-    """What a rollout logs inside of inference mode, and training outside, meets in one place."""
+    """Values that a rollout logs inside of inference mode, and training outside, use the same buffer."""
     with torch.inference_mode():
         values.copy({"a": torch.tensor(1.0), "b": torch.tensor(2.0)}, 0, 0, 1.0)
     values.copy({"a": torch.tensor(3.0), "b": torch.tensor(4.0)}, 1, 0, 1.0)
@@ -94,7 +94,7 @@ def test_a_graph_is_left_alone(values: DeviceValues, queue: Queue) -> None:
 
 
 def test_too_much_is_refused(values: DeviceValues) -> None:
-    """What is larger than samples of a step, and more than a device that hangs may pile up."""
+    """Too many elements in one log, and too many copies pending on a device that hangs, are refused."""
     with pytest.raises(Unconvertible, match="65536 elements"):
         values.copy({"logits": torch.zeros(1 << 17)}, 0, 0, 1.0)
     for _ in range(1024):

@@ -178,13 +178,13 @@ def test_good_traceparent(text: str) -> None:
         f"ff{VALID[2:]}",  # no version
         VALID.replace("-", "_"),
         VALID.replace("a", "g"),
-        VALID.replace("7", "\u0667"),  # a digit, but none of ours
+        VALID.replace("7", "\u0667"),  # a digit, but not an ASCII one
         f"00-{0:032x}-b7ad6b7169203331-01",
         f"00-0af7651916cd43dd8448eb211c80319c-{0:016x}-01",
     ],
 )
 def test_bad_traceparent(text: str) -> None:
-    """What is no valid `traceparent` is none."""
+    """An invalid `traceparent` is ignored."""
     assert parse_traceparent(text) is None
 
 

@@ -1,4 +1,4 @@
-"""What is written into a journal is read from it."""
+"""Records written to a journal are read from it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_no_directory(tmp_path: Path) -> None:
 
 
 def test_foreign_files(tmp_path: Path) -> None:
-    """Files that are no segments are left alone."""
+    """Files that are not segments are left alone."""
     write(tmp_path, numbered(3))
     for name in ("lock", "x.seg", "00000009.seg.old"):
         (tmp_path / name).write_bytes(b"something else")

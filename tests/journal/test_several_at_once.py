@@ -67,7 +67,7 @@ def test_written_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_every_stage_of_a_frame(tmp_path: Path) -> None:
-    """Whatever part of a frame is there yet, the reader waits for the rest: a bare magic is no empty record."""
+    """If only a part of a frame is written, the reader waits for the rest: a bare magic is not an empty record."""
     written = write(tmp_path, numbered(2))
     segment = next(iter(tmp_path.glob("*.seg")))
     whole = segment.read_bytes()

@@ -41,7 +41,7 @@ def test_zero_variance_groups() -> None:
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=20))
 def test_entropy_is_scipys(weights: list[float]) -> None:
-    """Weights are normalised first; weights that are all 0 have none."""
+    """Weights are normalized first; weights that are all 0 have no entropy."""
     expected = scipy.stats.entropy(weights) if sum(weights) > 0 else 0.0
 
     assert groups.entropy(weights) == pytest.approx(expected, abs=1e-9)
@@ -89,7 +89,7 @@ def test_entropy_bonus() -> None:
     ],
 )
 def test_epochs(known: dict[str, int], expected: float) -> None:
-    """The first thing that is known tells how many epochs ten steps are."""
+    """The first known value determines the number of epochs in ten steps."""
     assert groups.epoch_progress(10, **known) == expected
 
 

@@ -131,7 +131,7 @@ def test_durations_are_only_averaged() -> None:
 
 
 def test_one_task_has_the_names_of_many() -> None:
-    """What is logged does not change its name with the size of a batch."""
+    """Names do not depend on the size of a batch."""
     one, two = (rollup.of_step([{"accuracy": 1.0}] * n, "rollout") for n in (1, 2))
 
     assert list(one) == list(two)
@@ -167,6 +167,6 @@ def test_names(text: str, name: Name) -> None:
 
 @pytest.mark.parametrize("text", ["", "rollout", "eval/gsm8k", "eval//accuracy", "a//b"])
 def test_no_name(text: str) -> None:
-    """What has too few parts is refused."""
+    """Names with too few parts are refused."""
     with pytest.raises(ValueError, match="invalid name"):
         rollup.parse(text)

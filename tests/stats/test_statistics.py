@@ -37,7 +37,7 @@ def test_geometric_mean_of_what_has_no_logarithm(values: list[float], expected: 
 
 @pytest.mark.parametrize("name", ["median", "foo", "p101", "p", "", "Mean", "min ", "p1000"])
 def test_unknown(name: str) -> None:
-    """An unknown name raises, and the message tells the known ones."""
+    """An unknown name raises, and the message lists the known ones."""
     with pytest.raises(ValueError, match="use mean, max, min, sum, last, std, count, geomean"):
         statistics.parse(name)
 
@@ -47,7 +47,7 @@ def test_unknown(name: str) -> None:
     [(0.0, "p00"), (0.05, "p05"), (0.29, "p29"), (0.57, "p57"), (0.5, "p50"), (1.0, "p100"), (0.999, "p99.9")],
 )
 def test_names_of_quantiles(q: float, name: str) -> None:
-    """They are rounded, so that 0.29 is no p28; and they read back."""
+    """They are rounded, so that 0.29 is not p28; and they can be parsed again."""
     assert statistics.quantile_key(q) == name
     assert statistics.parse(name) == pytest.approx(q)
 

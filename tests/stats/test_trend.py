@@ -42,7 +42,7 @@ def test_a_random_walk_drifts_by_chance_as_often_as_stated(length: int) -> None:
 
 
 def test_stationary_noise_drifts_by_chance_more_rarely() -> None:
-    """What rises has to fall."""
+    """Each rise must be followed by a fall."""
     dice = random.Random(0)
     rare = sum(drift([dice.gauss(0, 1) for _ in range(BLOCKS * 8)], BLOCKS).chance < 0.05 for _ in range(1000))
 
