@@ -28,9 +28,8 @@ _SUFFIX = ".otel-rl"
 _MACHINE = "machine"
 _LITERAL = str.maketrans(
     {character: f"&#{ord(character)};" for character in "\\`*_[]<>&|!~#\t"}
-    | {
-        chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"
-    }  # characters that HTML does not have | {"\n": "<br>"}
+    | {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # HTML does not have these
+    | {"\n": "<br>"}
 )
 
 
