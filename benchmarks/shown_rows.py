@@ -123,7 +123,7 @@ def _tensorboard(run_dir: Path) -> Shown:
 
 
 def _wandb(run_dir: Path) -> Shown:
-    from otel_rl_exporters.wandb_log import history, wait_for_writers
+    from otel_rl_exporters.wandb_files import history, wait_for_writers
 
     logs = sorted(run_dir.glob("wandb/*run-*/*.wandb"))
     wait_for_writers(logs, 60)

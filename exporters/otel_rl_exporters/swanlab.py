@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl.export import Ended, Machine, Params, Refused, Row, Table, values_of
 from otel_rl.journal.atomic_files import write_atomically
-from otel_rl_exporters import swanlab_log
+from otel_rl_exporters import swanlab_files
 from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.leveldb_log import Promised
 
@@ -76,11 +76,11 @@ class SwanlabExporter:
         self._config: dict[str, Any] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._given = 0
         self._promised = Promised()
-        self._flushed = swanlab_log.callback()
+        self._flushed = swanlab_files.callback()
         logs = _made(Path(run.directory, logdir))
         earlier = sorted(logs.glob("run-*/run-*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
         resolved = _mode(mode)
-        self._held = swanlab_log.Held(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
+        self._held = swanlab_files.Held(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
         self._run: Any = swanlab.init(
             mode=resolved,
             log_dir=str(logs),
@@ -101,10 +101,10 @@ class SwanlabExporter:
             ),
         )
 
-        self._clock = swanlab_log.Clock(self._run)
+        self._clock = swanlab_files.Clock(self._run)
         self._is_written = resolved != "disabled"
         # In the cloud, SwanLab's server has the contents.
-        self._watched = Watched(swanlab_log.file(self._run) if resolved in ("local", "offline") else None)
+        self._watched = Watched(swanlab_files.file(self._run) if resolved in ("local", "offline") else None)
 
     def durable(self) -> int:
         """Return the number of items in SwanLab's log; parameters are in another file.
@@ -116,7 +116,7 @@ class SwanlabExporter:
             return self._given
         self._watched.check()
         safe = self._promised.count(self._flushed.scalars, self._flushed.media)
-        swanlab_log.flush(self._run)
+        swanlab_files.flush(self._run)
         return safe
 
     def holds(self, item: Item) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl.convert.strict_json import spelled
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, values_of
-from otel_rl_exporters import wandb_log
+from otel_rl_exporters import wandb_files
 from otel_rl_exporters.in_place import Watched
 
 if TYPE_CHECKING:
@@ -132,13 +132,13 @@ class WandbExporter:
         self._measured: set[str] = set()
         self._exit_code = self._attempt = 0
         log = Path(self._run.settings.sync_file)
-        self._written = wandb_log.Written(log) if log.exists() else None  # without one, W&B is switched off
+        self._written = wandb_files.Written(log) if log.exists() else None  # without one, W&B is switched off
         # Online, W&B's server has the rows; a second delivery would repeat them.
         self._watched = Watched(log if self._written is not None and self._run.offline else None)
         earlier = [path for path in log.parent.parent.glob(f"*run-*/{log.name}") if path != log]
-        if not wandb_log.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
+        if not wandb_files.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
             logger.warning("wandb: another process still writes one of %s; its rows may be repeated", earlier)
-        self._held = Identities(row.key for path in earlier for row in wandb_log.history(path, self._axis))
+        self._held = Identities(row.key for path in earlier for row in wandb_files.history(path, self._axis))
         if not self._run.offline:
             self._log_again([path for path in earlier if not path.parent.name.startswith("offline-")])
 
@@ -154,8 +154,8 @@ class WandbExporter:
     def holds(self, item: Item) -> bool:
         """Return whether a transaction log of the run had the item when the exporter was built."""
         if isinstance(item, Table):
-            return wandb_log.key(item, _table_key(item.name)) in self._held
-        return isinstance(item, Row | Machine) and wandb_log.key(item) in self._held
+            return wandb_files.key(item, _table_key(item.name)) in self._held
+        return isinstance(item, Row | Machine) and wandb_files.key(item) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the rows and tables among `items`, and update the config.
@@ -215,7 +215,7 @@ class WandbExporter:
 
     def _log_again(self, logs: Sequence[Path]) -> None:
         """Log the rows that a killed agent had logged and not sent."""
-        lost = wandb_log.missing(logs, self._axis, self._run.starting_step)
+        lost = wandb_files.missing(logs, self._axis, self._run.starting_step)
         for row in lost:
             if row.values is not None:
                 self._run.log({name: json.loads(text) for name, text in row.values.items()})

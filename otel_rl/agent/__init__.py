@@ -7,5 +7,6 @@
 reducer is a pure state machine over records. The outbox holds its results together with its state, so the next agent
 continues where the last one stopped.
 
-`integrations` does not import it; `cli` starts it. Its folders are layers: see the contract "Inside the agent too".
+`integrations` does not import it; `cli` starts it. Its folders are layers: see the contract "Inside the agent too" in
+pyproject.toml.
 """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.agent.input.follow import RECORDS_AT_ONCE, forwarded
-from otel_rl.agent.recovery import repair
+from otel_rl.agent.repair import unencodable
 from otel_rl.agent.steps.forensics import write_reports
 from otel_rl.agent.steps.pipeline import Turn
 from otel_rl.agent.steps.state import Checkpoint
@@ -152,7 +152,7 @@ class Loop:
             try:
                 wired.outbox.append(self.unsaved, self._encode(checkpoint), rollouts.fresh, rollouts.settled)
             except (ValueError, OverflowError, TypeError):  # one invalid number or text must not lose the others
-                repair.append(wired.outbox, self.unsaved, checkpoint, rollouts, wired.quarantine)
+                unencodable.append(wired.outbox, self.unsaved, checkpoint, rollouts, wired.quarantine)
             rollouts.saved()
         except OSError as error:
             if not self._disk_failed:

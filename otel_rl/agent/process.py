@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.agent.loop import Loop
-from otel_rl.agent.recovery.release import leave
-from otel_rl.agent.recovery.rescue import catch_up, is_elsewhere
+from otel_rl.agent.repair.release import leave
+from otel_rl.agent.repair.rescue import catch_up, is_elsewhere
 from otel_rl.agent.status import Status
 from otel_rl.agent.wiring import Wiring, read_manifest
 from otel_rl.delivery.left_behind import deliver_with, left_behind

@@ -1,4 +1,4 @@
-"""OTLP in both directions: connections from OpenTelemetry's environment variables, and the bridge, which receives OTLP.
+"""OTLP: connections from OpenTelemetry's environment variables, and the bridge, which receives OTLP for exporters.
 
 `agent`, `cli` and the OTLP exporters import it.
 """

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from otel_rl.convert.validation import Bar, bars, choose, marker, print_message_log_samples, print_samples
+from otel_rl.convert.printing import Bar, bars, choose, marker, print_message_log_samples, print_samples
 
 NASTY = st.one_of(
     st.text(),

@@ -236,7 +236,7 @@ def test_begun_again_after_a_failure(run, rows, monkeypatch):
         raise OSError("a log cannot be read")
 
     with monkeypatch.context() as patch:
-        patch.setattr("otel_rl_exporters.wandb.wandb_log.wait_for_writers", fail)
+        patch.setattr("otel_rl_exporters.wandb.wandb_files.wait_for_writers", fail)
         with pytest.raises(OSError, match="cannot be read"):
             WandbExporter(run)
     export(run, rows[:1])

@@ -15,7 +15,7 @@ from otel_rl.delivery import exporter_thread, handover
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Event, Item, Machine, Params, Refused, Row, RunInfo, Table
-from otel_rl_exporters import wandb_log
+from otel_rl_exporters import wandb_files
 from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
 from otel_rl_exporters.wandb import WandbExporter
@@ -381,8 +381,8 @@ def test_what_wandb_did_not_send_is_logged_again(place: Path, monkeypatch: pytes
     wandb_file.wait_until_written(str(place))
 
     logs = wandb_file.files(str(place))
-    assert [row.key[1] for row in wandb_log.missing(logs[:1], "step", 4)] == [4]
-    assert [row.key[1] for row in wandb_log.missing(logs, "step", 2)] == [2, 5]
+    assert [row.key[1] for row in wandb_files.missing(logs[:1], "step", 4)] == [4]
+    assert [row.key[1] for row in wandb_files.missing(logs, "step", 2)] == [2, 5]
 
 
 def few() -> list[Item]:

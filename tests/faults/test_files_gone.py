@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_rl
-from otel_rl.agent.recovery.release import Release
+from otel_rl.agent.repair.release import Release
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox, released_items
 from otel_rl.export import Ended, Gone, Machine, Row, RunInfo

@@ -12,7 +12,7 @@ import pytest
 import otel_rl
 from otel_rl.agent import loop
 from otel_rl.agent.process import run_agent
-from otel_rl.agent.recovery.release import Release
+from otel_rl.agent.repair.release import Release
 from otel_rl.delivery.exporter_thread import Cursor
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Row
@@ -116,7 +116,7 @@ def test_killed_at_any_moment_around_a_release(tmp_path: Path) -> None:
 import os, sys
 from pathlib import Path
 from otel_rl.agent import loop, process
-from otel_rl.agent.recovery.release import Release
+from otel_rl.agent.repair.release import Release
 from otel_rl.journal.writer import Writer
 Writer.__init__.__kwdefaults__.update(segment_bytes=20_000)
 Release.__init__.__defaults__ = (0,)
