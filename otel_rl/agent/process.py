@@ -29,7 +29,7 @@ from otel_rl.setup import directory as directories
 from otel_rl.setup import parts
 from otel_rl.setup.agent_start import DIRECTORY, MACHINE, AgentStatus, incomplete
 from otel_rl.setup.directory import FULL, RunDirectory, unwritable
-from otel_rl.setup.otel_environment import log_level
+from otel_rl.setup.otel_environment import log_level, only_valid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -225,6 +225,7 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+@only_valid(os.environ)
 def run_agent(
     run: Path | RunDirectory,
     *,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from otel_rl.delivery.log_scalar import adapted
 from otel_rl.errors import SettingsError
+from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.texts import text_of
 from otel_rl.export import ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
@@ -25,17 +27,16 @@ def find(group: str, name: str) -> Factory:
     """Return the factory registered as `name` in an entry point group, or importable as `module:qualname`.
 
     Raises:
-        SettingsError: There is none; the message lists the known names.
+        SettingsError: There is none, or its module raises; the message lists the known names, or the error.
     """
-    if ":" in name:
-        try:
-            return pkgutil.resolve_name(name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise SettingsError(f"the exporter {name!r} cannot be imported: {error}") from error
     known = {point.name: point for point in importlib.metadata.entry_points(group=group)}
-    if name not in known:
+    if ":" not in name and name not in known:
         raise SettingsError(f"unknown exporter {name!r}; known exporters: {', '.join(sorted(known))}")
-    return known[name].load()
+    try:
+        return pkgutil.resolve_name(name) if ":" in name else known[name].load()
+    except Exception as error:  # its module may raise anything
+        let_pass(error)
+        raise SettingsError(f"the exporter {name!r} cannot be imported: {text_of(error)}") from error
 
 
 def find_exporter(name: str) -> Callable[..., Exporter]:

@@ -30,12 +30,12 @@ class _Silence:
 
 
 class UnrecordedError(RuntimeError):
-    """The run directory cannot be written on this machine."""
+    """The run could not begin to be recorded."""
 
 
 class _Nowhere:
     def append(self, record: msgspec.Struct) -> None:
-        raise UnrecordedError("nothing is recorded: no directory can be written; see the warning at the start")
+        raise UnrecordedError("nothing is recorded: the run could not begin; see the warning at the start")
 
 
 CLOSED: Sink = _Closed()
@@ -45,4 +45,4 @@ SILENCE: Sink = _Silence()
 """The sink of a forked child, which discards records."""
 
 NOWHERE: Sink = _Nowhere()
-"""The sink if no directory can be written; it refuses records, so that they are counted."""
+"""The sink if the run could not begin; it refuses records, so that they are counted."""

@@ -5,33 +5,93 @@ Source: OpenTelemetry specification, "Environment Variable Specification" and "O
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.errors import SettingsError
 from otel_rl.errors.occasional import Occasional
 from otel_rl.export import READER_ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 Plugin = tuple[str, dict[str, object]]
 _warnings = Occasional(logging.getLogger(__name__))
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
-_UNUSED = {
+UNUSED = {
     "OTEL_CONFIG_FILE": "settings come from variables, keywords of init() and OTEL_RL_CONFIG_FILE",
     "OTEL_EXPERIMENTAL_CONFIG_FILE": "settings come from variables, keywords of init() and OTEL_RL_CONFIG_FILE",
     "OTEL_EXPORTER_ZIPKIN_ENDPOINT": "send OTLP to a Collector that exports to Zipkin",
     "OTEL_EXPORTER_OTLP_SPAN_INSECURE": "it is obsolete; set OTEL_EXPORTER_OTLP_TRACES_INSECURE",
     "OTEL_EXPORTER_OTLP_METRIC_INSECURE": "it is obsolete; set OTEL_EXPORTER_OTLP_METRICS_INSECURE",
 }
-"""Standard variables that have no effect, and what to use instead."""
+"""Standard variables that have no effect, and what to use instead; a warning says so."""
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and len(text) < 12
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return 0 < float(text) < 1e12  # a longer one overflows in a wait
+    except ValueError:
+        return False
+
+
+def _are_propagators(text: str) -> bool:
+    known = {point.name for point in importlib.metadata.entry_points(group="opentelemetry_propagator")}
+    return all(name.strip() in known | {"none"} for name in text.split(","))
+
+
+_LIMITS = (
+    *("ATTRIBUTE_COUNT", "SPAN_ATTRIBUTE_COUNT", "EVENT_ATTRIBUTE_COUNT", "LINK_ATTRIBUTE_COUNT"),
+    *("LOGRECORD_ATTRIBUTE_COUNT", "SPAN_EVENT_COUNT", "SPAN_LINK_COUNT"),
+    *("ATTRIBUTE_VALUE_LENGTH", "SPAN_ATTRIBUTE_VALUE_LENGTH", "LOGRECORD_ATTRIBUTE_VALUE_LENGTH"),
+)
+_BATCHING = ("MAX_EXPORT_BATCH_SIZE", "MAX_QUEUE_SIZE", "SCHEDULE_DELAY", "EXPORT_TIMEOUT")
+_COUNTS = (
+    *(f"OTEL_{limit}_LIMIT" for limit in _LIMITS),
+    *(f"OTEL_{processor}_{option}" for processor in ("BSP", "BLRP") for option in _BATCHING),
+)
+_RULES: dict[str, tuple[Callable[[str], bool], str]] = {
+    **dict.fromkeys(_COUNTS, (_is_count, "a number of 0 or more")),
+    "OTEL_METRIC_EXPORT_INTERVAL": (_is_duration, "milliseconds, more than 0"),
+    "OTEL_METRIC_EXPORT_TIMEOUT": (_is_duration, "milliseconds, more than 0"),
+    "OTEL_EXPORTER_PROMETHEUS_PORT": (
+        lambda text: _is_count(text) and 0 < int(text) < 1 << 16,
+        "a port, such as 9464",
+    ),
+    "OTEL_METRICS_EXEMPLAR_FILTER": (
+        ("trace_based", "always_on", "always_off").__contains__,
+        "trace_based, always_on or always_off",
+    ),
+    "OTEL_SDK_DISABLED": (("true", "false").__contains__, "true or false"),
+    "OTEL_PROPAGATORS": (_are_propagators, "installed propagators with commas between them, or none"),
+}
+"""Which values of a variable are valid, and the words for them. OpenTelemetry's SDK raises on some of the others."""
+
+
+@contextlib.contextmanager
+def only_valid(environ: MutableMapping[str, str]) -> Iterator[None]:
+    """Hide invalid values from OpenTelemetry's SDK, which raises on some of them when it is imported or built."""
+    before = {name: environ[name] for name in _RULES if name in environ}
+    for name, text in before.items():
+        valid = _valid(environ, name)
+        if not valid:
+            del environ[name]
+        elif valid != text:
+            environ[name] = valid
+    try:
+        yield
+    finally:
+        environ.update(before)
 
 
 def sdk_is_disabled(environ: Mapping[str, str]) -> bool:
     """Return whether `OTEL_SDK_DISABLED` disables spans and metrics; trackers continue."""
-    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    return _valid(environ, "OTEL_SDK_DISABLED") == "true"
 
 
 def metric_readers(environ: Mapping[str, str]) -> list[Plugin]:
@@ -45,7 +105,9 @@ def metric_readers(environ: Mapping[str, str]) -> list[Plugin]:
     if listed is None:
         listed = ["prometheus", *(["otlp"] if _endpoint(environ, "METRICS") else [])]
     host = environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1"
-    options: dict[str, dict[str, object]] = {"prometheus": {"host": host, "port": _port(environ)}}
+    options: dict[str, dict[str, object]] = {
+        "prometheus": {"host": host, "port": int(_valid(environ, "OTEL_EXPORTER_PROMETHEUS_PORT") or 9464)}
+    }
     return [(name.replace("/", "_"), options.get(name, {})) for name in listed]
 
 
@@ -70,7 +132,7 @@ def prints(environ: Mapping[str, str]) -> bool:
 
 def warn_of_unused(environ: Mapping[str, str]) -> None:
     """Log the variables that are set and have no effect."""
-    for name, instead in _UNUSED.items():
+    for name, instead in UNUSED.items():
         if environ.get(name):
             _warnings.warn(f"{name} is set and not used: {instead}")
 
@@ -144,13 +206,6 @@ def resource(environ: Mapping[str, str]) -> dict[str, str]:
     return found | {"service.name": name} if name else found
 
 
-def _port(environ: Mapping[str, str]) -> int:
-    text = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT") or "9464"
-    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
-        raise SettingsError(f"OTEL_EXPORTER_PROMETHEUS_PORT={text!r}: expected a port, such as 9464")
-    return int(text)
-
-
 def _listed(environ: Mapping[str, str], signal: str) -> list[str] | None:
     """Return the known values that a variable lists, each once; `None` if it lists nothing."""
     variable = f"OTEL_{signal}_EXPORTER"
@@ -171,13 +226,18 @@ def _readers() -> set[str]:
 
 
 def _count(environ: Mapping[str, str], default: int | None, *names: str) -> int | None:
-    for name in names:
-        text = environ.get(name, "").strip()
-        if text.isdecimal() and len(text) < 12:
-            return int(text)
-        if text:
-            _warnings.warn(f"{name}={text!r} is ignored: expected a number of 0 or more")
-    return default
+    texts = (_valid(environ, name) for name in names)
+    return next((int(text) for text in texts if text), default)
+
+
+def _valid(environ: Mapping[str, str], name: str) -> str:
+    """Return the value of a variable in lower case; empty if it is not set, or invalid, which is warned about."""
+    text = environ.get(name, "").strip()
+    is_valid, expected = _RULES[name]
+    if text and not is_valid(text.lower()):
+        _warnings.warn(f"{name}={text!r} is ignored: expected {expected}")
+        return ""
+    return text.lower()
 
 
 def _endpoint(environ: Mapping[str, str], signal: str) -> str:

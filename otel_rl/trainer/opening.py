@@ -84,7 +84,10 @@ def _elsewhere(settings: Settings, asked: Settings) -> Settings | None:
 
 
 def _unavailable(settings: Settings, error: Exception) -> UnavailableError:
-    return UnavailableError(f"dir={settings.dir!r}: nothing can be recorded there: {text_of(error)}")
+    where = (
+        f"dir={settings.dir!r}: nothing can be recorded there" if isinstance(error, OSError) else "nothing is recorded"
+    )
+    return UnavailableError(f"{where}: {text_of(error)}")
 
 
 class Unrecorded:

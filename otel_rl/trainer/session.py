@@ -63,8 +63,8 @@ class Session:
         self.check_at: float = 0
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
-        manifest = manifest_of(settings)
-        own = own_exporters(settings)
+        with otel_environment.only_valid(os.environ):  # exporters import the SDK
+            manifest, own = manifest_of(settings), own_exporters(settings)
         self._unserved = warn_of_unserved(settings, own) if settings.head and not manifest.receives else ""
         if self._unserved:
             own = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from otel_rl.setup.otel_environment import UNUSED
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "otel-variables.md"
 OPTIONS = {
     "ENDPOINT": "A URL, to which `/v1/<signal>` is added unless it is the signal's own; over gRPC also `host:port`.",
@@ -133,6 +135,9 @@ The agent reads the variables that the OpenTelemetry specification has for expor
 Numbers and names that are not understood are ignored with a warning. Addresses that cannot be parsed and files that
 cannot be used raise `SettingsError` in `init()`. An empty value is the same as none.
 
+A variable that is "declined" has no effect. If it is "declined, warns", a warning says so. The other declined variables
+often serve other programs, so only an invalid value of `OTEL_BSP_*`, `OTEL_BLRP_*` or `OTEL_PROPAGATORS` causes one.
+
 This table is written and checked by `tests/exporters/test_otel_variables.py`.
 
 | variable | HTTP | gRPC | what it does, or why it is declined |
@@ -144,9 +149,8 @@ def page() -> str:
     """Return the page of the docs."""
     lines = []
     for one in [*OTLP, *OTHERS]:
-        http, grpc = (
-            ("yes" if one.http else "no", "yes" if one.grpc else "no") if one.works else ("declined", "declined")
-        )
+        declined = "declined, warns" if one.name in UNUSED else "declined"
+        http, grpc = ("yes" if one.http else "no", "yes" if one.grpc else "no") if one.works else (declined, declined)
         lines.append(f"| `{one.name}` | {http} | {grpc} | {one.text} |\n")
     return _HEAD + "".join(lines)
 

@@ -361,6 +361,51 @@ def test_an_exporter_that_is_not_known_is_ignored_with_a_warning(
     assert any(f"OTEL_{signal}_EXPORTER: '{name}' is ignored; known are: console, " in text for text in caplog.messages)
 
 
+INVALID = dict.fromkeys(otel_environment._RULES, "x") | {
+    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1",
+    "OTEL_EXPORTER_PROMETHEUS_PORT": "99999",
+    "OTEL_METRIC_EXPORT_INTERVAL": "-1",
+    "OTEL_SDK_DISABLED": "yes",
+}
+
+
+def test_invalid_values_are_ignored_with_a_warning_that_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once, in the trainer, which imports the SDK to check exporters, and in the agent."""
+    from tests.processes import run_python
+
+    script = """
+import logging, os
+import otel_rl
+from otel_rl.setup import agent_start
+logging.basicConfig(filename="warnings.log")
+run = otel_rl.init(dir="runs", project="p", id="i", hardware=False, quiet=True, strict=True)
+with run.step(0):
+    run.log({"loss": 0.5})
+assert run.finish(20)
+agent_start.end_agents(20)
+assert os.environ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"] == "-1"
+"""
+    for name, value in INVALID.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    printed = run_python(script, tmp_path)
+
+    assert '"name": "rl.loop"' in printed
+    warnings = (tmp_path / "warnings.log").read_text()
+    assert [name for name, value in INVALID.items() if f"{name}={value!r} is ignored: expected" not in warnings] == []
+
+
+def test_choices_are_valid_in_any_case() -> None:
+    """The SDK takes only lower case, so it is given that; the environment is as before afterwards."""
+    environ = {"OTEL_METRICS_EXEMPLAR_FILTER": "ALWAYS_ON", "OTEL_PROPAGATORS": "tracecontext, baggage"}
+    before = dict(environ)
+    with otel_environment.only_valid(environ):
+        assert environ == before | {"OTEL_METRICS_EXEMPLAR_FILTER": "always_on"}
+    assert environ == before
+
+
 def test_console_prints_all_three_signals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`console` and `otlp/stdout`: a span, an event and a metric are on standard output."""
     from tests.processes import run_python

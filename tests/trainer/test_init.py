@@ -159,11 +159,13 @@ def test_exporter_with_an_option(tmp_path: Path) -> None:
     assert begin(tmp_path, exporters=[{"tests.trainer.reading:Colorful": {"color": "blue"}}]).attempt == 0
 
 
-def test_a_prometheus_port_that_is_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong port in OpenTelemetry's own variable is an error that shows it."""
-    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "http")
-    with pytest.raises(SettingsError, match="http"):
-        begin(tmp_path)
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_exporter_whose_module_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bool) -> None:
+    """The error names the exporter, and not the directory, whatever its module raises."""
+    (tmp_path / "raising_module.py").write_text("raise RuntimeError('a variable is invalid')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SettingsError, match="'raising_module:E' cannot be imported: a variable is invalid"):
+        begin(tmp_path, exporters=["raising_module:E"], strict=strict)
 
 
 def test_unwritable_directory(tmp_path: Path) -> None:
