@@ -16,7 +16,7 @@ from otel_rl.setup import directory as directories
 _ANSWERS_WITHIN_S = 30.0
 
 
-@click.command()
+@click.command(short_help="Deliver the records of a run directory.")
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option(
     "--once", is_flag=True, help="Deliver all recorded data and exit, with 1 if some of the run was not delivered."

@@ -17,14 +17,23 @@ _END_WITHIN_S = 45
 """Seconds after SIGTERM at which the kernel ends the process, even if it hangs, for example on a disk."""
 
 
-@click.command()
-@click.option("--exporter", "exporters", multiple=True, default=["jsonl"], show_default=True, help="An exporter.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.command(short_help="Receive OTLP from any SDK, and export its rows.")
+@click.option(
+    "--exporter", "exporters", multiple=True, default=["jsonl"], show_default=True, help="An exporter; may be repeated."
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Parent of the run directories.",
+)
 @click.option("--http", default="127.0.0.1:4318", show_default=True, help="Address of OTLP/HTTP.")
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="Address of OTLP/gRPC; empty for none.")
 @click.option("--token-file", type=click.Path(exists=True, path_type=Path), help="File with the clients' bearer token.")
-@click.option("--tls-cert", type=click.Path(exists=True, path_type=Path))
-@click.option("--tls-key", type=click.Path(exists=True, path_type=Path))
+@click.option("--tls-cert", type=click.Path(exists=True, path_type=Path), help="Certificate, as PEM; needs --tls-key.")
+@click.option("--tls-key", type=click.Path(exists=True, path_type=Path), help="Private key of the certificate, as PEM.")
 def bridge(
     exporters: tuple[str, ...],
     directory: Path,

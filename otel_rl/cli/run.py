@@ -7,12 +7,24 @@ from pathlib import Path
 
 import click
 
+from otel_rl.semconv.frameworks import INSTRUMENTED
+
 _SITE = Path(__file__).parents[1] / "integrations" / "site"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--instrument", default="", help="Comma-separated frameworks; default: all.")
-@click.option("--capture", default="", help="Comma-separated trackers that the trainer logs to: wandb, tensorboard, …")
+@click.command(
+    short_help="Record a trainer without changing its code.", context_settings={"ignore_unknown_options": True}
+)
+@click.option(
+    "--instrument",
+    default="",
+    help=f"Frameworks to instrument, separated by commas, or all: {', '.join(INSTRUMENTED)}.  [default: all]",
+)
+@click.option(
+    "--capture",
+    default="",
+    help="Trackers whose logged values are captured, separated by commas: wandb, tensorboard, mlflow, swanlab.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
     """Run a trainer and its child processes, and record them: otel-rl run -- python train.py.
@@ -20,7 +32,6 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
     OTEL_RL_* variables and otel-rl.toml configure it, as for `otel_rl.init`.
     """
     from otel_rl.integrations.instrument import TRACKERS
-    from otel_rl.semconv.frameworks import INSTRUMENTED
     from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
 
     chosen = instrument or os.environ.get(INSTRUMENT_VARIABLE, "") or "all"

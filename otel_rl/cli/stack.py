@@ -64,7 +64,7 @@ SERVERS = {
 """The servers that run without containers; the compose file adds Grafana, Tempo and the Collector."""
 
 
-@click.group()
+@click.group(short_help="Run Prometheus, Alertmanager and Grafana for your runs.")
 def stack() -> None:
     """Run Prometheus, Alertmanager and Grafana for the runs of a directory.
 

@@ -41,9 +41,11 @@ class _Failure:
         return _Failure(min(2 * self.pause, _LONGEST_PAUSE_S), now + self.pause, self.text)
 
 
-@click.command()
+@click.command(short_help="Start the missing agents of all runs in a directory.")
 @click.argument("runs", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--every", default=1.0, show_default=True, help="Seconds between two scans.")
+@click.option(
+    "--every", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between two scans."
+)
 def watch(runs: Path, every: float) -> None:
     """Start an agent for each run in RUNS that needs one, until SIGTERM or Ctrl-C.
 

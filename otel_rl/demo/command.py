@@ -11,7 +11,7 @@ from otel_rl.demo.options import Options
 DEFAULTS = Options()
 
 
-@click.command()
+@click.command(short_help="Train a small transformer by GRPO, recorded.")
 @click.option(
     "--steps", type=click.IntRange(min=1), default=DEFAULTS.steps, show_default=True, help="Number of GRPO steps."
 )
