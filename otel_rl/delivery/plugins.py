@@ -6,12 +6,16 @@ import importlib.metadata
 import importlib.util
 import inspect
 import pkgutil
+import re
+import sys
+import typing
+from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.delivery.log_scalar import adapted
 from otel_rl.errors import SettingsError
 from otel_rl.errors.interrupts import let_pass
-from otel_rl.errors.texts import text_of
+from otel_rl.errors.texts import meant, shown, text_of
 from otel_rl.export import ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 Factory = Any
 """A class or a function; called as `factory(run, **options)`."""
+_IS_INTERNAL = re.compile(r"head|.+_(attached|logs|traces)").fullmatch
+"""What otel-rl adds to the exporters that a user names."""
 
 
 def find(group: str, name: str) -> Factory:
@@ -31,7 +37,8 @@ def find(group: str, name: str) -> Factory:
     """
     known = {point.name: point for point in importlib.metadata.entry_points(group=group)}
     if ":" not in name and name not in known:
-        raise SettingsError(f"unknown exporter {name!r}; known exporters: {', '.join(sorted(known))}")
+        public = {"prometheus", "otlp", *(one for one in known if not _IS_INTERNAL(one))}
+        raise SettingsError(f"unknown exporter {name!r} in `exporters` (OTEL_RL_EXPORTERS){meant(name, public)}")
     try:
         return pkgutil.resolve_name(name) if ":" in name else known[name].load()
     except Exception as error:  # its module may raise anything
@@ -91,3 +98,21 @@ def check_options(name: str, factory: Callable[..., object], options: Mapping[st
     except TypeError as error:
         accepted = ", ".join(list(signature.parameters)[1:]) or "none"
         raise SettingsError(f"exporter {name!r}: {error}; its options are: {accepted}") from None
+    for option, value in options.items():
+        choices = _choices(factory, getattr(signature.parameters.get(option), "annotation", object))
+        if choices and not any(value is one or (isinstance(value, str) and value == one) for one in choices):
+            allowed = ", ".join(map(repr, choices))
+            raise SettingsError(f"exporter {name!r}: {option}={shown(value)} must be one of {allowed}")
+
+
+def _choices(factory: object, annotation: object) -> list[object]:
+    """Return the values that an option may have if its type is a `Literal`, or one and `None`; otherwise none."""
+    module = vars(sys.modules.get(getattr(factory, "__module__", ""), typing))
+    try:
+        kind = typing.get_type_hints(SimpleNamespace(__annotations__={"option": annotation}), module)["option"]
+    except (NameError, TypeError, SyntaxError, AttributeError):  # it exists for type checkers only
+        return []
+    kinds = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, UnionType) else (kind,)
+    if any(typing.get_origin(one) is not typing.Literal and one is not type(None) for one in kinds):
+        return []
+    return [value for one in kinds for value in typing.get_args(one) or (None,)]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+from typing import TYPE_CHECKING
+
 from otel_rl.errors.interrupts import let_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 LONGEST_NAME = 4096
 """The largest number of characters in the name of a metric, phase, attribute, column or parameter."""
@@ -43,6 +49,19 @@ def shown(value: object) -> str:
         let_pass(error)
         text = f"a {type(value).__name__}"
     return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def meant(name: str, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:
+    """Return the end of an error about an unknown name: the closest one, otherwise all known ones.
+
+    Args:
+        name: The unknown name.
+        known: The known names.
+        others: What to suggest for names that are known elsewhere.
+    """
+    names = dict(others or {}) | {one: one for one in known}
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    return f"; did you mean {names[close[0]]}?" if close else f"; known are: {', '.join(sorted(known))}"
 
 
 def type_of(error: BaseException) -> str:

@@ -7,6 +7,7 @@ import operator
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _LISTS = ("rows.metrics", "rows.quantiles", "hardware.engines")
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_PLAIN = {str: "a text", bool: "true or false (in the environment also 1 or 0, yes or no, on or off)"}
 
 
 def convert(path: str, value: object, kind: Any, label: str, *, from_text: bool) -> Any:
@@ -31,81 +34,102 @@ def convert(path: str, value: object, kind: Any, label: str, *, from_text: bool)
         value: What was given for it.
         kind: Type of the setting, with its bounds.
         label: The setting and the value as the user wrote them, for errors.
-        from_text: If true, a text is converted to a number or a boolean: variables are texts.
+        from_text: If true, a text is converted to a number or a boolean: variables are texts, and 7e9 in YAML.
 
     Raises:
         SettingsError: The value is invalid.
     """
     try:
-        return _converted(path, _exact(value), kind, strict=not from_text)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"invalid {label}: {_allowed(kind) or error}") from None
+        return _converted(path, value, kind, strict=not from_text)
+    except msgspec.ValidationError:
+        raise SettingsError(f"invalid {label}: must be {_allowed(kind)}") from None
     except Exception as error:  # a foreign object's methods may raise anything
         raise SettingsError(f"invalid {label}: {text_of(error)}") from None
 
 
 def _exact(value: object) -> object:
-    """Return a text or a number without the methods of a subclass."""
+    """Return a text or a number, alone or in a list, as Python's own: those of NumPy have types of their own."""
     if isinstance(value, str):
         return str.__str__(value)
-    return int.__index__(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, list | tuple):
+        return [_exact(one) for one in value]
+    if not isinstance(value, bool) and any(hasattr(type(value), name) for name in ("__index__", "__float__")):
+        for name in ("item", "__index__", "__float__"):
+            with suppress(Exception):  # an array of several elements, or a foreign object
+                if type(found := getattr(value, name)()) in (bool, int, float):
+                    return found
+    return value
 
 
 def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
     if path == "exporters":
         return exporter_specs(value)
+    value = _exact(value)
     if path == "rows.metrics" and callable(value):
         value = _name_of_function(value)
     if path == "reduce" and isinstance(value, str):
-        parts = (part.partition("=") for part in value.split(",") if part.strip())
-        value = {pattern.strip(): _one_or_several(chosen) for pattern, _, chosen in parts}
+        value = _reducers(value)
     if path in _LISTS and isinstance(value, str) and (path != "rows.metrics" or "," in value):
         value = tuple(part.strip() for part in value.split(",") if part.strip())
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if kind is bool and isinstance(value, str) and not strict:
+        value = _BOOLEANS.get(value.strip().lower(), value)
     found = msgspec.convert(value, kind, strict=strict)
     if isinstance(found, str):
         found.encode()  # a lone surrogate names no file and cannot be written as JSON
     if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
         raise ValueError("must fit into 64 bits")
-    if found != found:  # noqa: PLR0124 - NaN
-        raise ValueError("must be a number, not NaN")
     if path == "reduce":
         _check_reducers(found)
-    if path == "rows.metrics" and isinstance(found, str):
-        function_at(found)
+    if path == "rows.metrics" and isinstance(found, str) and function_at(found) is None:
+        _check_pattern(found)
     if path == "head" and found:
         head.parse(found)
     return found
 
 
 def _allowed(kind: Any) -> str:
-    """Return which values a type with bounds allows; empty if it has none."""
-    each = "each must be" if getattr(kind, "__origin__", None) is tuple else "must be"
-    one = get_args(kind)[0] if each != "must be" else kind
-    for bounds in getattr(one, "__metadata__", ()):
+    """Return which values a type allows."""
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    for bounds in getattr(kind, "__metadata__", ()):
         if bounds.description is not None:
-            return f"{each} {bounds.description}"
-        number = "a whole number" if one.__origin__ is int else "a number"
-        if bounds.le is not None:
-            return f"{each} {number} between {bounds.ge} and {bounds.le}"
-        return f"{each} {number} {f'above {bounds.gt}' if bounds.gt is not None else f'of at least {bounds.ge}'}"
-    listed = [value for value in get_args(kind) if isinstance(value, str)]
-    return f"must be one of {', '.join(map(repr, sorted(listed)))}" if listed else ""
+            return str(bounds.description)
+        number = "a whole number" if kind.__origin__ is int else "a number"
+        most = "" if bounds.le is None else f"{bounds.le:g}".replace("e+0", "e").replace("e+", "e")
+        if bounds.ge is not None:
+            return f"{number} between {bounds.ge} and {most}" if most else f"{number} of at least {bounds.ge}"
+        return f"{number} above {bounds.gt}, at most {most}" if most else f"{number} above {bounds.gt}"
+    return f"one of {', '.join(map(repr, sorted(get_args(kind))))}"
 
 
-def _one_or_several(text: str) -> str | tuple[str, ...]:
-    several = tuple(part.strip() for part in text.split("|"))
-    return several if len(several) > 1 else several[0]
+def _reducers(text: str) -> dict[str, str | list[str]]:
+    """Return the reducers in a text such as `tokens=sum,reward=mean|p95`."""
+    found: dict[str, str | list[str]] = {}
+    for part in filter(str.strip, text.split(",")):
+        pattern, _, chosen = (one.strip() for one in part.partition("="))
+        if not pattern or not chosen:
+            raise ValueError(f"{part!r}: expected pattern=statistic; several statistics with |, as in reward=mean|p95")
+        found[pattern] = [one.strip() for one in chosen.split("|")] if "|" in chosen else chosen
+    return found
 
 
 def _check_reducers(reducers: Mapping[str, str | tuple[str, ...]]) -> None:
     for pattern, chosen in reducers.items():
+        if not chosen:
+            raise ValueError(f"{pattern!r}: name at least one statistic")
         for statistic in (chosen,) if isinstance(chosen, str) else chosen:
             try:
                 statistics.parse(statistic)
             except ValueError as error:
                 raise ValueError(f"{pattern!r}: {error}") from None
+
+
+def _check_pattern(text: str) -> None:
+    """Raise if a text is neither "full" nor a pattern: one name is probably a mistake."""
+    if text and text != "full" and not set(text) & set("*?[!"):
+        raise ValueError(f"must be 'full', a pattern such as 'time/*', or a list of names such as [{text!r}]")
 
 
 def exporter_specs(value: object) -> tuple[ExporterSpec, ...]:
@@ -115,13 +139,13 @@ def exporter_specs(value: object) -> tuple[ExporterSpec, ...]:
         ValueError: One is invalid, or named twice.
     """
     if isinstance(value, str):
-        value = [name.strip() for name in value.split(",") if name.strip()]
-    if not isinstance(value, (list, tuple)):
+        value = [name.strip() for name in value.split(",") if name.strip()] if value.strip() != "none" else []
+    if not isinstance(value, list | tuple):
         raise ValueError("expected a list such as ['tensorboard', {'wandb': {'mode': 'offline'}}]")
     specs: list[ExporterSpec] = []
     for item in value:
         if isinstance(item, str):
-            specs.append(ExporterSpec(item))
+            specs.append(ExporterSpec(str.__str__(item)))
         elif isinstance(item, dict):
             specs.extend(_with_options(str(name), options) for name, options in item.items())
         elif (name := _importable_name(item)) is not None:
@@ -173,4 +197,5 @@ def _importable_name(factory: object) -> str | None:
     found: object = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
-    return f"{module}:{qualname}" if found is factory and module != "__main__" else None
+    is_found = found is not None and found is factory and module != "__main__"
+    return f"{module}:{qualname}" if is_found else None

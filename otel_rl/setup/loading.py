@@ -6,7 +6,6 @@ OpenTelemetry's own `OTEL_*` variables keep their standard meaning and win over 
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import sys
@@ -19,7 +18,7 @@ import msgspec
 
 from otel_rl.errors import SettingsError, UnavailableError
 from otel_rl.errors.occasional import Occasional
-from otel_rl.errors.texts import shown, text_of
+from otel_rl.errors.texts import meant, shown, text_of
 from otel_rl.setup import head
 from otel_rl.setup.conversion import convert
 from otel_rl.setup.launcher import find_place, parent_job
@@ -34,6 +33,8 @@ _CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
 _OTHER_VARIABLES = (_CONFIG_FILE_VARIABLE, INSTRUMENT_VARIABLE, CAPTURE_VARIABLE, *head.VARIABLES)
 _VARIABLES = {"id": "OTEL_RL_RUN_ID", "hardware.enabled": "OTEL_RL_HARDWARE"}
 """The variables that are not called like their setting."""
+_COMMON = {"hardware": "interval", "memory": "peaks"}
+"""The field that an example of a group has, if it is not the first one."""
 _KEYWORD, _ENVIRONMENT, _LAUNCHER = "keyword", "environment", "launcher"
 
 
@@ -92,9 +93,9 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
     for source, values in layers.items():
         for name, value in values.items():
             if value is not None and not (name == "id" and type(value) is str and not value):
-                setting = known_settings()[name]
-                label = _label(setting, value, source)
-                chosen[name] = convert(name, value, setting.kind, label, from_text=source == _ENVIRONMENT)
+                label = label_of(name, value, source)
+                from_text = source not in (_KEYWORD, _LAUNCHER)
+                chosen[name] = convert(name, value, known_settings()[name].kind, label, from_text=from_text)
                 sources[name] = source
     if "id" not in chosen and sources.get("world_size") == _LAUNCHER and chosen["world_size"] > 1:
         chosen["id"] = _id_of_this_machine(chosen, environ)
@@ -102,19 +103,13 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
     return _complete(_grouped(chosen, JobSettings if sources.get("id") == _LAUNCHER else Settings))
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: the closest known one, otherwise all known ones."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
-    return f"; did you mean {close[0]}?" if close else f"; known are: {', '.join(sorted(known))}"
-
-
-def _label(setting: Setting, value: object, source: str) -> str:
+def label_of(path: str, value: object, source: str = _KEYWORD) -> str:
     """Return a setting and its value as the user wrote them."""
     if source == _ENVIRONMENT:
-        return f"{setting.variable}={shown(value)}"
+        return f"{_variable(path)}={shown(value)}"
     if source not in (_KEYWORD, _LAUNCHER):
-        return f"{setting.path}: {shown(value)} in {source}"
-    group, _, name = setting.path.rpartition(".")
+        return f"{path}: {shown(value)} in {source}"
+    group, _, name = path.rpartition(".")
     return f"{group}={{{name!r}: {shown(value)}}}" if group else f"{name}={shown(value)}"
 
 
@@ -128,12 +123,20 @@ def _flat(values: Mapping[Any, object], source: str) -> dict[str, object]:
     names = Settings.__struct_fields__
     for name, value in values.items():
         if name not in names:
-            raise SettingsError(f"{_where(source)}unknown setting `{name}`{meant(str(name), names)}")
+            raise unknown_setting(str(name), value, names, source)
         if name in GROUPS:
             found |= {f"{name}.{key}": one for key, one in _of_group(name, value, source).items()}
         else:
             found[name] = value
     return found
+
+
+def unknown_setting(name: str, value: object, known: Iterable[str], source: str = _KEYWORD) -> SettingsError:
+    """Return the error about an unknown setting; the fields of groups are suggested with their group."""
+    fields = {path: label_of(path, ...).replace("Ellipsis", "…") for path in known_settings() if "." in path}
+    others = fields | {path.replace(".", "_"): shown for path, shown in fields.items()}
+    others |= {path.partition(".")[2]: shown for path, shown in fields.items()}
+    return SettingsError(f"unknown setting {label_of(name, value, source)}{meant(name, known, others)}")
 
 
 def _of_group(group: str, value: object, source: str) -> Mapping[str, object]:
@@ -144,48 +147,76 @@ def _of_group(group: str, value: object, source: str) -> Mapping[str, object]:
         return msgspec.structs.asdict(value)
     if group == "hardware" and isinstance(value, bool):
         return {"enabled": value}
-    label = f"{group}={shown(value)}" if source == _KEYWORD else f"{group}: {shown(value)} in {source}"
+    label = label_of(group, value, source)
     if not isinstance(value, Mapping):
-        also = " or false" if group == "hardware" else ""
-        raise SettingsError(f"invalid {label}: must be a mapping such as {{'{fields[-1]}': …}}{also}")
+        example = f"{{'{_COMMON.get(group, fields[0])}': …}}{' or false' if group == 'hardware' else ''}"
+        raise SettingsError(f"invalid {label}: must be a mapping such as {example}")
     try:
         values = {str.__str__(key) if isinstance(key, str) else shown(key): one for key, one in value.items()}
     except Exception as error:  # a foreign mapping's methods may raise anything
         raise SettingsError(f"invalid {label}: {text_of(error)}") from None
-    for name in values:
+    for name, one in values.items():
         if name not in fields:
-            raise SettingsError(f"{_where(source)}unknown setting `{name}` of `{group}`{meant(name, fields)}")
+            raise SettingsError(f"unknown setting {label_of(f'{group}.{name}', one, source)}{meant(name, fields)}")
     return values
 
 
-def _where(source: str) -> str:
-    return "" if source == _KEYWORD else f"{source}: "
-
-
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
+    """Return what variables set; an empty one counts as unset, as in OpenTelemetry."""
     paths = {setting.variable: path for path, setting in known_settings().items()}
-    given = [name for name in environ if name.startswith("OTEL_RL_") and name not in _OTHER_VARIABLES]
+    given = [name for name in environ if name.startswith("OTEL_RL_") and name not in _OTHER_VARIABLES and environ[name]]
     for name in given:
         if name not in paths:
-            raise SettingsError(f"unknown variable {name}{meant(name, paths)}")
+            regular = {f"OTEL_RL_{path.upper().replace('.', '_')}": variable for path, variable in _VARIABLES.items()}
+            others = {one: one for one in _OTHER_VARIABLES} | regular
+            members = ", ".join(one for one in paths if one.startswith(f"{name}_"))
+            is_group = name.removeprefix("OTEL_RL_").lower() in GROUPS
+            ending = f": a group; set {members}" if is_group else meant(name, paths, others)
+            value = "" if "TOKEN" in name or "KEY" in name else f"={shown(environ[name])}"
+            raise SettingsError(f"unknown variable {name}{value}{ending}")
     return {paths[name]: environ[name] for name in given}
 
 
 def _from_file(environ: Mapping[str, str]) -> tuple[str, dict[str, object]]:
     """Return the settings file and what is in it; nothing if there is none."""
     named = environ.get(_CONFIG_FILE_VARIABLE)
-    path = Path(named) if named else next((Path(f) for f in _FILES if Path(f).is_file()), None)
-    if path is None:
+    found = [Path(named)] if named else [Path(name) for name in _FILES if Path(name).is_file()]
+    if not found:
         return "file", {}
+    path, *others = found
+    if others:
+        _warnings.warn(f"{path} has the settings; {', '.join(map(str, others))} is ignored: keep one of them")
     try:
         content = path.read_bytes()
-        decode = msgspec.toml.decode if path.suffix == ".toml" else msgspec.yaml.decode
-        values: object = decode(content)
+        values: object = msgspec.toml.decode(content) if path.suffix == ".toml" else _yaml(content)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise SettingsError(f"{path}: cannot be read as settings: {error}") from error
     if not isinstance(values, dict):
         raise SettingsError(f"{path}: expected settings by name, e.g. `project: grpo`")
     return str(path), values
+
+
+def _yaml(content: bytes) -> object:
+    """Return what YAML says; a key that is written twice is an error, as in TOML.
+
+    Raises:
+        DecodeError: The content is invalid.
+    """
+    import yaml  # only a YAML file needs it
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            before: list[object] = []
+            for key, _ in node.value:
+                if key.value in before:
+                    raise yaml.YAMLError(f"`{key.value}` is written twice, again in line {key.start_mark.line + 1}")
+                before.append(key.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(content, Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def _otel_sampler(environ: Mapping[str, str]) -> dict[str, object]:

@@ -24,9 +24,19 @@ FileName = Annotated[str, _NAME]
 Url = Annotated[str, _URL]
 Count = Annotated[int, Meta(ge=0)]
 PositiveInt = Annotated[int, Meta(gt=0)]
-NonNegative = Annotated[float, Meta(ge=0)]
-Positive = Annotated[float, Meta(gt=0)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e30)]
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]  # in nanoseconds it fits into 64 bits
 Ratio = Annotated[float, Meta(ge=0, le=1)]
+Quantiles = Annotated[tuple[Ratio, ...], Meta(description="a list such as [0.5, 0.95], each between 0 and 1")]
+Urls = Annotated[tuple[Url, ...], Meta(description="a list of URLs such as ['http://node1:8000/metrics']")]
+Metrics = Annotated[
+    str | tuple[str, ...],
+    Meta(description="'full', a list of name patterns such as ['loss', 'time/*'], or a function of the values"),
+]
+Reducers = Annotated[
+    dict[str, str | tuple[str, ...]],
+    Meta(description="a mapping such as {'tokens': 'sum', 'reward': ['mean', 'p95']}"),
+]
 
 
 class ExporterSpec(msgspec.Struct, frozen=True):
@@ -48,7 +58,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         every: Trackers receive one row every so many steps; 0 for never.
-        first: If true, step 0 has a row.
+        first: If true, step 0 has a row of its own. If false, it belongs to the row of step `every`, like the steps in
+            between.
         window: "mean" reduces a row over the steps since the last one; "last" sends the values of its own step.
         quantiles: Quantiles of observations that rows have in addition to mean, max, min, std, sum and count.
         metrics: Metrics that trackers receive: "full", name patterns (`!` excludes a pattern), or a function that takes
@@ -60,10 +71,10 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     every: Count = 1
     first: bool = True
     window: Literal["mean", "last"] = "mean"
-    quantiles: tuple[Ratio, ...] = ()
-    metrics: str | tuple[str, ...] = "full"
+    quantiles: Quantiles = ()
+    metrics: Metrics = "full"
     limit: PositiveInt = 10_000
-    deadline: Positive = 10.0
+    deadline: Seconds = 10.0
 
     def is_due(self, step: int) -> bool:
         """Return whether this step has a row."""
@@ -124,10 +135,10 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     enabled: bool = True
-    interval: Positive = 10.0
-    flush_interval: Positive = 10.0
+    interval: Seconds = 10.0
+    flush_interval: Seconds = 10.0
     pcie: bool = False
-    engines: tuple[Url, ...] = ()
+    engines: Urls = ()
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +170,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
             directory that cannot be written, a port in use, a run that another process records.
     """
 
-    reduce: dict[str, str | tuple[str, ...]] = {}
+    reduce: Reducers = {}
     head: str = ""
     strict: bool = False
     rows: Rows = Rows()
@@ -176,10 +187,10 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
         name: Display name of the run; by default its id.
         id: Identity of the run. A second start with the same id is another attempt of the run.
         dir: Directory of the run directories.
+        exporters: Exporters by name, with options in a mapping, or classes and functions that build one.
         rank: Number of this process among the trainer processes of the run, from 0.
         world_size: Number of trainer processes of the run.
         role: Role of this process, if it is not a trainer rank: driver, rollout, reward.
-        exporters: Exporters by name, with options in a mapping, or classes and functions that build one.
         dialect: Framework whose metric names are expected; "auto" detects it.
         content: If true, texts such as prompts and completions may leave the process.
         agent: "auto" starts the agent of this machine; "off" only records.
@@ -196,10 +207,10 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
     name: str = ""
     id: FileName = ""
     dir: str = "runs"
+    exporters: tuple[ExporterSpec, ...] = (ExporterSpec("jsonl"),)
     rank: Count = 0
     world_size: PositiveInt = 1
     role: FileName = ""
-    exporters: tuple[ExporterSpec, ...] = (ExporterSpec("jsonl"),)
     dialect: str = "auto"
     content: bool = False
     agent: Literal["auto", "off"] = "auto"
@@ -208,7 +219,7 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
     memory: Memory = Memory()
     local_dir: str = ""
     local_world_size: Count = 0
-    idle_timeout: Positive = 60.0
+    idle_timeout: Seconds = 60.0
     journal_limit: PositiveInt = 1 << 30
 
 

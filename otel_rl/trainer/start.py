@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from otel_rl.errors import SettingsError
 from otel_rl.errors.texts import shown
 from otel_rl.journal import locks
-from otel_rl.setup.loading import known_settings, load, meant
+from otel_rl.setup.loading import known_settings, load, unknown_setting
 from otel_rl.setup.otel_environment import sdk_is_disabled
 from otel_rl.setup.settings import OPERATOR_ONLY
 from otel_rl.trainer.current import current, make_current
@@ -35,12 +35,12 @@ def _names_settings(begin: Begin) -> Begin:
     def call(*given: object, **named: object) -> object:
         if given:
             raise SettingsError(f"init({shown(given[0])}): give settings by name, such as project=…")
-        for name in named:
+        for name, value in named.items():
             if name in OPERATOR_ONLY:
                 variable = known_settings()[name].variable
                 raise SettingsError(f"{name}= is not a keyword of init: set {variable}, or {name} in the settings file")
             if name not in known:
-                raise SettingsError(f"unknown setting {name}={meant(name, known)}")
+                raise unknown_setting(name, value, known)
         return begin(**named)
 
     return cast("Begin", call)

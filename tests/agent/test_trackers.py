@@ -89,6 +89,14 @@ def test_chosen_metrics() -> None:
     assert [row.values for row in left(items, chosen=("actor/*", "!*/lr"))] == [{"actor/loss": 1.0}]
 
 
+def test_nothing_is_chosen(caplog: pytest.LogCaptureFixture) -> None:
+    """A choice that fits no metric of a row is probably a mistake: one warning."""
+    items: list[Item] = [Row(step, 0, {"actor/loss": 1.0, "actor/lr": 2.0}) for step in range(3)]
+
+    assert left(items, Rows(metrics=("actr/*",)), chosen=("actr/*",)) == []
+    assert caplog.messages == ["rows.metrics=('actr/*',) chose none of 2 metrics of step 0"]
+
+
 def test_a_million_names(caplog: pytest.LogCaptureFixture) -> None:
     """The first names are kept, in their order, for the whole run; the others are counted, and named once."""
     trackers = TrackerRows(Rows(limit=1000), Filter(), Reductions({}, Vocabulary("auto").read))

@@ -38,7 +38,9 @@ every = 10
 ```
 
 In the environment, lists are separated by commas: `OTEL_RL_EXPORTERS=jsonl,wandb` and
-`OTEL_RL_REDUCE=tokens=sum,time/*=max`.
+`OTEL_RL_REDUCE=tokens=sum,reward=mean|p95`, where `|` separates several statistics of one pattern.
+`OTEL_RL_EXPORTERS=none` means no exporter. An empty variable counts as unset, as in OpenTelemetry.
+True is `true`, `1`, `yes` or `on`, and false is `false`, `0`, `no` or `off`, in upper or lower case.
 
 `init` also has the keyword `config`: hyper-parameters, as for `Run.params`.
 
@@ -88,7 +90,8 @@ def described(struct: type[msgspec.Struct]) -> dict[str, str]:
 def _table(title: str, struct: type[msgspec.Struct], names: set[str] | None = None, prefix: str = "") -> str:
     texts = (described(AgentSettings) if struct is Settings else {}) | described(struct)
     lines = [f"\n## {title}\n\n| setting | variable | default | meaning |\n|---|---|---|---|\n"]
-    for field in msgspec.structs.fields(struct):
+    of_agent = AgentSettings.__struct_fields__ if struct is Settings else ()
+    for field in sorted(msgspec.structs.fields(struct), key=lambda field: field.name in of_agent):
         if names is None or field.name in names:
             variable = known_settings()[prefix + field.name].variable
             cells = (f"`{prefix}{field.name}`", f"`{variable}`", _default(field), texts[field.name].replace("|", "\\|"))

@@ -72,8 +72,8 @@ def test_a_step_that_is_not_named(recording: Run, records_of: RecordsOf) -> None
 @pytest.mark.parametrize(
     ("given", "named", "told"),
     [
-        ((), {"exporter": ["jsonl"]}, "unknown setting exporter=; did you mean exporters?"),
-        ((), {"foo": 1}, "unknown setting foo=; known are: agent, "),
+        ((), {"exporter": ["jsonl"]}, "unknown setting exporter=['jsonl']; did you mean exporters?"),
+        ((), {"foo": 1}, "unknown setting foo=1; known are: agent, "),
         (("my-project",), {}, "init('my-project'): give settings by name, such as project="),
     ],
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import otel_rl
@@ -119,7 +121,12 @@ def test_a_setting_of_operators(name: str) -> None:
         ("OTEL_RL_LOCAL_WORLD_SIZE", "8", 8),
         ("OTEL_RL_ROLE", "driver", "driver"),
         ("OTEL_RL_EXPORTERS", "jsonl, wandb", (ExporterSpec("jsonl"), ExporterSpec("wandb"))),
-        ("OTEL_RL_EXPORTERS", "", ()),
+        ("OTEL_RL_EXPORTERS", "none", ()),
+        ("OTEL_RL_EXPORTERS", "", (ExporterSpec("jsonl"),)),
+        ("OTEL_RL_RANK", "", 0),
+        ("OTEL_RL_PROJCT", "", None),
+        ("OTEL_RL_SET_GLOBAL", "YES", True),
+        ("OTEL_RL_HARDWARE", "Off", False),
         ("OTEL_RL_DIALECT", "verl", "verl"),
         ("OTEL_RL_REDUCE", "actor/*=mean, time/*=max", {"actor/*": "mean", "time/*": "max"}),
         ("OTEL_RL_REDUCE", "reward=mean|p95", {"reward": ("mean", "p95")}),
@@ -139,9 +146,27 @@ def test_a_setting_of_operators(name: str) -> None:
 )
 def test_environment(variable: str, text: str, expected: object) -> None:
     """A text in the environment becomes what the setting is."""
-    path = next(path for path, setting in known_settings().items() if setting.variable == variable)
+    settings = load({}, {variable: text})
+    path = next((path for path, setting in known_settings().items() if setting.variable == variable), None)
 
-    assert expected == operator.attrgetter(path)(load({}, {variable: text}))
+    assert path is None or expected == operator.attrgetter(path)(settings)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("rank", np.int64(0), 0),
+        ("quiet", np.True_, True),
+        ("rows.deadline", np.float32(2.5), 2.5),
+        ("rows.quantiles", [np.float64(0.5), np.float32(0.25)], (0.5, 0.25)),
+        ("flops.peak", Decimal("1e15"), 1e15),
+    ],
+)
+def test_numbers_of_other_types(path: str, value: object, expected: object) -> None:
+    """Numbers of NumPy and others are numbers."""
+    group, _, name = path.rpartition(".")
+
+    assert expected == operator.attrgetter(path)(load({group: {name: value}} if group else {name: value}, {}))
 
 
 def test_path_as_directory(tmp_path: Path) -> None:
@@ -216,6 +241,23 @@ def test_hardware_is_switched_off(given: object) -> None:
     assert load({}, {"OTEL_RL_HARDWARE": "false"}).hardware == Hardware(enabled=False)
 
 
+def test_numbers_that_yaml_reads_as_texts() -> None:
+    """YAML 1.1 takes a number such as 7e9 for a text."""
+    Path("otel-rl.yaml").write_text("flops: {parameters: 7e9}\nrows: {deadline: 1e-1}")
+    found = load({}, {})
+
+    assert (found.flops.parameters, found.rows.deadline) == (7e9, 0.1)
+
+
+def test_two_files(caplog: pytest.LogCaptureFixture) -> None:
+    """A file that is ignored because of another one is named in a warning."""
+    Path("otel-rl.toml").write_text("project = 'toml'")
+    Path("otel-rl.yml").write_text("project: yaml")
+
+    assert load({}, {}).project == "toml"
+    assert "otel-rl.toml has the settings; otel-rl.yml is ignored: keep one of them" in caplog.text
+
+
 def test_named_file_only() -> None:
     """One file is read: the one that is named, else the TOML file."""
     Path("otel-rl.toml").write_text("project = 'toml'")
@@ -235,16 +277,20 @@ def test_named_file_only() -> None:
         ("otel-rl.yaml", b"project: [", ["otel-rl.yaml", "cannot be read as settings"]),
         ("otel-rl.yaml", b"project: \xff", ["otel-rl.yaml", "cannot be read as settings"]),
         ("otel-rl.yaml", b"- project", ["otel-rl.yaml", "expected settings by name"]),
-        ("otel-rl.toml", b"projct = 'x'", ["otel-rl.toml", "`projct`", "did you mean project?"]),
+        ("otel-rl.toml", b"projct = 'x'", ["projct: 'x' in otel-rl.toml", "did you mean project?"]),
         (
             "otel-rl.yaml",
             b"1: 2",
-            ["otel-rl.yaml", "unknown setting `1`", "known are: agent, content, dialect"],
+            ["unknown setting 1: 2 in otel-rl.yaml", "known are: agent, content, dialect"],
         ),
         ("otel-rl.yaml", b"rows: {every: -1}", ["rows.every: -1 in otel-rl.yaml", "of at least 0"]),
         ("otel-rl.yaml", b"rows: 5", ["rows: 5 in otel-rl.yaml", "must be a mapping"]),
-        ("otel-rl.toml", b"[rows]\nevry = 1", ["otel-rl.toml", "`evry` of `rows`", "did you mean every?"]),
-        ("otel-rl.toml", b"rank = '1'", ["rank: '1' in otel-rl.toml", "must be a whole number"]),
+        ("otel-rl.toml", b"[rows]\nevry = 1", ["rows.evry: 1 in otel-rl.toml", "did you mean every?"]),
+        ("otel-rl.toml", b"rank = 'one'", ["rank: 'one' in otel-rl.toml", "must be a whole number"]),
+        ("otel-rl.toml", b"rows.deadline = inf", ["rows.deadline: inf in otel-rl.toml", "above 0, at most 1e9"]),
+        ("otel-rl.yaml", b"rows_every: 5", ["rows_every: 5 in otel-rl.yaml", "did you mean rows={'every': …}?"]),
+        ("otel-rl.yaml", b"rank: 0\nrank: 1", ["otel-rl.yaml", "`rank` is written twice, again in line 2"]),
+        ("otel-rl.yaml", b"rows: {every: 1, every: 2}", ["`every` is written twice, again in line 1"]),
     ],
 )
 def test_bad_file(path: str, content: bytes, expected: list[str]) -> None:
@@ -268,34 +314,51 @@ def test_missing_file() -> None:
     [
         ({}, {"OTEL_RL_PROJCT": "x"}, ["unknown variable OTEL_RL_PROJCT", "did you mean OTEL_RL_PROJECT?"]),
         ({}, {"OTEL_RL_RANK": "one"}, ["OTEL_RL_RANK='one'", "must be a whole number"]),
-        ({}, {"OTEL_RL_RANK": ""}, ["OTEL_RL_RANK=''", "must be a whole number"]),
-        ({}, {"OTEL_RL_QUIET": "perhaps"}, ["OTEL_RL_QUIET='perhaps'", "Expected `bool`"]),
+        ({}, {"OTEL_RL_QUIET": "perhaps"}, ["OTEL_RL_QUIET='perhaps'", "true or false", "yes or no, on or off"]),
+        ({}, {"OTEL_RL_HARDWARE_ENABLED": "0"}, ["OTEL_RL_HARDWARE_ENABLED='0'", "did you mean OTEL_RL_HARDWARE?"]),
+        ({}, {"OTEL_RL_TRACES": "1"}, ["OTEL_RL_TRACES='1': a group; set OTEL_RL_TRACES_RATIO, OTEL_RL_TRACES_BUDGET"]),
+        ({}, {"OTEL_RL_ID": "1"}, ["did you mean OTEL_RL_RUN_ID?"]),
+        ({}, {"OTEL_RL_CONFIG": "1"}, ["did you mean OTEL_RL_CONFIG_FILE?"]),
+        ({}, {"OTEL_RL_TOKENS": "secret"}, ["unknown variable OTEL_RL_TOKENS; did you mean OTEL_RL_TOKEN?"]),
+        ({"trace_ratio": 0.5}, {}, ["unknown setting trace_ratio=0.5; did you mean traces={'ratio': …}?"]),
+        ({"every": 5}, {}, ["unknown setting every=5; did you mean rows={'every': …}?"]),
+        ({"rows": {"deadline": float("inf")}}, {}, ["rows={'deadline': inf}", "a number above 0, at most 1e9"]),
+        ({}, {"OTEL_RL_HARDWARE_INTERVAL": "Infinity"}, ["a number above 0, at most 1e9"]),
+        ({}, {"OTEL_RL_IDLE_TIMEOUT": "1e300"}, ["a number above 0, at most 1e9"]),
+        ({"flops": {"peak": float("inf")}}, {}, ["flops={'peak': inf}", "a number between 0 and 1e30"]),
         ({}, {"OTEL_RL_AGENT": "on"}, ["OTEL_RL_AGENT='on'", "'on'"]),
         ({"rank": "1"}, {}, ["rank='1'", "must be a whole number"]),
         ({"rank": 1.5}, {}, ["rank=1.5", "must be a whole number"]),
-        ({"project": 7}, {}, ["project=7", "Expected `str`"]),
+        ({"project": 7}, {}, ["project=7", "must be a text"]),
         ({"agent": "on"}, {}, ["agent='on'", "'on'"]),
         ({"rank": 4, "world_size": 4}, {}, ["rank=4", "world_size=4", "give both, or neither"]),
         ({"rank": -1}, {}, ["rank=-1"]),
         ({"rank": 3}, {}, ["rank=3", "world_size=1"]),
         ({"world_size": 0}, {}, ["world_size=0"]),
         ({"reduce": {"a/*": "median"}}, {}, ["'a/*'", "'median'", "mean, max, min, sum, last", "p50"]),
-        ({"reduce": {"a/*": 1}}, {}, ["reduce=", "Expected `str | array`"]),
+        ({"reduce": {"a/*": 1}}, {}, ["reduce=", "must be a mapping such as {'tokens': 'sum', "]),
+        ({"reduce": {"loss": []}}, {}, ["'loss': name at least one statistic"]),
         ({"reduce": {"a/*": ["mean", "mode"]}}, {}, ["'a/*'", "'mode'"]),
-        ({"rows": {"quantiles": [0.5, 95]}}, {}, ["rows={'quantiles': [0.5, 95]}", "each must be", "between 0 and 1"]),
+        ({"rows": {"quantiles": [0.5, 95]}}, {}, ["rows={'quantiles': [0.5, 95]}", "each between 0 and 1"]),
+        ({"rows": {"quantiles": 0.5}}, {}, ["must be a list such as [0.5, 0.95], each between 0 and 1"]),
+        ({"rows": {"metrics": "slimm"}}, {}, ["rows={'metrics': 'slimm'}", "must be 'full', a pattern such as"]),
         ({"rows": {"every": -1}}, {}, ["rows={'every': -1}", "must be a whole number of at least 0"]),
         ({"head": "node0"}, {}, ["head='node0'", "host:port"]),
-        ({"hardware": {"engines": ["node0:8000"]}}, {}, ["'node0:8000'", "a URL such as http://node1:8000/metrics"]),
+        (
+            {"hardware": {"engines": ["node0:8000"]}},
+            {},
+            ["'node0:8000'", "a list of URLs such as ['http://node1:8000/metrics']"],
+        ),
         ({"traces": {"ratio": 2}}, {}, ["traces={'ratio': 2}", "between 0 and 1"]),
         ({}, {"OTEL_RL_TRACES_RATIO": "2"}, ["OTEL_RL_TRACES_RATIO='2'", "between 0 and 1"]),
         ({"memory": {"peaks": "always"}}, {}, ["memory={'peaks': 'always'}", "'reset', 'shared'"]),
         ({"hardware": {"interval": 0}}, {}, ["hardware={'interval': 0}", "above 0"]),
         ({"rows": {"window": "median"}}, {}, ["rows={'window': 'median'}", "'last', 'mean'"]),
         ({"rows": {"limit": 0}}, {}, ["rows={'limit': 0}", "above 0"]),
-        ({"rows": {"evry": 1}}, {}, ["unknown setting `evry` of `rows`", "did you mean every?"]),
+        ({"rows": {"evry": 1}}, {}, ["unknown setting rows={'evry': 1}", "did you mean every?"]),
         ({"rows": {"metrics": lambda values: values}}, {}, ["the agent cannot import this function"]),
         ({}, {"OTEL_RL_ROWS_METRICS": "os:nothing"}, ["OTEL_RL_ROWS_METRICS='os:nothing'", "cannot be imported"]),
-        ({"rows": 10}, {}, ["rows=10", "must be a mapping"]),
+        ({"rows": 10}, {}, ["rows=10", "must be a mapping such as {'every': …}"]),
         ({"hardware": 1}, {}, ["hardware=1", "must be a mapping", "or false"]),
         ({}, {"OTEL_RL_FLOPS_PEAK": "many"}, ["OTEL_RL_FLOPS_PEAK='many'", "must be a number"]),
         ({"flops": {"peak": float("nan")}}, {}, ["flops={'peak': nan}", "must be a number"]),
@@ -310,6 +373,7 @@ def test_missing_file() -> None:
         ({"exporters": 7}, {}, ["exporters=7", "expected a list such as"]),
         ({"exporters": {"wandb": {}}}, {}, ["exporters=", "expected a list such as"]),
         ({"exporters": [7]}, {}, ["7 is neither a name"]),
+        ({"exporters": [None]}, {}, ["None is neither a name"]),
         ({"exporters": ["jsonl", {"jsonl": {}}]}, {}, ["'jsonl' is named twice"]),
         ({"exporters": [Factory()]}, {}, ["neither a name, nor a mapping of options, nor a factory"]),
     ],
@@ -338,10 +402,10 @@ def test_empty_id_beside_a_launcher() -> None:
     assert load({"id": ""}, PEERS).id == load({}, PEERS).id
 
 
-@pytest.mark.parametrize("text", ["mean", "a/*=mean,b/*", "a/*="])
+@pytest.mark.parametrize("text", ["mean", "a/*=mean,b/*", "a/*=", "loss=mean,max"])
 def test_reduce_without_a_pattern(text: str) -> None:
     """A reducer without a pattern, or the other way round, is an error, not nothing."""
-    assert "use mean, max, min, sum, last" in refusal({}, {"OTEL_RL_REDUCE": text})
+    assert "expected pattern=statistic; several statistics with |" in refusal({}, {"OTEL_RL_REDUCE": text})
 
 
 # Exporters

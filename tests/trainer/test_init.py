@@ -135,8 +135,14 @@ print(run.dir)
     [
         (
             {"exporters": ["wandbb"]},
-            "unknown exporter 'wandbb'; known exporters: console, .*mlflow_attached, otlp_logs",
+            r"'wandbb' in `exporters` \(OTEL_RL_EXPORTERS\); did you mean wandb\?",
         ),
+        (
+            {"exporters": ["nope"]},
+            "known are: console, jsonl, mlflow, otlp, prometheus, sidecar, stdout, swanlab",
+        ),
+        ({"exporters": [{"tensorboard": {"precision": "half"}}]}, "precision='half' must be one of 'double', 'single'"),
+        ({"exporters": [{"wandb": {"mode": "offlin"}}]}, "mode='offlin' must be one of 'online', 'offline', .*None"),
         ({"exporters": [{"jsonl": {"color": "red"}}]}, "exporter 'jsonl': .*'color'.*its options are: path"),
         ({"exporters": [NeedsAPackage]}, "needs the package 'no_such_package'.*pip install 'otel-rl\\[wishes\\]'"),
         ({"exporters": ["tests.trainer.reading:NeedsAPackage"]}, "needs the package 'no_such_package'"),

@@ -47,6 +47,7 @@ class TrackerRows:
         self._limit = rows.limit
         self._names: set[str] = set()
         self.dropped = 0
+        self._has_told = False
 
     def of(
         self, items: Iterable[Item], state: State, observed: Mapping[Identity, Observed] | None = None
@@ -68,7 +69,12 @@ class TrackerRows:
         return leaving
 
     def _rows(self, row: Row, state: State, observed: Observed | None) -> list[Row]:
+        given = len(row.values)
         row = msgspec.structs.replace(row, values=self._filter.select(self._limited(row.values)))
+        if given and not row.values and not self._has_told and not self.dropped:
+            self._has_told = True
+            chosen = self._settings.metrics
+            logger.warning("rows.metrics=%r chose none of %d metrics of step %d", chosen, given, row.step)
         rows, window = self._settings, state.window
         if not row.values or rows.every == 0:
             return []
