@@ -31,8 +31,11 @@ def read(path: str | os.PathLike[str]) -> Iterator[Row]:
     """Yield one row for each step of a run, in the order of the steps.
 
     A run that resumes from a checkpoint repeats steps. The last attempt wins: from the first step of an attempt on,
-    the rows of all earlier attempts are void. Late rows are merged into the row of their step. A row that a killed
-    process left behind has `partial` set, if no later attempt has repeated its step.
+    the rows of all earlier attempts are void. A row that a killed process left behind has `partial` set, if no later
+    attempt has repeated its step.
+
+    Late rows are merged into the row of their step. They add names, and never replace a value that left in time: a row
+    does not say how many ranks a mean has. So the value is the mean of the ranks that reported in time; `late` is set.
 
     An incomplete last line is skipped; its writer completes or truncates it. Other lines that are not rows are skipped
     too, and logged in one warning with their number.
@@ -111,10 +114,12 @@ def _row(line: bytes) -> Row:
 def _merged(rows: list[Row]) -> Row:
     """Merge the rows of a step, which are ordered by attempt and part."""
     merged = rows[0]
+    in_time = {} if merged.late else merged.values
     for row in rows[1:]:
+        in_time = in_time if row.late else row.values
         merged = replace(
             merged,
-            values={**merged.values, **row.values},
+            values={**merged.values, **row.values, **in_time},
             attempt=row.attempt,
             time_unix_nano=max(merged.time_unix_nano, row.time_unix_nano),
             missing_ranks=merged.missing_ranks if row.late else row.missing_ranks,

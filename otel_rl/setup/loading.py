@@ -100,6 +100,8 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
     if "id" not in chosen and sources.get("world_size") == _LAUNCHER and chosen["world_size"] > 1:
         chosen["id"] = _id_of_this_machine(chosen, environ)
         sources["id"] = _LAUNCHER
+    if not chosen.get("head") and not chosen.get("local_world_size") and chosen.get("world_size", 1) > 1:
+        chosen["local_world_size"] = chosen["world_size"]  # one machine has all ranks
     return _complete(_grouped(chosen, JobSettings if sources.get("id") == _LAUNCHER else Settings))
 
 

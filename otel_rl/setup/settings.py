@@ -198,7 +198,8 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
         quiet: If true, `init` prints nothing.
         local_dir: Directory for journals if `dir` is shared by machines. Each machine needs its own, and it must
             outlive the job. If empty, `/var/tmp`, or the temporary directory if `/var/tmp` cannot be used.
-        local_world_size: Number of trainer processes on this machine; 0 if unknown.
+        local_world_size: Number of trainer processes on this machine, for which first rows wait; by default the
+            launcher's, or without `head` all. 0 if unknown.
         idle_timeout: Seconds without a living trainer or progress after which the agent ends.
         journal_limit: Maximum size in bytes of the undelivered journal of each process, and of the outbox.
     """

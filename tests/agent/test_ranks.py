@@ -79,6 +79,22 @@ def test_a_rank_that_dies_is_named_in_the_rows(tmp_path: Path) -> None:
     assert [row.get("missing_ranks") for row in rows] == [None] * 5 + [[1]] * 15
 
 
+def test_ranks_that_were_numbered_by_hand_are_awaited(tmp_path: Path) -> None:
+    """No launcher, and rank 1 begins when rank 0 has gone through several steps: each row is of both."""
+    script = (
+        RANK.replace("run = otel", "time.sleep(rank)\nrun = otel").replace("ready1", "ready0").replace("0.002", "0.1")
+    )
+    common = {"OTEL_RL_WORLD_SIZE": "2", "OTEL_RL_RUN_ID": "two"}
+    ranks = [start_python(script, tmp_path, RANK=str(n), OTEL_RL_RANK=str(n), **common) for n in range(2)]
+    said = [rank.communicate(timeout=60)[0] for rank in ranks]
+    assert [json.loads(text)[1] for text in said] == [True, True]
+
+    rows = rows_of(tmp_path / "runs" / "ranks" / "two")
+    assert [(row["step"], row.get("late"), row["values"]["loss"]) for row in rows] == [  # type: ignore[index]
+        (n, None, 0.5) for n in range(20)
+    ]
+
+
 def test_a_run_that_only_recorded_is_delivered_later(tmp_path: Path) -> None:
     """`agent="off"` writes journals alone; `otel-rl agent RUN_DIR --once` delivers them and says so."""
     from otel_rl.cli import main

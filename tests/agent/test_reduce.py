@@ -99,6 +99,28 @@ def test_a_rank_that_never_appears_holds_up_only_the_first_rows() -> None:
     assert [(row.step, row.missing_ranks) for row in rows(later)] == [(0, ()), (1, ())]
 
 
+def test_a_late_row_names_no_rank_that_has_reported() -> None:
+    """Ranks 1 and 2 begin after step 0 has closed, and rank 2 hangs in it; rank 0 has reported, and runs on."""
+    reducer = reducing()
+    feed(reducer, "a", started(0), *step(0, 0, logged(0, x=0.0)), StepStarted(1, S, b""))
+    feed(reducer, "c", started(2), StepStarted(0, 4 * S, b""))
+    feed(reducer, "b", started(1), *step(0, 4 * S, logged(0, x=1.0)), StepStarted(1, 5 * S, b""))
+    (late,) = rows(reducer.tick(30 * S).items)
+
+    assert (late.values["x"], late.missing_ranks, late.late, late.part) == (1.0, (2,), True, 1)
+
+
+def test_a_rank_that_hangs_in_a_step_that_has_closed_holds_up_no_other() -> None:
+    """Rank 1 begins after step 0 has closed, and hangs in it: the row of step 1 leaves at the deadline."""
+    reducer = reducing()
+    feed(reducer, "a", started(0), *step(0, 0, logged(0, x=0.0)), StepStarted(1, S, b""))
+    feed(reducer, "b", started(1), StepStarted(0, 4 * S, b""), logged(0, x=1.0))
+    feed(reducer, "a", logged(1, x=1.0), StepEnded(1, 6 * S, b""), StepStarted(2, 6 * S, b""))
+    found = rows(reducer.tick(30 * S).items)
+
+    assert [(row.step, row.values["x"], row.missing_ranks) for row in found] == [(1, 1.0, (1,))]
+
+
 def test_nan_never_enters_a_mean() -> None:
     """Ranks that are not finite are left out, unless there is nothing else."""
     reducer = reducing()

@@ -65,6 +65,18 @@ def test_late_rows_are_merged(tmp_path: Path) -> None:
     ]
 
 
+def test_a_late_value_does_not_replace_one_that_left_in_time(tmp_path: Path) -> None:
+    """The mean over rank 0 stays, since nothing says how to merge it with that of rank 1."""
+    rows = [
+        Row(0, 1, {"loss": 0.0}, missing_ranks=(1,)),
+        Row(0, 2, {"loss": 1.0, "extra": 1.0}, late=True, part=1),
+        Row(0, 3, {"loss": 2.0, "extra": 2.0}, late=True, part=2),
+    ]
+    (found,) = read(written(tmp_path, rows))
+
+    assert (found.values, found.missing_ranks, found.late) == ({"loss": 0.0, "extra": 2.0}, (1,), True)
+
+
 def test_a_late_row_voids_nothing(tmp_path: Path) -> None:
     """The second attempt began at step 5; what it says of step 2 joins the first one's."""
     rows = [Row(n, 1, {"x": 1.0}) for n in range(6)]

@@ -79,6 +79,20 @@ def test_precedence(keywords: dict[str, object], environ: dict[str, str], file: 
     assert expected == load(keywords, environ).rank
 
 
+@pytest.mark.parametrize(
+    ("more", "environ", "expected"),
+    [
+        ({}, {}, 2),
+        ({}, {"OTEL_RL_LOCAL_WORLD_SIZE": "1"}, 1),
+        ({"head": "node0:4320"}, {}, 0),
+        ({}, {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "1"}, 1),
+    ],
+)
+def test_ranks_on_this_machine(more: dict[str, object], environ: dict[str, str], expected: int) -> None:
+    """All ranks, unless a variable or a launcher says otherwise, or a head gets the rows of several machines."""
+    assert load({"rank": 0, "world_size": 2, "id": "i"} | more, environ).local_world_size == expected
+
+
 def test_launcher() -> None:
     """The launcher alone is enough for several ranks."""
     settings = load({}, PEERS)

@@ -130,7 +130,7 @@ class ClosedSteps:
         ids = step_ids(self._run_id, attempt, number)
         return replace(
             rows.row(ids, attempt, number, step, values, nonfinite),
-            missing_ranks=self._missing(attempt, step),
+            missing_ranks=self._missing(closed),
             late=late,
             part=self._state.parts.setdefault(attempt, Parts()).next(number) if late else 0,
             partial=bool(step.abandoned),
@@ -188,8 +188,11 @@ class ClosedSteps:
             devices=sum(journal.is_rank for journal in self._state.of_attempt(attempt)) or 1,
         )
 
-    def _missing(self, attempt: int, step: OpenStep) -> tuple[int, ...]:
-        outside = [name for name in step.reported if name not in step.begun]  # those inside may have more to report
+    def _missing(self, closed: Closed) -> tuple[int, ...]:
+        """Return the ranks that have not reported; a late row names no rank whose values it or an earlier row has."""
+        attempt, number, step, late = closed
+        # Those inside may have more to report. The end of a step that has closed is not recorded.
+        outside = [name for name in step.reported if late or name not in step.begun]
         reported = {*step.ended, *outside}.difference(step.abandoned)
         return tuple(
             sorted(
@@ -200,5 +203,6 @@ class ClosedSteps:
                 and journal.takes_part
                 and (journal.outcome != "finished" or not journal.over)
                 and name not in reported
+                and not (late and journal.moved_on_to > number)
             )
         )

@@ -190,6 +190,8 @@ class Intake:
         journal.step_ended_at = record.time
         self._goodput.end_step(name, journal.started, record.step, record.time)
         if self.is_closed(journal, record.step):
+            if (late := self._state.steps.get(journal.started.attempt, {}).get(record.step)) is not None:
+                self._wait_for_others(journal, record.step, late)
             return
         step = self.step(journal, record.step)
         if name in step.ended:  # an interrupt can record an end twice
@@ -200,15 +202,19 @@ class Intake:
         step.attributes |= record.attributes or {}
         step.links += assemble.links(record)
         step.time = step.time or record.time
-        if not step.outside:
-            step.outside = True
-            self.heard[journal.started.attempt, record.step] = self.now
+        self._wait_for_others(journal, record.step, step)
         if record.error is not None:
             journal.failed_in = record.step
             step.error = assemble.error_text(record.error)
             if record.error[0]:
                 step.attributes[semconv.ERROR_TYPE] = record.error[0]
         step.ok |= record.ok
+
+    def _wait_for_others(self, journal: Journal, number: int, step: OpenStep) -> None:
+        """Begin the deadline of a step that a process has left, unless it has begun."""
+        if not step.outside:
+            step.outside = True
+            self.heard[journal.started.attempt, number] = self.now
 
     def _time_on_device(self, name: str, journal: Journal, record: DeviceTimed, made: Reduced) -> None:
         """Add the time on the device to a phase; the gap is the host's seconds less the device's."""

@@ -267,13 +267,15 @@ class Reducer:
         )
 
     def _close(self, attempt: int, last: int, made: Reduced) -> None:
-        """Close the steps up to `last` in order, until one that a rank is still inside."""
+        """Close the steps up to `last` in order, until one that a rank is still inside and that no rank has left."""
         steps = self.state.steps[attempt]
         inside = {journal.step for journal in self.state.of_attempt(attempt)}
         for number in sorted(n for n in steps if n <= last):
-            if number in inside and not steps[number].ended:
-                break
             late = number <= self.state.closed.get(attempt, -1)
+            if number in inside and not steps[number].ended and not (late and steps[number].outside):
+                if late:
+                    continue  # its row has left: it holds up no other step
+                break
             self._closed.add(Closed(attempt, number, steps.pop(number), late), made)
             self._intake.heard.pop((attempt, number), None)
             self.state.closed[attempt] = max(number, self.state.closed.get(attempt, -1))
