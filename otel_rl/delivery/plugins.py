@@ -38,7 +38,7 @@ def find(group: str, name: str) -> Factory:
     known = {point.name: point for point in importlib.metadata.entry_points(group=group)}
     if ":" not in name and name not in known:
         public = {"prometheus", "otlp", *(one for one in known if not _IS_INTERNAL(one))}
-        raise SettingsError(f"unknown exporter {name!r} in `exporters` (OTEL_RL_EXPORTERS){meant(name, public)}")
+        raise SettingsError(f"exporters: unknown exporter {name!r}{meant(name, public)}")
     try:
         return pkgutil.resolve_name(name) if ":" in name else known[name].load()
     except Exception as error:  # its module may raise anything

@@ -135,7 +135,7 @@ def _flat(values: Mapping[Any, object], source: str) -> dict[str, object]:
 
 def unknown_setting(name: str, value: object, known: Iterable[str], source: str = _KEYWORD) -> SettingsError:
     """Return the error about an unknown setting; the fields of groups are suggested with their group."""
-    fields = {path: label_of(path, ...).replace("Ellipsis", "…") for path in known_settings() if "." in path}
+    fields = {path: label_of(path, ..., source).replace("Ellipsis", "…") for path in known_settings() if "." in path}
     others = fields | {path.replace(".", "_"): shown for path, shown in fields.items()}
     others |= {path.partition(".")[2]: shown for path, shown in fields.items()}
     return SettingsError(f"unknown setting {label_of(name, value, source)}{meant(name, known, others)}")

@@ -135,7 +135,7 @@ print(run.dir)
     [
         (
             {"exporters": ["wandbb"]},
-            r"'wandbb' in `exporters` \(OTEL_RL_EXPORTERS\); did you mean wandb\?",
+            r"exporters: unknown exporter 'wandbb'; did you mean wandb\?",
         ),
         (
             {"exporters": ["nope"]},
