@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import operator
 import os
 import re
@@ -163,7 +164,18 @@ def exporter_specs(value: object) -> tuple[ExporterSpec, ...]:
 def _with_options(name: str, options: object) -> ExporterSpec:
     if options is not None and not isinstance(options, dict):
         raise ValueError(f"the options of {name!r} must be a mapping such as {{'mode': 'offline'}}")
-    return ExporterSpec(name, dict(options or {}))
+    try:
+        held = json.loads(json.dumps(dict(options or {}), default=_for_json, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the options of {name!r} go to the agent as JSON: {text_of(error)}") from None
+    return ExporterSpec(name, held)
+
+
+def _for_json(value: object) -> object:
+    found = os.fspath(value) if isinstance(value, os.PathLike) else _exact(value)
+    if found is value:
+        raise TypeError(f"{shown(value)} is no text, number, list or mapping")
+    return found
 
 
 def function_at(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]] | None:

@@ -439,6 +439,11 @@ def test_reduce_without_a_pattern(text: str) -> None:
         ("wandb,jsonl", (ExporterSpec("wandb"), ExporterSpec("jsonl"))),
         ([{"wandb": {"mode": "offline"}}], (ExporterSpec("wandb", {"mode": "offline"}),)),
         ([{"wandb": None, "jsonl": {}}], (ExporterSpec("wandb"), ExporterSpec("jsonl"))),
+        ([{"jsonl": {"path": Path("a/b")}}], (ExporterSpec("jsonl", {"path": "a/b"}),)),
+        (
+            [{"mine": {"ratio": np.float32(0.5), "sizes": [np.int64(2)]}}],
+            (ExporterSpec("mine", {"ratio": 0.5, "sizes": [2]}),),
+        ),
         (["json:dumps"], (ExporterSpec("json:dumps"),)),
         ([{"json:dumps": {"indent": 2}}], (ExporterSpec("json:dumps", {"indent": 2}),)),
         ([Factory], (ExporterSpec(f"{__name__}:Factory"),)),
@@ -455,6 +460,15 @@ def test_exporters(given: Any, expected: tuple[ExporterSpec, ...]) -> None:
 def test_options_that_are_no_mapping(options: object) -> None:
     """Options must be a mapping; the error names the exporter."""
     assert "the options of 'wandb' must be a mapping" in refusal({"exporters": [{"wandb": options}]})
+
+
+@pytest.mark.parametrize(("value", "told"), [(float("inf"), "inf"), (object(), "is no text, number, list or mapping")])
+def test_options_that_the_agent_cannot_get(value: object, told: str) -> None:
+    """Options reach the agent in a file: what JSON cannot hold is refused."""
+    error = refusal({"exporters": [{"wandb": {"mode": value}}]})
+
+    assert "the options of 'wandb' go to the agent as JSON" in error
+    assert told in error
 
 
 @pytest.mark.parametrize("factory", [a_lambda, functools.partial(make), lambda run: Factory()], ids=repr)
