@@ -174,7 +174,7 @@ def _with_options(name: str, options: object) -> ExporterSpec:
 def _for_json(value: object) -> object:
     found = os.fspath(value) if isinstance(value, os.PathLike) else _exact(value)
     if found is value:
-        raise TypeError(f"{shown(value)} is no text, number, list or mapping")
+        raise TypeError(f"{shown(value)} is not a text, number, list or mapping")
     return found
 
 

@@ -462,7 +462,9 @@ def test_options_that_are_no_mapping(options: object) -> None:
     assert "the options of 'wandb' must be a mapping" in refusal({"exporters": [{"wandb": options}]})
 
 
-@pytest.mark.parametrize(("value", "told"), [(float("inf"), "inf"), (object(), "is no text, number, list or mapping")])
+@pytest.mark.parametrize(
+    ("value", "told"), [(float("inf"), "inf"), (object(), "is not a text, number, list or mapping")]
+)
 def test_options_that_the_agent_cannot_get(value: object, told: str) -> None:
     """Options reach the agent in a file: what JSON cannot hold is refused."""
     error = refusal({"exporters": [{"wandb": {"mode": value}}]})
