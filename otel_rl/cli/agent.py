@@ -58,7 +58,7 @@ def _run(run_dir: Path) -> bool:
         complete = run_agent(directory)
     except BlockingIOError:
         pid = agent_start.read_status(directory).pid
-        raise click.ClickException(f"another agent{f' (pid {pid})' if pid else ''} is running in {run_dir}") from None
+        raise click.ClickException(f"another agent{f' (pid {pid})' if pid else ''} runs in {run_dir}") from None
     if not complete:
         click.echo(agent_start.incomplete(agent_start.read_status(directory)), err=True)
     return complete

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from tests.processes import items_of, rows_of
 from tests.real_parts import needs, needs_program
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [
@@ -60,8 +62,9 @@ class Watched(NamedTuple):
         return [row["values"] for row in rows]
 
 
-def start_demo(directory: Path, *options: str, **environment: str) -> subprocess.Popen[bytes]:
-    """Start the demo with its output in `demo.txt`, so that Ctrl-C reaches it even if this process ignores SIGINT.
+@contextlib.contextmanager
+def running_demo(directory: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the demo with its output in `demo.txt`, so that Ctrl-C reaches it even if this process ignores SIGINT.
 
     A shell starts background processes with SIGINT ignored, and child processes inherit that.
     """
@@ -70,9 +73,14 @@ def start_demo(directory: Path, *options: str, **environment: str) -> subprocess
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with (directory / "demo.txt").open("wb") as output:
-            return subprocess.Popen(command, env=variables, stdout=output, stderr=output)
+            demo = subprocess.Popen(command, env=variables, stdout=output, stderr=output)
     finally:
         signal.signal(signal.SIGINT, before)
+    try:
+        yield demo
+    finally:
+        demo.kill()  # where a test failed: with --hold it would never end
+        demo.wait()
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +91,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     with (
         collectors.running(directory) as collector,
         prometheus.scraping(directory, f"127.0.0.1:{port}") as server,
+        running_demo(
+            directory,
+            *("--steps", str(STEPS), "--hold"),
+            **collector.environment("http/protobuf"),
+            OTEL_EXPORTER_PROMETHEUS_PORT=str(port),
+        ) as demo,
     ):
-        environment = collector.environment("http/protobuf") | {"OTEL_EXPORTER_PROMETHEUS_PORT": str(port)}
-        demo = start_demo(directory, "--steps", str(STEPS), "--hold", **environment)
         printed = directory / "demo.txt"
         wait_for(lambda: "holding" in printed.read_text() or demo.poll() is not None, "the demo does not end", 300)
         assert demo.poll() is None, printed.read_text()
@@ -138,9 +150,11 @@ def test_the_collector_has_every_step_as_one_trace_and_one_event(watched: Watche
 
 def test_two_ranks_are_one_run_over_grpc(tmp_path: Path) -> None:
     """Two processes over gloo: each step is one row and one trace, with phases of both ranks."""
-    with collectors.running(tmp_path) as collector:
-        options = ("--steps", "3", "--ranks", "2", "--exporter", "jsonl")
-        demo = start_demo(tmp_path, *options, **collector.environment("grpc"))
+    options = ("--steps", "3", "--ranks", "2", "--exporter", "jsonl")
+    with (
+        collectors.running(tmp_path) as collector,
+        running_demo(tmp_path, *options, **collector.environment("grpc")) as demo,
+    ):
         assert demo.wait(300) == 0, (tmp_path / "demo.txt").read_text()
         wait_for(lambda: "rl.loop.duration" in collector.metric_names(), "no metrics arrived")
         run_dir = next((tmp_path / "runs" / "otel-rl-demo").iterdir())
