@@ -36,7 +36,7 @@ def run(command: Sequence[str], directory: Path, **environment: str) -> str:
     """Run a program in `directory`; return what it printed. It must succeed."""
     process = start(command, directory, **environment)
     output, errors = process.communicate(timeout=500)  # the time limit of the test comes first
-    assert process.returncode == 0, errors
+    assert process.returncode == 0, (process.returncode, output, errors)
     return output
 
 
