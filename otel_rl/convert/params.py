@@ -45,7 +45,7 @@ def flatten(config: object, refuse: Callable[[str, str], None] = lambda _, __: N
 def _flat(
     name: str, value: object, refuse: Callable[[str, str], None], above: tuple[int, ...]
 ) -> Iterator[tuple[str, Plain]]:
-    if _is_secret(name.rpartition(".")[2]):
+    if is_secret(name.rpartition(".")[2]):
         yield name, REDACTED
         return
     try:
@@ -71,7 +71,8 @@ def _key(key: object) -> str:
     return encodable_text(key if type(key) is str else text_of(key))
 
 
-def _is_secret(key: str) -> bool:
+def is_secret(key: str) -> bool:
+    """Return whether a name is that of a secret, such as `api_key` or `authToken`."""
     return _SECRET.search(_WORD_BOUNDARY.sub("_", key).lower()) is not None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -138,7 +139,14 @@ def unknown_setting(name: str, value: object, known: Iterable[str], source: str 
     fields = {path: label_of(path, ..., source).replace("Ellipsis", "…") for path in known_settings() if "." in path}
     others = fields | {path.replace(".", "_"): shown for path, shown in fields.items()}
     others |= {path.partition(".")[2]: shown for path, shown in fields.items()}
-    return SettingsError(f"unknown setting {label_of(name, value, source)}{meant(name, known, others)}")
+    return SettingsError(f"unknown setting {label_of(name, _public(name, value), source)}{meant(name, known, others)}")
+
+
+def _public(name: str, value: object) -> object:
+    """Return the value of an unknown setting for an error; not that of a name which may be that of a secret."""
+    from otel_rl.convert.params import REDACTED, is_secret  # only an error needs it
+
+    return REDACTED if is_secret(name) or re.search("token|key", name, re.IGNORECASE) else value
 
 
 def _of_group(group: str, value: object, source: str) -> Mapping[str, object]:
@@ -159,7 +167,8 @@ def _of_group(group: str, value: object, source: str) -> Mapping[str, object]:
         raise SettingsError(f"invalid {label}: {text_of(error)}") from None
     for name, one in values.items():
         if name not in fields:
-            raise SettingsError(f"unknown setting {label_of(f'{group}.{name}', one, source)}{meant(name, fields)}")
+            label = label_of(f"{group}.{name}", _public(name, one), source)
+            raise SettingsError(f"unknown setting {label}{meant(name, fields)}")
     return values
 
 
@@ -174,8 +183,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
             members = ", ".join(one for one in paths if one.startswith(f"{name}_"))
             is_group = name.removeprefix("OTEL_RL_").lower() in GROUPS
             ending = f": a group; set {members}" if is_group else meant(name, paths, others)
-            value = "" if "TOKEN" in name or "KEY" in name else f"={shown(environ[name])}"
-            raise SettingsError(f"unknown variable {name}{value}{ending}")
+            raise SettingsError(f"unknown variable {name}={shown(_public(name, environ[name]))}{ending}")
     return {paths[name]: environ[name] for name in given}
 
 
