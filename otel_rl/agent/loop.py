@@ -175,7 +175,7 @@ class Loop:
     def _tidy(self) -> None:
         """Rebuild damaged batches, remove what every exporter has, and count what was lost."""
         with self._guard("repair of the outbox", str(self._wired.directory.outbox)):
-            self._wired.rebuilder.look()
+            self._wired.rebuilder.look(are_trainers_alive=self._wired.follower.alive_here)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
             self.release()
         self._status.count_losses()

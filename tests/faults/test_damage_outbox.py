@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import threading
+import time
 from array import array
 from typing import TYPE_CHECKING
 
@@ -142,6 +143,30 @@ def test_a_flipped_bit_while_the_agent_runs(waiting: Path) -> None:
 
         assert gated(run_dir) == [*range(STEPS)], seed
         assert losses(run_dir) == [*range(STEPS)], seed
+
+
+@pytest.mark.slow
+def test_removed_journals_of_a_living_trainer_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is rebuilt although the trainer recreates its journal 3 s after the exporter asked."""
+    (tmp_path / "gated.py").write_text(GATED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of the agent
+    monkeypatch.syspath_prepend(tmp_path)
+    run = otel_rl.init(dir=tmp_path, exporters=["jsonl", "gated:Gated"], quiet=True, hardware=False)
+    for n in range(STEPS):
+        with run.step(n):
+            run.log({"loss": float(n)})
+        time.sleep(0.05)  # a batch for each step
+    wait_for(lambda: len(losses(run.dir)) >= STEPS - 1, "no rows")
+
+    shutil.rmtree(local_of(run.dir) / "journals")
+    for segment in (local_of(run.dir) / "outbox").glob("*.seg"):
+        os.truncate(segment, 0)
+    (run.dir / "open").touch()
+    wait_for(lambda: any((local_of(run.dir) / "outbox" / "repairs").glob("*.wanted")), "nobody asked")
+    time.sleep(3)
+
+    assert run.finish(60)
+    assert gated(run.dir) == [*range(STEPS)]
 
 
 def test_without_the_journals_the_loss_is_counted(waiting: Path) -> None:

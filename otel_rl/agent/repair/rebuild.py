@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.1
+_WAIT_FOR_JOURNALS_S = 60.0
+"""A trainer recreates a journal that was removed in its next call, at most once a second; a step may take a minute."""
+_JOURNALS_EVERY_S = 1.0
 _AT_ONCE = 500
 _AFTER_ALL = 1 << 62
 """A time at which every step is overdue."""
@@ -74,16 +77,23 @@ class Rebuilder:
         self._manifest = manifest
         self._outbox = outbox
         self._looked_at = 0.0
+        self._incomplete_since: float | None = None
+        self._incomplete = False
         self.damaged = self.retained = self.answered = 0
 
-    def look(self) -> None:
+    def look(self, *, are_trainers_alive: bool) -> None:
         """Answer the readers that wait."""
         now = time.monotonic()
         if now - self._looked_at < _LOOK_EVERY_S:
             return
         self._looked_at = now
         for place, asked in wanted(self._outbox.path):
+            self._incomplete = False
             made = self._make_again(place, asked)
+            if are_trainers_alive and self._waits_for_journals(now):
+                self._looked_at = now + _JOURNALS_EVERY_S - _LOOK_EVERY_S
+                continue
+            logger.warning("the outbox is damaged at %08d.seg:%d; of the items there, %d are lost", *place, made.lost)
             with contextlib.suppress(OSError):  # asked again
                 write_made(self._outbox.path, place, made)
                 self.answered += 1
@@ -91,6 +101,15 @@ class Rebuilder:
                     self.retained += made.lost
                 else:
                     self.damaged += made.lost
+
+    def _waits_for_journals(self, now: float) -> bool:
+        """Return whether a journal has fewer records than were read from it, but its trainer may write them again."""
+        if not self._incomplete:
+            self._incomplete_since = None
+            return False
+        if self._incomplete_since is None:
+            self._incomplete_since = now
+        return now - self._incomplete_since < _WAIT_FOR_JOURNALS_S
 
     def _make_again(self, place: Position, asked: Wanted) -> Made:
         gap = self._gap(place, asked)
@@ -106,13 +125,6 @@ class Rebuilder:
             except Exception:
                 logger.exception("a damaged part of the outbox cannot be rebuilt")
         lost = max(0, missing - len(again))
-        logger.warning(
-            "the outbox is damaged at %s: %d item(s) were missing, %d were rebuilt, %d are lost",
-            f"{place.segment:08d}.seg:{place.offset}",
-            max(0, missing),
-            len(again),
-            lost,
-        )
         checkpoint = self._outbox.checkpoint if gap.following is None else bytes(gap.following.checkpoint)
         return Made([*again, *following], gap.end, behind, lost, checkpoint)
 
@@ -176,6 +188,7 @@ class Rebuilder:
             for name, reader in list(readers.items()):
                 for _ in range(_AT_ONCE):
                     found = reader.read(1, final=True) if reader.position < ends[name] else []
+                    self._incomplete |= not found and reader.position < ends[name]
                     if not found or reader.position > ends[name]:
                         reader.close()
                         del readers[name]
