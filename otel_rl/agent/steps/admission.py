@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from otel_rl.errors.texts import LONGEST_NAME
-from otel_rl.journal.record_events import Lost
 from otel_rl.journal.records import (
     IDS,
     Configured,
     Consumed,
     DeviceSeen,
     DeviceTimed,
-    Finished,
     Happened,
     Logged,
     Observed,
-    OnDevice,
     Refusals,
     SpanEnded,
     SpanStarted,
@@ -35,10 +33,10 @@ from otel_rl.journal.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
     from otel_rl.export import Span
-    from otel_rl.journal.records import DeviceMemory, Record
+    from otel_rl.journal.records import Record
 
 _INT64 = 1 << 63
 _COUNT = 1 << 31
@@ -52,6 +50,31 @@ _TRACE_ID = 16
 _SNAPSHOT = b"0123456789 \n"
 _SEGMENT = 3
 _IDS = re.compile("[0-9a-f]{32}/[0-9a-f]{16}/([0-9a-f]{16})?")
+_BOUNDS = {
+    "time": (0, _LATEST),
+    "step": (0, _INT64),
+    **dict.fromkeys(("attempt", "rank", "world_size", "local_world_size", "index", "exit_code"), (0, _COUNT)),
+    **dict.fromkeys(("pid", "cut_rows", "total"), (0, _INT64)),
+    "page_size": (1, _COUNT),
+    "policy_version": (-1, _INT64),
+    "count": (-_COUNT, _COUNT),
+}
+"""The lowest value of each integer field, and the first value that is too high."""
+_NAMES: dict[type, tuple[str, ...]] = {
+    Started: ("run_id", "role", "host"),
+    StepEnded: ("attributes",),
+    SpanStarted: ("name", "part", "scope"),
+    SpanEnded: ("attributes",),
+    Logged: ("values",),
+    Observed: ("values",),
+    Tabled: ("name", "columns"),
+    Configured: ("values",),
+    Happened: ("name", "attributes"),
+    Refusals: ("counts",),
+    DeviceSeen: ("uuid", "name"),
+    Consumed: ("outcome",),
+}
+"""Fields that are a name or contain names, by kind of record."""
 
 
 def check(record: Record) -> None:
@@ -60,7 +83,13 @@ def check(record: Record) -> None:
     Raises:
         ValueError: The record cannot be processed.
     """
-    checker = _CHECKERS.get(type(record))
+    kind = type(record)
+    for field in _bounded(kind):
+        _within(field, getattr(record, field), *_BOUNDS[field])
+    for field in _NAMES.get(kind, ()):
+        found = getattr(record, field)
+        _names(field, (found,) if isinstance(found, str) else found or ())
+    checker = _CHECKERS.get(kind)
     if checker is not None:
         checker(record)
 
@@ -94,18 +123,14 @@ def _floated(value: Any) -> Any:
     return float(value) if _is_too_large(value) else value
 
 
-def _within(what: str, value: int, low: int, bound: int) -> None:
-    if not low <= value < bound:
+@cache
+def _bounded(kind: type[Record]) -> tuple[str, ...]:
+    return tuple(field for field in kind.__struct_fields__ if field in _BOUNDS)
+
+
+def _within(what: str, value: int | None, low: int, bound: int) -> None:
+    if value is not None and not low <= value < bound:
         raise ValueError(f"invalid {what}={value}: must be at least {low} and below {bound}")
-
-
-def _step(value: int | None) -> None:
-    if value is not None:
-        _within("step", value, 0, _INT64)
-
-
-def _time(value: int) -> None:
-    _within("time", value, 0, _LATEST)
 
 
 def _names(what: str, names: Iterable[str]) -> None:
@@ -114,26 +139,15 @@ def _names(what: str, names: Iterable[str]) -> None:
         raise ValueError(f"invalid {what}: a name of {longest} characters; at most {_LONGEST_NAME} are allowed")
 
 
-def _memory(raw: bytes, devices: Sequence[DeviceMemory] | None) -> None:
-    if len(raw) > _LONGEST_SNAPSHOT or raw.translate(None, _SNAPSHOT):
-        raise ValueError(f"invalid memory={raw[:40]!r}: must be the content of /proc/PID/statm")
-    for field in raw.split()[:2]:
+def _memory(record: StepStarted | StepEnded | SpanStarted | SpanEnded) -> None:
+    if len(record.memory) > _LONGEST_SNAPSHOT or record.memory.translate(None, _SNAPSHOT):
+        raise ValueError(f"invalid memory={record.memory[:40]!r}: must be the content of /proc/PID/statm")
+    for field in record.memory.split()[:2]:
         _within("memory", int(field), 0, 1 << 48)
-    for device in devices or ():
+    for device in record.devices or ():
         _within("device index", device.index, 0, _COUNT)
         for name in device.__struct_fields__:
             _within(name, getattr(device, name), -1, _INT64)
-
-
-def _moments(events: Iterable[tuple[str, int, Mapping[str, object]]] | None) -> None:
-    for name, time, attributes in events or ():
-        _names("event", [name, *attributes])
-        _time(time)
-
-
-def _links(found: Iterable[tuple[bytes, int]] | None) -> None:
-    for trace_id, span_id in found or ():
-        _ids(trace_id, span_id)
 
 
 def _ids(trace_id: bytes, *span_ids: int) -> None:
@@ -143,56 +157,28 @@ def _ids(trace_id: bytes, *span_ids: int) -> None:
         _within("span id", span_id, 0, 1 << 64)
 
 
-def _started(record: Started) -> None:
-    for what in ("attempt", "rank", "world_size", "local_world_size"):
-        _within(what, getattr(record, what), 0, _COUNT)
-    _within("page_size", record.page_size, 1, _COUNT)
-    _within("pid", record.pid, 0, _INT64)
-    _names("names", (record.run_id, record.role, record.host))
-    _time(record.time)
-
-
-def _step_started(record: StepStarted) -> None:
-    _step(record.step)
-    _time(record.time)
-    _memory(record.memory, record.devices)
-
-
-def _step_ended(record: StepEnded) -> None:
-    _step(record.step)
-    _span_ended(record)
-
-
-def _span_ended(record: SpanEnded | StepEnded) -> None:
-    _time(record.time)
-    _memory(record.memory, record.devices)
-    _names("attributes", record.attributes or ())
-    _moments(record.events)
-    _links(record.links)
+def _ended(record: SpanEnded | StepEnded) -> None:
+    _memory(record)
+    for name, time, attributes in record.events or ():
+        _names("event", [name, *attributes])
+        _within("time", time, *_BOUNDS["time"])
+    for trace_id, span_id in record.links or ():
+        _ids(trace_id, span_id)
 
 
 def _span_started(record: SpanStarted) -> None:
+    _memory(record)
     _ids(record.trace_id, record.span_id, record.parent_id)
-    _step(record.step)
-    _time(record.time)
-    _memory(record.memory, record.devices)
-    _names("names", (record.name, record.part, *(record.scope or ())))
     if record.kind is not None and record.kind not in _SPAN_KINDS:
         raise ValueError(f"invalid kind={record.kind}: must be one of {[*_SPAN_KINDS]}")
 
 
 def _logged(record: Logged) -> None:
-    _step(record.step)
-    _time(record.time)
-    _names("values", record.values)
     if not 0 <= record.weight < math.inf:
         raise ValueError(f"invalid weight={record.weight}: must be a finite number of at least 0")
 
 
-def _sampled(record: Observed) -> None:
-    _step(record.step)
-    _time(record.time)
-    _names("values", record.values)
+def _observed(record: Observed) -> None:
     for name, raw in record.values.items():
         _doubles(name, raw)
 
@@ -203,10 +189,6 @@ def _doubles(name: str, raw: bytes) -> None:
 
 
 def _tabled(record: Tabled) -> None:
-    _step(record.step)
-    _time(record.time)
-    _names("columns", (record.name, *record.columns))
-    _within("cut_rows", record.cut_rows, 0, _INT64)
     if len(set(record.columns)) < len(record.columns):
         raise ValueError(f"invalid columns={record.columns}: each name must be there once")
     for cells in record.rows:
@@ -214,49 +196,22 @@ def _tabled(record: Tabled) -> None:
             raise ValueError(f"invalid row of {len(cells)} cells: there are {len(record.columns)} columns")
 
 
-def _configured(record: Configured) -> None:
-    _time(record.time)
-    _names("values", record.values)
-
-
 def _happened(record: Happened) -> None:
-    _step(record.step)
-    _time(record.time)
-    _names("names", (record.name, *record.attributes))
-    if record.trace_id or record.span_id:
-        _ids(record.trace_id, record.span_id)
+    _ids(record.trace_id, record.span_id)
 
 
 def _refusals(record: Refusals) -> None:
-    _names("counts", record.counts)
     for count in record.counts.values():
         _within("count", count, 0, _INT64)
 
 
-def _device_seen(record: DeviceSeen) -> None:
-    _time(record.time)
-    _names("names", (record.uuid, record.name))
-    _within("index", record.index, 0, _COUNT)
-    _within("total", record.total, 0, _INT64)
-
-
 def _device_timed(record: DeviceTimed) -> None:
-    _step(record.step)
     for what, seconds in (("seconds", record.seconds), ("offset", record.offset)):
         if not (math.isnan(seconds) or abs(seconds) < _MOST_SECONDS):
             raise ValueError(f"invalid {what}={seconds}: must be below {_MOST_SECONDS:g}")
 
 
-def _on_device(record: OnDevice) -> None:
-    _step(record.step)
-    _within("count", record.count, -_COUNT, _COUNT)
-
-
 def _consumed(record: Consumed) -> None:
-    _step(record.step)
-    _time(record.time)
-    _names("outcome", (record.outcome,))
-    _within("policy_version", record.policy_version, -1, _INT64)
     _doubles("rewards", record.rewards)
     count, rest = divmod(len(record.ids), IDS.size)
     if rest or count != len(record.rewards) // 8:
@@ -270,31 +225,17 @@ def _consumed(record: Consumed) -> None:
         _within("tokens", tokens, 0, 1 << 53)
 
 
-def _finished(record: Finished) -> None:
-    _time(record.time)
-    _within("exit_code", record.exit_code, 0, _COUNT)
-
-
-def _lost(record: Lost) -> None:
-    _time(record.time)
-
-
 _CHECKERS: dict[type, Callable[[Any], None]] = {
-    Started: _started,
-    StepStarted: _step_started,
-    StepEnded: _step_ended,
+    StepStarted: _memory,
+    StepEnded: _ended,
     SpanStarted: _span_started,
-    SpanEnded: _span_ended,
+    SpanEnded: _ended,
     Logged: _logged,
-    Observed: _sampled,
+    Observed: _observed,
     Tabled: _tabled,
-    Configured: _configured,
     Happened: _happened,
     Refusals: _refusals,
-    DeviceSeen: _device_seen,
     DeviceTimed: _device_timed,
-    OnDevice: _on_device,
     Consumed: _consumed,
-    Finished: _finished,
-    Lost: _lost,
 }
+"""Checks beyond the bounds and the names, by kind of record."""
