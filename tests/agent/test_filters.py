@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_rl.agent.steps.filters import Filter
+from otel_rl.agent.steps.trackers import Filter
 from otel_rl.integrations.maxent_grpo_slim import from_mode, slim
 from otel_rl.setup.loading import load
 

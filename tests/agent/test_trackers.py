@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.steps.filters import Filter
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
@@ -24,7 +23,7 @@ def left(
 ) -> list[Item]:
     """Return what leaves, with a state that is saved and read back between any two items."""
     reductions = Reductions({}, Vocabulary("auto").read)
-    trackers = TrackerRows(msgspec.structs.replace(rows or Rows(), limit=limit), Filter(chosen), reductions)
+    trackers = TrackerRows(msgspec.structs.replace(rows or Rows(), metrics=chosen, limit=limit), reductions)
     state, found = State(), []
     for item in items:
         found += trackers.of([item], state)
@@ -99,7 +98,7 @@ def test_nothing_is_chosen(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_million_names(caplog: pytest.LogCaptureFixture) -> None:
     """The first names are kept, in their order, for the whole run; the others are counted, and named once."""
-    trackers = TrackerRows(Rows(limit=1000), Filter(), Reductions({}, Vocabulary("auto").read))
+    trackers = TrackerRows(Rows(limit=1000), Reductions({}, Vocabulary("auto").read))
     state = State()
     first = trackers.of([Row(0, 0, {f"name/{n}": 1.0 for n in range(10**6)})], state)
     second = trackers.of([Row(1, 1, {"name/7": 2.0, "name/7000": 2.0})], state)

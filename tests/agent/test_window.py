@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.steps.filters import Filter
 from otel_rl.agent.steps.naming import Reductions
-from otel_rl.agent.steps.reduced import Reduced
+from otel_rl.agent.steps.reduce import Reduced
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
@@ -41,7 +40,7 @@ def over(
     """Return what trackers get of steps 1, 2, …, each with the records of each rank; saved and read after each."""
     patterns = patterns or {}
     reductions = Reductions(patterns, Vocabulary("auto").read, quantiles)
-    trackers = TrackerRows(Rows(every=every), Filter(), reductions)
+    trackers = TrackerRows(Rows(every=every), reductions)
     ranks = range(len(steps[0]))
     state, left = State(), []
     for n, of_ranks in enumerate([*steps, [[] for _ in ranks]], 1):
@@ -135,7 +134,7 @@ def test_the_last_window_leaves_at_the_end_once() -> None:
 
 
 def left(items: Sequence[Row | Ended], settings: Rows) -> list[Row]:
-    trackers = TrackerRows(settings, Filter(), Reductions({}, Vocabulary("auto").read))
+    trackers = TrackerRows(settings, Reductions({}, Vocabulary("auto").read))
     return rows(trackers.of(items, State()))
 
 

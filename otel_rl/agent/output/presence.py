@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
 from otel_rl.agent.hardware.measurement import Point
+from otel_rl.agent.steps.state import rank_and_role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,13 +21,7 @@ _MOST_DOWN = 64
 
 
 def points(journals: Iterable[Journal], vocabulary: Vocabulary, now: int) -> list[Point]:
-    """Return the run's attempt, framework, start and ranks, who went down when, and the age of open phases.
-
-    Args:
-        journals: The processes.
-        vocabulary: The meaning of names, and their framework.
-        now: Unix nanoseconds.
-    """
+    """Return the run's attempt, framework, start and ranks, who went down when, and the age of open phases."""
     known = list(journals)
     if not known:
         return []
@@ -40,22 +36,13 @@ def points(journals: Iterable[Journal], vocabulary: Vocabulary, now: int) -> lis
         Point(semconv.METRIC_RUN_RANKS, world, ((semconv.RANK_STATE, "expected"),)),
         Point(semconv.METRIC_RUN_RANKS, _alive(latest), ((semconv.RANK_STATE, "alive"),)),
     ]
-    down = sorted((journal for journal in latest if journal.order), key=_order)[:_MOST_DOWN]
+    down = sorted((journal for journal in latest if journal.order), key=attrgetter("order"))[:_MOST_DOWN]
     found += [Point(semconv.METRIC_PROCESS_DOWN_TIMESTAMP, one.ended_at / 1e9, _how(one)) for one in down]
     return found + [point for journal in latest if (point := _open_phase(journal, vocabulary, now))]
 
 
-def _order(journal: Journal) -> int:
-    return journal.order
-
-
 def _how(journal: Journal) -> tuple[tuple[str, str | int], ...]:
-    return tuple(sorted({**_who(journal), semconv.PROCESS_OUTCOME: journal.outcome}.items()))
-
-
-def _who(journal: Journal) -> dict[str, str | int]:
-    who: dict[str, str | int] = {semconv.RANK: journal.started.rank}
-    return who | ({semconv.ROLE: journal.started.role} if journal.started.role else {})
+    return tuple(sorted((rank_and_role(journal.started) | {semconv.PROCESS_OUTCOME: journal.outcome}).items()))
 
 
 def _alive(journals: Iterable[Journal]) -> int:
@@ -67,5 +54,5 @@ def _open_phase(journal: Journal, vocabulary: Vocabulary, now: int) -> Point | N
     if innermost is None or journal.over:
         return None
     span = journal.spans[innermost]
-    place = {semconv.PHASE: vocabulary.phase(span.name), **_who(journal)}
+    place = {semconv.PHASE: vocabulary.phase(span.name), **rank_and_role(journal.started)}
     return Point(semconv.METRIC_PHASE_OPEN_TIME, max(0, now - span.time) / 1e9, tuple(sorted(place.items())))

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_rl import semconv
+from otel_rl.agent.analysis import consumption
+from otel_rl.agent.steps.state import rank_and_role
 from otel_rl.devices.host_memory import parse_snapshot
 from otel_rl.export import Event, Span, SpanEvent, SpanLink
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from otel_rl.agent.analysis.stragglers import Straggler
-    from otel_rl.agent.steps.state import Journal, OpenPhase, Timed
+    from otel_rl.agent.steps.state import Journal, OpenPhase, OpenStep, Timed
     from otel_rl.export import AttributeValue
     from otel_rl.journal.ids import SpanIds
     from otel_rl.journal.records import DeviceTimed, Happened, SpanEnded, SpanStarted, Started, StepEnded
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhase | None) -> Span:
     """Return the span of a phase, a part of one, or of a third party."""
-    attributes: dict[str, AttributeValue] = {semconv.RANK: process.rank}
-    if process.role:
-        attributes[semconv.ROLE] = process.role
+    attributes: dict[str, AttributeValue] = {**rank_and_role(process)}
     if begun.step is not None:
         attributes[semconv.LOOP_ITERATION] = begun.step
     name = ended.name or begun.name
@@ -74,10 +72,9 @@ def links(ended: SpanEnded | StepEnded) -> list[SpanLink]:
 
 def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
     """Return a phase with its duration on the device, for instruments only; its times have no meaning."""
-    attributes: dict[str, AttributeValue] = {semconv.RANK: process.rank, semconv.CLOCK: "device"}
-    attributes |= {semconv.PHASE: timed.phase} | ({semconv.PHASE_PART: timed.part} if timed.part else {})
-    attributes |= {semconv.ROLE: process.role} if process.role else {}
-    return Span(timed.phase, "", "", "", 0, round(measured.seconds * 1e9), attributes)
+    attributes = rank_and_role(process) | {semconv.CLOCK: "device", semconv.PHASE: timed.phase}
+    attributes |= {semconv.PHASE_PART: timed.part} if timed.part else {}
+    return Span(timed.phase, "", "", "", 0, round(measured.seconds * 1e9), {**attributes})
 
 
 def timed(span: Span, measured: DeviceTimed) -> Span:
@@ -120,30 +117,20 @@ def who(process: Started) -> dict[str, AttributeValue]:
     return told | ({semconv.ROLE: process.role} if process.role else {})
 
 
-def root(
-    ids: SpanIds,
-    attempt: int,
-    step: int,
-    begun: Mapping[str, int],
-    ended: Mapping[str, int],
-    attributes: Mapping[str, AttributeValue],
-    error: str | None,
-    links: Sequence[SpanLink] = (),
-    *,
-    ok: bool = False,
-) -> Span:
+def root(ids: SpanIds, attempt: int, number: int, step: OpenStep) -> Span:
     """Return the root span of a step: from its first rank's start to its last one's end."""
+    attributes: dict[str, AttributeValue] = {semconv.LOOP_ITERATION: number, semconv.RUN_ATTEMPT: attempt}
     return Span(
         name=semconv.SPAN_LOOP,
         trace_id=f"{ids.trace_id:032x}",
         span_id=f"{ids.span_id:016x}",
         parent_id="",
-        start_unix_nano=min(begun.values()),
-        end_unix_nano=max(ended.values()),
-        attributes={semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: attempt, **attributes},
-        error=error,
-        links=tuple(links),
-        ok=ok and error is None,
+        start_unix_nano=min(step.begun.values()),
+        end_unix_nano=max(step.ended.values()),
+        attributes=attributes | consumption.of_step(step.consumed) | step.attributes,
+        error=step.error,
+        links=(*step.links, *consumption.links(step.consumed)),
+        ok=step.ok and step.error is None,
     )
 
 

@@ -7,39 +7,37 @@ from typing import TYPE_CHECKING
 from otel_rl.agent.analysis.memory_ledger import OUTSIDE, Account
 from otel_rl.agent.steps.state import OpenPhase
 from otel_rl.devices.host_memory import parse_snapshot
+from otel_rl.journal.records import DeviceMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from otel_rl.agent.analysis.memory_ledger import Ledger
     from otel_rl.agent.steps.state import Journal, OpenStep
-    from otel_rl.journal.records import DeviceMemory, DeviceSeen, SpanEnded, SpanStarted
+    from otel_rl.journal.records import DeviceSeen, SpanEnded, SpanStarted, StepEnded, StepStarted
 
 _GIB = 1 << 30
-_PLACES = {"onload": ("start", "onload"), "execute": ("end", "onload"), "offload": ("end", "offload")}
-"""ROLL's suffixes for the end of a part: before or after the work, with states on the device or off."""
-_BEFORE_ONLOAD, _BEFORE, _AFTER, _AFTER_OFFLOAD = (
-    ("start", "offload"),
-    ("start", "onload"),
-    ("end", "onload"),
-    ("end", "offload"),
-)
+_BEFORE_ONLOAD, _BEFORE, _AFTER, _AFTER_OFFLOAD = "start/offload", "start/onload", "end/onload", "end/offload"
+"""ROLL's suffixes: before or after the work, with states on the device or off."""
+_PLACES = {"onload": _BEFORE, "execute": _AFTER, "offload": _AFTER_OFFLOAD}
+"""The suffix for the end of a part."""
 
 
-def cross(name: str, journal: Journal, raw: bytes, devices: Sequence[DeviceMemory] | None, ledger: Ledger) -> None:
+def cross(
+    name: str, journal: Journal, record: SpanStarted | SpanEnded | StepStarted | StepEnded, ledger: Ledger
+) -> None:
     """Apply the memory at a boundary, before the phase that begins or ends there does so.
 
     The peak of an open phase rises to the allocator's own peak if that peak rose since the last boundary, or was
     reset in between. Otherwise only the levels at both ends are known.
     """
     phase = journal.phase_now or OUTSIDE
-    memory = parse_snapshot(raw, journal.started.page_size)
+    memory = parse_snapshot(record.memory, journal.started.page_size)
     if memory is not None:
         journal.resident, journal.virtual = memory
         ledger.charge(Account(name, "host"), phase, memory.resident)
-    for device in devices or ():
-        before = journal.on_devices.get(device.index)
-        peak = (_peak(_allocated(before), _allocated(device)), _peak(_reserved(before), _reserved(device)))
+    for device in record.devices or ():
+        peak = _peaks(journal.on_devices.get(device.index, DeviceMemory(device.index, 0, 0, 0, 0)), device)
         for open_ in journal.phases.values():
             known = open_.peaks.get(device.index, (0, 0))
             open_.peaks[device.index] = (max(known[0], peak[0]), max(known[1], peak[1]))
@@ -67,7 +65,7 @@ def close_phase(
     if begun.part:
         return _change(begun, ended)
     found = _of_process(journal, begun, ended)
-    before = {d.index: (d.allocated, d.reserved) for d in begun.devices or ()}
+    before = open_phase(begun).peaks
     places = [(_BEFORE_ONLOAD, begun.devices, before)] if open_.parts else []
     if "onload" not in open_.parts:
         places.append((_BEFORE, begun.devices, before))
@@ -95,9 +93,8 @@ def at_end_of_step(journal: Journal, labels: Mapping[int, int]) -> dict[str, flo
 def labels(journal: Journal, known: dict[str, int]) -> dict[int, int]:
     """Return the index of each device of a process in metric names: its own index, if that is free.
 
-    Args:
-        journal: The process; another process may use the same indices for other devices.
-        known: The index of each device so far, by its UUID or another identity; new devices are added.
+    Another process may use the same index for another device. `known` has the index of each device so far, by its UUID
+    or another identity; new devices are added to it.
     """
     found: dict[int, int] = {}
     for index, seen in journal.devices.items():
@@ -115,29 +112,25 @@ def merge(step: OpenStep, found: Mapping[str, float]) -> None:
         step.memory[name] = worst(value, step.memory.get(name, value))
 
 
-def _peak(before: tuple[int, int], after: tuple[int, int]) -> int:
-    """Return the highest level between two boundaries, from the level and the allocator's peak at both."""
-    return max(before[0], after[0]) if after[1] == before[1] else after[1]
-
-
-def _allocated(memory: DeviceMemory | None) -> tuple[int, int]:
-    return (0, 0) if memory is None else (memory.allocated, memory.peak_allocated)
-
-
-def _reserved(memory: DeviceMemory | None) -> tuple[int, int]:
-    return (0, 0) if memory is None else (memory.reserved, memory.peak_reserved)
+def _peaks(before: DeviceMemory, after: DeviceMemory) -> tuple[int, int]:
+    """Return the highest levels, allocated and reserved, between two boundaries: the allocator's peak if it changed."""
+    allocated, reserved = max(before.allocated, after.allocated), max(before.reserved, after.reserved)
+    return (
+        allocated if after.peak_allocated == before.peak_allocated else after.peak_allocated,
+        reserved if after.peak_reserved == before.peak_reserved else after.peak_reserved,
+    )
 
 
 def _at(
     phase: str,
-    place: tuple[str, str],
+    place: str,
     devices: Iterable[DeviceMemory] | None,
     peaks: Mapping[int, tuple[int, int]],
     seen: Mapping[int, DeviceSeen],
     labels: Mapping[int, int],
 ) -> dict[str, float]:
     found: dict[str, float] = {}
-    head = f"memory/{phase}/{place[0]}/{place[1]}"
+    head = f"memory/{phase}/{place}"
     for memory in devices or ():
         label = labels.get(memory.index, memory.index)
         allocated, reserved = peaks.get(memory.index, (memory.allocated, memory.reserved))

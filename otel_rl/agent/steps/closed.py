@@ -13,7 +13,7 @@ from otel_rl.agent.analysis.goodput import PRODUCTIVE
 from otel_rl.agent.analysis.stragglers import Stragglers
 from otel_rl.agent.steps import assemble, derive, rows
 from otel_rl.agent.steps.state import OpenStep, Parts
-from otel_rl.export import identity
+from otel_rl.export import Row, identity
 from otel_rl.journal.ids import step_ids
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.analysis.goodput import Goodput
     from otel_rl.agent.steps.naming import Reductions
-    from otel_rl.agent.steps.reduced import Reduced
+    from otel_rl.agent.steps.reduce import Reduced
     from otel_rl.agent.steps.state import Number, State
     from otel_rl.delivery.quarantine import Quarantine
-    from otel_rl.export import Row, Table
+    from otel_rl.export import Table
     from otel_rl.semconv.vocabulary import Vocabulary
     from otel_rl.setup.settings import Flops
 
@@ -32,14 +32,7 @@ _NS = 1_000_000_000
 
 
 class Closed(NamedTuple):
-    """A step that has closed.
-
-    Attributes:
-        attempt: The attempt of the run.
-        number: The number of the step.
-        step: Everything that was recorded of it.
-        late: If true, it had closed before: these are records that came later.
-    """
+    """A step that has closed; if `late` is true, it had closed before, and these are records that came later."""
 
     attempt: int
     number: int
@@ -48,21 +41,7 @@ class Closed(NamedTuple):
 
 
 class ClosedSteps:
-    """Turns closed steps into items. A part that fails is left out, and the others are made.
-
-    Args:
-        run_id: Identity of the run.
-        state: The state of the reducer.
-        reductions: How each metric is reduced.
-        vocabulary: The meaning of names.
-        model: The model and its devices, for FLOPs.
-        goodput: Adds up where the time of the processes goes.
-        quarantine: Gets steps of which a part cannot be made.
-
-    Attributes:
-        stragglers: The ranks that fall behind.
-        consumption: The use of trajectories.
-    """
+    """Turns closed steps into items. A part that fails is put into quarantine, and the others are made."""
 
     def __init__(
         self,
@@ -74,18 +53,14 @@ class ClosedSteps:
         goodput: Goodput,
         quarantine: Quarantine,
     ) -> None:
-        self._run_id = run_id
-        self._state = state
-        self._reductions = reductions
-        self._vocabulary = vocabulary
-        self._model = model
-        self._goodput = goodput
-        self._quarantine = quarantine
+        self._run_id, self._model = run_id, model
+        self._state, self._goodput, self._quarantine = state, goodput, quarantine
+        self._reductions, self._vocabulary = reductions, vocabulary
         self.stragglers = Stragglers()
         self.consumption = Consumption()
         self._more_values = {
             "derivation": self._derived,
-            "memory": self._memory,
+            "memory": lambda closed, _: closed.step.memory,
             "goodput": self._productive,
             "consumption": self._consumed,
         }
@@ -101,11 +76,7 @@ class ClosedSteps:
                 made.items.append(assemble.straggler(straggler, number, host, step.time))
         if step.begun and step.ended and not late:
             with guard("making of the root span"):
-                attributes = consumption.of_step(step.consumed) | step.attributes
-                links = [*step.links, *consumption.links(step.consumed)]
-                of_step = (step.begun, step.ended, attributes, step.error, links)
-                ids = step_ids(self._run_id, attempt, number)
-                made.items.append(assemble.root(ids, attempt, number, *of_step, ok=step.ok))
+                made.items.append(assemble.root(step_ids(self._run_id, attempt, number), attempt, number, step))
         if step.values or step.pools:
             with guard("recognition of names"):
                 self._learn([*step.values, *step.pools])
@@ -115,7 +86,7 @@ class ClosedSteps:
         logged = set(values)
         for what, more in self._more_values.items():
             with guard(what):
-                values |= more(closed, values)
+                values |= {name: value for name, value in more(closed, values).items() if name not in values}
         if values:
             row = self._row(closed, values, nonfinite, logged)
             made.items.append(row)
@@ -128,8 +99,14 @@ class ClosedSteps:
     def _row(self, closed: Closed, values: dict[str, Number], nonfinite: dict[str, int], logged: set[str]) -> Row:
         attempt, number, step, late = closed
         ids = step_ids(self._run_id, attempt, number)
-        return replace(
-            rows.row(ids, attempt, number, step, values, nonfinite),
+        return Row(
+            step=number,
+            time_unix_nano=step.time,
+            values=values,
+            attempt=attempt,
+            trace_id=f"{ids.trace_id:032x}" if step.begun else "",
+            span_id=f"{ids.span_id:016x}" if step.begun else "",
+            nonfinite=nonfinite,
             missing_ranks=self._missing(closed),
             late=late,
             part=self._state.parts.setdefault(attempt, Parts()).next(number) if late else 0,
@@ -141,19 +118,16 @@ class ClosedSteps:
         measured = self._measured(closed.attempt, closed.step)
         return derive.derived(values, measured, self._model, self._vocabulary.read)
 
-    def _memory(self, closed: Closed, values: Mapping[str, Number]) -> dict[str, float]:
-        return {name: value for name, value in closed.step.memory.items() if name not in values}
-
     def _productive(self, closed: Closed, _: Mapping[str, Number]) -> dict[str, float]:
         """Return the productive share of the time of all ranks in the step."""
         seconds = self._goodput.of_step(closed.attempt, closed.number)
         total = sum(seconds.values())
         return {"perf/goodput": seconds.get(PRODUCTIVE, 0.0) / total} if total and closed.step.seconds else {}
 
-    def _consumed(self, closed: Closed, values: Mapping[str, Number]) -> dict[str, float]:
+    def _consumed(self, closed: Closed, _: Mapping[str, Number]) -> dict[str, float]:
         found = self.consumption.take(closed.step.consumed)
         self._goodput.drop(consumption.dropped_tokens(closed.step.consumed))
-        return {name: value for name, value in found.items() if name not in values}
+        return found
 
     def _numbered(self, tables: Iterable[Table], *, late: bool) -> Iterator[Table]:
         """Yield the tables of a step with their parts: the first one of a name has 0, unless it is late."""

@@ -24,15 +24,7 @@ _LOG_LIKELIHOOD_LOSSES = ("sft", "nll")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The measurements of a step.
-
-    Attributes:
-        seconds: Its duration; 0 if unknown.
-        phases: Seconds by phase, of the rank that took longest.
-        tokens: Tokens by phase, of all ranks together.
-        parts: Seconds by phase and by its part, of the rank that took longest.
-        devices: How many devices worked on it.
-    """
+    """The measurements of a step: seconds of the rank that took longest (0 if unknown), and tokens of all ranks."""
 
     seconds: float
     phases: dict[str, float]

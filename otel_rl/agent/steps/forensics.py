@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from otel_rl import semconv
 from otel_rl.agent.analysis.memory_ledger import Account, Ledger
 from otel_rl.agent.hardware.measurement import Point
+from otel_rl.agent.steps.state import rank_and_role
 from otel_rl.export import Event
 from otel_rl.journal.atomic_files import write_atomically
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from otel_rl.agent.analysis.memory_ledger import Outlook
     from otel_rl.agent.steps.state import Journal
     from otel_rl.export import AttributeValue, Item
     from otel_rl.journal.records import Logged
@@ -32,27 +32,14 @@ _VITAL_NAMES = ("loss", "grad_norm", "gradient_norm")
 
 
 class HostMemory(NamedTuple):
-    """The memory of the host, in bytes.
-
-    Attributes:
-        limit: The total; 0 if it is unknown.
-        left: The free part.
-    """
+    """The memory of the host, in bytes; `limit` is 0 if it is unknown."""
 
     limit: float = 0.0
     left: float = 0.0
 
 
 class Forensics:
-    """Detectors over the records of all processes. A new agent starts without their history.
-
-    Args:
-        vocabulary: The meaning of names.
-
-    Attributes:
-        ledger: The memory ledger.
-        host: The memory of the host, once it was measured.
-    """
+    """Detectors over the records of all processes. A new agent starts without their history."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -85,8 +72,15 @@ class Forensics:
         for account in self.ledger.accounts(name):
             outlook = self.ledger.close_step(account, step, *self._limits(account, journal))
             if outlook is not None:
-                told = _growing(account, journal, outlook)
-                found.append(Event(semconv.EVENT_MEMORY_GROWING, time, told, step, journal.started.rank))
+                attributes: dict[str, AttributeValue] = {
+                    **where(account, journal),
+                    semconv.PHASE: outlook.phase,
+                    semconv.MEMORY_GROWTH: outlook.slope,
+                    semconv.MEMORY_GROWTH_LOW: outlook.low,
+                    semconv.MEMORY_EXHAUSTION_STEPS: outlook.steps,
+                    semconv.MEMORY_MESSAGE: outlook.message,
+                }
+                found.append(Event(semconv.EVENT_MEMORY_GROWING, time, attributes, step, journal.started.rank))
         return found
 
     def points(self, journals: Mapping[str, Journal]) -> list[Point]:
@@ -96,8 +90,7 @@ class Forensics:
             journal = journals.get(account.journal)
             if journal is None:
                 continue
-            who: dict[str, str | int] = {**where(account, journal), semconv.RANK: journal.started.rank}
-            who |= {semconv.ROLE: journal.started.role} if journal.started.role else {}
+            who = where(account, journal) | rank_and_role(journal.started)
             found += _by_phase(semconv.METRIC_MEMORY_GROWTH, self.ledger.growth(account), who)
             found += _by_phase(semconv.METRIC_MEMORY_RESIDUAL, self.ledger.residuals(account), who)
             outlook = self.ledger.outlook(account)
@@ -110,14 +103,10 @@ class Forensics:
         """Return an event of a process; the ledger's content is added to a report of exhausted memory."""
         if event.name != semconv.EVENT_MEMORY_EXHAUSTED:
             return event
+        ledger = self.ledger
         books = [
-            {
-                "of": account.of,
-                "device": account.device,
-                "residual": self.ledger.residuals(account),
-                "growth": self.ledger.growth(account),
-            }
-            for account in self.ledger.accounts(name)
+            {"of": one.of, "device": one.device, "residual": ledger.residuals(one), "growth": ledger.growth(one)}
+            for one in ledger.accounts(name)
         ]
         return replace(event, attributes=event.attributes | {semconv.MEMORY_LEDGER: json.dumps(books)})
 
@@ -133,24 +122,13 @@ class Forensics:
         return metric.rpartition("/")[2] in _VITAL_NAMES if reading is None else reading.metric in _VITAL_METRICS
 
 
-def _growing(account: Account, journal: Journal, outlook: Outlook) -> dict[str, AttributeValue]:
-    return {
-        **where(account, journal),
-        semconv.PHASE: outlook.phase,
-        semconv.MEMORY_GROWTH: outlook.slope,
-        semconv.MEMORY_GROWTH_LOW: outlook.low,
-        semconv.MEMORY_EXHAUSTION_STEPS: outlook.steps,
-        semconv.MEMORY_MESSAGE: outlook.message,
-    }
-
-
 def _by_phase(metric: str, values: Mapping[str, float], who: Mapping[str, str | int]) -> list[Point]:
     return [
         Point(metric, value, tuple(sorted({**who, semconv.PHASE: phase}.items()))) for phase, value in values.items()
     ]
 
 
-def where(account: Account, journal: Journal) -> dict[str, str]:
+def where(account: Account, journal: Journal) -> dict[str, str | int]:
     """Return the attributes that identify the memory of an account."""
     if not account.of.startswith("device"):
         return {semconv.MEMORY_OF: account.of}

@@ -35,7 +35,7 @@ from otel_rl.stats.pool import Pool
 if TYPE_CHECKING:
     from otel_rl.agent.analysis.goodput import Goodput
     from otel_rl.agent.steps.forensics import Forensics
-    from otel_rl.agent.steps.reduced import Reduced
+    from otel_rl.agent.steps.reduce import Reduced
     from otel_rl.agent.steps.state import State
 
 _NS = 1_000_000_000
@@ -45,30 +45,24 @@ _End = TypeVar("_End", SpanEnded, StepEnded)
 class Intake:
     """Applies the records of processes to the state, one after the other.
 
-    Args:
-        state: The state of the reducer.
-        forensics: Watches memory and non-finite values.
-        goodput: Adds up where the time of the processes goes.
-
     Attributes:
         heard: When open steps were last heard of from a process that is not inside them, by attempt and step.
         now: The time on the agent's clock, in nanoseconds.
     """
 
     def __init__(self, state: State, forensics: Forensics, goodput: Goodput) -> None:
-        self._state = state
-        self._forensics = forensics
-        self._goodput = goodput
+        self._state, self._forensics, self._goodput = state, forensics, goodput
         self.heard: dict[tuple[int, int], int] = {}
         self.now = 0
 
     def take(self, name: str, journal: Journal, record: Record, made: Reduced) -> None:
         """Apply a record of the journal of this name; add to `made` the items that need not wait for their step."""
+        if isinstance(record, SpanStarted | SpanEnded | StepStarted | StepEnded):
+            boundaries.cross(name, journal, record, self._forensics.ledger)
         match record:
             case Logged() | Observed() | Tabled():
                 self._log(name, journal, record, made)
             case SpanStarted():
-                boundaries.cross(name, journal, record.memory, record.devices, self._forensics.ledger)
                 journal.spans[record.span_id] = record
                 if record.kind is None or is_rollout(record):
                     name_and_part = (record.name, record.part)
@@ -78,11 +72,9 @@ class Intake:
                 if record.kind is None:
                     journal.phases[record.span_id] = boundaries.open_phase(record)
             case SpanEnded():
-                boundaries.cross(name, journal, record.memory, record.devices, self._forensics.ledger)
                 if (begun := journal.spans.pop(record.span_id, None)) is not None:
                     self.end_span(name, journal, begun, record, made)
             case StepStarted():
-                boundaries.cross(name, journal, record.memory, record.devices, self._forensics.ledger)
                 self._goodput.begin_step(name, journal.started, record.time, first=not journal.uses_steps)
                 journal.highest = {}
                 journal.failed_in = -1
@@ -91,7 +83,6 @@ class Intake:
                 step = self.step(journal, record.step)
                 step.begun[name] = record.time
             case StepEnded():
-                boundaries.cross(name, journal, record.memory, record.devices, self._forensics.ledger)
                 made.items += told(journal, *self._forensics.balance(name, journal, record.step, record.time))
                 self.end_step(name, journal, record)
             case _:

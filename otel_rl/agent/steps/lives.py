@@ -1,46 +1,46 @@
-"""Applies the ends of processes to the state: normal ends, failures, losses, and revivals after a wrong loss."""
+"""Applies the ends of processes to the state: normal ends, failures, losses, and revivals after a wrong loss.
+
+The ends of all its processes are the end of an attempt.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
 from otel_rl import semconv
-from otel_rl.agent.steps import assemble, ending
+from otel_rl.agent.steps import assemble
 from otel_rl.agent.steps.intake import told
-from otel_rl.export import Event
+from otel_rl.export import Ended, Event, Outcome
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import Finished, SpanEnded, StepEnded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from otel_rl.agent.analysis.goodput import Goodput
     from otel_rl.agent.steps.forensics import Forensics
     from otel_rl.agent.steps.intake import Intake
-    from otel_rl.agent.steps.reduced import Reduced
+    from otel_rl.agent.steps.reduce import Reduced
     from otel_rl.agent.steps.state import Journal, State
     from otel_rl.export import AttributeValue
     from otel_rl.journal.records import Record
 
 _LONGEST_ERROR = 500
 """Characters of an error that are kept of each process, since all are saved with every checkpoint."""
+_SEVERITY: tuple[Outcome, ...] = get_args(Outcome)
+"""Outcomes, the worst one last."""
+_MOST_NAMED = 3
+_LOST_EXIT_CODE = 255
 
 
 class Lives:
-    """Applies the ends of processes to the state, and the proof that a process lives.
-
-    Args:
-        state: The state of the reducer.
-        intake: Ends the spans and the step that a process left open.
-        forensics: Watches memory; it forgets processes that have ended.
-        goodput: Adds up where the time of the processes goes.
-    """
+    """Applies the ends of processes to the state, and the proof that a process lives."""
 
     def __init__(self, state: State, intake: Intake, forensics: Forensics, goodput: Goodput) -> None:
-        self._state = state
-        self._intake = intake
-        self._forensics = forensics
-        self._goodput = goodput
+        self._state, self._intake = state, intake
+        self._forensics, self._goodput = forensics, goodput
         self._down: list[tuple[Journal, Event]] = []
 
     def take(self, name: str, journal: Journal, record: Finished | Lost | Revived, made: Reduced) -> None:
@@ -106,7 +106,7 @@ class Lives:
         for journal in self._state.journals.values():
             attempt = journal.started.attempt
             order[attempt] = max(journal.order, order.get(attempt, 0))
-        for journal in ending.in_order(journal for journal, _ in self._down):
+        for journal in in_order(journal for journal, _ in self._down):
             journal.order = order[journal.started.attempt] = order[journal.started.attempt] + 1
             event = events[id(journal)]
             number: dict[str, AttributeValue] = {semconv.PROCESS_DOWN_ORDER: journal.order}
@@ -139,3 +139,30 @@ class Lives:
     def _forget(self, name: str, journal: Journal, time: int) -> None:
         self._goodput.end(name, journal.started, time)
         self._forensics.ledger.forget(name)
+
+
+def ended(attempt: int, journals: Sequence[Journal]) -> Ended:
+    """Return the end of an attempt whose processes have all ended.
+
+    The outcome is the worst of its ranks. Processes with a role count only if there are no ranks, since their creator
+    may stop them. The error names the processes that failed, in order, including those with a role.
+    """
+    ranks = [journal for journal in journals if journal.is_rank] or journals
+    worst = max(ranks, key=lambda journal: (_SEVERITY.index(journal.outcome), -journal.ended_at))
+    time = max(journal.ended_at for journal in journals)
+    if worst.outcome == "finished":
+        return Ended(time, attempt, "finished")
+    bad = in_order(journal for journal in journals if journal.outcome != "finished")
+    named = [f"{journal.label}: {journal.error}" for journal in bad[:_MOST_NAMED]]
+    if len(bad) > _MOST_NAMED:
+        named.append(f"and {len(bad) - _MOST_NAMED} more")
+    code = _LOST_EXIT_CODE if worst.outcome == "lost" else worst.exit_code or 1
+    return Ended(time, attempt, worst.outcome, "; ".join(named), code)
+
+
+def in_order(journals: Iterable[Journal]) -> list[Journal]:
+    """Return processes in the order of their ends.
+
+    Deaths that were detected at once have the same time; the process with the oldest last record comes first.
+    """
+    return sorted(journals, key=lambda one: (one.ended_at, one.last_time, one.started.role, one.started.rank))

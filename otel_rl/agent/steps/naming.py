@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.stats import statistics
@@ -19,31 +20,23 @@ _MOST_REMEMBERED = 20_000
 
 
 class Reduction(NamedTuple):
-    """How one metric is reduced.
-
-    Attributes:
-        name: The name of the reduced value.
-        statistics: The statistics; one keeps the name, several are named `name/<statistic>`.
-    """
+    """How one metric is reduced: the name of the reduced value, or of several, `name/<statistic>`."""
 
     name: str
     statistics: tuple[str, ...]
 
-    def names(self) -> list[str]:
-        """Return the names of the reduced values, in the order of the statistics."""
-        return [self.name] if len(self.statistics) == 1 else [f"{self.name}/{s}" for s in self.statistics]
+    def targets(self, name: str) -> list[tuple[str, str]]:
+        """Return the name and the statistic of each reduced value, if the metric has this name."""
+        is_one = len(self.statistics) == 1
+        return [(name if is_one else f"{name}/{statistic}", statistic) for statistic in self.statistics]
 
 
 class Reductions:
     """The reductions of metrics over ranks and observations.
 
     The first of these that matches decides: the user's patterns, a tag in the name (`loss@sum`), the dialect, a last
-    component that is a statistic (`score/max`). Otherwise scalars are averaged, and observations give all statistics.
-
-    Args:
-        patterns: Statistic, or statistics, by name pattern.
-        read: Returns the dialect's reading of a name.
-        quantiles: More statistics of observations, such as "p95".
+    component that is a statistic (`score/max`). Otherwise scalars are averaged, and observations give all statistics,
+    with the given quantiles, such as "p95".
     """
 
     def __init__(
@@ -55,20 +48,15 @@ class Reductions:
         self._patterns = {p: (s,) if isinstance(s, str) else tuple(s) for p, s in patterns.items()}
         self._read = read
         self._all = (*_OF_OBSERVATIONS, *quantiles)
-        self._remembered: dict[tuple[str, bool], Reduction] = {}
+        self._decide_once = lru_cache(_MOST_REMEMBERED)(self._decide)
 
     def of(self, name: str, *, observations: bool = False) -> Reduction:
         """Return how the metric of this name is reduced."""
-        found = self._remembered.get((name, observations))
-        if found is None:
-            found = self._decide(name, observations)
-            if len(self._remembered) < _MOST_REMEMBERED:
-                self._remembered[name, observations] = found
-        return found
+        return self._decide_once(name, observations)
 
     def forget(self) -> None:
         """Forget all decisions, because the dialect has changed."""
-        self._remembered.clear()
+        self._decide_once.cache_clear()
 
     def _decide(self, name: str, observations: bool) -> Reduction:
         for pattern, chosen in self._patterns.items():

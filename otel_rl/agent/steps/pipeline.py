@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.agent.steps import admission
-from otel_rl.agent.steps.filters import Filter
 from otel_rl.agent.steps.intake import open_rollouts
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
@@ -18,7 +17,7 @@ from otel_rl.stats.statistics import quantile_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_rl.agent.steps.reduced import Reduced
+    from otel_rl.agent.steps.reduce import Reduced
     from otel_rl.agent.steps.state import State
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.export import Item
@@ -27,13 +26,10 @@ if TYPE_CHECKING:
 
 
 class Turn(NamedTuple):
-    """The circumstances in which items go through the stages.
+    """The circumstances in which items go through the stages, such as the time in Unix nanoseconds.
 
-    Attributes:
-        made: The output of the reducer.
-        place: The place in the outbox where the spans that are buffered now will be saved.
-        now: Unix nanoseconds.
-        near_end: If true, no span is buffered any longer.
+    `place` is the place in the outbox where the spans that are buffered now will be saved. `near_end` says that no span
+    is buffered any longer.
     """
 
     made: Reduced
@@ -43,11 +39,9 @@ class Turn(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A function that takes items and returns those that go on.
+    """A function that takes items and returns those that go on, and its name in the quarantine.
 
     Attributes:
-        name: The name of the stage in the quarantine.
-        apply: The function.
         each: If true, the function gets one item at a time, so that one invalid item does not affect the others.
         passes: Returns whether an item goes on although the stage failed.
     """
@@ -61,23 +55,13 @@ class Stage(NamedTuple):
 class Pipeline:
     """Turns records into items; the result depends only on the records, the state and the given times.
 
-    Args:
-        manifest: The settings of the run.
-        state: The state of the reducer to continue from, if there is one.
-        quarantine: Gets what cannot be processed.
-
-    Attributes:
-        vocabulary: The meaning of names.
-        reducer: Turns records into rows and spans.
-        traces: Chooses spans.
-        trackers: Chooses rows and metrics.
-        stages: The stages that items of the reducer and of other programs go through, in this order.
+    Items of the reducer and of other programs go through the same stages.
     """
 
-    def __init__(self, manifest: Manifest, state: State | None, quarantine: Quarantine) -> None:
+    def __init__(self, manifest: Manifest, state: State, quarantine: Quarantine) -> None:
         how = manifest.agent
         self._quarantine = quarantine
-        self.vocabulary = Vocabulary((state.dialect if state else "") or manifest.dialect)
+        self.vocabulary = Vocabulary(state.dialect or manifest.dialect)
         quantiles = [quantile_key(quantile) for quantile in how.rows.quantiles]
         reductions = Reductions(how.reduce, self.vocabulary.read, quantiles)
         self.reducer = Reducer(
@@ -92,7 +76,7 @@ class Pipeline:
         )
         self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget)
         self.traces.rollouts.expect(open_rollouts(self.reducer.state))
-        self.trackers = TrackerRows(how.rows, Filter(how.rows.metrics), reductions)
+        self.trackers = TrackerRows(how.rows, reductions)
         self.stages = (
             Stage("check of ids", _with_valid_ids, each=True, passes=lambda _: False),
             Stage("trace sampling", self._sampled, passes=lambda item: not isinstance(item, Span)),

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from otel_rl.agent.analysis.goodput import Goodput
-from otel_rl.agent.steps import admission, ending
+from otel_rl.agent.steps import admission
 from otel_rl.agent.steps.closed import Closed, ClosedSteps
 from otel_rl.agent.steps.forensics import Forensics
 from otel_rl.agent.steps.intake import Intake
-from otel_rl.agent.steps.lives import Lives
-from otel_rl.agent.steps.reduced import Reduced
+from otel_rl.agent.steps.lives import Lives, ended
 from otel_rl.agent.steps.state import Journal, State, is_remote, stand_in
+from otel_rl.agent.steps.window import Observed
 from otel_rl.delivery.quarantine import Quarantine
+from otel_rl.export import Identity, Item, Span
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import Finished, Record, Started
 
@@ -38,26 +40,34 @@ _SILENCE_NS = 30 * _NS
 """A silent machine counts as lost after this time, once local processes have ended: half the default idle timeout."""
 
 
+class Reduced(msgspec.Struct):
+    """Everything that one call of the reducer made of records.
+
+    Attributes:
+        items: Rows, spans, events, tables, parameters and ends, in the order in which they were made.
+        phases: Phases that ended, for the instruments; their spans are items only when the step closes.
+        rollouts: Trace ids of the rollouts that began.
+        observed: The observations that each row was reduced from, by the identity of the row.
+    """
+
+    items: list[Item] = []
+    phases: list[Span] = []
+    rollouts: list[str] = []
+    observed: dict[Identity, Observed] = {}
+
+    def add(self, other: Reduced) -> None:
+        """Add what another call made."""
+        self.items += other.items
+        self.phases += other.phases
+        self.rollouts += other.rollouts
+        self.observed |= other.observed
+
+
 class Reducer:
     """The state machine that turns records into items.
 
-    Args:
-        run_id: Identity of the run.
-        reductions: How each metric is reduced.
-        vocabulary: The meaning of names.
-        model: The model and its devices, for FLOPs.
-        deadline: Seconds after which a step closes although ranks are missing.
-        state: The state to continue from.
-        whole_world: If true, steps wait for the ranks of other machines too.
-        quarantine: Gets records that cannot be processed; without one they are only counted.
-
-    Attributes:
-        state: The state.
-        forensics: Detects non-finite numbers and growing memory.
-        stragglers: The ranks that fall behind.
-        goodput: The time of the workers.
-        consumption: The use of trajectories.
-        quarantine: Gets records that cannot be processed.
+    A step closes `deadline` seconds after its last record although ranks are missing. With `whole_world`, it waits for
+    the ranks of other machines too. The quarantine gets records that cannot be processed.
     """
 
     def __init__(
@@ -88,11 +98,9 @@ class Reducer:
         self._live = ""
 
     def feed(self, records: Iterable[tuple[str, Record]], now: int | None = None) -> Reduced:
-        """Apply records; return what they complete.
+        """Apply records, each with the name of its journal; return what they complete.
 
-        Args:
-            records: Each with the name of its journal.
-            now: The time of a monotonic clock, in nanoseconds; by default, the times of the records.
+        `now` is the time of a monotonic clock, in nanoseconds; by default, the times of the records.
         """
         made = Reduced()
         for name, record in records:
@@ -197,7 +205,7 @@ class Reducer:
         if self._live or not of_last:
             return
         if not self._ranks_are_awaited(last) and not state.steps.get(last):
-            state.ended = ending.ended(last, [*of_last.values()])
+            state.ended = ended(last, [*of_last.values()])
             made.items.append(state.ended)
 
     def _lose_silent_machines(self, made: Reduced) -> None:

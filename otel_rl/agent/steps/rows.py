@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.steps.window import NONFINITE, Observed, Scalars
-from otel_rl.export import Row, Table
+from otel_rl.export import Table
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.steps.naming import Reduction, Reductions
     from otel_rl.agent.steps.state import Number, OpenStep
-    from otel_rl.journal.ids import SpanIds
     from otel_rl.journal.records import Tabled
 
 logger = logging.getLogger(__name__)
@@ -58,21 +58,6 @@ def plain(step: OpenStep) -> dict[str, Number]:
     return {name: next(reversed(by.values())) for name, by in step.values.items() if by}
 
 
-def row(
-    ids: SpanIds, attempt: int, number: int, step: OpenStep, values: dict[str, Number], nonfinite: dict[str, int]
-) -> Row:
-    """Return the row of a step."""
-    return Row(
-        step=number,
-        time_unix_nano=step.time,
-        values=values,
-        attempt=attempt,
-        trace_id=f"{ids.trace_id:032x}" if step.begun else "",
-        span_id=f"{ids.span_id:016x}" if step.begun else "",
-        nonfinite=nonfinite,
-    )
-
-
 def tables(attempt: int, number: int, found: Sequence[tuple[str, Tabled]], rank_of: Mapping[str, int]) -> list[Table]:
     """Return the tables of a step; tables with the same name and columns are merged, in the order of ranks.
 
@@ -87,7 +72,7 @@ def tables(attempt: int, number: int, found: Sequence[tuple[str, Tabled]], rank_
             step=number,
             time_unix_nano=max(table.time for _, table in of_ranks),
             columns=columns,
-            rows=tuple(cells for _, table in sorted(of_ranks, key=_rank) for cells in table.rows),
+            rows=tuple(cells for _, table in sorted(of_ranks, key=itemgetter(0)) for cells in table.rows),
             attempt=attempt,
             ranks=tuple(sorted({rank for rank, _ in of_ranks})),
             cut_rows=sum(table.cut_rows for _, table in of_ranks),
@@ -96,13 +81,9 @@ def tables(attempt: int, number: int, found: Sequence[tuple[str, Tabled]], rank_
     ]
 
 
-def _rank(part: tuple[int, Tabled]) -> int:
-    return part[0]
-
-
 def _targets(logged: str, reduction: Reduction, taken: Mapping[str, Number]) -> list[tuple[str, str]]:
-    named = list(zip(reduction.names(), reduction.statistics, strict=True))
+    named = reduction.targets(reduction.name)
     if any(name in taken for name, _ in named):
         logger.warning("metric name collision: %s exists already; keeping the original name %s", named, logged)
-        return [(logged if len(named) == 1 else f"{logged}/{statistic}", statistic) for _, statistic in named]
+        return reduction.targets(logged)
     return named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from otel_rl import semconv
 from otel_rl.agent.analysis.goodput import TimeSpent
 from otel_rl.agent.steps.window import Window
 from otel_rl.export import AttributeValue, Ended, Outcome, Span, SpanLink
@@ -29,10 +30,7 @@ def is_remote(journal: str) -> bool:
 def stand_in(run_id: str, journal: str, first: Record) -> Started:
     """Return a first record for a journal whose own is damaged, as far as the journal's name describes it.
 
-    Args:
-        run_id: Identity of the run.
-        journal: Name of the journal, such as `rank3.attempt1.5f0c7a91d2e4b863`.
-        first: The first record that is intact.
+    Names are such as `rank3.attempt1.5f0c7a91d2e4b863`. `first` is the first record that is intact.
     """
     who, _, rest = journal.partition(_REMOTE)[0].rpartition(".attempt")
     attempt = rest.partition(".")[0]
@@ -51,13 +49,15 @@ def stand_in(run_id: str, journal: str, first: Record) -> Started:
     )
 
 
-class OpenPhase(msgspec.Struct):
-    """A phase, or a part of one, that is open.
+def rank_and_role(process: Started) -> dict[str, str | int]:
+    """Return the attributes that identify a process: its rank, and its role if it has one."""
+    return {semconv.RANK: process.rank, **({semconv.ROLE: process.role} if process.role else {})}
 
-    Attributes:
-        name: The phase.
-        peaks: Highest bytes since it began, allocated and reserved, by device.
-        parts: Its parts that have ended.
+
+class OpenPhase(msgspec.Struct):
+    """A phase that is open, or a part of one, with its parts that have ended.
+
+    `peaks` are the highest bytes since it began, allocated and reserved, by device.
     """
 
     name: str
@@ -77,8 +77,7 @@ class Journal(msgspec.Struct):
     """The state of one process.
 
     Attributes:
-        started: Its first record.
-        spans: Its open spans.
+        spans: Its open spans, by span id.
         step: The step that it is in, -1 outside of any.
         moved_on_to: The process has left all steps below this one.
         takes_part: If true, it has begun a step or logged.
@@ -97,8 +96,7 @@ class Journal(msgspec.Struct):
         virtual: Its virtual memory then.
         refusals: Counts of refused calls, by reason.
         phases: Its open phases and parts of phases by span id, in the order in which they began.
-        devices: The devices that it uses.
-        on_devices: Their memory at the last boundary.
+        on_devices: The memory of its devices at the last boundary.
         highest: The most bytes reserved on them in the open step.
         timed: Ended phases whose time on the device is not known yet, by span id.
         awaited: The number of values that devices still have to deliver, by step.
@@ -239,7 +237,6 @@ class State(msgspec.Struct):
     """The state of the reducer; `steps`, `closed`, `parts` and `table_parts` are by attempt.
 
     Attributes:
-        journals: The processes, by journal.
         steps: The open steps by number.
         closed: The last step that was closed.
         parts: Numbers of late rows.
@@ -248,7 +245,6 @@ class State(msgspec.Struct):
         dialect: The framework that was detected from the names; empty if unknown.
         window: The observations since the last row for trackers.
         forwarded: The number of records sent to the head, by journal.
-        time_spent: The time of the processes, by category.
         labels: The index of each device in metric names, by its UUID or another identity.
     """
 
@@ -270,14 +266,7 @@ class State(msgspec.Struct):
 
 
 class Checkpoint(msgspec.Struct):
-    """The point from which the next agent continues.
-
-    Attributes:
-        positions: The position in each journal.
-        state: The state of the reducer.
-        held_since: The place in the outbox of the oldest buffered span.
-        lost: Losses so far, by reason.
-    """
+    """The point from which the next agent continues; `held_since` is the place in the outbox of its first held span."""
 
     positions: dict[str, Position]
     state: State

@@ -39,9 +39,6 @@ class TraceSampler:
             inference servers with the same ratio keep the same traces.
         canonical: Returns the canonical name of a phase for the trainer's name.
         budget: Maximum number of spans that leave with a step; its own spans count, but always leave.
-
-    Attributes:
-        rollouts: Traces that do not belong to a step.
     """
 
     def __init__(self, ratio: float, canonical: Callable[[str], str], budget: int) -> None:
@@ -58,12 +55,9 @@ class TraceSampler:
         return self._left_out + self.rollouts.left_out
 
     def of(self, items: Sequence[Item], place: Position = START, now: int = 0) -> list[Item]:
-        """Return the items that leave; the spans of a step come in one call.
+        """Return the items that leave at `now`, in Unix nanoseconds; the spans of a step come in one call.
 
-        Args:
-            items: The items.
-            place: The place in the outbox where the spans that are buffered now will be saved.
-            now: Unix nanoseconds.
+        `place` is the place in the outbox where the spans that are buffered now will be saved.
         """
         steps: dict[str, list[Span]] = {}
         for item in items:

@@ -5,59 +5,81 @@ Instruments get every row unchanged.
 
 from __future__ import annotations
 
+import fnmatch
 import logging
+import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from otel_rl.export import Ended, Row, identity
+from otel_rl.setup.conversion import function_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_rl.agent.steps.filters import Filter
     from otel_rl.agent.steps.naming import Reductions
-    from otel_rl.agent.steps.state import State
+    from otel_rl.agent.steps.state import Number, State
     from otel_rl.agent.steps.window import Observed
     from otel_rl.export import Identity, Item
     from otel_rl.setup.settings import Rows
 
 logger = logging.getLogger(__name__)
+_MOST_REMEMBERED = 20_000
+
+
+class Filter:
+    """Chooses metrics by their names.
+
+    Args:
+        chosen: `"full"`; `module:qualname` of a function from values to values; or name patterns, of which the last
+            one that matches decides. A pattern after a `!` excludes; if the first pattern excludes, all other metrics
+            are chosen.
+    """
+
+    def __init__(self, chosen: str | Sequence[str] = "full") -> None:
+        self._function = function_at(chosen) if isinstance(chosen, str) else None
+        is_full = self._function is not None or chosen in ("", "full")
+        patterns = () if is_full else (chosen,) if isinstance(chosen, str) else tuple(chosen)
+        self._rules = [(not p.startswith("!"), re.compile(fnmatch.translate(p.removeprefix("!")))) for p in patterns]
+        self._default = not self._rules or not self._rules[0][0]
+        self._is_chosen = lru_cache(_MOST_REMEMBERED)(self._decide)
+
+    def select(self, values: Mapping[str, Number]) -> dict[str, Number]:
+        """Return the chosen values."""
+        if self._function is not None:
+            return dict(self._function(values))
+        if not self._rules:
+            return dict(values)
+        return {name: value for name, value in values.items() if self._is_chosen(name)}
+
+    def _decide(self, name: str) -> bool:
+        said = [includes for includes, pattern in self._rules if pattern.fullmatch(name)]
+        return said[-1] if said else self._default
 
 
 class TrackerRows:
     """Turns rows of the reducer into rows for exporters.
 
     The row of a window of steps leaves with the last step of the window, or earlier if a step of another window or
-    attempt comes, or the attempt ends. A late row joins its window if the window's row has not left.
-
-    Args:
-        rows: Steps that have a row, and the maximum number of metric names; the first names are kept.
-        chosen: The metrics in the rows.
-        reductions: How a metric is combined over the steps between two rows.
-
-    Attributes:
-        dropped: Number of values that were dropped because of `name_limit`.
+    attempt comes, or the attempt ends. A late row joins its window if the window's row has not left. Of more metric
+    names than `rows.limit`, the first ones are kept; `dropped` counts the values of the others.
     """
 
-    def __init__(self, rows: Rows, chosen: Filter, reductions: Reductions) -> None:
-        self._settings = rows
-        self._filter = chosen
-        self._reductions = reductions
-        self._limit = rows.limit
+    def __init__(self, rows: Rows, reductions: Reductions) -> None:
+        self._settings, self._reductions = rows, reductions
+        self._filter = Filter(rows.metrics)
         self._names: set[str] = set()
         self.dropped = 0
-        self._has_told = False
+        self._has_warned = False
 
     def of(
         self, items: Iterable[Item], state: State, observed: Mapping[Identity, Observed] | None = None
     ) -> list[Item]:
-        """Return the items that leave; values that are reduced later are kept in the state.
+        """Return the items that leave; values that are reduced later are kept in the window of the state.
 
-        Args:
-            items: The items of the reducer.
-            state: The state of the reducer, which keeps the window.
-            observed: The observations that each row was reduced from.
+        `observed` has the observations that each row was reduced from.
         """
         leaving: list[Item] = []
         for item in items:
@@ -70,9 +92,9 @@ class TrackerRows:
 
     def _rows(self, row: Row, state: State, observed: Observed | None) -> list[Row]:
         given = len(row.values)
-        row = msgspec.structs.replace(row, values=self._filter.select(self._limited(row.values)))
-        if given and not row.values and not self._has_told and not self.dropped:
-            self._has_told = True
+        row = replace(row, values=self._filter.select(self._limited(row.values)))
+        if given and not row.values and not self._has_warned and not self.dropped:
+            self._has_warned = True
             chosen = self._settings.metrics
             logger.warning("rows.metrics=%r chose none of %d metrics of step %d", chosen, given, row.step)
         rows, window = self._settings, state.window
@@ -95,17 +117,17 @@ class TrackerRows:
     def _statistic(self, name: str) -> str:
         return self._reductions.of(name).statistics[0]
 
-    def _limited(self, values: dict[str, int | float]) -> dict[str, int | float]:
+    def _limited(self, values: dict[str, Number]) -> dict[str, Number]:
         fresh = values.keys() - self._names
-        if len(self._names) + len(fresh) <= self._limit:
+        if len(self._names) + len(fresh) <= self._settings.limit:
             self._names |= fresh
             return values
         for name in values:  # in their order, so that the first ones are kept
-            if len(self._names) < self._limit:
+            if len(self._names) < self._settings.limit:
                 self._names.add(name)
         kept = {name: value for name, value in values.items() if name in self._names}
         if not self.dropped:
-            logger.warning("more than %d metric names: values of new names are dropped", self._limit)
+            logger.warning("more than %d metric names: values of new names are dropped", self._settings.limit)
         self.dropped += len(values) - len(kept)
         return kept
 

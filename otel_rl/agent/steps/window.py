@@ -12,7 +12,7 @@ from otel_rl.export import Row
 from otel_rl.stats.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Number = int | float
 NONFINITE = "nonfinite"
@@ -22,12 +22,9 @@ _KEPT = ("mean", "max", "min", "last")
 
 
 class Scalars(NamedTuple):
-    """The values that ranks logged under one name in one step.
+    """The values that ranks logged under one name in one step, one of each rank, and how they are reduced.
 
-    Attributes:
-        statistic: How they are reduced.
-        values: One of each rank.
-        weights: The number of observations behind each value; `None` if each is one observation.
+    The weight of a value is the number of observations behind it; without weights each is one observation.
     """
 
     statistic: str
@@ -38,10 +35,7 @@ class Scalars(NamedTuple):
 class Observed(NamedTuple):
     """The observations that a row was reduced from.
 
-    Attributes:
-        scalars: By the name in the row.
-        pooled: The pool and its statistic, by the name in the row.
-        pools: Samples, by the name that they were logged under.
+    `scalars` and `pooled` (the pool and its statistic) are by the name in the row, `pools` by the logged name.
     """
 
     scalars: dict[str, Scalars]
@@ -53,13 +47,10 @@ class Seen(msgspec.Struct):
     """Scalars of one metric since the last row.
 
     Attributes:
-        statistic: How they are reduced.
         total: Sum of the finite values, each times its weight.
         weight: Sum of these weights.
         plain: Sum of the finite values.
         count: How many these are.
-        largest: The largest of them.
-        smallest: The smallest of them.
         last: The last value, finite or not.
         exact: The value if it was always the same; so it keeps its type.
         pool: The finite values, for statistics that need them all.
@@ -126,12 +117,8 @@ class Window(msgspec.Struct):
 
         Max, min, last, std and quantiles are those of all observations of all steps, and means are weighted by what
         the observations stand for. Sums and counts of observations add up. Sums and counts of scalars belong to a step,
-        such as the parts of a loss that ranks contribute, so they are averaged over the steps.
-
-        Args:
-            row: The row, with the values that are chosen.
-            observed: What it was reduced from; `None` if that is not known.
-            statistic_of: Returns how a value that nobody logged is reduced.
+        such as the parts of a loss that ranks contribute, so they are averaged over the steps. `statistic_of` returns
+        how a value that nobody logged is reduced.
         """
         known = observed or Observed({}, {}, {})
         for name, value in row.values.items():
@@ -187,14 +174,10 @@ def _together(before: Row, row: Row) -> Row:
         last,
         values={},
         late=False,
-        missing_ranks=_union(before.missing_ranks, row.missing_ranks),
+        missing_ranks=tuple(sorted({*before.missing_ranks, *row.missing_ranks})),
         measured=tuple(dict.fromkeys((*before.measured, *row.measured))),
         nonfinite=nonfinite,
         partial=before.partial or row.partial,
         part=min(before.part, row.part),
         begins=min(before.begins, row.step) if before.begins is not None else None,
     )
-
-
-def _union(some: Collection[int], others: Collection[int]) -> tuple[int, ...]:
-    return tuple(sorted({*some, *others}))
