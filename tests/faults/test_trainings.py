@@ -235,7 +235,7 @@ import os, pathlib, sys, time
 import otel_rl
 run = otel_rl.init(dir="runs", project="p", quiet=True, agent="off", exporters=[])
 run.log({"loss": 1.0}, step=0)
-print("saw", run.id, run.attempt, flush=True)
+print(f"saw {run.id} {run.attempt}\\n", end="")  # one write: torchrun starts workers unbuffered, and they share a pipe
 run.finish(0)
 seen = pathlib.Path(f"{sys.argv[1]}.{os.environ['RANK']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}")
 seen.touch()
