@@ -21,7 +21,7 @@ _FRAMES = 8
 
 
 class Timers:
-    """The timers of a framework: each name is a phase, one of them the step.
+    """The timers of a framework: each name is a phase, with its part behind a slash; one of them is the step.
 
     A step lasts until the next one begins, because trainers validate after their timer of the step has ended. Beginning
     the open step again has no effect.
@@ -57,7 +57,9 @@ class Timers:
         with harmless("timer"):
             run = otel_rl.current()
             if run is not None and name != self._step:
-                return run.phase(name).__enter__()
+                name, _, part = name.partition("/")
+                phase = run.phase(name)
+                return (phase.part(part) if part else phase).__enter__()
             if run is not None:
                 number = self._number_here()
                 step = recorder_of(run).open_step

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import otel_rl
-from otel_rl.integrations.nemo_rl import Logger, LoggerInterface, Timer, get_next_experiment_dir
-from otel_rl.journal.records import Configured, Logged, Observed, Refusals, SpanStarted
+from otel_rl.integrations.nemo_rl import Logger, ThreadSafeTimer, Timer, get_next_experiment_dir
+from otel_rl.journal.records import Configured, Logged, Observed, Refusals, SpanEnded, SpanStarted
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def logged(records: list[Record]) -> list[tuple[int, dict[str, int | float]]]:
 
 def test_both_call_shapes(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
     """A prefix is joined with a slash, an empty one or `None` is not; nested metrics are joined too."""
-    logger: LoggerInterface = Logger({})
+    logger = Logger({})
     logger.log_metrics({"loss": 0.123}, 10, "train")
     logger.log_metrics({"loss": 0.5}, step=11, prefix=None, step_finished=True)
     logger.log_metrics({"a": {"b": 1}}, step=12)
@@ -35,24 +35,28 @@ def test_both_call_shapes(recording: otel_rl.Run, records_of: Callable[..., list
 
 
 def test_lists_are_samples(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
-    """So are histograms; the agent makes their statistics."""
+    """So are histograms of any shape; the agent makes their statistics."""
     logger = Logger({})
     logger.log_metrics({"lengths": [1, 2, 3]}, step=0)
-    logger.log_histogram(np.array([1.0, 2.0]), step=0, name="ratio")  # type: ignore[arg-type]
-    found = [list(record.values) for record in records_of(recording) if isinstance(record, Observed)]
+    logger.log_histogram(np.array([[1.0, 2.0], [3.0, 4.0]]), step=0, name="ratio")  # type: ignore[arg-type]
+    logger.log_histogram([[5, 6]], step=0, name="nested")
+    observed = [record.values for record in records_of(recording) if isinstance(record, Observed)]
+    found = {name: np.frombuffer(values).tolist() for of_call in observed for name, values in of_call.items()}
 
-    assert found == [["lengths"], ["ratio"]]
+    assert found == {"lengths": [1, 2, 3], "ratio": [1, 2, 3, 4], "nested": [5, 6]}
 
 
 def test_another_axis_never_advances_training(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
-    """A hundred polls between three steps leave three steps."""
+    """A hundred polls before, between and after three steps leave three steps; the axis has no second prefix."""
     logger = Logger({})
     for step in range(3):
-        logger.log_metrics({"loss": 0.5}, step)
         for poll in range(33):
-            logger.log_metrics({"util": 90, "ray_step": poll}, poll, prefix="ray", step_metric="ray/ray_step")
+            logger.log_metrics({"util": 90, "ray/ray_step": poll}, poll, prefix="ray", step_metric="ray/ray_step")
+        logger.log_metrics({"loss": 0.5}, step)
+    found = logged(records_of(recording))
 
-    assert {step for step, _ in logged(records_of(recording))} == {0, 1, 2}
+    assert {step for step, _ in found} == {0, 1, 2}
+    assert found[0] == (0, {"ray/util": 90, "ray/ray_step": 0})
 
 
 def test_hyper_parameters_are_flat(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
@@ -63,10 +67,25 @@ def test_hyper_parameters_are_flat(recording: otel_rl.Run, records_of: Callable[
 
 
 def test_figures_are_counted(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
-    """They have no place here, and say so."""
-    Logger({}).log_plot(object(), 0, "plot")
+    """They have no place here, and say so; methods that newer versions log figures with do not end the run."""
+    logger = Logger({})
+    logger.log_plot(object(), 0, "plot")
+    logger.log_plot_token_mult_prob_error({}, 0, name="plot")
+    logger.log_plot_per_worker_timeline_metrics({0: [1]}, step=0, prefix="p", name="n", timeline_interval=0.5)
 
-    assert [record.counts for record in records_of(recording) if isinstance(record, Refusals)] == [{"plot": 1}]
+    assert [record.counts for record in records_of(recording) if isinstance(record, Refusals)][-1] == {"plot": 3}
+    assert not hasattr(logger, "wandb_logger")
+
+
+def test_what_cannot_be_recorded_is_counted(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """It ends no training: ragged histograms, columns without a length, metrics that are not a mapping."""
+    logger = Logger({"log_dir": str(recording.dir)})
+    logger.log_histogram([[1], [2, 3]], 0, "ragged")
+    logger.log_batched_dict_as_jsonl({"reward": 0.5}, "samples.jsonl")
+    logger.log_metrics(None, 0)  # type: ignore[arg-type]
+
+    (counts,) = [record.counts for record in records_of(recording) if isinstance(record, Refusals)][-1:]
+    assert counts == {"log_histogram": 1, "log_batched_dict_as_jsonl": 1, "log_metrics": 1}
 
 
 @needs("tensorboard")
@@ -102,21 +121,22 @@ def test_no_backend_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_json_lines(recording: otel_rl.Run, tmp_path: Path) -> None:
-    """Columns replace the file, an object with its index for each sample; texts are appended."""
+    """Columns replace the file, an object with its index for each sample; texts are appended as they are."""
     logger = Logger({"log_dir": str(tmp_path)})
     for _ in range(2):
         logger.log_batched_dict_as_jsonl({"reward": np.array([1.0, 2.0]), "text": ["a", "b"]}, "samples.jsonl")
-        logger.log_string_list_as_jsonl(["x"], "lines.jsonl")
+        logger.log_string_list_as_jsonl(['{"a": 1}'], "lines.jsonl")
     samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
 
-    assert samples == [{"idx": 0, "reward": 1.0, "text": "a"}, {"idx": 1, "reward": 2.0, "text": "b"}]
-    assert (tmp_path / "lines.jsonl").read_text() == '"x"\n"x"\n'
+    assert samples == [{"reward": [1.0], "text": ["a"], "idx": 0}, {"reward": [2.0], "text": ["b"], "idx": 1}]
+    assert (tmp_path / "lines.jsonl").read_text() == '{"a": 1}\n{"a": 1}\n'
 
 
 def test_the_next_experiment(tmp_path: Path) -> None:
-    """It is one more than the highest, whatever is missing below."""
+    """It is made, one more than the highest, whatever is missing below."""
     first = get_next_experiment_dir(str(tmp_path))
-    for name in ("exp_001", "exp_007", "exp_x"):
+    assert (tmp_path / "exp_001").is_dir()
+    for name in ("exp_007", "exp_x"):
         (tmp_path / name).mkdir()
 
     assert first == str(tmp_path / "exp_001")
@@ -135,24 +155,56 @@ def test_timer_reductions() -> None:
     )
     assert timer.get_timing_metrics() == {"step": 3.0}
     assert timer.get_timing_metrics({"step": "sum"}) == {"step": 12.0}
+    assert timer.get_timing_metrics({"other": "sum"}) == {"step": [1.0, 2.0, 3.0, 6.0]}
+    assert timer.get_latest_elapsed("step") == 6.0
     assert timer.get_elapsed("step") == [1.0, 2.0, 3.0, 6.0]
 
 
 def test_timer_mistakes() -> None:
-    """A label that runs cannot be started, one that does not cannot be stopped, and operations are known ones."""
-    timer = Timer()
-    timer.start("a")
-    with pytest.raises(ValueError, match="already running"):
+    """A running label cannot be started, one that stands not stopped; labels and operations are known ones."""
+    timer = ThreadSafeTimer(context={"worker": "driver"})
+    timer.start("a", should_log=False)
+    with pytest.raises(ValueError, match="Timer 'a' is already running"):
         timer.start("a")
     assert timer.stop("a") >= 0
-    with pytest.raises(ValueError, match="was not started"):
+    with pytest.raises(ValueError, match="Timer 'a' is not running"):
         timer.stop("a")
-    with pytest.raises(ValueError, match="unknown statistic"):
+    with pytest.raises(ValueError, match="Invalid operation 'mode'"):
         timer.reduce("a", "mode")
-    timer.mark("b")
+    for get in (timer.reduce, timer.get_elapsed, timer.get_latest_elapsed):
+        with pytest.raises(KeyError, match="No timings recorded for 'b'"):
+            get("b")
+    timer.start("b")
     timer.reset()
-    with pytest.raises(ValueError, match="was not started"):
+    with pytest.raises(ValueError, match="Timer 'b' is not running"):
         timer.stop("b")
+
+
+def test_markers() -> None:
+    """Moments have a list of their own, until it is reset."""
+    timer = Timer()
+    first, second = timer.mark("crash", {"worker": 3}), timer.mark("crash")
+
+    assert timer.get_markers("crash") == timer.get_markers() == {"crash": [(first, {"worker": 3}), (second, None)]}
+    assert timer.get_markers("other") == {"other": []}
+    timer.reset("crash")
+    assert timer.get_markers() == {}
+
+
+def test_stretches_that_overlap(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+    """`start` and `stop` make phases too, in any order; a slash separates the part."""
+    timer = Timer()
+    with recording.step(0):
+        timer.start("idle/refit_bubble")
+        timer.start("weight_sync")
+        timer.stop("idle/refit_bubble")
+        timer.stop("weight_sync")
+        timer.start("timing/rollout/total")
+    records = records_of(recording)
+    begun = {record.span_id: (record.name, record.part) for record in records if isinstance(record, SpanStarted)}
+
+    assert [*begun.values()] == [("idle", "refit_bubble"), ("weight_sync", "")]
+    assert [record.span_id for record in records if isinstance(record, SpanEnded)] == [*begun]
 
 
 def test_timed_stretches_are_phases(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
