@@ -36,7 +36,7 @@ def left_behind(directory: RunDirectory, environ: Mapping[str, str]) -> list[str
     attempt = max((attempt_of(path.name) for path in directory.journals.iterdir() if is_journal(path.name)), default=0)
     said = []
     for name, journals in sorted(noted(directory.attempts).items()):
-        part = parts.read(directory.path, name) or parts.Part(name=name, place=directory.path / parts.LOCAL / name)
+        part = parts.read_or_new(directory.path, name)
         host = part.machine.host if part.machine is not None else name
         earlier = [number for number in map(attempt_of, journals) if number < attempt]
         if name in ("", directory.host) or not earlier or part.is_delivered or is_in_job(host, environ):

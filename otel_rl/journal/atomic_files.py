@@ -1,4 +1,4 @@
-"""Atomic replacement of files, and the disk space that files use."""
+"""Atomic replacement of files, reading what was written that way, and the disk space that files use."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import contextlib
 import errno
 import os
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+T = TypeVar("T")
 
 
 def make_directory(place: Path) -> None:
@@ -40,6 +44,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             error.filename, error.filename2 = str(path), None
         raise
+
+
+def write_first(path: Path, content: bytes) -> bool:
+    """Write a file that does not exist yet; return false if another process was faster."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        return False
+    return True
+
+
+def read_json(path: Path, kind: type[T]) -> T | None:
+    """Return the content of a JSON file; `None` if it is missing, damaged or of another type."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def disk_usage(path: Path) -> int:

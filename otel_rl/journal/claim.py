@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.errors import UnavailableError
-from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.atomic_files import read_json, write_atomically, write_first
 from otel_rl.journal.locks import LONG_S, Lock, is_held
 
 if TYPE_CHECKING:
@@ -30,17 +30,11 @@ _PART = re.compile(r"[\w-][\w.-]*")
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """An entry of the run directory about one attempt of a rank; other machines read it, and it outlives the journal.
-
-    Attributes:
-        journal: The name of the attempt's journal.
-        part: The part of the run directory that holds the journal.
-        is_delivered: If true, every exporter has delivered all records of the journal.
-    """
+    """An entry of the run directory about an attempt of a rank; other machines read it, and it outlives the journal."""
 
     journal: str
-    part: str
-    is_delivered: bool = False
+    part: str  # the part of the run directory that holds the journal
+    is_delivered: bool = False  # whether every exporter has delivered all records of the journal
 
 
 class HeldError(UnavailableError):
@@ -48,12 +42,7 @@ class HeldError(UnavailableError):
 
 
 class Claim:
-    """A journal of this process, held until it is released or the process ends.
-
-    Attributes:
-        path: The directory of the journal.
-        attempt: The number of earlier attempts.
-    """
+    """A journal of this process, held until it is released or the process ends; `attempt` counts earlier attempts."""
 
     def __init__(self, path: Path, attempt: int, lock: Lock) -> None:
         self.path = path
@@ -116,7 +105,8 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, lea
     fresh.mkdir()
     lock = Lock(fresh)
     try:
-        (fresh / _OWNER).write_bytes(_owner())
+        owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time_ns()}
+        (fresh / _OWNER).write_bytes(msgspec.json.encode(owner))  # for people who look into the directory
         with Lock(journals, patience=LONG_S):  # one claim at a time on this machine
             attempt = max(least, _next_attempt(journals, who, attempts))
             while not _is_first(attempts, Noted(f"{_name(who, attempt)}.{own}", part)):
@@ -151,13 +141,10 @@ def has_attempts(directory: Path, who: str) -> bool:
 def noted(attempts: Path) -> dict[str, set[str]]:
     """Return the journals that are not completely delivered, by part of the run directory."""
     found: dict[str, set[str]] = {}
-    try:
-        notes = [_read(path) for path in attempts.iterdir()]
-    except FileNotFoundError:
-        return found
-    for one in notes:
-        if one is not None and not one.is_delivered:
-            found.setdefault(one.part, set()).add(one.journal)
+    with suppress(FileNotFoundError):
+        for path in attempts.iterdir():
+            if (one := _read(path)) is not None and not one.is_delivered:
+                found.setdefault(one.part, set()).add(one.journal)
     return found
 
 
@@ -186,12 +173,10 @@ def settle(attempts: Path, journals: Iterable[str]) -> None:
 
 def _read(path: Path) -> Noted | None:
     """Read an entry; return `None` if it is missing, incomplete or invalid, since others can write there too."""
-    try:
-        one = msgspec.json.decode(path.read_bytes(), type=Noted)
-    except (OSError, msgspec.MsgspecError):
+    one = read_json(path, Noted)
+    if one is None or one.journal.rpartition(".")[0] != path.name:
         return None
-    is_own = one.journal.rpartition(".")[0] == path.name and _JOURNAL.fullmatch(one.journal)
-    return one if is_own and _PART.fullmatch(one.part) else None
+    return one if _JOURNAL.fullmatch(one.journal) and _PART.fullmatch(one.part) else None
 
 
 def label(role: str, rank: int) -> str:
@@ -239,16 +224,4 @@ def _attempts(directory: Path, who: str) -> dict[int, list[Path]]:
 
 def _is_first(attempts: Path | None, noted: Noted) -> bool:
     """Record an attempt; return False if any machine has recorded one with this number before."""
-    if attempts is None:
-        return True
-    try:
-        with (attempts / noted.journal.rpartition(".")[0]).open("xb") as file:
-            file.write(msgspec.json.encode(noted))
-    except FileExistsError:
-        return False
-    return True
-
-
-def _owner() -> bytes:
-    """Return the content of the owner file, which is there for people who look into the directory."""
-    return msgspec.json.encode({"host": socket.gethostname(), "pid": os.getpid(), "time": time.time_ns()})
+    return attempts is None or write_first(attempts / noted.journal.rpartition(".")[0], msgspec.json.encode(noted))

@@ -22,8 +22,9 @@ import os
 import sys
 import threading
 import time
+from os.path import samestat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 if TYPE_CHECKING:
@@ -37,11 +38,6 @@ _POLL_S = 0.01
 _NONE = -1
 _held: WeakSet[Lock] = WeakSet()
 _kept: set[Lock] = set()
-
-
-class _File(NamedTuple):
-    device: int
-    inode: int
 
 
 class Lock:
@@ -63,12 +59,12 @@ class Lock:
 
     def __init__(self, path: Path, *, patience: float = _PATIENCE_S) -> None:
         self.path = path
-        self._file: _File | None = None
+        self._file: os.stat_result | None = None
         self._thread = threading.get_ident()
         self._releaser: list[int] = []
         try:
             self._fd = _open(path)
-            self._file = _file(os.fstat(self._fd))
+            self._file = os.fstat(self._fd)
             _held.add(self)
             _lock(self._fd, path, patience)
         except BaseException:
@@ -88,16 +84,13 @@ class Lock:
     @property
     def is_in_place(self) -> bool:
         """Whether the lock is still held, and `path` is still the directory that it protects."""
-        try:
-            return self._is_intact() and _file(self.path.stat()) == self._file
-        except OSError:
-            return False
+        return self._is_intact() and self._is_at(self.path)
 
     def moved_to(self) -> Path | None:
         """Return the present path of the directory; `None` if it was removed, or if the system does not expose it."""
         with contextlib.suppress(OSError):
             place = Path(f"/proc/self/fd/{self._fd}").readlink()
-            if self._is_intact() and _file(place.stat()) == self._file:
+            if self._is_intact() and self._is_at(place):
                 return place
         return None
 
@@ -125,13 +118,13 @@ class Lock:
         _held.discard(self)
         _kept.discard(self)
 
-    def is_of(self, thread: int) -> bool:
-        """Return whether a thread created the lock."""
-        return self._thread == thread
-
     def _is_intact(self) -> bool:
+        return self._is_at(self._fd)
+
+    def _is_at(self, place: int | Path) -> bool:
+        """Return whether a descriptor or a path is that of the locked directory."""
         with contextlib.suppress(OSError):
-            return _file(os.fstat(self._fd)) == self._file
+            return self._file is not None and samestat(os.stat(place), self._file)  # noqa: PTH116 - or a descriptor
         return False
 
 
@@ -143,7 +136,7 @@ def held() -> frozenset[Lock]:
 def release_since(before: Collection[Lock]) -> None:
     """Release the locks that this thread has taken since `before`, because an interrupt may have prevented it."""
     for lock in held():
-        if lock not in before and lock.is_of(threading.get_ident()):
+        if lock not in before and lock._thread == threading.get_ident():
             lock.release()
 
 
@@ -170,18 +163,12 @@ def _lock(fd: int, path: Path, patience: float) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 said = f"another process has held its lock for {patience:g} s" if patience else "it is locked"
                 raise BlockingIOError(errno.EAGAIN, said, str(path)) from None
             time.sleep(_POLL_S)
-        else:
-            return
-
-
-def _file(found: os.stat_result) -> _File:
-    return _File(found.st_dev, found.st_ino)
 
 
 def _leave_to_the_parent() -> None:

@@ -31,29 +31,17 @@ class Record(msgspec.Struct, array_like=True, gc=False):
 
 
 class DeviceMemory(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """The state of one device's allocator, in bytes.
+    """The state of one device's allocator, in bytes; peaks are since the last reset, by whichever code."""
 
-    Attributes:
-        index: The index of the device in this process.
-        allocated: In use by tensors.
-        reserved: Held by the allocator, tensors included.
-        peak_allocated: Highest `allocated` since the last reset, by whichever code.
-        peak_reserved: Highest `reserved` since the last reset.
-        inactive: Free, but in blocks that are partly in use, so that it cannot be released to the device.
-        retries: How often the allocator freed its cache to serve a request, so far.
-        ooms: How often the allocator could not serve a request, so far.
-        used: Memory of the device that all processes use; -1 if it was not measured.
-    """
-
-    index: int
-    allocated: int
-    reserved: int
+    index: int  # of the device in this process
+    allocated: int  # in use by tensors
+    reserved: int  # held by the allocator, tensors included
     peak_allocated: int
     peak_reserved: int
-    inactive: int = 0
-    retries: int = 0
-    ooms: int = 0
-    used: int = -1
+    inactive: int = 0  # free, but in blocks that are partly in use, so that it cannot be released to the device
+    retries: int = 0  # how often the allocator freed its cache to serve a request, so far
+    ooms: int = 0  # how often the allocator could not serve a request, so far
+    used: int = -1  # memory of the device that all processes use; -1 if it was not measured
 
 
 class Started(Record, tag=0):
@@ -82,61 +70,34 @@ class StepStarted(Record, tag=1):
 
 
 class StepEnded(Record, tag=2):
-    """The process left a step.
-
-    Attributes:
-        step: The step.
-        time: When.
-        memory: Snapshot at the end.
-        attributes: Attributes of the step's span.
-        error: Type and text of the exception that left the step.
-        events: Name, time and attributes of each span event.
-        links: Trace id and span id of each link.
-        devices: Device memory at the end.
-        ok: If true, the status was set to OK explicitly.
-        link_attributes: Attributes of each link, in the order of `links`.
-    """
+    """The process left a step; `memory` and `devices` were measured at its end, the other fields are its span's."""
 
     step: int
     time: int
     memory: bytes
     attributes: dict[str, AttributeValue] | None = None
-    error: tuple[str, str] | None = None
-    events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
-    links: list[tuple[bytes, int]] | None = None
+    error: tuple[str, str] | None = None  # type and text of the exception that left the step
+    events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None  # name, time and attributes of each
+    links: list[tuple[bytes, int]] | None = None  # trace id and span id of each
     devices: list[DeviceMemory] | None = None
-    ok: bool = False
-    link_attributes: list[dict[str, AttributeValue]] | None = None
+    ok: bool = False  # whether the status was set to OK explicitly
+    link_attributes: list[dict[str, AttributeValue]] | None = None  # in the order of `links`
 
 
 class SpanStarted(Record, tag=3):
-    """A span started.
-
-    Attributes:
-        span_id: Its id.
-        parent_id: Id of its parent, 0 for a root.
-        trace_id: 16 bytes.
-        step: The step that was open; `None` outside of a step.
-        name: The name of the phase, or of a span of the OpenTelemetry API.
-        time: When.
-        memory: Snapshot at the start of a phase, else empty.
-        kind: OpenTelemetry's `SpanKind`; `None` for a phase.
-        devices: Device memory at the start of a phase, if there are devices.
-        part: The part of the phase `name`, such as onload or execute; empty for the phase itself.
-        scope: Name and version of the OpenTelemetry tracer.
-    """
+    """A phase, or a span of the OpenTelemetry API, started."""
 
     span_id: int
-    parent_id: int
-    trace_id: bytes
-    step: int | None
+    parent_id: int  # 0 for a root
+    trace_id: bytes  # 16 bytes
+    step: int | None  # the open step; `None` outside of a step
     name: str
     time: int
-    memory: bytes
-    kind: int | None = None
-    devices: list[DeviceMemory] | None = None
-    part: str = ""
-    scope: tuple[str, str] | None = None
+    memory: bytes  # empty if it is not a phase
+    kind: int | None = None  # OpenTelemetry's `SpanKind`; `None` for a phase
+    devices: list[DeviceMemory] | None = None  # at the start of a phase, if there are devices
+    part: str = ""  # the part of the phase `name`, such as onload or execute; empty for the phase itself
+    scope: tuple[str, str] | None = None  # name and version of the OpenTelemetry tracer
 
 
 class SpanEnded(Record, tag=4):
@@ -237,40 +198,26 @@ class OnDevice(Record, tag=14):
 class Consumed(Record, tag=15):
     """Trajectories that were trained on or dropped at a step.
 
-    Attributes:
-        step: The step.
-        time: When.
-        outcome: "trained", or the reason why they were dropped.
-        policy_version: The version of the policy that is trained; -1 if unknown.
-        ids: Trace id and span id of each trajectory, 24 bytes in network order; 0 if it has no trace.
-        rewards: One native double per trajectory; NaN if unknown.
-        segments: Three native 64-bit integers per segment: index of the trajectory, version of the policy that
-            sampled it (-1: unknown), number of tokens.
+    `segments` has three native 64-bit integers per segment: index of the trajectory, version of the policy that sampled
+    it (-1: unknown), number of tokens.
     """
 
     step: int
     time: int
-    outcome: str
-    policy_version: int
-    ids: bytes
-    rewards: bytes
+    outcome: str  # "trained", or the reason why they were dropped
+    policy_version: int  # of the policy that is trained; -1 if unknown
+    ids: bytes  # trace id and span id of each trajectory, 24 bytes in network order; 0 if it has no trace
+    rewards: bytes  # one native double per trajectory; NaN if unknown
     segments: bytes
 
 
 class Finished(Record, tag=9):
-    """The process ended; the last record of a journal.
-
-    Attributes:
-        time: When.
-        outcome: How the process ended.
-        error: Type and text of the exception, or name and description of the signal, that ended it.
-        exit_code: Like `otel_rl.export.Ended.exit_code`.
-    """
+    """The process ended; the last record of a journal."""
 
     time: int
     outcome: Outcome = "finished"
-    error: tuple[str, str] | None = None
-    exit_code: int = 0
+    error: tuple[str, str] | None = None  # type and text of the exception, or name and description of the signal
+    exit_code: int = 0  # like `otel_rl.export.Ended.exit_code`
 
 
 AnyRecord = (
@@ -293,17 +240,11 @@ AnyRecord = (
 )
 
 
-def encodable(record: Record) -> Record:
-    """Replace the values of a record that MessagePack cannot encode.
+def encodable_value(value: Any) -> Any:
+    """Replace the values that MessagePack cannot encode, at any depth.
 
     Integers beyond 64 bits become floats. Lone surrogates, such as in a badly encoded file name, are escaped.
     """
-    replaced: Record = encodable_value(record)
-    return replaced
-
-
-def encodable_value(value: Any) -> Any:
-    """Replace the values that MessagePack cannot encode, at any depth."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:

@@ -13,6 +13,8 @@ from zlib import crc32
 
 import msgspec
 
+from otel_rl.journal.atomic_files import read_json, write_atomically
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -89,23 +91,15 @@ def payloads(directory: Path, number: int) -> Iterator[tuple[memoryview, int]]:
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The segments that were removed from a journal because all of their records were delivered.
+    """The segments that were removed from a journal because all of their records were delivered."""
 
-    Attributes:
-        first: The first segment that was not removed for that reason.
-        records: The number of records in the removed segments, where a reader reports it.
-    """
-
-    first: int = 0
-    records: int = 0
+    first: int = 0  # the first segment that was not removed for that reason
+    records: int = 0  # number of records in the removed segments, where a reader reports it
 
 
 def released(directory: Path) -> Released:
     """Read which segments were removed after delivery."""
-    try:
-        return msgspec.json.decode((directory / _RELEASED).read_bytes(), type=Released)
-    except (OSError, msgspec.MsgspecError):
-        return Released()
+    return read_json(directory / _RELEASED, Released) or Released()
 
 
 def set_released(directory: Path, what: Released) -> None:
@@ -114,6 +108,4 @@ def set_released(directory: Path, what: Released) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    fresh = directory / f".{_RELEASED}"
-    fresh.write_bytes(msgspec.json.encode(what))
-    fresh.replace(directory / _RELEASED)
+    write_atomically(directory / _RELEASED, msgspec.json.encode(what))

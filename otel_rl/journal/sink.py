@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import msgspec
@@ -19,30 +19,24 @@ class ClosedError(RuntimeError):
     """The run has finished."""
 
 
-class _Closed:
-    def append(self, record: msgspec.Struct) -> None:
-        raise ClosedError("the run has finished; nothing more is recorded")
-
-
-class _Silence:
+class _Discarding:
     def append(self, record: msgspec.Struct) -> None:
         """Discard the record."""
 
 
-class UnrecordedError(RuntimeError):
-    """The run could not begin to be recorded."""
+class _Refusing(NamedTuple):
+    kind: type[RuntimeError]
+    text: str
 
-
-class _Nowhere:
     def append(self, record: msgspec.Struct) -> None:
-        raise UnrecordedError("nothing is recorded: the run could not begin; see the warning at the start")
+        raise self.kind(self.text)
 
 
-CLOSED: Sink = _Closed()
+CLOSED: Sink = _Refusing(ClosedError, "the run has finished; nothing more is recorded")
 """The sink after `finish`, which refuses records."""
 
-SILENCE: Sink = _Silence()
+SILENCE: Sink = _Discarding()
 """The sink of a forked child, which discards records."""
 
-NOWHERE: Sink = _Nowhere()
+NOWHERE: Sink = _Refusing(RuntimeError, "nothing is recorded: the run could not begin; see the warning at the start")
 """The sink if the run could not begin; it refuses records, so that they are counted."""

@@ -24,6 +24,7 @@ import math
 import mmap
 import os
 import time
+from os.path import samestat
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -217,7 +218,7 @@ class _Segment:
         try:
             _reserve(fd, size)
             self.map = mmap.mmap(fd, size)
-            self.file = _file(os.fstat(fd))
+            self.file = os.fstat(fd)
         except BaseException:  # Ctrl-C must not leave a file behind either
             self.discard()
             raise
@@ -257,7 +258,7 @@ class _Segment:
     def look(self) -> tuple[bool, int]:
         """Return whether the file is still at its path, and its size in bytes."""
         with contextlib.suppress(OSError):
-            if _file(found := self.path.stat()) == self.file:
+            if samestat(found := self.path.stat(), self.file):
                 return True, found.st_size
         with contextlib.suppress(OSError):  # the trainer closed the mapping's descriptor
             return False, self.map.size()
@@ -280,10 +281,6 @@ class _Segment:
                 os.write(fd, self.map[:end])
             finally:
                 os.close(fd)
-
-
-def _file(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
 
 
 def _reserve(fd: int, size: int) -> None:

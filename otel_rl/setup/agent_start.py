@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.errors import SettingsError, UnavailableError, UnwritableError
+from otel_rl.journal.atomic_files import read_json
 from otel_rl.journal.locks import LONG_S, Lock, is_held
 from otel_rl.journal.segments import Position
 from otel_rl.setup import parts
@@ -34,47 +35,27 @@ _ERRORS = {MACHINE: UnavailableError, DIRECTORY: UnwritableError}
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
-    """The status of an agent, as its status file has it.
-
-    Attributes:
-        pid: Its process id.
-        state: "starting", "ready", "failed" (see `error`) or "ended".
-        prometheus: URL of its metrics endpoint.
-        error: The error that kept it from starting.
-        cause: "machine" or "directory" if that does not allow it to start; empty if the settings are wrong.
-        warnings: Deviations from the settings that the machine made necessary.
-        unreachable: Why other machines cannot send to this head agent; empty if they can.
-        finished: Position of its last item in the outbox, by journal that was read to its end.
-        given_up: Position up to which it was read, by journal whose process is considered dead.
-        delivered: Position in the outbox, by exporter.
-        failures: Number of failures, by exporter.
-        last_error: Text of the last error, by exporter.
-        lost: Number of lost records, items, or bytes of a journal, by reason.
-        waiting: Number of undelivered items, by exporter that has ended.
-    """
+    """The status of an agent, as its status file has it; positions are places in the outbox, except those given up."""
 
     pid: int = 0
-    state: str = "starting"
-    prometheus: str | None = None
-    error: str = ""
-    cause: str = ""
-    warnings: list[str] = []
-    unreachable: str = ""
-    finished: dict[str, Position] = {}
-    given_up: dict[str, Position] = {}
-    delivered: dict[str, Position] = {}
-    failures: dict[str, int] = {}
-    last_error: dict[str, str] = {}
-    lost: dict[str, int] = {}
-    waiting: dict[str, int] = {}
+    state: str = "starting"  # or "ready", "failed" (see `error`), "ended"
+    prometheus: str | None = None  # URL of its metrics endpoint
+    error: str = ""  # the error that kept it from starting
+    cause: str = ""  # `MACHINE` or `DIRECTORY` if that does not allow it to start; empty if the settings are wrong
+    warnings: list[str] = []  # deviations from the settings that the machine made necessary
+    unreachable: str = ""  # why other machines cannot send to this head agent; empty if they can
+    finished: dict[str, Position] = {}  # position of its last item, by journal that was read to its end
+    given_up: dict[str, Position] = {}  # position in the journal, by journal whose process is considered dead
+    delivered: dict[str, Position] = {}  # position, by exporter
+    failures: dict[str, int] = {}  # number of failures, by exporter
+    last_error: dict[str, str] = {}  # text of the last error, by exporter
+    lost: dict[str, int] = {}  # number of lost records, items, or bytes of a journal, by reason
+    waiting: dict[str, int] = {}  # number of undelivered items, by exporter that has ended
 
 
 def read_status(directory: RunDirectory) -> AgentStatus:
     """Return the last status of the agent; an empty one if there is none."""
-    try:
-        return msgspec.json.decode(directory.status.read_bytes(), type=AgentStatus)
-    except (OSError, msgspec.DecodeError):
-        return AgentStatus()
+    return read_json(directory.status, AgentStatus) or AgentStatus()
 
 
 def incomplete(status: AgentStatus) -> str:
@@ -110,7 +91,7 @@ def _spawn(directory: RunDirectory, *, show_output: bool) -> subprocess.Popen[by
     with directory.agent_log.open("ab") as log:
         try:
             process = subprocess.Popen(
-                [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), *map(str, directory)],
+                [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), directory.path, directory.local, directory.host],
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=None if show_output else log,
@@ -152,16 +133,19 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
         UnavailableError: The machine does not allow it to start; the message is the agent's own.
         SettingsError: It could not start for another reason.
     """
-    with _start_lock(directory):
+    try:
+        lock = Lock(directory.start_lock, patience=LONG_S)
+    except BlockingIOError as error:
+        raise UnavailableError(f"the agent could not be started: {error.filename}: {error.strerror}") from error
+    with lock:
         if agent_is_alive(directory):
             return read_status(directory)
         directory.status.unlink(missing_ok=True)
         process = _spawn(directory, show_output=show_output)
         deadline = time.monotonic() + timeout
         while (status := read_status(directory)).state == "starting":
-            ended = process.poll() is not None and not agent_is_alive(
-                directory
-            )  # the agent of another supervisor may run
+            # An agent of another supervisor may run, so the end of this one alone means nothing.
+            ended = process.poll() is not None and not agent_is_alive(directory)
             if ended and read_status(directory).state == "starting":
                 raise UnavailableError(f"the agent ended with code {process.returncode}; see {directory.agent_log}")
             if time.monotonic() > deadline:
@@ -172,13 +156,6 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
     for warning in status.warnings:
         logger.warning("%s", warning)
     return status
-
-
-def _start_lock(directory: RunDirectory) -> Lock:
-    try:
-        return Lock(directory.start_lock, patience=LONG_S)
-    except BlockingIOError as error:
-        raise UnavailableError(f"the agent could not be started: {error.filename}: {error.strerror}") from error
 
 
 def end_agents(timeout: float) -> None:

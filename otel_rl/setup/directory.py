@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,85 +25,36 @@ _NEEDED_MIB = 16
 """MiB of disk that a rank needs to begin: a segment of its journal, one of the outbox, and a reserve."""
 
 
-class RunDirectory(NamedTuple):
+class RunDirectory:
     """The paths in a run directory.
 
-    Attributes:
+    Args:
         path: The run directory; other machines may share it.
         local: The part of this machine: its journals, and the state of its agent.
         host: Name of the part in the run directory.
     """
 
-    path: Path
-    local: Path
-    host: str
-
-    @property
-    def manifest(self) -> Path:
-        """The manifest: the settings that the agent needs."""
-        return self.path / "run.json"
-
-    @property
-    def own_manifest(self) -> Path:
-        """The manifest of a machine that sends to a head, with which it may share the run directory."""
-        return self.local / "run.json"
+    def __init__(self, path: Path, local: Path, host: str) -> None:
+        self.path, self.local, self.host = path, local, host
+        self.manifest = path / "run.json"  # the settings that the agent needs
+        self.own_manifest = local / "run.json"  # of a machine that sends to a head, with which it may share `path`
+        self.attempts = path / _ATTEMPTS  # of all ranks: all machines can read them, also after `local/` was removed
+        self.journals = local / parts.JOURNALS  # one journal for each process and attempt
+        self.outbox = local / parts.OUTBOX  # the journal of the items for the exporters
+        self.cursors = local / parts.CURSORS  # the position of each exporter in the outbox
+        self.agent_lock = self.outbox  # locked by the agent while it runs: only the agent writes the outbox
+        self.supervisor_lock = self.cursors  # locked by the supervisor, which restarts the agent if it dies
+        self.start_lock = local  # locked while an agent starts, or decides to end
+        self.status = local / "agent.json"  # the status file of the agent
+        self.left = local / "left.json"  # the items that the last agent left undelivered
+        self.quarantine = local / "quarantine.jsonl"  # records and items that could not be processed
 
     def targets(self, host: str) -> Path:
-        """The target file by which Prometheus finds the agent of a machine and the inference servers of the run.
+        """Return the target file by which Prometheus finds the agent of a machine and the run's inference servers.
 
         It is above the runs of all projects, since Prometheus takes a pattern only for the last part of a path.
         """
         return self.path.parents[1] / ".targets" / f"{self.path.parent.name}.{self.path.name}.{host}.json"
-
-    @property
-    def attempts(self) -> Path:
-        """The attempts of all ranks: all machines can read them, also after `local/` was removed."""
-        return self.path / _ATTEMPTS
-
-    @property
-    def journals(self) -> Path:
-        """One journal for each process and attempt."""
-        return self.local / parts.JOURNALS
-
-    @property
-    def outbox(self) -> Path:
-        """The journal of the items for the exporters."""
-        return self.local / parts.OUTBOX
-
-    @property
-    def cursors(self) -> Path:
-        """The position of each exporter in the outbox."""
-        return self.local / parts.CURSORS
-
-    @property
-    def agent_lock(self) -> Path:
-        """Locked by the agent while it runs: the outbox, which only the agent writes."""
-        return self.outbox
-
-    @property
-    def supervisor_lock(self) -> Path:
-        """Locked by the supervisor, which restarts the agent if it dies."""
-        return self.cursors
-
-    @property
-    def start_lock(self) -> Path:
-        """Locked while an agent starts, or decides to end."""
-        return self.local
-
-    @property
-    def status(self) -> Path:
-        """The status file of the agent."""
-        return self.local / "agent.json"
-
-    @property
-    def left(self) -> Path:
-        """The list of items that the last agent left undelivered."""
-        return self.local / "left.json"
-
-    @property
-    def quarantine(self) -> Path:
-        """Records and items that could not be processed."""
-        return self.local / "quarantine.jsonl"
 
     @property
     def agent_log(self) -> Path:
@@ -128,7 +79,7 @@ def with_part(path: Path, part: Part) -> RunDirectory:
 def here(path: Path) -> list[RunDirectory]:
     """Return the run directory with each part that is on this machine, whatever its host name was."""
     machine = parts.this_machine()
-    found = [part for part in parts.everyone(path) if part.machine is None or part.machine.is_same(machine)]
+    found = (part for part in parts.everyone(path) if part.may_be_of(machine))
     return [with_part(path, part) for part in found if part.place.is_dir()]
 
 
@@ -198,38 +149,23 @@ def above(journal: Path) -> RunDirectory:
 
 
 def _file_name(text: str) -> str:
-    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-")
-    return kept[:100] or "run"
+    return parts.file_name(text, 100) or "run"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `run.json`: the settings that the agent needs, without any secret.
-
-    Attributes:
-        id: Identity of the run.
-        project: Name by which trackers group runs.
-        name: Display name of the run.
-        exporters: Exporters that run in the agent, each with its options.
-        readers: Metric readers, each with its options.
-        resource: OpenTelemetry resource attributes.
-        dialect: Framework whose metric names are expected; "auto" if the trainer's imports do not show it.
-        agent: Settings of rows, traces, FLOPs and hardware.
-        receives: `host:port` on which the agent receives records of other machines; empty for none.
-        idle_timeout: Seconds without a living trainer or progress after which the agent ends.
-        journal_limit: Maximum size of the outbox in bytes.
-    """
+    """The content of `run.json`: the settings that the agent needs, without any secret."""
 
     id: str
-    project: str
-    name: str
-    exporters: list[tuple[str, dict[str, object]]]
-    readers: list[tuple[str, dict[str, object]]]
-    resource: dict[str, str]
-    dialect: str
+    project: str  # name by which trackers group runs
+    name: str  # display name of the run
+    exporters: list[tuple[str, dict[str, object]]]  # those that run in the agent, each with its options
+    readers: list[tuple[str, dict[str, object]]]  # metric readers, each with its options
+    resource: dict[str, str]  # OpenTelemetry resource attributes
+    dialect: str  # framework whose metric names are expected; "auto" if the trainer's imports do not show it
     agent: AgentSettings
-    receives: str = ""
-    idle_timeout: float
-    journal_limit: int
+    receives: str = ""  # `host:port` on which the agent receives records of other machines; empty for none
+    idle_timeout: float  # seconds without a living trainer or progress after which the agent ends
+    journal_limit: int  # maximum size of the outbox in bytes
 
     @property
     def sends(self) -> bool:

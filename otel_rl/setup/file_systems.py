@@ -55,8 +55,7 @@ def ends_with_job(place: Path, environ: Mapping[str, str]) -> bool:
 
 def type_of(path: Path) -> str:
     """Return the type of the file system of `path`; empty without /proc."""
-    mount = mount_of(path)
-    return mount.partition(" - ")[2].partition(" ")[0]
+    return mount_of(path).partition(" - ")[2].partition(" ")[0]
 
 
 def mount_of(path: Path) -> str:
@@ -68,16 +67,10 @@ def mount_of(path: Path) -> str:
         return ""
     real = str(path.resolve())
     for line in lines:
-        place = _unescaped(line.split(" ")[4])
+        place = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4])
         if (real == place or real.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
             best, found = place, line
     return found
-
-
-def _unescaped(text: str) -> str:
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
-    return text
 
 
 def what_fails(directory: Path) -> str:

@@ -24,23 +24,14 @@ _MOST_NODES = 1 << 16
 
 
 class Launcher(NamedTuple):
-    """The variables that a launcher sets; of several names, the first one that is set is used.
+    """The variables of a launcher that hold a `Placement`; of several names, the first one that is set is used."""
 
-    Attributes:
-        name: Prefix of the identities of its jobs.
-        rank: Number of the process among all.
-        world_size: Number of all processes.
-        local_world_size: Number of the processes on this machine.
-        node: Number of this machine.
-        jobs: Variables that identify the job together; the first group that is completely set is used.
-    """
-
-    name: str
+    name: str  # prefix of the identities of its jobs
     rank: str
     world_size: str
     local_world_size: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
-    jobs: tuple[tuple[str, ...], ...] = ()
+    jobs: tuple[tuple[str, ...], ...] = ()  # variables that identify the job together; the first complete group is used
 
 
 LAUNCHERS = (
@@ -71,12 +62,7 @@ LAUNCHERS = (
         jobs=(("MPISPAWN_MPIRUN_HOST", "MPISPAWN_MPIRUN_ID", "MPISPAWN_MPIRUN_PORT"),),
     ),
     Launcher(
-        "mpi",
-        "PALS_RANKID",
-        "PMI_SIZE",
-        ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
-        ("PALS_NODEID",),
-        (("PALS_APID",),),
+        "mpi", "PALS_RANKID", "PMI_SIZE", ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), ("PALS_NODEID",), (("PALS_APID",),)
     ),
     Launcher("mpi", "PMI_RANK", "PMI_SIZE", ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE")),
     Launcher(
@@ -108,39 +94,23 @@ An Indexed Job and a JobSet of Kubernetes number pods (`JOB_COMPLETION_INDEX`) a
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """The rank of a process and the size of its job; `None` if the launcher does not set it.
+    """The rank of a process and the size of its job; `None` if the launcher does not set it."""
 
-    Attributes:
-        rank: Number of the process among all.
-        world_size: Number of all processes.
-        local_world_size: Number of the processes on this machine.
-        id: Identity of the job, the same in all its processes.
-        node: Number of this machine.
-    """
-
-    rank: int | None = None
-    world_size: int | None = None
-    local_world_size: int | None = None
-    id: str | None = None
-    node: int | None = None
+    rank: int | None = None  # number of the process among all
+    world_size: int | None = None  # number of all processes
+    local_world_size: int | None = None  # number of the processes on this machine
+    id: str | None = None  # identity of the job, the same in all its processes
+    node: int | None = None  # number of this machine
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of the trainer, as opposed to other starts in the same job.
+    """One start of the trainer, as opposed to other starts in the same job."""
 
-    Attributes:
-        restarts: Number of restarts of the whole job; the same in all its processes.
-        supervisor: Process on this machine that restarts failed ranks; empty if there is none.
-        supervised: Number of restarts by the supervisor; it may differ between machines.
-        port: Port at which the ranks of a training meet; empty if unknown.
-        resumes: If true, a failed training that is started again continues; false in an interactive shell.
-    """
-
-    restarts: int = 0
-    supervisor: str = ""
-    supervised: int = 0
-    port: str = ""
-    resumes: bool = True
+    restarts: int = 0  # number of restarts of the whole job; the same in all its processes
+    supervisor: str = ""  # process on this machine that restarts failed ranks; empty if there is none
+    supervised: int = 0  # number of restarts by the supervisor; it may differ between machines
+    port: str = ""  # port at which the ranks of a training meet; empty if unknown
+    resumes: bool = True  # whether a failed training that is started again continues; not in an interactive shell
 
 
 def find_launch(environ: Mapping[str, str]) -> Launch:
@@ -168,9 +138,8 @@ def find_place(environ: Mapping[str, str]) -> Placement:
         if told is not None:
             found = _completed(told, found)
     if found.rank is None:  # a batch script's own shell, or one process for all of a machine
-        return Placement(
-            node=next((node for launcher in LAUNCHERS if (node := _node(launcher, environ)) is not None), None)
-        )
+        nodes = (_node(launcher, environ) for launcher in LAUNCHERS)
+        return Placement(node=next((node for node in nodes if node is not None), None))
     if found.id is None:
         return msgspec.structs.replace(found, id=_unnamed_job(found, environ))
     return found
@@ -204,9 +173,9 @@ def _is_listed(name: str, element: str) -> bool:
 
 
 def _is_between(number: str, first: str, last: str) -> bool:
-    if not first.isdigit() or not (last or first).isdigit() or len(number) < len(first):
-        return False
-    return int(first) <= int(number) <= int(last or first)
+    last = last or first
+    is_range = first.isdigit() and last.isdigit() and len(number) >= len(first)
+    return is_range and int(first) <= int(number) <= int(last)
 
 
 def _told(launcher: Launcher, environ: Mapping[str, str]) -> Placement | None:

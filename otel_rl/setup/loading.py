@@ -40,29 +40,22 @@ _KEYWORD, _ENVIRONMENT, _LAUNCHER = "keyword", "environment", "launcher"
 
 
 class Setting(NamedTuple):
-    """One setting.
+    """The type of a setting, with its bounds, and its variable in the environment."""
 
-    Attributes:
-        path: Its name, with its group if it has one: `rank`, `rows.every`.
-        kind: Its type, with its bounds.
-        variable: Its variable in the environment.
-    """
-
-    path: str
     kind: Any
     variable: str
 
 
 @cache
 def known_settings() -> dict[str, Setting]:
-    """Return all settings by their path."""
+    """Return all settings by their name, with the group if it has one: `rank`, `rows.every`."""
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(Settings):
         if group := GROUPS.get(field.name):
             found |= {f"{field.name}.{one.name}": one.type for one in msgspec.structs.fields(group)}
         else:
             found[field.name] = field.type
-    return {path: Setting(path, kind, _variable(path)) for path, kind in found.items()}
+    return {path: Setting(kind, _variable(path)) for path, kind in found.items()}
 
 
 def _variable(path: str) -> str:
@@ -288,9 +281,5 @@ def _complete(settings: Settings) -> Settings:
         )
     run_id = settings.id or os.urandom(6).hex()
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
-    return msgspec.structs.replace(
-        settings,
-        id=run_id,
-        project=settings.project or script or "otel-rl",
-        name=settings.name or run_id,
-    )
+    project, name = settings.project or script or "otel-rl", settings.name or run_id
+    return msgspec.structs.replace(settings, id=run_id, project=project, name=name)

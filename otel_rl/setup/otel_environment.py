@@ -55,18 +55,13 @@ _COUNTS = (
     *(f"OTEL_{limit}_LIMIT" for limit in _LIMITS),
     *(f"OTEL_{processor}_{option}" for processor in ("BSP", "BLRP") for option in _BATCHING),
 )
+_FILTERS = ("trace_based", "always_on", "always_off")
 _RULES: dict[str, tuple[Callable[[str], bool], str]] = {
     **dict.fromkeys(_COUNTS, (_is_count, "a number of 0 or more")),
     "OTEL_METRIC_EXPORT_INTERVAL": (_is_duration, "milliseconds, more than 0"),
     "OTEL_METRIC_EXPORT_TIMEOUT": (_is_duration, "milliseconds, more than 0"),
-    "OTEL_EXPORTER_PROMETHEUS_PORT": (
-        lambda text: _is_count(text) and 0 < int(text) < 1 << 16,
-        "a port, such as 9464",
-    ),
-    "OTEL_METRICS_EXEMPLAR_FILTER": (
-        ("trace_based", "always_on", "always_off").__contains__,
-        "trace_based, always_on or always_off",
-    ),
+    "OTEL_EXPORTER_PROMETHEUS_PORT": (lambda text: _is_count(text) and 0 < int(text) < 1 << 16, "a port, such as 9464"),
+    "OTEL_METRICS_EXEMPLAR_FILTER": (_FILTERS.__contains__, "trace_based, always_on or always_off"),
     "OTEL_SDK_DISABLED": (("true", "false").__contains__, "true or false"),
     "OTEL_PROPAGATORS": (_are_propagators, "installed propagators with commas between them, or none"),
 }
@@ -146,17 +141,9 @@ def log_level(environ: Mapping[str, str]) -> int:
 
 
 class Limits(NamedTuple):
-    """The limits of spans and log events; `None` for no limit.
+    """The maximum numbers of attributes, events and links, and of characters in a text; `None` for no limit.
 
-    Attributes:
-        span_attributes: Maximum number of attributes of a span.
-        span_text: Maximum number of characters in a text of a span.
-        events: Maximum number of events of a span.
-        event_attributes: Maximum number of attributes of a span's event.
-        links: Maximum number of links of a span.
-        link_attributes: Maximum number of attributes of a link.
-        record_attributes: Maximum number of attributes of a log event.
-        record_text: Maximum number of characters in a text of a log event.
+    The names of `record_*` are those of OpenTelemetry's log records.
     """
 
     span_attributes: int | None
@@ -171,24 +158,27 @@ class Limits(NamedTuple):
 
 def limits(environ: Mapping[str, str]) -> Limits:
     """Return the limits of attributes, spans and log records; specific variables win over general ones."""
+
+    def limit(default: int | None, *names: str) -> int | None:
+        texts = (_valid(environ, f"OTEL_{name}_LIMIT") for name in names)
+        return next((int(text) for text in texts if text), default)
+
     return Limits(
-        span_attributes=_count(environ, 128, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
-        span_text=_count(environ, None, "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
-        events=_count(environ, 128, "OTEL_SPAN_EVENT_COUNT_LIMIT"),
-        event_attributes=_count(environ, 128, "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
-        links=_count(environ, 128, "OTEL_SPAN_LINK_COUNT_LIMIT"),
-        link_attributes=_count(environ, 128, "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
-        record_attributes=_count(environ, 128, "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
-        record_text=_count(
-            environ, None, "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"
-        ),
+        span_attributes=limit(128, "SPAN_ATTRIBUTE_COUNT", "ATTRIBUTE_COUNT"),
+        span_text=limit(None, "SPAN_ATTRIBUTE_VALUE_LENGTH", "ATTRIBUTE_VALUE_LENGTH"),
+        events=limit(128, "SPAN_EVENT_COUNT"),
+        event_attributes=limit(128, "EVENT_ATTRIBUTE_COUNT", "ATTRIBUTE_COUNT"),
+        links=limit(128, "SPAN_LINK_COUNT"),
+        link_attributes=limit(128, "LINK_ATTRIBUTE_COUNT", "ATTRIBUTE_COUNT"),
+        record_attributes=limit(128, "LOGRECORD_ATTRIBUTE_COUNT", "ATTRIBUTE_COUNT"),
+        record_text=limit(None, "LOGRECORD_ATTRIBUTE_VALUE_LENGTH", "ATTRIBUTE_VALUE_LENGTH"),
     )
 
 
 def batch_size(environ: Mapping[str, str], signal: str) -> int:
     """Return the maximum number of spans or log events in a request."""
     name = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" if signal == "TRACES" else "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE"
-    return _count(environ, 512, name) or 512
+    return int(_valid(environ, name) or 0) or 512
 
 
 def resource(environ: Mapping[str, str]) -> dict[str, str]:
@@ -223,11 +213,6 @@ def _listed(environ: Mapping[str, str], signal: str) -> list[str] | None:
 def _readers() -> set[str]:
     points = importlib.metadata.entry_points(group=READER_ENTRY_POINT_GROUP)
     return {point.name for point in points} - {"otlp_stdout"}
-
-
-def _count(environ: Mapping[str, str], default: int | None, *names: str) -> int | None:
-    texts = (_valid(environ, name) for name in names)
-    return next((int(text) for text in texts if text), default)
 
 
 def _valid(environ: Mapping[str, str], name: str) -> str:

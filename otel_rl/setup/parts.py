@@ -12,13 +12,12 @@ import errno
 import hashlib
 import os
 import socket
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.journal.atomic_files import make_directory, write_atomically
+from otel_rl.journal.atomic_files import make_directory, read_json, write_atomically
 from otel_rl.journal.locks import LONG_S, Lock, is_held
 from otel_rl.setup.file_systems import is_shared, what_fails
 from otel_rl.setup.private_directories import MOST_NAMES, home, make_private
@@ -34,55 +33,37 @@ _LONGEST_HOST = 64
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a machine.
-
-    Attributes:
-        host: Host name.
-        boot: Identity of the kernel since the last boot; empty if unknown.
-        id: Identity of the installed system; empty if there is none, as in many containers.
-    """
+    """The identity of a machine."""
 
     host: str
-    boot: str = ""
-    id: str = ""
+    boot: str = ""  # identity of the kernel since the last boot; empty if unknown
+    id: str = ""  # identity of the installed system; empty if there is none, as in many containers
 
     def is_same(self, other: Machine) -> bool:
         """Return whether this is the same machine, possibly after a reboot."""
-        if self.boot == other.boot:
-            return True
-        return bool(self.id) and self.id == other.id
+        return self.boot == other.boot or bool(self.id and self.id == other.id)
 
 
 class Pointer(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file `local/<host>`, if the part is outside of the run directory.
+    """The content of the file `local/<host>`, if the part is outside of the run directory."""
 
-    Attributes:
-        place: The directory of the part, on that machine.
-        machine: The machine.
-        is_delivered: If true, all of it was delivered when its last agent ended.
-    """
-
-    place: str
+    place: str  # the directory of the part, on that machine
     machine: Machine
-    is_delivered: bool = False
+    is_delivered: bool = False  # whether all of it was delivered when its last agent ended
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a run directory.
+    """A part of a run directory; if it is elsewhere, its path may be another directory on another machine."""
 
-    Attributes:
-        name: Its name in the run directory.
-        place: Its path on the machine that it belongs to.
-        machine: The machine; `None` if the part does not say.
-        is_elsewhere: If true, it is outside of the run directory; on another machine the path may be another directory.
-        is_delivered: If true, all of it was delivered when its last agent ended, according to the run directory.
-    """
+    name: str  # in the run directory
+    place: Path  # on the machine that it belongs to
+    machine: Machine | None = None  # `None` if the part does not say
+    is_elsewhere: bool = False  # whether it is outside of the run directory
+    is_delivered: bool = False  # as in its `Pointer`
 
-    name: str
-    place: Path
-    machine: Machine | None = None
-    is_elsewhere: bool = False
-    is_delivered: bool = False
+    def may_be_of(self, machine: Machine) -> bool:
+        """Return whether it belongs to a machine, or does not say to which one it belongs."""
+        return self.machine is None or self.machine.is_same(machine)
 
 
 def this_machine() -> Machine:
@@ -97,10 +78,7 @@ def this_machine() -> Machine:
 def find(run: Path, machine: Machine, kind: str = "") -> Part:
     """Return the part of a machine; if there is none, the part that `make` would create."""
     for name in _names(machine, kind):
-        part = read(run, name)
-        if part is None:
-            return Part(name=name, place=run / LOCAL / name)
-        if _is_of(part, machine):
+        if _is_of(part := read_or_new(run, name), machine):
             return part
     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
 
@@ -119,26 +97,18 @@ def make(run: Path, machine: Machine, chosen: str = "", kind: str = "") -> Part:
     """
     local = run / LOCAL
     make_directory(local)
-    if local.is_symlink():
-        make_private(local.parent.resolve() / local.readlink())
-    if is_shared(local) or what_fails_in(local):
+    _check_link(local)
+    is_in_use = any((path / JOURNALS).is_dir() for path in local.iterdir())
+    if is_shared(local) or (not is_in_use and what_fails(local)):
         return _make_elsewhere(run, machine, chosen, kind)
     with Lock(local, patience=LONG_S):
         part = find(run, machine, kind)
         if part.is_elsewhere:  # created when the file system counted as shared
             return _made(part)
         make_directory(part.place)
-        owner = msgspec.json.encode(machine)
-        if not _has(part.place / OWNER, owner):
-            write_atomically(part.place / OWNER, owner)
+        if read_json(part.place / OWNER, Machine) != machine:
+            write_atomically(part.place / OWNER, msgspec.json.encode(machine))
     return _made(part)
-
-
-def what_fails_in(local: Path) -> str:
-    """Return what fails on the file system of `local/`; not tried if it already has a part of this machine."""
-    if any((path / JOURNALS).is_dir() for path in local.iterdir()):
-        return ""
-    return what_fails(local)
 
 
 def remake(part: Path) -> None:
@@ -155,22 +125,19 @@ def read(run: Path, name: str) -> Part | None:
     """Return the part with a name; `None` if there is none."""
     place = run / LOCAL / name
     try:
-        content = place.read_bytes()
+        found = msgspec.json.decode(place.read_bytes(), type=Pointer)
     except IsADirectoryError:
-        return Part(name=name, place=place, machine=_owner(place))
-    except OSError:
+        return Part(name=name, place=place, machine=read_json(place / OWNER, Machine))
+    except (OSError, msgspec.MsgspecError):  # if it is damaged, it is recreated
         return None
-    try:
-        pointer = msgspec.json.decode(content, type=Pointer)
-    except msgspec.MsgspecError:
-        return None  # damaged: recreated
     return Part(
-        name=name,
-        place=Path(pointer.place),
-        machine=pointer.machine,
-        is_elsewhere=True,
-        is_delivered=pointer.is_delivered,
+        name=name, place=Path(found.place), machine=found.machine, is_elsewhere=True, is_delivered=found.is_delivered
     )
+
+
+def read_or_new(run: Path, name: str) -> Part:
+    """Return the part with a name; if there is none, a part of this name in the run directory."""
+    return read(run, name) or Part(name=name, place=run / LOCAL / name)
 
 
 def note(run: Path, part: Part, *, is_delivered: bool) -> None:
@@ -213,34 +180,39 @@ def check(run: Path, name: str) -> None:
         PermissionError: Other users can write it.
     """
     local, part = run / LOCAL, read(run, name)
-    if local.is_symlink():
-        make_private(local.parent.resolve() / local.readlink())
+    _check_link(local)
     if part is not None and part.is_elsewhere and part.place.exists():
         make_private(part.place)
-    elif (run / LOCAL / name).is_symlink():
-        make_private((run / LOCAL).resolve() / (run / LOCAL / name).readlink())
+    else:
+        _check_link(local / name)
+
+
+def _check_link(path: Path) -> None:
+    """Make the target of a symbolic link private, or raise if other users can write it."""
+    if path.is_symlink():
+        make_private(path.parent.resolve() / path.readlink())
+
+
+def file_name(text: str, longest: int) -> str:
+    """Return a text as a part of a file name; empty if nothing of it is allowed there."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-")[:longest]
 
 
 def _names(machine: Machine, kind: str) -> Iterator[str]:
-    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in machine.host).strip(".-")
-    host = (kept[:_LONGEST_HOST] or "host") + kind
-    for number in count(1):
-        yield f"{host}.{number}" if number > 1 else host
-        if number > MOST_NAMES:
-            return
+    host = (file_name(machine.host, _LONGEST_HOST) or "host") + kind
+    return (f"{host}.{number}" if number else host for number in (0, *range(2, MOST_NAMES + 2)))
 
 
 def _is_of(part: Part, machine: Machine) -> bool:
     """Return whether a part belongs to this machine: it says so, or it is here and no living process uses it."""
-    if part.machine is None or part.machine.is_same(machine):
-        return True
-    return not part.is_elsewhere and not is_shared(part.place) and not is_at_work(part.place)
+    return part.may_be_of(machine) or not (part.is_elsewhere or is_shared(part.place) or is_at_work(part.place))
 
 
 def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str) -> Part:
     base = home(chosen)
     if base is None:  # the last resort: locks and mappings may not work, but no other machine has this name
-        here = next(part for name in _names(machine, kind) if _may_be_in_place(part := _in_place(run, name), machine))
+        found_or_new = (read_or_new(run, name) for name in _names(machine, kind))
+        here = next(part for part in found_or_new if not part.is_elsewhere and part.may_be_of(machine))
         make_directory(here.place)
         write_atomically(here.place / OWNER, msgspec.json.encode(machine))
         return _made(here)
@@ -262,32 +234,10 @@ def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str) -> Part
     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
 
 
-def _in_place(run: Path, name: str) -> Part:
-    return read(run, name) or Part(name=name, place=run / LOCAL / name)
-
-
-def _may_be_in_place(part: Part, machine: Machine) -> bool:
-    return not part.is_elsewhere and (part.machine is None or part.machine.is_same(machine))
-
-
 def _made(part: Part) -> Part:
     make_directory(part.place)
     remake(part.place)
     return part
-
-
-def _owner(place: Path) -> Machine | None:
-    try:
-        return msgspec.json.decode((place / OWNER).read_bytes(), type=Machine)
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
-def _has(path: Path, content: bytes) -> bool:
-    try:
-        return path.read_bytes() == content
-    except OSError:
-        return False
 
 
 def _line(path: str) -> str:

@@ -228,12 +228,6 @@ class JobSettings(Settings, frozen=True, kw_only=True):
     """Settings whose `id` is the launcher's identity of a job, in which there may be several runs."""
 
 
-GROUPS: dict[str, type[msgspec.Struct]] = {
-    "rows": Rows,
-    "traces": Traces,
-    "flops": Flops,
-    "hardware": Hardware,
-    "memory": Memory,
-}
+GROUPS: dict[str, type[msgspec.Struct]] = {one.__name__.lower(): one for one in (Rows, Traces, Flops, Hardware, Memory)}
 OPERATOR_ONLY = ("local_dir", "local_world_size", "idle_timeout", "journal_limit")
 """Settings that describe a machine or a cluster: the environment and the settings file have them, `init` does not."""

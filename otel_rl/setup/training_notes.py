@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from otel_rl.journal.atomic_files import write_first
 from otel_rl.setup.launcher import Launch
 
 if TYPE_CHECKING:
@@ -22,41 +23,24 @@ T = TypeVar("T")
 
 
 class Training(msgspec.Struct, frozen=True):
-    """A training of a job, as its first rank noted it.
+    """A training of a job, as its first rank noted it."""
 
-    Attributes:
-        id: Identity of its run.
-        attempt: Number of the attempt of the run.
-        label: Project and name, which all of its ranks have in common.
-        launch: The start of the rank that noted it.
-        host: Host name of that rank.
-        command: Digest of that rank's command line.
-        time: Time of the note, in seconds of the wall clock.
-    """
-
-    id: str
-    attempt: int
-    label: str
-    launch: Launch
-    host: str
-    command: str
-    time: float
+    id: str  # of its run
+    attempt: int  # of its run
+    label: str  # project and name, which all of its ranks have in common
+    launch: Launch  # the start of the rank that noted it
+    host: str  # name of the host of that rank
+    command: str  # digest of that rank's command line
+    time: float  # of the note, in seconds of the wall clock
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A start of a rank, as it noted it.
-
-    Attributes:
-        host: Its host name.
-        process: Its process.
-        supervisor: The process that restarts it if it fails.
-        command: Digest of its command line.
-    """
+    """A start of a rank, as it noted it."""
 
     host: str
     process: str
-    supervisor: str
-    command: str
+    supervisor: str  # the process that restarts it if it fails
+    command: str  # digest of its command line
 
 
 class Notes:
@@ -101,12 +85,7 @@ class Notes:
     def write(self, name: str, content: Training | Joined) -> Path | None:
         """Write a note that does not exist yet; return its path, `None` if another rank was faster."""
         path = self.place / f"{self._restarts}.{name}"
-        try:
-            with path.open("xb") as file:
-                file.write(msgspec.json.encode(content))
-        except FileExistsError:
-            return None
-        return path
+        return path if write_first(path, msgspec.json.encode(content)) else None
 
     def free(self) -> int:
         """Return the number of the next training; trainings with damaged notes keep their number."""

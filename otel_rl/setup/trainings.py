@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from otel_rl.journal import exit_status
+from otel_rl.journal.atomic_files import read_json
 from otel_rl.journal.claim import label
 from otel_rl.journal.locks import is_held
 from otel_rl.journal.reader import Reader
@@ -44,17 +45,11 @@ _MOST_TRIES = 100
 
 
 class Start(NamedTuple):
-    """The run and the attempt of a start of the trainer.
+    """The run and the attempt of a start of the trainer."""
 
-    Attributes:
-        settings: Settings with the identity of the run.
-        attempt: Lowest number of the attempt: journals may have that number already.
-        note: The note that this rank has joined the training.
-    """
-
-    settings: Settings
-    attempt: int = 0
-    note: Path | None = None
+    settings: Settings  # with the identity of the run
+    attempt: int = 0  # the lowest number that it can have: journals may have that number already
+    note: Path | None = None  # that this rank has joined the training
 
     def withdraw(self) -> None:
         """Remove the note that the rank has joined."""
@@ -157,11 +152,8 @@ class _Log:
         if own and self._goes_on(here[own[-1]], joined[own[-1]]):
             return self._noted(everything, here[own[-1]].id)
         begun = len({here[number].id for number in own})
-        before = [
-            one.id
-            for (restarts, _), one in sorted(trainings.items())
-            if restarts < self._launch.restarts and one.label == self._label
-        ]
+        alike = {key: one.id for key, one in sorted(trainings.items()) if one.label == self._label}
+        before = (run_id for (restarts, _), run_id in alike.items() if restarts < self._launch.restarts)
         earlier = list(dict.fromkeys(before))  # a restarted job begins with its first run
         if not self._settings.role and begun < len(earlier):
             return self._noted(everything, earlier[begun])
@@ -199,13 +191,7 @@ class _Log:
     def _has_ended(self, training: Training) -> bool:
         """Return whether a training of another machine has finished, or its run directory was removed."""
         place = self._path_of(training.id)
-        if not place.exists():
-            return True
-        try:
-            end = msgspec.json.decode((place / "run.end.json").read_bytes(), type=_RunEnd)
-        except (OSError, msgspec.MsgspecError):
-            return False
-        return end == _RunEnd(training.attempt, "finished")
+        return not place.exists() or read_json(place / "run.end.json", _RunEnd) == _RunEnd(training.attempt, "finished")
 
     def _journals(self, training: Training, who: str) -> list[Path]:
         journals = directories.at(self._path_of(training.id)).journals

@@ -32,7 +32,7 @@ from otel_rl.journal.records import (
     Refusals,
     SpanEnded,
     StepEnded,
-    encodable,
+    encodable_value,
 )
 from otel_rl.journal.sink import CLOSED, SILENCE, ClosedError, Sink
 from otel_rl.journal.writer import TooLargeError
@@ -90,7 +90,7 @@ class Recorder:
             except (OverflowError, UnicodeEncodeError, TypeError):
                 if type(record) is Logged:  # integers beyond 64 bits become floats, or are refused
                     record = Logged(record.step, record.time, sort(record.values, self.refuse).scalars, record.weight)
-                self._journal.append(encodable(record))
+                self._journal.append(encodable_value(record))
         except TooLargeError as error:
             self._write_parts(record, error)
         except Exception as error:
