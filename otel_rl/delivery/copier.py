@@ -22,14 +22,7 @@ _OF_OUTBOX = ("id", "released")
 
 
 class Copier:
-    """Copies the backlog of a part into the run directory.
-
-    Args:
-        run: The run directory.
-        part: The part.
-        name: The name of the part.
-        machine: The machine of the part; `None` if the part was made from a copy of another machine's part.
-    """
+    """Copies the backlog of a part; `machine` is `None` if the part was made from a copy of another machine's part."""
 
     def __init__(self, run: Path, part: Path, name: str, machine: Machine | None) -> None:
         self._run, self._part, self._name, self._machine = run, part, name, machine
@@ -48,22 +41,15 @@ class Copier:
         is_delivered: bool,
         is_last: bool,
     ) -> None:
-        """Make a copy.
-
-        Args:
-            needed: The place in the outbox before which nothing is needed.
-            end: The end of the outbox.
-            checkpoint: The last checkpoint.
-            waiting: How many items each exporter has not got.
-            is_delivered: If true, everything was delivered, and all processes have ended.
-            is_last: If true, all processes of the machine have ended.
+        """Copy the outbox from `needed` to `end`, and what was not read at the checkpoint; see `Copy` for the rest.
 
         Raises:
             OSError: It cannot be made now.
         """
-        contents = {
-            file: content for file in self._small_files() if (content := _content(self._part / file)) is not None
-        }
+        contents: dict[str, bytes] = {}
+        for file in self._small_files():
+            with contextlib.suppress(OSError):
+                contents[file] = (self._part / file).read_bytes()
         wanted = dict(self._of_outbox(needed, end))
         unread = 0
         for file, extent, new in self._of_journals(positions_of(checkpoint)):
@@ -116,7 +102,8 @@ class Copier:
         for number in segment_numbers(outbox):
             if first.segment <= number <= end.segment:
                 size = end.offset if number == end.segment else segment_path(outbox, number).stat().st_size
-                yield _file(OUTBOX, number), Extent(first.offset if number == first.segment else 0, size)
+                start = first.offset if number == first.segment else 0
+                yield f"{OUTBOX}/{segment_path(outbox, number).name}", Extent(start, size)
 
     def _of_journals(self, positions: dict[str, Position]) -> Iterator[tuple[str, Extent, int]]:
         """Yield the unread parts of the journals, and the number of unread bytes.
@@ -134,8 +121,8 @@ class Copier:
                     if behind > start:
                         known = read_to.offset if number == read_to.segment else 0
                         new = 0 if number < read_to.segment else behind - max(start, known)
-                        place = f"{JOURNALS}/{folder.relative_to(self._part / JOURNALS)}"
-                        yield _file(place, number), Extent(start, behind), max(0, new)
+                        file = segment_path(folder, number).relative_to(self._part)
+                        yield str(file), Extent(start, behind), max(0, new)
 
     def _bring(self, file: str, extent: Extent) -> None:
         """Copy the bytes of a file that are not in the copy yet; the content of a part's files never changes."""
@@ -162,14 +149,3 @@ def _journals(part: Path) -> list[Path]:
         return sorted(path for path in (part / JOURNALS).iterdir() if path.is_dir() and path.name[0] != ".")
     except OSError:
         return []
-
-
-def _file(folder: str, number: int) -> str:
-    return f"{folder}/{number:08d}.seg"
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None

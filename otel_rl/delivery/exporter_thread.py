@@ -19,7 +19,7 @@ from otel_rl.delivery.outbox_reader import OutboxReader
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.errors.occasional import Occasional
 from otel_rl.export import Ended, Gone, NotNow
-from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.segments import START, Position
 
 if TYPE_CHECKING:
@@ -40,19 +40,12 @@ _dice = random.Random()  # a relay runs in the trainer, and must not use its ran
 
 
 class OutboxView(Protocol):
-    """An outbox as its readers see it.
-
-    Attributes:
-        path: The directory of its segments.
-        end: Its end, as far as it is known.
-        grown: Notified when it has grown, or must be checked.
-        rebuilds: If true, an agent rebuilds damaged batches.
-    """
+    """An outbox as its readers see it."""
 
     path: Path
-    end: Position
-    grown: threading.Condition
-    rebuilds: bool
+    end: Position  # as far as it is known
+    grown: threading.Condition  # notified when it has grown, or must be checked
+    rebuilds: bool  # whether an agent rebuilds damaged batches
 
     @property
     def id(self) -> str:
@@ -75,12 +68,6 @@ class ExporterThread(threading.Thread):
     backend asks for, or one that doubles from 0.25 s to 30 s (± 25 %). After five failures in a row, except `NotNow`,
     the exporter is rebuilt. The cursor moves when the items are durable at the backend. An item that cannot be exported
     is put into the quarantine. A backend whose data is gone gets everything again that the outbox has.
-
-    Attributes:
-        cursor: Name of the file of its cursor.
-        delivered: The place in the outbox before which everything is durable.
-        lost: Number of items that were damaged in the outbox, if no agent can rebuild them.
-        last_error: The last error.
     """
 
     def __init__(
@@ -95,7 +82,7 @@ class ExporterThread(threading.Thread):
         super().__init__(name=f"otel-rl-{name}", daemon=True)
         self._outbox = outbox
         self._path = cursors / f"{name.replace(':', '.')}.json"
-        self.cursor = self._path.name
+        self.cursor = self._path.name  # the file of its cursor
         self._closing = threading.Event()
         self._stopped = threading.Event()
         self._size = int(getattr(factory, "batch_size", 1))
@@ -104,7 +91,8 @@ class ExporterThread(threading.Thread):
         self._complete_at = self._safe_at = self._looked_at = time.monotonic()
         self.label = name
         self.last_error = ""
-        self._failures = self.lost = 0
+        self._failures = 0
+        self.lost = 0  # number of items that were damaged in the outbox, if no agent can rebuild them
         self._gone_pause = _FIRST_PAUSE_S
         self._causes: Counter[str] = Counter()
         self._warnings = Occasional(logger)
@@ -112,7 +100,7 @@ class ExporterThread(threading.Thread):
         self._keep_cursor()
         self._reader = OutboxReader(outbox.path, self._place, rebuilds=outbox.rebuilds)
         self._reached: Position = self._place.position
-        self.delivered: Position = self._place.position
+        self.delivered: Position = self._place.position  # everything before it is durable
 
     @property
     def taken(self) -> int:
@@ -238,9 +226,8 @@ class ExporterThread(threading.Thread):
         write_atomically(self._path, msgspec.json.encode(cursor))
 
     def _read_cursor(self) -> ItemPosition:
-        try:
-            cursor = msgspec.json.decode(self._path.read_bytes(), type=Cursor)
-        except (OSError, msgspec.DecodeError):
+        cursor = read_json(self._path, Cursor)
+        if cursor is None:
             return ItemPosition()
         ends = self._outbox.end
         if cursor.outbox in ("", self._outbox.id) and (ends == START or cursor.position <= ends):

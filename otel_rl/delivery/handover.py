@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.export import Ended, Gone, NotNow, Refused, Row
+from otel_rl.delivery.outbox import ItemPosition
+from otel_rl.errors.texts import type_of
+from otel_rl.export import Ended, Gone, Item, NotNow, Refused, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_rl.delivery.outbox import ItemPosition
-    from otel_rl.export import Exporter, Item
+    from otel_rl.export import Exporter
 
 ANEW_AFTER = 5
 """Failures in a row after which an exporter is rebuilt: some never work again once broken."""
@@ -33,23 +34,13 @@ _OF_THE_ITEM = (
 )
 
 
-class Offer:
-    """An item on its way.
+class Offer(msgspec.Struct):
+    """An item on its way."""
 
-    Attributes:
-        item: The item.
-        behind: The place in the outbox after it.
-        settled: If true, the backend has it already, or it was rejected for good.
-        failures: Number of failures of the exporter because of it.
-    """
-
-    __slots__ = ("behind", "failures", "item", "settled")
-
-    def __init__(self, item: Item, behind: ItemPosition) -> None:
-        self.item = item
-        self.behind = behind
-        self.settled = False
-        self.failures = 0
+    item: Item
+    behind: ItemPosition  # the place in the outbox after it
+    settled: bool = False  # whether the backend has it already, or it was rejected for good
+    failures: int = 0  # number of failures of the exporter because of it
 
 
 class Handover:
@@ -63,17 +54,6 @@ class Handover:
         batch_size: Maximum number of items of one call.
         set_aside: Called with an item that is given up, and the reason.
         note: Called with messages for the log.
-
-    Attributes:
-        waiting: Items that the exporter has not been given.
-        given: Items that it was given and that are not known to be durable.
-        safe: The place after the last durable item; `None` as long as no new item is durable.
-        ended: How the last attempt before `safe` ended; `None` if it has not.
-        taken: Number of accepted items.
-        refused: Number of items that were rejected for good or set aside.
-        held: Number of items that the backend had already.
-        failures: Number of failures because of an item.
-        causes: Number of errors by type, except failures of the environment.
     """
 
     def __init__(
@@ -83,12 +63,14 @@ class Handover:
         set_aside: Callable[[Item, BaseException], None],
         note: Callable[[str], None],
     ) -> None:
-        self.waiting: deque[Offer] = deque()
-        self.given: deque[Offer] = deque()
-        self.safe: ItemPosition | None = None
-        self.ended: Ended | None = None
-        self.taken = self.refused = self.held = self.failures = 0
-        self.causes: Counter[str] = Counter()
+        self.waiting: deque[Offer] = deque()  # items that the exporter has not been given
+        self.given: deque[Offer] = deque()  # items that it was given and that are not known to be durable
+        self.safe: ItemPosition | None = None  # the place after the last durable item, if a new one is durable
+        self.ended: Ended | None = None  # how the last attempt before `safe` ended, if it has
+        self.taken = self.held = 0  # number of accepted items, and of items that the backend had already
+        self.refused = 0  # number of items that were rejected for good or set aside
+        self.failures = 0  # because of an item
+        self.causes: Counter[str] = Counter()  # number of errors by type, except failures of the environment
         self._build = build
         self._size = self._at_most = batch_size
         self._set_aside = set_aside
@@ -280,10 +262,7 @@ def describe(error: BaseException) -> str:
 
 def error_type(error: BaseException) -> str:
     """Return the error's `error.type`."""
-    if isinstance(error, NotNow | Gone):
-        return error.error_type
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return error.error_type if isinstance(error, NotNow | Gone) else type_of(error)
 
 
 def _within(said: int | None, most: int, *, otherwise: int) -> int:

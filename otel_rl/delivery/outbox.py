@@ -25,21 +25,13 @@ if TYPE_CHECKING:
 
 
 class Batch(msgspec.Struct, array_like=True):
-    """Items that are saved at once.
-
-    Attributes:
-        items: The items for the exporters.
-        checkpoint: The agent's checkpoint, as MessagePack, since only the last one is ever decoded.
-        held: Spans that are buffered until their trace is decided.
-        settled: Traces that were decided, and whether they were kept.
-        before: The number of items in the outbox before it.
-    """
+    """Items that are saved at once."""
 
     items: list[Item]
-    checkpoint: msgspec.Raw
-    held: list[Span] = []
-    settled: dict[str, bool] = {}
-    before: int = 0
+    checkpoint: msgspec.Raw  # the agent's, as MessagePack, since only the last one is ever decoded
+    held: list[Span] = []  # spans that are buffered until their trace is decided
+    settled: dict[str, bool] = {}  # traces that were decided, and whether they were kept
+    before: int = 0  # number of items in the outbox before it
 
 
 _ID = "id"
@@ -63,29 +55,22 @@ class _Positions(msgspec.Struct):
 class Outbox:
     """The writing end of an outbox; it notifies readers of new batches.
 
-    Attributes:
-        path: The directory of its segments.
-        grown: Notified when there is something new.
-        checkpoint: The checkpoint of the last intact batch; empty if there is none.
-        end: The place of the next batch.
-        id: Identity of the outbox; a new outbox in the same place has another one.
-        count: The number of items that were ever written.
-        unreadable: The number of batches that `since` could not read.
-        rebuilds: If true, the owner rebuilds damaged batches for readers.
+    If `rebuilds` is true, the owner rebuilds damaged batches for readers.
     """
 
     def __init__(self, path: Path, limit_bytes: int, *, rebuilds: bool = False) -> None:
         self.path = path
         self.rebuilds = rebuilds
-        self.id = identity(path)
+        self.id = identity(path)  # a new outbox in the same place has another one
         if not self.id:
             self.id = secrets.token_hex(8)
             write_atomically(path / _ID, self.id.encode())
-        self.grown = threading.Condition()
+        self.grown = threading.Condition()  # notified when there is something new
+        # The checkpoint of the last intact batch, empty if there is none, and the number of items ever written.
         self.checkpoint, self.count = _last_batch(path)
-        self.unreadable = 0
+        self.unreadable = 0  # number of batches that `since` could not read
         self._writer = Writer(path, limit_bytes=limit_bytes)
-        self.end = self._writer.position
+        self.end = self._writer.position  # the place of the next batch
 
     def append(
         self,

@@ -12,13 +12,12 @@ import contextlib
 import time
 from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
-from zlib import crc32
 
 import msgspec
 
 from otel_rl.delivery.outbox import Batch, ItemPosition, released_items
 from otel_rl.export import Item
-from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.atomic_files import read_checked, write_checked
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.segments import START, Position, payloads, segment_numbers
 
@@ -29,40 +28,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _REPAIRS = "repairs"
 _WANTED, _MADE = ".wanted", ".made"
-_CHECKSUM_BYTES = 4
+
 _ASK_AGAIN_S = 5.0
 _PAUSE_S = 0.05
 """Seconds between two checks for an answer; a reader has a thread of its own."""
 
 
 class Wanted(msgspec.Struct, array_like=True):
-    """A request of a reader for rebuilt items.
+    """A request of a reader for rebuilt items."""
 
-    Attributes:
-        count: The number of items before the damage; -1 if the reader does not know it.
-        checkpoint: The checkpoint of the batch before the damage; empty if the reader has not read it.
-    """
-
-    count: int = -1
-    checkpoint: bytes = b""
+    count: int = -1  # number of items before the damage; -1 if the reader does not know it
+    checkpoint: bytes = b""  # of the batch before the damage; empty if the reader has not read it
 
 
 class Made(msgspec.Struct, array_like=True):
-    """The answer to a reader that found missing batches.
+    """The answer to a reader that found missing batches."""
 
-    Attributes:
-        items: The rebuilt items, and the items of the next intact batch.
-        end: The place after that batch.
-        count: The number of items before that place.
-        lost: The number of items that could not be rebuilt.
-        checkpoint: The checkpoint of that batch; empty if there is none after the damage.
-    """
-
-    items: list[Item]
-    end: Position
-    count: int
-    lost: int = 0
-    checkpoint: bytes = b""
+    items: list[Item]  # the rebuilt items, and the items of the next intact batch
+    end: Position  # the place after that batch
+    count: int  # number of items before that place
+    lost: int = 0  # number of items that could not be rebuilt
+    checkpoint: bytes = b""  # of that batch; empty if there is none after the damage
 
 
 class Head(msgspec.Struct, array_like=True):
@@ -118,16 +104,9 @@ def _known_before(path: Path, position: Position) -> Wanted:
 
 
 class OutboxReader:
-    """Reads the items of an outbox from a place on.
+    """Reads the items of an outbox from a place on; `lost` is the number of items that it skipped.
 
-    Args:
-        path: The outbox.
-        place: The first item to read.
-        rebuilds: If true, an agent rebuilds damaged batches; otherwise they are skipped.
-
-    Attributes:
-        position: The place after the last batch that was read.
-        lost: The number of items that this reader skipped.
+    If `rebuilds` is true, an agent rebuilds damaged batches; otherwise they are skipped.
     """
 
     def __init__(self, path: Path, place: ItemPosition, *, rebuilds: bool = True) -> None:
@@ -183,11 +162,12 @@ class OutboxReader:
         return self._placed(found[0].items, start)
 
     def _made_again(self, start: Position) -> list[tuple[Item, ItemPosition]] | None:
-        made = read_made(self._path, start)
+        made = read_checked(_repair(self._path, start, _MADE), Made)
         if made is None:
             if time.monotonic() - self._asked_at > _ASK_AGAIN_S:
                 self._asked_at = time.monotonic()
-                _want(self._path, start, self._known)
+                (self._path / _REPAIRS).mkdir(exist_ok=True)
+                write_checked(_repair(self._path, start, _WANTED), self._known)
             time.sleep(_PAUSE_S)
             return None
         self._known, self._gap, self._asked_at = Wanted(made.count, made.checkpoint), None, 0.0
@@ -204,9 +184,8 @@ class OutboxReader:
 
     def _placed(self, items: list[Item], start: Position, *, skip: bool = True) -> list[tuple[Item, ItemPosition]]:
         # Rebuilt items have another order, so an index in the batch does not apply; the exporter skips what it has.
-        behind = [ItemPosition(start, n if skip else 0) for n in range(1, len(items))] + [
-            ItemPosition(self._reader.position, 0)
-        ]
+        inside = (ItemPosition(start, n if skip else 0) for n in range(1, len(items)))
+        behind = (*inside, ItemPosition(self._reader.position, 0))
         skipped = self._begin.index if skip and self._begin.position == start else 0
         return list(zip(items, behind, strict=False))[skipped:]
 
@@ -225,7 +204,7 @@ def wanted(path: Path) -> list[tuple[Position, Wanted]]:
     for name in names:
         segment, _, offset = name.removesuffix(_WANTED).partition("-")
         if segment.isdecimal() and offset.isdecimal():
-            found[Position(int(segment), int(offset))] = _read(path / _REPAIRS / name, Wanted) or Wanted()
+            found[Position(int(segment), int(offset))] = read_checked(path / _REPAIRS / name, Wanted) or Wanted()
     return sorted(found.items(), key=itemgetter(0))
 
 
@@ -235,33 +214,8 @@ def write_made(path: Path, start: Position, made: Made) -> None:
     Raises:
         OSError: It cannot be written now.
     """
-    _write(_repair(path, start, _MADE), made)
+    write_checked(_repair(path, start, _MADE), made)
     _repair(path, start, _WANTED).unlink(missing_ok=True)
-
-
-def read_made(path: Path, start: Position) -> Made | None:
-    """Return the answer for a place; `None` if there is none, or if it is damaged itself."""
-    return _read(_repair(path, start, _MADE), Made)
-
-
-def _want(path: Path, start: Position, what: Wanted) -> None:
-    (path / _REPAIRS).mkdir(exist_ok=True)
-    _write(_repair(path, start, _WANTED), what)
-
-
-def _write(path: Path, what: Wanted | Made) -> None:
-    raw = msgspec.msgpack.encode(what)
-    write_atomically(path, crc32(raw).to_bytes(_CHECKSUM_BYTES, "big") + raw)
-
-
-def _read(path: Path, kind: type[T]) -> T | None:
-    try:
-        raw = path.read_bytes()
-        if crc32(raw[_CHECKSUM_BYTES:]) == int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
-            return msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=kind)
-    except (OSError, msgspec.MsgspecError):
-        pass
-    return None
 
 
 def forget_repairs(path: Path, first: int) -> None:

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_rl.errors.occasional import is_power_of_ten
+from otel_rl.errors.texts import encodable_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -64,7 +67,7 @@ class Quarantine:
             self._kinds[alike] += 1
             count = self._kinds[alike]
             kept = self._write({"stage": stage, "source": source, "kind": kind, "reason": reason, **_shown(thing)})
-        if is_notable(count):
+        if is_power_of_ten(count):
             where = f"see {self._path}" if kept else "not kept"
             what = stage if thing is None else f"{stage} of {kind}"
             logger.warning("%s: %s failed: %s (%d alike so far); %s", source, what, reason, count, where)
@@ -95,20 +98,15 @@ class Quarantine:
         return True
 
 
-def is_notable(count: int) -> bool:
-    """Return whether the n-th failure is logged: the 1st, 10th, 100th and so on."""
-    return str(count).strip("0") == "1"
-
-
 def _shown(thing: object) -> dict[str, Any]:
     """Return the thing as JSON, or as text or hex if it cannot be encoded; at most 64 KiB."""
-    if isinstance(thing, bytes):
-        return {"hex": thing[: _LONGEST_ENTRY // 2].hex()}
     try:
-        raw = msgspec.json.encode(thing)
+        raw = thing if isinstance(thing, bytes) else msgspec.json.encode(thing)
     except Exception:  # integers of more than 64 bits, for example
         return {"text": _text(thing)}
-    return {"value": msgspec.Raw(raw)} if len(raw) <= _LONGEST_ENTRY else {"hex": raw[: _LONGEST_ENTRY // 2].hex()}
+    if raw is thing or len(raw) > _LONGEST_ENTRY:
+        return {"hex": raw[: _LONGEST_ENTRY // 2].hex()}
+    return {"value": msgspec.Raw(raw)}
 
 
 def _text(thing: object, spell: Callable[[object], str] = repr) -> str:
@@ -116,4 +114,4 @@ def _text(thing: object, spell: Callable[[object], str] = repr) -> str:
         text = spell(thing)
     except Exception as error:
         text = f"no text: {type(error).__name__}"
-    return text[:_LONGEST_ENTRY].encode("utf-8", "backslashreplace").decode()
+    return encodable_text(text[:_LONGEST_ENTRY])

@@ -41,11 +41,8 @@ class _GrowingOutbox:
 class Relay:
     """Delivers the agent's outbox to exporters of this process, each in a thread of its own.
 
-    Args:
-        run: The run.
-        directory: Its directory.
-        factories: Factories of the exporters, by names that stay the same when the run restarts.
-        start_agent: Starts an agent if there is none, so that damaged batches are rebuilt.
+    The names of `factories` stay the same when the run restarts. `start_agent` starts an agent if there is none, so
+    that damaged batches are rebuilt.
     """
 
     def __init__(

@@ -7,6 +7,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from otel_rl.journal.atomic_files import write_first
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -54,12 +56,9 @@ class Sign:
         if self.path.exists() and not self.is_fresh():
             with contextlib.suppress(OSError):
                 self.path.unlink()
-        try:
-            with self.path.open("x") as file:
-                file.write(who)
-        except OSError:
-            return False
-        return True
+        with contextlib.suppress(OSError):
+            return write_first(self.path, who.encode())
+        return False
 
     def touch(self) -> None:
         """Touch the file by writing it, so that the file server sets the time."""

@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import msgspec
 
 from otel_rl.delivery.outbox import identity
 from otel_rl.delivery.signs import alive
-from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.atomic_files import read_checked, write_atomically, write_checked
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.setup.parts import CURSORS, JOURNALS, OUTBOX, OWNER, Machine
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 UNDELIVERED = "undelivered"
 _INDEX, _NUMBER = "index", "copied"
-_CHECKSUM_BYTES = 4
+
 BLOCK_BYTES = 1 << 20
 SMALL_FILES = ("run.json", OWNER, "agent.json")
 
@@ -41,35 +40,20 @@ class Extent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """The index of a copy.
+    """The index of a copy; files are named by their path in the part."""
 
-    Attributes:
-        name: The name of the part.
-        number: The number of the copy.
-        outbox: Identity of the outbox.
-        place: The directory of the part, on its machine.
-        waiting: Number of items that each exporter has not got.
-        unread: Bytes of journals that no agent has read.
-        is_delivered: If true, everything was delivered, and all processes had ended.
-        is_last: If true, all processes of the machine had ended: nothing more was recorded.
-        files: Ranges of large files, by their path in the part.
-        contents: Contents of small files, by their path in the part.
-        directories: Names of the journals.
-        machine: The machine of the part.
-    """
-
-    name: str
-    number: int
-    outbox: str
-    place: str
-    waiting: dict[str, int]
-    unread: int
-    is_delivered: bool
-    is_last: bool
-    files: dict[str, Extent]
-    contents: dict[str, bytes]
-    directories: list[str]
-    machine: Machine | None = None
+    name: str  # of the part
+    number: int  # of the copy
+    outbox: str  # identity of the outbox
+    place: str  # the directory of the part, on its machine
+    waiting: dict[str, int]  # number of items that each exporter has not got
+    unread: int  # bytes of journals that no agent has read
+    is_delivered: bool  # whether everything was delivered, and all processes had ended
+    is_last: bool  # whether all processes of the machine had ended: nothing more was recorded
+    files: dict[str, Extent]  # ranges of large files
+    contents: dict[str, bytes]  # contents of small files
+    directories: list[str]  # names of the journals
+    machine: Machine | None = None  # of the part
 
 
 def place_of(run: Path, name: str) -> Path:
@@ -80,20 +64,16 @@ def place_of(run: Path, name: str) -> Path:
 def read(run: Path, name: str) -> Copy | None:
     """Return the copy of a part; `None` if there is no complete one."""
     place = place_of(run, name)
-    try:
-        raw = (place / _INDEX).read_bytes()
-        if crc32(raw[_CHECKSUM_BYTES:]) != int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
-            return None
-        copy = msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=Copy)
-        if not all(
-            map(_is_of_part, (*copy.files, *copy.contents, *(f"{JOURNALS}/{name}" for name in copy.directories)))
-        ):
-            return None
-        if any((place / file).stat().st_size < extent.end for file, extent in copy.files.items()):
-            return None
-    except (OSError, msgspec.MsgspecError):
+    copy = read_checked(place / _INDEX, Copy)
+    if copy is None:
         return None
-    return msgspec.structs.replace(copy, name=name)  # it may have been set aside
+    files = (*copy.files, *copy.contents, *(f"{JOURNALS}/{journal}" for journal in copy.directories))
+    with contextlib.suppress(OSError):
+        is_whole = all(map(_is_of_part, files)) and all(
+            (place / file).stat().st_size >= extent.end for file, extent in copy.files.items()
+        )
+        return msgspec.structs.replace(copy, name=name) if is_whole else None  # it may have been set aside
+    return None
 
 
 def write(run: Path, copy: Copy) -> None:
@@ -102,8 +82,7 @@ def write(run: Path, copy: Copy) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    raw = msgspec.msgpack.encode(copy)
-    write_atomically(place_of(run, copy.name) / _INDEX, crc32(raw).to_bytes(_CHECKSUM_BYTES, "big") + raw)
+    write_checked(place_of(run, copy.name) / _INDEX, copy)
 
 
 def remove(run: Path, name: str) -> None:

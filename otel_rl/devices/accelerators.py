@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from otel_rl.devices.clock import DeviceClock, DeviceEvent
     from otel_rl.devices.values import DeviceValues
     from otel_rl.journal.records import DeviceMemory, Record
+    from otel_rl.setup.settings import Memory
 
 _RECENT_NS = 20_000
 _LOOK_EVERY_NS = 1_000_000_000
@@ -45,37 +46,26 @@ class Devices:
     Args:
         write: Appends a record to the journal.
         refuse: Counts a failed measurement, with a reason and a message.
-        clock: If true, phases are also timed on the device.
-        reset_peaks: If true, the allocator's peaks are reset at the start of each phase.
-        history: The number of allocator events that are kept for out-of-memory reports.
-        modules: The imported modules, usually `sys.modules`.
-
-    Attributes:
-        found: The framework that has initialized a device, if any.
-        silent_until: The time, in Unix nanoseconds, of the next look for a device; until then there is none.
+        settings: What is measured.
+        modules: The imported modules; none in a forked child, which cannot use the devices of its parent.
     """
 
     def __init__(
         self,
         write: Callable[[Record], None],
         refuse: Callable[[str, str], None],
-        *,
-        clock: bool = True,
-        reset_peaks: bool = False,
-        history: int = 0,
-        modules: dict[str, Any] = sys.modules,
+        settings: Memory,
+        modules: Mapping[str, Any] = sys.modules,
     ) -> None:
         self._write = write
         self._refuse = refuse
-        self._use_clock = clock
-        self._reset_peaks = reset_peaks
-        self._history = history
+        self._settings = settings
         self._modules = modules
         self._last: list[DeviceMemory] = []
         self._last_at = 0
         self._dropped = 0
-        self.found: Framework | None = None
-        self.silent_until = 0
+        self.found: Framework | None = None  # the framework that has initialized a device
+        self.silent_until = 0  # time of the next look for a device, in Unix nanoseconds; until then there is none
         self._clock: DeviceClock | None = None
         self._values: DeviceValues | None = None
 
@@ -198,9 +188,9 @@ class Devices:
             return None
         from otel_rl.devices.torch_devices import TorchDevices  # only if there is a device
 
-        found = TorchDevices(torch, reset_peaks=self._reset_peaks, history=self._history)
+        found = TorchDevices(torch, self._settings)
         self._values = found.values
-        self._clock = found.clock if self._use_clock else None
+        self._clock = found.clock if self._settings.device_clock else None
         return found
 
     def _jax(self) -> Framework | None:

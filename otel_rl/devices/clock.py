@@ -27,17 +27,11 @@ class DeviceEvent(Protocol):
 
 
 class Measured(NamedTuple):
-    """The duration of a phase on the device.
+    """The duration of a phase on the device."""
 
-    Attributes:
-        key: Step and span id of the phase.
-        seconds: Time from its first event to its last one, in seconds.
-        offset: Seconds from the start of the step on the device to the start of the phase; 0 outside of a step.
-    """
-
-    key: tuple[int | None, int]
-    seconds: float
-    offset: float
+    key: tuple[int | None, int]  # step and span id of the phase
+    seconds: float  # from its first event to its last one
+    offset: float  # seconds from the start of the step on the device to the start of the phase; 0 outside of a step
 
 
 class _Pending(NamedTuple):
@@ -56,9 +50,6 @@ class DeviceClock:
     Args:
         new_event: Creates an event.
         is_capturing: Returns whether a graph is being captured, of which an event would become a part.
-
-    Attributes:
-        dropped: The number of phases that were not timed: too many were pending, or they ended on another device.
     """
 
     def __init__(self, new_event: Callable[[], DeviceEvent], is_capturing: Callable[[], bool]) -> None:
@@ -67,7 +58,7 @@ class DeviceClock:
         self._pool: list[DeviceEvent] = []
         self._pending: deque[_Pending] = deque()
         self._anchor: DeviceEvent | None = None
-        self.dropped = 0
+        self.dropped = 0  # number of untimed phases: too many were pending, or they ended on another device
 
     def begin_step(self) -> None:
         """Mark the start of a step. The event is not reused, because phases refer to it."""

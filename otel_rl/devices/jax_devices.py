@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_rl.journal.records import DeviceMemory
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 class JaxDevices:
-    """JAX's information about the memory of this process's devices.
-
-    Args:
-        devices: The devices that report memory statistics.
-    """
+    """JAX's information about the memory of this process's devices, those that report memory statistics."""
 
     def __init__(self, devices: list[Any]) -> None:
         self._devices = dict(enumerate(devices))
@@ -43,7 +42,7 @@ def _memory(index: int, stats: dict[str, int]) -> DeviceMemory:
     return DeviceMemory(index, in_use, stats.get("pool_bytes", in_use), peak, stats.get("peak_pool_bytes", peak))
 
 
-def initialized(modules: dict[str, Any]) -> JaxDevices | None:
+def initialized(modules: Mapping[str, Any]) -> JaxDevices | None:
     """Return the devices if the trainer has initialized a backend; asking JAX earlier would initialize one.
 
     Return `None` also if no device reports memory statistics, as with CPUs.

@@ -10,25 +10,20 @@ from otel_rl.journal.records import DeviceMemory
 
 if TYPE_CHECKING:
     from otel_rl.devices.clock import DeviceEvent
+    from otel_rl.setup.settings import Memory
 
 
 class TorchDevices:
-    """torch's information about the devices that this process uses.
+    """torch's information about the devices that this process uses; CUDA is initialized in the module `torch`."""
 
-    Args:
-        torch: The module, with CUDA initialized.
-        reset_peaks: If true, the allocator's peaks are reset at the start of each phase, as in ROLL.
-        history: The number of allocator events that are kept for out-of-memory reports; 0 for none.
-    """
-
-    def __init__(self, torch: Any, *, reset_peaks: bool = False, history: int = 0) -> None:
+    def __init__(self, torch: Any, settings: Memory) -> None:
         self._torch = torch
         self._cuda = torch.cuda
-        self._reset_peaks = reset_peaks
+        self._resets_peaks = settings.peaks == "reset"
         self._indices: list[int] = []
-        self.keeps_history = history > 0
-        if history > 0:
-            self._cuda.memory._record_memory_history(max_entries=history, stacks="python")
+        self.keeps_history = settings.history > 0
+        if self.keeps_history:
+            self._cuda.memory._record_memory_history(max_entries=settings.history, stacks="python")
         self.clock = DeviceClock(self._timing_event, self.is_capturing)
         self.values = DeviceValues(torch, self._mark, self.is_capturing, self._stream)
 
@@ -55,7 +50,7 @@ class TorchDevices:
 
     def begin_peak(self) -> None:
         """Reset the peaks, if the settings say so."""
-        if self._reset_peaks:
+        if self._resets_peaks:
             for index in self._indices:
                 self._cuda.reset_peak_memory_stats(index)
 

@@ -17,21 +17,13 @@ _MOST_PENDING = 1024
 
 
 class Arrived(NamedTuple):
-    """Values that were logged earlier and have arrived on the host.
-
-    Attributes:
-        step: Step for which they were logged.
-        time: When they were logged.
-        weight: The weight given to `log`.
-        scalars: Numbers by name.
-        samples: Observations by name, as native doubles.
-    """
+    """Values by name that were logged earlier and have arrived on the host."""
 
     step: int
-    time: int
+    time: int  # of the call of `log`
     weight: float
     scalars: dict[str, int | float]
-    samples: dict[str, bytes]
+    samples: dict[str, bytes]  # observations as native doubles
 
 
 class _Copy(NamedTuple):

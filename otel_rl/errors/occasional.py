@@ -12,6 +12,11 @@ _MOST_TEXTS = 64
 """The largest number of texts that are counted separately; messages of other programs can differ each time."""
 
 
+def is_power_of_ten(count: int) -> bool:
+    """Return whether the n-th warning of its kind is logged: the 1st, 10th, 100th and so on."""
+    return str(count).strip("0") == "1"
+
+
 class Occasional:
     """A logger that logs a repeated text the 1st, 10th, 100th … time, with its count."""
 
@@ -23,5 +28,5 @@ class Occasional:
         """Count the text, and log it if the count is a power of ten."""
         key = text if text in self._counts or len(self._counts) < _MOST_TEXTS else ""
         self._counts[key] += 1
-        if str(self._counts[key]).strip("0") == "1":
+        if is_power_of_ten(self._counts[key]):
             self._logger.warning("%s (%d so far)", text, self._counts[key])

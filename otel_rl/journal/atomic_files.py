@@ -7,6 +7,7 @@ import errno
 import os
 import secrets
 from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
+_CHECKSUM_BYTES = 4
 
 
 def make_directory(place: Path) -> None:
@@ -62,6 +64,25 @@ def read_json(path: Path, kind: type[T]) -> T | None:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def write_checked(path: Path, content: msgspec.Struct) -> None:
+    """Replace a file by MessagePack behind its CRC-32.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    raw = msgspec.msgpack.encode(content)
+    write_atomically(path, crc32(raw).to_bytes(_CHECKSUM_BYTES, "big") + raw)
+
+
+def read_checked(path: Path, kind: type[T]) -> T | None:
+    """Return what `write_checked` wrote; `None` if it is missing, damaged or of another type."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        raw = path.read_bytes()
+        if crc32(raw[_CHECKSUM_BYTES:]) == int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
+            return msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=kind)
+    return None
 
 
 def disk_usage(path: Path) -> int:

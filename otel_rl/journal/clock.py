@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TOLERATED_NS = 1_000_000_000
+_TOLERATED_NS = 1_000_000_000
 """The difference to the wall clock that is tolerated, in nanoseconds: 1 s, more than NTP corrects in one step."""
 
 
@@ -21,11 +21,6 @@ class Clock:
     Args:
         wall: Returns nanoseconds since the Unix epoch; may jump.
         monotonic: Returns nanoseconds since an arbitrary time; never jumps.
-
-    Attributes:
-        anchor: The wall clock time at which the monotonic clock was 0, in nanoseconds.
-        wall: As given.
-        monotonic: As given.
     """
 
     def __init__(
@@ -33,7 +28,7 @@ class Clock:
     ) -> None:
         self.wall = wall
         self.monotonic = monotonic
-        self.anchor = wall() - monotonic()
+        self.anchor = wall() - monotonic()  # the time at which the monotonic clock was 0
 
     def now(self) -> int:
         """Return the nanoseconds since the Unix epoch."""
@@ -45,7 +40,7 @@ class Clock:
         Call it between steps, so that all timestamps of one step use the same anchor.
         """
         anchor = self.wall() - self.monotonic()
-        if -TOLERATED_NS <= anchor - self.anchor <= TOLERATED_NS:
+        if -_TOLERATED_NS <= anchor - self.anchor <= _TOLERATED_NS:
             return False
         self.anchor = anchor
         return True

@@ -29,18 +29,11 @@ def ending_by(error: BaseException | None) -> Ending:
         return Ending()
     if isinstance(error, KeyboardInterrupt):
         return _by_signal(signal.SIGINT)
-    if isinstance(error, SystemExit):
-        return _by_exit(error)
-    return Ending("failed", (type_of(error), text_of(error)), 1)
-
-
-def _by_exit(error: SystemExit) -> Ending:
-    code = error.code
-    if code is None or code == 0:
-        return Ending()
-    if not isinstance(code, int):  # a text, which Python prints
-        return Ending("failed", (type_of(error), text_of(code)), 1)
-    return ending_by_status(code & 0xFF)
+    if not isinstance(error, SystemExit):
+        return Ending("failed", (type_of(error), text_of(error)), 1)
+    if error.code is None or isinstance(error.code, int):
+        return ending_by_status((error.code or 0) & 0xFF)
+    return Ending("failed", (type_of(error), text_of(error.code)), 1)  # a text, which Python prints
 
 
 def ending_by_status(status: int) -> Ending:

@@ -91,7 +91,7 @@ def _spawn(directory: RunDirectory, *, show_output: bool) -> subprocess.Popen[by
     with directory.agent_log.open("ab") as log:
         try:
             process = subprocess.Popen(
-                [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), directory.path, directory.local, directory.host],
+                [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), *map(str, directory)],
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=None if show_output else log,

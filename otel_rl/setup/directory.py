@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -25,17 +25,16 @@ _NEEDED_MIB = 16
 """MiB of disk that a rank needs to begin: a segment of its journal, one of the outbox, and a reserve."""
 
 
-class RunDirectory:
-    """The paths in a run directory.
+class _Place(NamedTuple):
+    path: Path  # the run directory; other machines may share it
+    local: Path  # the part of this machine: its journals, and the state of its agent
+    host: str  # name of the part in the run directory
 
-    Args:
-        path: The run directory; other machines may share it.
-        local: The part of this machine: its journals, and the state of its agent.
-        host: Name of the part in the run directory.
-    """
+
+class RunDirectory(_Place):
+    """The paths in a run directory."""
 
     def __init__(self, path: Path, local: Path, host: str) -> None:
-        self.path, self.local, self.host = path, local, host
         self.manifest = path / "run.json"  # the settings that the agent needs
         self.own_manifest = local / "run.json"  # of a machine that sends to a head, with which it may share `path`
         self.attempts = path / _ATTEMPTS  # of all ranks: all machines can read them, also after `local/` was removed

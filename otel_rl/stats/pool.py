@@ -10,7 +10,7 @@ import msgspec
 
 from otel_rl.stats.moments import Moments
 from otel_rl.stats.sketch import Sketch
-from otel_rl.stats.statistics import geometric_mean, mean, parse, quantile, std, total
+from otel_rl.stats.statistics import of_ordered, parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,22 +23,14 @@ class Pool(msgspec.Struct):
 
     Up to `LIMIT` samples are kept. Then every statistic but `last` is bitwise the same however the samples were split
     up. Beyond `LIMIT`, statistics come from `Moments`, and quantiles from a `Sketch`.
-
-    Attributes:
-        kept: The finite samples as native doubles, up to `LIMIT`.
-        moments: The moments of samples that are no longer kept.
-        sketch: The quantiles of samples that are no longer kept.
-        nonfinite: The number of NaN and infinite samples.
-        odd: The infinity, if all of these are the same one, else NaN.
-        last: The newest sample.
     """
 
-    kept: bytes = b""
-    moments: Moments = msgspec.field(default_factory=Moments)
-    sketch: Sketch = msgspec.field(default_factory=Sketch)
-    nonfinite: int = 0
-    odd: float = math.nan
-    last: float = math.nan
+    kept: bytes = b""  # the finite samples as native doubles
+    moments: Moments = msgspec.field(default_factory=Moments)  # of the samples that are no longer kept
+    sketch: Sketch = msgspec.field(default_factory=Sketch)  # of the samples that are no longer kept
+    nonfinite: int = 0  # number of NaN and infinite samples
+    odd: float = math.nan  # the infinity, if all of these are the same one
+    last: float = math.nan  # the newest sample
 
     @property
     def count(self) -> int:
@@ -89,36 +81,16 @@ class Pool(msgspec.Struct):
             return self.last
         if not ordered:
             return self._of_many(kind)
-        match kind:
-            case float():
-                return quantile(ordered, kind)
-            case "max":
-                return ordered[-1]
-            case "min":
-                return ordered[0]
-            case "sum":
-                return total(ordered)
-            case "std":
-                return std(ordered)
-            case "geomean":
-                return geometric_mean(ordered)
-        return mean(ordered)
+        return of_ordered(kind, ordered)
 
     def _of_many(self, kind: str | float) -> float:
+        many = self.moments
         if isinstance(kind, float):
-            return min(max(self.sketch.quantile(kind), self.moments.minimum), self.moments.maximum)
-        match kind:
-            case "max":
-                return self.moments.maximum
-            case "min":
-                return self.moments.minimum
-            case "sum":
-                return self.moments.total
-            case "std":
-                return self.moments.std()
-            case "geomean":
-                return math.nan if self.moments.minimum < 0 else self.sketch.geometric_mean()
-        return self.moments.mean
+            return min(max(self.sketch.quantile(kind), many.minimum), many.maximum)
+        if kind == "geomean":
+            return math.nan if many.minimum < 0 else self.sketch.geometric_mean()
+        known = {"max": many.maximum, "min": many.minimum, "sum": many.total, "std": many.std(), "mean": many.mean}
+        return known[kind]
 
     def _shrink(self) -> None:
         if self.moments.count or len(self.kept) > LIMIT * 8:

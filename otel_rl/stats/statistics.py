@@ -92,16 +92,25 @@ def reduce(statistic: str, values: Sequence[Number], weights: Sequence[float] | 
         return given[0]
     if kind == "mean" and weights is not None:
         return weighted_mean(given, [weights[n] for n in kept])
+    return of_ordered(kind, sorted(given))
+
+
+def of_ordered(kind: str | float, ordered: Sequence[Number]) -> Number:
+    """Return a statistic that does not depend on the order, or a quantile, of values in ascending order."""
     match kind:
+        case float():
+            return quantile(ordered, kind)
         case "max":
-            return max(given)
+            return ordered[-1]
         case "min":
-            return min(given)
-        case "mean":
-            return mean(given)
+            return ordered[0]
+        case "sum":
+            return total(ordered)
+        case "std":
+            return std(ordered)
         case "geomean":
-            return geometric_mean(given)
-    return quantile(sorted(given), float(kind))
+            return geometric_mean(ordered)
+    return mean(ordered)
 
 
 def weighted_mean(values: Sequence[Number], weights: Sequence[float]) -> float:

@@ -14,17 +14,11 @@ _T95 = {3: 2.353, 5: 2.015, 7: 1.895, 9: 1.833, 11: 1.796, 13: 1.771, 15: 1.753}
 
 
 class Drift(NamedTuple):
-    """The drift of a series, and the probability of such a drift by chance.
+    """The drift of a series, and the probability of such a drift by chance."""
 
-    Attributes:
-        slope: Mean change from one level to the next.
-        low: Lower bound of the slope, one-sided 95 %.
-        chance: Probability of this or a greater slope in a series without drift (p-value).
-    """
-
-    slope: float
-    low: float
-    chance: float
+    slope: float  # mean change from one level to the next
+    low: float  # lower bound of the slope, one-sided 95 %
+    chance: float  # probability of this or a greater slope in a series without drift (p-value)
 
 
 def drift(levels: Sequence[float], blocks: int) -> Drift:

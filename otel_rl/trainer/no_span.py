@@ -19,21 +19,11 @@ class NoSpan(trace.NonRecordingSpan):
     def __enter__(self) -> Self:
         return self
 
-    def onload(self) -> NoSpan:
+    def part(self, name: str = "", /, **attributes: object) -> NoSpan:
         """Return this span."""
         return self
 
-    def execute(self) -> NoSpan:
-        """Return this span."""
-        return self
-
-    def offload(self) -> NoSpan:
-        """Return this span."""
-        return self
-
-    def part(self, name: str, /, **attributes: object) -> NoSpan:
-        """Return this span."""
-        return self
+    onload = execute = offload = part
 
 
 NO_SPAN = NoSpan()

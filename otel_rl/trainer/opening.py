@@ -91,26 +91,17 @@ def _unavailable(settings: Settings, error: Exception) -> UnavailableError:
 
 
 class Unrecorded:
-    """A session of a run that cannot be recorded: the run refuses and counts everything.
+    """A session of a run that cannot be recorded: the run refuses and counts everything."""
 
-    Attributes:
-        settings: The settings of the run.
-        directory: The run directory, which may not exist.
-        label: Name of this process in file names.
-        attempt: Always 0.
-        prometheus: Always `None`.
-        journal: A journal that refuses all records.
-        check_at: Infinity: there is nothing to check.
-    """
+    attempt = 0
+    prometheus: str | None = None
+    journal = NOWHERE
+    check_at = math.inf  # there is nothing to check
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.directory = RunDirectory(Path(settings.dir), Path(settings.dir), "")
+        self.directory = RunDirectory(Path(settings.dir), Path(settings.dir), "")  # it may not exist
         self.label = label(settings.role, settings.rank)
-        self.attempt = 0
-        self.prometheus: str | None = None
-        self.journal = NOWHERE
-        self.check_at = math.inf
 
     def check(self) -> None:
         """Do nothing: there are no files and no agent."""

@@ -19,8 +19,9 @@ from otel_rl.devices import exhaustion
 from otel_rl.devices.accelerators import Devices
 from otel_rl.devices.host_memory import MemoryReader
 from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.occasional import is_power_of_ten
 from otel_rl.errors.texts import text_of
-from otel_rl.journal.clock import TOLERATED_NS, Clock
+from otel_rl.journal.clock import Clock
 from otel_rl.journal.ending import Ending, ending_by
 from otel_rl.journal.ids import RandomIds, parse_traceparent
 from otel_rl.journal.records import (
@@ -37,6 +38,7 @@ from otel_rl.journal.records import (
 from otel_rl.journal.sink import CLOSED, SILENCE, ClosedError, Sink
 from otel_rl.journal.writer import TooLargeError
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
+from otel_rl.setup.settings import Memory
 from otel_rl.trainer import refused_steps
 from otel_rl.trainer.spans import settle
 
@@ -62,17 +64,15 @@ class Recorder:
     Args:
         journal: Destination of the records.
         reports: Path of out-of-memory reports, without the step and the suffix.
-        clock: If true, phases are also timed by the clock of the device.
-        reset_peaks: If true, the allocator's peaks are reset at the start of each phase.
-        history: Number of allocator events kept for such reports.
+        memory: What is measured on devices.
     """
 
-    def __init__(self, journal: Sink, reports: Path, *, clock: bool, reset_peaks: bool, history: int) -> None:
+    def __init__(self, journal: Sink, reports: Path, memory: Memory) -> None:
         self.ids = RandomIds()
         self.remote = parse_traceparent(os.environ.get("TRACEPARENT", ""))
         self.memory = MemoryReader()
         self.clock = Clock()
-        self.devices = Devices(self.write, self.refuse, clock=clock, reset_peaks=reset_peaks, history=history)
+        self.devices = Devices(self.write, self.refuse, memory)
         self.open_step: StepSpan | None = None
         self.refused_steps: RefusedSteps = {}
         self._journal = journal
@@ -119,7 +119,7 @@ class Recorder:
         let_pass(sys.exc_info()[1])
         count = self._refusals[reason] = self._refusals.get(reason, 0) + 1
         try:
-            if str(count).strip("0") == "1":
+            if is_power_of_ten(count):
                 shown = " ".join(text.split())[:_LONGEST_WARNING]
                 logger.warning("%s (refused %d time%s)", shown, count, "" if count == 1 else "s")
             self._journal.append(Refusals(dict(self._refusals)))
@@ -201,7 +201,7 @@ class Recorder:
         """Stop recording: this is a forked child, and the journal belongs to its parent."""
         self._journal = SILENCE
         self.ids = RandomIds()
-        self.devices = Devices(self.write, self.refuse, modules={})  # a child cannot use its parent's devices
+        self.devices = Devices(self.write, self.refuse, Memory(), modules={})
 
     @property
     def step_now(self) -> int | None:
@@ -224,7 +224,5 @@ class Recorder:
             return None
         if self.open_step is None:
             self.last_step = number
-            clock = self.clock
-            if not -TOLERATED_NS <= clock.wall() - clock.monotonic() - clock.anchor <= TOLERATED_NS:
-                settle(self)
+            settle(self)
         return number

@@ -61,14 +61,8 @@ class Run:
         self.id = session.settings.id
         self.attempt = session.attempt
         self.prometheus = session.prometheus
-        memory = session.settings.memory
-        self._recorder = Recorder(
-            session.journal,
-            session.directory.path / "oom" / f"{session.label}.attempt{self.attempt}",
-            clock=memory.device_clock,
-            reset_peaks=memory.peaks == "reset",
-            history=memory.history,
-        )
+        reports = session.directory.path / "oom" / f"{session.label}.attempt{self.attempt}"
+        self._recorder = Recorder(session.journal, reports, session.settings.memory)
         self._asked_for = asked_for
         self._session = session
         self._spans = spans

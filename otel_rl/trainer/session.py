@@ -47,20 +47,11 @@ _LONGEST_PAUSE_S = 300.0
 
 
 class Session:
-    """The recording of a process, from `init` to `finish`.
-
-    Args:
-        settings: The settings of the run.
-        attempt: Lowest number that the attempt may have.
-
-    Attributes:
-        label: Name of this process in file names.
-        check_at: Time of the next `check`, in nanoseconds of the monotonic clock.
-    """
+    """The recording of a process, from `init` to `finish`; `attempt` is the lowest number that the attempt may have."""
 
     def __init__(self, settings: Settings, attempt: int = 0) -> None:
         self.settings = settings = with_a_head(settings)
-        self.check_at: float = 0
+        self.check_at: float = 0  # time of the next `check`, in nanoseconds of the monotonic clock
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
         with otel_environment.only_valid(os.environ):  # exporters import the SDK
@@ -93,7 +84,7 @@ class Session:
         self._manifest = msgspec.json.format(msgspec.json.encode(manifest))
         sends = settings.head and not manifest.receives
         self._manifest_place = self.directory.own_manifest if sends else self.directory.manifest
-        self.label = label(settings.role, settings.rank)
+        self.label = label(settings.role, settings.rank)  # this process in file names
         self.attempt = self._claim.attempt
         if settings.agent == "off" or not agent_start.agent_is_alive(self.directory):
             write_atomically(self._manifest_place, self._manifest)

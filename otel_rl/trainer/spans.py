@@ -18,7 +18,6 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.errors.interrupts import detach
 from otel_rl.errors.texts import text_of, type_of
-from otel_rl.journal.clock import TOLERATED_NS
 from otel_rl.trainer.with_blocks import is_left
 
 if TYPE_CHECKING:
@@ -240,10 +239,8 @@ def surroundings(recorder: Recorder) -> Context:
         if after is span:
             break
         span = after
-    if span is None or not isinstance(span, JournaledSpan):
-        clock = recorder.clock
-        if not -TOLERATED_NS <= clock.wall() - clock.monotonic() - clock.anchor <= TOLERATED_NS:
-            settle(recorder)
+    if not isinstance(span, JournaledSpan):
+        settle(recorder)
     return here
 
 

@@ -42,14 +42,7 @@ _MOST_TOKENS = 1 << 53
 
 
 class Rollout(Phase):
-    """A batch of trajectories with a trace of its own; a context manager.
-
-    Args:
-        recorder: The recorder of the run.
-        recorded: If true, spans are recorded.
-        policy_version: Version of the policy that samples; `None` if unknown.
-        attributes: Attributes of the span.
-    """
+    """A batch of trajectories with a trace of its own; a context manager. If `recorded` is false, it has no span."""
 
     kind = SpanKind.INTERNAL
     _depth = 2

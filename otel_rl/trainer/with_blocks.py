@@ -26,19 +26,12 @@ _LONGEST_ENTRY = 12  # bytes of the instruction that enters, with its caches
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """The place where a context manager was entered; it holds no frame, which would keep variables alive.
-
-    Attributes:
-        thread: Identifier of the thread.
-        frame: Identity of the function's frame.
-        code: Its code.
-        entered_at: Offset of the instruction that entered.
-    """
+    """The place where a context manager was entered; it holds no frame, which would keep variables alive."""
 
     thread: int
-    frame: int
+    frame: int  # the identity of the function's frame
     code: Any  # a `CodeType`
-    entered_at: int
+    entered_at: int  # offset of the instruction that entered
 
 
 def entered_in(frame: FrameType) -> Block:
