@@ -11,11 +11,10 @@ and `archive`, `trainer`, `delivery`, `devices`, `setup`, `journal`, `convert`, 
 from typing import TYPE_CHECKING
 
 from otel_rl.errors import SettingsError
-from otel_rl.trainer.current import current
+from otel_rl.trainer.current import current, traced
 from otel_rl.trainer.propagation import attach, carrier
 from otel_rl.trainer.run import Run
 from otel_rl.trainer.start import init
-from otel_rl.trainer.traced import traced
 
 __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]
 

@@ -252,8 +252,7 @@ class ExporterThread(threading.Thread):
                 self._begin_again(error)
                 return False
             except BaseException as error:  # an exporter may even call sys.exit()
-                self._failures += 1
-                self._causes[error_type(error)] += 1
+                self._count(error)
                 self._note(f"{what} failed: {describe(error)}")
                 pause = _FIRST_PAUSE_S if self.taken != taken else pause
                 self._stopped.wait(_asked(error) or pause * _dice.uniform(0.75, 1.25))
@@ -264,8 +263,7 @@ class ExporterThread(threading.Thread):
 
     def _begin_again(self, error: Gone) -> None:
         """Start over from the beginning of the outbox: the backend has lost its data."""
-        self._failures += 1
-        self._causes[error_type(error)] += 1
+        self._count(error)
         pause, self._gone_pause = self._gone_pause, min(2 * self._gone_pause, _LONGEST_PAUSE_S)
         if not self._outbox.path.is_dir():  # the whole run directory was removed, and must not be recreated in part
             self._note(f"{error}, and so was {self._outbox.path}")
@@ -282,6 +280,10 @@ class ExporterThread(threading.Thread):
         with contextlib.suppress(OSError):  # a full disk: the file has the old position until the cursor moves
             write_atomically(self._path, msgspec.json.encode(Cursor(outbox=self._outbox.id)))
         self._stopped.wait(pause)  # the data may be removed again and again
+
+    def _count(self, error: BaseException) -> None:
+        self._failures += 1
+        self._causes[error_type(error)] += 1
 
     def _note(self, text: str) -> None:
         self.last_error = text

@@ -67,7 +67,7 @@ class Handover:
         self.given: deque[Offer] = deque()  # items that it was given and that are not known to be durable
         self.safe: ItemPosition | None = None  # the place after the last durable item, if a new one is durable
         self.ended: Ended | None = None  # how the last attempt before `safe` ended, if it has
-        self.taken = self.held = 0  # number of accepted items, and of items that the backend had already
+        self.taken = 0  # number of accepted items
         self.refused = 0  # number of items that were rejected for good or set aside
         self.failures = 0  # because of an item
         self.causes: Counter[str] = Counter()  # number of errors by type, except failures of the environment
@@ -189,7 +189,6 @@ class Handover:
             entry = self.waiting[len(part)]
             if not entry.settled and holds(entry.item):
                 entry.settled = True
-                self.held += 1
             if not entry.settled:
                 part.append(entry.item)
             elif part:

@@ -15,7 +15,7 @@ class JaxDevices:
 
     def __init__(self, devices: list[Any]) -> None:
         self._devices = dict(enumerate(devices))
-        self._told = False
+        self._fresh = list(self._devices)
 
     def describe(self, index: int) -> tuple[str, str, int]:
         """Return an empty UUID, since JAX does not expose it, the kind of a device, and its memory in bytes."""
@@ -24,8 +24,7 @@ class JaxDevices:
 
     def find(self) -> list[int]:
         """Return all devices at the first call, then none."""
-        fresh = [] if self._told else list(self._devices)
-        self._told = True
+        fresh, self._fresh = self._fresh, []
         return fresh
 
     def memory(self, *, used: bool = False) -> list[DeviceMemory]:

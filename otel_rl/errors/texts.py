@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 4096
 """The largest number of characters in the name of a metric, phase, attribute, column or parameter."""
-_LONGEST_TEXT = LONGEST_NAME
 
 
 def text_of(value: object) -> str:
     """Return the text of any object, truncated to 4,096 characters; its type if `str` raises."""
     try:
-        return str.__str__(value if isinstance(value, str) else str(value))[:_LONGEST_TEXT]
+        return str.__str__(value if isinstance(value, str) else str(value))[:LONGEST_NAME]
     except Exception as error:  # an object whose `str` raises
         let_pass(error)
         return type(value).__name__

@@ -16,7 +16,6 @@ from otel_rl.setup.processes import ancestors, supervisor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
 _INTERACTIVE_STEP = "4294967290"
 """The step of the shell that `salloc` opens: `SLURM_INTERACTIVE_STEP` of slurm.h."""
 _MOST_NODES = 1 << 16

@@ -40,17 +40,11 @@ Reducers = Annotated[
 
 
 class ExporterSpec(msgspec.Struct, frozen=True):
-    """An exporter as the user asked for it.
+    """An exporter as the user asked for it."""
 
-    Attributes:
-        name: A registered name, or `module:qualname` of a factory.
-        options: Keyword arguments of the factory, besides the run.
-        factory: The factory itself, if only this process can call it; the exporter then runs in a thread here.
-    """
-
-    name: str
-    options: dict[str, Any] = {}
-    factory: Any = None
+    name: str  # a registered name, or `module:qualname` of a factory
+    options: dict[str, Any] = {}  # keyword arguments of the factory, in addition to the run
+    factory: Any = None  # if only this process can call it; the exporter then runs in a thread here
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):

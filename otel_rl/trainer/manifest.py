@@ -19,7 +19,6 @@ from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.texts import shown
 from otel_rl.semconv.frameworks import DIALECTS, imported
 from otel_rl.setup import head, otel_environment
-from otel_rl.setup.addresses import is_head
 from otel_rl.setup.directory import Manifest
 from otel_rl.setup.settings import AgentSettings
 
@@ -49,7 +48,7 @@ def with_a_head(settings: Settings) -> Settings:
     if not settings.head or settings.role or settings.world_size > max(1, settings.local_world_size):
         return settings
     address = head.parse(settings.head)
-    if is_head(address.host, os.environ):
+    if head.is_head(address.host, os.environ):
         return settings
     with suppress(OSError):
         socket.create_connection((address.host.strip("[]"), address.port), _ANSWERS_WITHIN_S).close()
@@ -71,15 +70,14 @@ def manifest_of(settings: Settings) -> Manifest:
         SettingsError: A dialect or an exporter is unknown, or has an unknown option.
     """
     exporters, readers = exporters_and_readers(settings)
-    sends = bool(settings.head) and not is_head(head.parse(settings.head).host, os.environ)
+    sends = bool(settings.head) and not head.is_head(head.parse(settings.head).host, os.environ)
     if sends:
         exporters = [("head", {"address": settings.head})]
     if settings.dialect not in ("auto", *DIALECTS):
         raise SettingsError(f"invalid dialect={settings.dialect!r}: must be one of auto, {', '.join(DIALECTS)}")
-    for name, options in exporters:
-        plugins.check(export.ENTRY_POINT_GROUP, name, options)
-    for name, options in readers:
-        plugins.check(export.READER_ENTRY_POINT_GROUP, name, options)
+    for group, found in ((export.ENTRY_POINT_GROUP, exporters), (export.READER_ENTRY_POINT_GROUP, readers)):
+        for name, options in found:
+            plugins.check(group, name, options)
     defaults = {
         "service.name": settings.project,
         "service.instance.id": f"{settings.id}/{socket.gethostname()}",  # the agent's, the same in all its signals

@@ -144,7 +144,7 @@ class Phase(JournaledSpan):
             else:
                 here = _current_context()
                 self._begin(_current_span(here))
-            self._outer = here
+            self.outer = here
             self._token = _attach(_with_span(self, here))
             return self
         except BaseException as interruption:

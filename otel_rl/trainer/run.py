@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry import trace
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from otel_rl.trainer.opening import Unrecorded
     from otel_rl.trainer.session import Session
 
+Sampling = TypeVar("Sampling", bound=Rollout)
 _NO_VALUES: Mapping[str, object] = MappingProxyType({})
 
 
@@ -140,11 +141,7 @@ class Run:
             policy_version: Version of the policy that samples; `None` if unknown.
             attributes: Attributes of its span.
         """
-        recorder = self._recorder
-        if _extra:
-            refuse_extra(recorder, "rollout", _extra)
-        version = to_whole_or_none(recorder, "rollout", "policy_version", policy_version)
-        return Rollout(recorder, recorded=self._spans, policy_version=version, attributes=attributes)
+        return self._sampling("rollout", Rollout, _extra, policy_version, attributes)
 
     def trajectory(self, *_extra: Never, policy_version: int | None = None, **attributes: object) -> Trajectory:
         """Return a context manager for one trajectory, with a trace of its own.
@@ -156,11 +153,7 @@ class Run:
             policy_version: Version of the policy that samples; `None` if unknown.
             attributes: Attributes of its span.
         """
-        recorder = self._recorder
-        if _extra:
-            refuse_extra(recorder, "trajectory", _extra)
-        version = to_whole_or_none(recorder, "trajectory", "policy_version", policy_version)
-        return Trajectory(recorder, recorded=self._spans, policy_version=version, attributes=attributes)
+        return self._sampling("trajectory", Trajectory, _extra, policy_version, attributes)
 
     @never_raises
     def trained(
@@ -390,6 +383,20 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
         self._end.end(PATIENCE_S, error)
+
+    def _sampling(
+        self,
+        call: str,
+        kind: type[Sampling],
+        extra: tuple[Never, ...],
+        version: int | None,
+        attributes: dict[str, object],
+    ) -> Sampling:
+        recorder = self._recorder
+        if extra:
+            refuse_extra(recorder, call, extra)
+        known = to_whole_or_none(recorder, call, "policy_version", version)
+        return kind(recorder, recorded=self._spans, policy_version=known, attributes=attributes)
 
     def _consume(
         self, call: str, tickets: Iterable[Mapping[str, Any]], version: int | None, step: int | None, outcome: str

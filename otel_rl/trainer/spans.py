@@ -75,7 +75,7 @@ class JournaledSpan(trace.Span):
     _renamed = False
     _anchor = 0  # of the clock, when it began
     _began = 0
-    _outer: Context | None = None  # what was current before
+    outer: Context | None = None  # what was current before it was entered
     _token: Token[Context] | None = None
     _block: Block | None = None  # where it was entered, if that is needed
 
@@ -191,15 +191,10 @@ class JournaledSpan(trace.Span):
         self.end()
         span = _current_span()
         while span is not self and isinstance(span, JournaledSpan):
-            span = _current_span(span._outer)
-        if span is self and self._outer is not None:
-            _attach(self._outer)
+            span = _current_span(span.outer)
+        if span is self and self.outer is not None:
+            _attach(self.outer)
         self._token = None
-
-    @property
-    def outer(self) -> Context | None:
-        """The context that was current before the span was entered."""
-        return self._outer
 
     @property
     def is_abandoned(self) -> bool:

@@ -75,7 +75,7 @@ class StepSpan(JournaledSpan):
                 devices = recorder.devices
                 devices.arrived()
                 recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
-                self._outer = here
+                self.outer = here
                 self._token = _attach(_with_span(self, here))
             elif recorder.open_step is not self:
                 refused_steps.enter(recorder.refused_steps, self, sys._getframe(1))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.setup.addresses import is_head
+from otel_rl.setup.head import is_head
 from otel_rl.setup.launcher import Placement, find_place, is_in_job, node_number
 from tests.processes import run_python
 

@@ -13,7 +13,6 @@ from otel_rl.otlp.bridge.answers import LATER, Refusal
 from otel_rl.otlp.bridge.responses import data_points, response
 from otel_rl.otlp.connection import connection
 from otel_rl.setup import head
-from otel_rl.setup.addresses import is_of_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -94,7 +93,7 @@ def to_collector(signals: Iterable[str], own: Iterable[str]) -> dict[str, Callab
 def _is_same(address: str, endpoint: str) -> bool:
     try:
         parts = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
-        return parts.port == head.parse(address).port and is_of_this_machine(parts.hostname or "")
+        return parts.port == head.parse(address).port and head.is_of_this_machine(parts.hostname or "")
     except ValueError:  # another URL scheme of gRPC
         return False
 
