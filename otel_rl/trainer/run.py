@@ -385,12 +385,7 @@ class Run:
         self._end.end(PATIENCE_S, error)
 
     def _sampling(
-        self,
-        call: str,
-        kind: type[Sampling],
-        extra: tuple[Never, ...],
-        version: int | None,
-        attributes: dict[str, object],
+        self, call: str, kind: type[Sampling], extra: tuple[Never, ...], version: int | None, attributes: dict[str, Any]
     ) -> Sampling:
         recorder = self._recorder
         if extra:
