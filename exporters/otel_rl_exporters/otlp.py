@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.attributes import BoundedAttributes
@@ -50,36 +51,70 @@ _SCOPE = InstrumentationScope("otel_rl", schema_url=None)
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
-class OtlpTraces:
-    """Sends spans."""
+class SignalExporter:
+    """Converts the items of one signal to objects of the SDK, and sends them."""
 
     batch_size = 512
+    signal: ClassVar[Signal]
 
     def __init__(self, run: RunInfo) -> None:
         self._resource = Resource.create(dict(run.resource))
         self._limits = limits(os.environ)
-        self._sender = sender(connection(os.environ, "TRACES"))
-
-    @staticmethod
-    def check() -> None:
-        """Raise if the variables name an address or a file that cannot be used."""
-        connection(os.environ, "TRACES")
+        self._sender = self._open()
 
     def export(self, items: Sequence[Item]) -> None:
-        """Send the spans among `items`.
+        """Send the items of this signal among `items`.
 
         Raises:
-            Refused: The collector refused some of them.
-            NotNow: The collector cannot accept them now.
+            Refused: The receiver refused some of them.
+            NotNow: The receiver cannot accept them now.
         """
-        self._sender.send(readable_spans(items, self._resource, self._limits), len(items))
+        readable = readable_spans if self.signal == "TRACES" else readable_records
+        self._sender.send(readable(items, self._resource, self._limits), len(items))
 
     def shutdown(self) -> None:
         """Close the connection."""
         self._sender.close()
 
+    def _open(self) -> Any:
+        """Return a `Sender`, or another object with its methods."""
+        return sender(connection(os.environ, self.signal))
 
-class OtlpLogs:
+
+class _ByVariables:
+    """The set-up of one signal by `OTEL_EXPORTER_OTLP_*`."""
+
+    signal: ClassVar[Signal]
+
+    @classmethod
+    def check(cls) -> None:
+        """Raise if the variables name an address or a file that cannot be used."""
+        connection(os.environ, cls.signal)
+
+    @classmethod
+    def pass_on(cls) -> Callable[[Message], None]:
+        """Return a function that forwards whole requests of other programs; it raises as `export` does."""
+        from otel_rl_exporters.otlp_transport import transport
+
+        to = transport(connection(os.environ, cls.signal))
+
+        def forward(request: Message) -> None:
+            answer = to.send(request)
+            if answer.verdict == "later":
+                raise NotNow(answer.message, retry_after=answer.retry_after, error_type=answer.error_type)
+            if answer.verdict != "taken" or answer.rejected:
+                raise Refused(answer.message, count=answer.rejected or None, error_type=answer.error_type)
+
+        return forward
+
+
+class OtlpTraces(_ByVariables, SignalExporter):
+    """Sends spans."""
+
+    signal = "TRACES"
+
+
+class OtlpLogs(_ByVariables, SignalExporter):
     """Sends rows, parameters, tables, events, and how the run ended, as log events.
 
     A row is the event `rl.step.metrics` with all its values in one map, so that a collector has every
@@ -87,93 +122,24 @@ class OtlpLogs:
     first ones, as many as 128 KiB hold.
     """
 
-    batch_size = 512
-
-    def __init__(self, run: RunInfo) -> None:
-        self._resource = Resource.create(dict(run.resource))
-        self._limits = limits(os.environ)
-        self._sender = sender(connection(os.environ, "LOGS"))
-
-    @staticmethod
-    def check() -> None:
-        """Raise if the variables name an address or a file that cannot be used."""
-        connection(os.environ, "LOGS")
-
-    @staticmethod
-    def pass_on() -> Callable[[Message], None]:
-        """Return a function that forwards requests of other programs; it raises as `export` does."""
-        return _passed_on("LOGS")
-
-    def export(self, items: Sequence[Item]) -> None:
-        """Send the events among `items`; spans and measurements are other signals.
-
-        Raises:
-            Refused: The collector refused some of them.
-            NotNow: The collector cannot accept them now.
-        """
-        self._sender.send(readable_records(items, self._resource, self._limits), len(items))
-
-    def shutdown(self) -> None:
-        """Close the connection."""
-        self._sender.close()
+    signal = "LOGS"
 
 
-def _passed_on(signal: Signal) -> Callable[[Message], None]:
-    """Return a function that forwards a whole request to the collector of a signal."""
-    from otel_rl_exporters.otlp_transport import transport
-
-    to = transport(connection(os.environ, signal))
-
-    def pass_on(request: Message) -> None:
-        answer = to.send(request)
-        if answer.verdict == "later":
-            raise NotNow(answer.message, retry_after=answer.retry_after, error_type=answer.error_type)
-        if answer.verdict != "taken" or answer.rejected:
-            raise Refused(answer.message, count=answer.rejected or None, error_type=answer.error_type)
-
-    return pass_on
-
-
-class OtlpReader:
+class OtlpReader(_ByVariables):
     """Pushes metrics every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60 s if not set)."""
 
+    signal = "METRICS"
     address: str | None = None
+    failures = property(attrgetter("_exporter.failures"))
+    causes = property(lambda self: dict(self._exporter.causes))
+    refused = property(attrgetter("_exporter.refused"))
+    last_error = property(attrgetter("_exporter.last_error"))
 
     def __init__(self, run: RunInfo) -> None:
         from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
 
-        self._exporter = OtlpMetricExporter(connection(os.environ, "METRICS"), os.environ)
+        self._exporter = OtlpMetricExporter(connection(os.environ, self.signal), os.environ)
         self.reader = PeriodicExportingMetricReader(self._exporter)
-
-    @staticmethod
-    def check() -> None:
-        """Raise if the variables name an address or a file that cannot be used."""
-        connection(os.environ, "METRICS")
-
-    @staticmethod
-    def pass_on() -> Callable[[Message], None]:
-        """Return a function that forwards requests of other programs; it raises as `export` does."""
-        return _passed_on("METRICS")
-
-    @property
-    def failures(self) -> int:
-        """How often a request failed."""
-        return self._exporter.failures
-
-    @property
-    def causes(self) -> dict[str, int]:
-        """How often each type of error occurred, refusals included."""
-        return dict(self._exporter.causes)
-
-    @property
-    def refused(self) -> int:
-        """How many metrics the collector refused."""
-        return self._exporter.refused
-
-    @property
-    def last_error(self) -> str:
-        """The message of the last error."""
-        return self._exporter.last_error
 
     def shutdown(self) -> None:
         """Do nothing: the SDK shuts the reader down."""
@@ -208,6 +174,9 @@ def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan
     def within(attributes: dict[str, Any], count: int | None) -> Any:
         return _bounded(attributes, count, most.span_text)
 
+    status = Status(StatusCode.OK if span.ok else StatusCode.UNSET)
+    if span.error is not None:
+        status = Status(StatusCode.ERROR, span.error)
     return ReadableSpan(
         name=span.name,
         context=_context(span.trace_id, span.span_id),
@@ -226,17 +195,11 @@ def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan
             ],
         ),
         kind=SpanKind(span.kind),
-        status=_status(span),
+        status=status,
         start_time=span.start_unix_nano,
         end_time=span.end_unix_nano,
         instrumentation_scope=_scope(span.scope) if any(span.scope) or span.resource else _SCOPE,
     )
-
-
-def _status(span: Span) -> Status:
-    if span.error is not None:
-        return Status(StatusCode.ERROR, span.error)
-    return Status(StatusCode.OK if span.ok else StatusCode.UNSET)
 
 
 @lru_cache(maxsize=256)  # the encoder puts spans of equal scopes together

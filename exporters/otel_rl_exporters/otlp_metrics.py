@@ -21,10 +21,11 @@ from opentelemetry.sdk.metrics.export import (
     ResourceMetrics,
     ScopeMetrics,
 )
-from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+from opentelemetry.sdk.metrics.view import Aggregation, ExponentialBucketHistogramAggregation
 
 from otel_rl.errors.occasional import Occasional
 from otel_rl.export import NotNow, Refused
+from otel_rl.otlp.connection import one_of
 from otel_rl_exporters.otlp_sender import Sender
 from otel_rl_exporters.otlp_transport import transport
 
@@ -41,7 +42,10 @@ _DELTAS: dict[str, tuple[type, ...]] = {
     "delta": (SdkCounter, ObservableCounter, Histogram),
     "lowmemory": (SdkCounter, Histogram),
 }
-_EXPONENTIAL = "base2_exponential_bucket_histogram"
+_AGGREGATIONS: dict[str, dict[type, Aggregation]] = {
+    "explicit_bucket_histogram": {},
+    "base2_exponential_bucket_histogram": {Histogram: ExponentialBucketHistogramAggregation()},
+}
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
 _dice = random.Random()
 
@@ -59,11 +63,11 @@ class OtlpMetricExporter(MetricExporter):
     """
 
     def __init__(self, where: Connection, environ: Mapping[str, str]) -> None:
-        deltas = _DELTAS[_one_of(environ, _TEMPORALITY, tuple(_DELTAS))]
-        exponential = _one_of(environ, _HISTOGRAMS, ("explicit_bucket_histogram", _EXPONENTIAL)) == _EXPONENTIAL
+        deltas = _DELTAS[one_of(_TEMPORALITY, environ.get(_TEMPORALITY, ""), tuple(_DELTAS))]
+        aggregation = one_of(_HISTOGRAMS, environ.get(_HISTOGRAMS, ""), tuple(_AGGREGATIONS))
         super().__init__(
             preferred_temporality=dict.fromkeys(deltas, AggregationTemporality.DELTA),
-            preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()} if exponential else {},
+            preferred_aggregation=_AGGREGATIONS[aggregation],
         )
         self._sender = Sender(transport(where), _encoded)
         self._closing = threading.Event()
@@ -129,10 +133,3 @@ def _encoded(metrics: Sequence[_One]) -> Any:
             cast("list[ScopeMetrics]", resources[id(resource)].scope_metrics).append(scopes[id(scope)])
         cast("list[Metric]", scopes[id(scope)].metrics).append(metric)
     return encode_metrics(MetricsData(list(resources.values())))
-
-
-def _one_of(environ: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
-    text = environ.get(name, "").strip().lower()
-    if text and text not in known:
-        logger.warning("%s=%r is not known and ignored; known are %s", name, text, ", ".join(known))
-    return text if text in known else known[0]

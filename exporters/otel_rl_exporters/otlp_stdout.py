@@ -7,84 +7,77 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from opentelemetry.sdk._logs.export import ConsoleLogRecordExporter
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 from otel_rl.export import Refused
 from otel_rl.otlp.connection import Connection
-from otel_rl.setup.otel_environment import limits
-from otel_rl_exporters.otlp import readable_records, readable_spans, sender
+from otel_rl_exporters.otlp import SignalExporter, sender
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import RunInfo
     from otel_rl.otlp.connection import Signal
+    from otel_rl_exporters.otlp_sender import Sender
 
 
-class _Printed:
-    """Prints one signal of a run."""
+class _Console:
+    """A sender that prints records with the SDK's own exporter for a terminal."""
 
-    batch_size = 512
+    def __init__(self, exporter: ConsoleSpanExporter | ConsoleLogRecordExporter) -> None:
+        self._exporter: Any = exporter
 
-    def __init__(self, run: RunInfo) -> None:
-        self._resource = Resource.create(dict(run.resource))
-        self._limits = limits(os.environ)
-        self._print = self._open()
-
-    def export(self, items: Sequence[Item]) -> None:
-        """Print the items of this signal among `items`.
+    def send(self, records: Sequence[tuple[int, Any]], _: int) -> None:
+        """Print the records.
 
         Raises:
             Refused: The reader of standard output has closed it.
         """
         try:
-            self._print(items)
+            self._exporter.export([record for _, record in records])
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise Refused("standard output is closed") from error
 
-    def shutdown(self) -> None:
+    def close(self) -> None:
         """Do nothing: others use standard output too."""
 
-    def _open(self) -> Callable[[Sequence[Item]], object]:
-        raise NotImplementedError
 
-
-class ConsoleTraces(_Printed):
+class ConsoleTraces(SignalExporter):
     """`OTEL_TRACES_EXPORTER=console`."""
 
-    def _open(self) -> Callable[[Sequence[Item]], object]:
-        console = ConsoleSpanExporter()
-        return lambda items: console.export([one for _, one in readable_spans(items, self._resource, self._limits)])
+    signal = "TRACES"
+
+    def _open(self) -> _Console:
+        return _Console(ConsoleSpanExporter())
 
 
-class ConsoleLogs(_Printed):
+class ConsoleLogs(SignalExporter):
     """`OTEL_LOGS_EXPORTER=console`."""
 
-    def _open(self) -> Callable[[Sequence[Item]], object]:
-        console = ConsoleLogRecordExporter()
-        return lambda items: console.export([one for _, one in readable_records(items, self._resource, self._limits)])
+    signal = "LOGS"
+
+    def _open(self) -> _Console:
+        return _Console(ConsoleLogRecordExporter())
 
 
-class StdoutTraces(_Printed):
+class StdoutTraces(SignalExporter):
     """`OTEL_TRACES_EXPORTER=otlp/stdout`."""
 
-    def _open(self) -> Callable[[Sequence[Item]], object]:
-        to = sender(_standard_output("TRACES"))
-        return lambda items: to.send(readable_spans(items, self._resource, self._limits), len(items))
+    signal: ClassVar[Signal] = "TRACES"
+
+    def _open(self) -> Sender:
+        return sender(_standard_output(self.signal))
 
 
-class StdoutLogs(_Printed):
+class StdoutLogs(StdoutTraces):
     """`OTEL_LOGS_EXPORTER=otlp/stdout`."""
 
-    def _open(self) -> Callable[[Sequence[Item]], object]:
-        to = sender(_standard_output("LOGS"))
-        return lambda items: to.send(readable_records(items, self._resource, self._limits), len(items))
+    signal = "LOGS"
 
 
 class ConsoleReader:

@@ -15,14 +15,15 @@ import ssl
 import time
 import zlib
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
-from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+
+from otel_rl.errors.texts import type_of
+from otel_rl.otlp.signals import SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,11 +42,6 @@ _LONGEST_TEXT = 300
 _USER_AGENT = (
     f"otel-rl/{version('otel-rl')} OTel-OTLP-Exporter-Python/{version('opentelemetry-exporter-otlp-proto-common')}"
 )
-_SERVICES: dict[str, tuple[str, Any, str]] = {
-    "TRACES": ("trace.v1.TraceService", trace_service_pb2.ExportTraceServiceResponse, "rejected_spans"),
-    "LOGS": ("logs.v1.LogsService", logs_service_pb2.ExportLogsServiceResponse, "rejected_log_records"),
-    "METRICS": ("metrics.v1.MetricsService", metrics_service_pb2.ExportMetricsServiceResponse, "rejected_data_points"),
-}
 
 
 class Answer(NamedTuple):
@@ -100,7 +96,7 @@ class HttpTransport:
         self._connection = connection
         self._clock = clock
         self._json = connection.protocol == "http/json"
-        _, self._response, self._rejected = _SERVICES[connection.signal]
+        self._service = SERVICES[connection.signal.lower()]
         self._session = requests.Session()
         self._session.trust_env = False  # otherwise REQUESTS_CA_BUNDLE and .netrc would override these settings
         self._session.headers.update({"User-Agent": _USER_AGENT} | connection.headers)
@@ -138,7 +134,7 @@ class HttpTransport:
             cause = _innermost(error)
             if limit is not None and isinstance(cause, TimeoutError | requests.Timeout):
                 return self._later(f"no answer within {limit:g} s (OTEL_EXPORTER_OTLP_TIMEOUT)", "timeout")
-            return self._later(_said(cause), _type_name(cause))
+            return self._later(_said(cause), type_of(cause))
 
     def close(self) -> None:
         """Close the connections."""
@@ -157,7 +153,7 @@ class HttpTransport:
             text = f"{address}: {status} with a web page instead of OTLP: check the endpoint"
             return Answer("never", text, "not_otlp")
         if 200 <= status < 300:
-            return _taken(address, self._parse(kind, body), self._rejected)
+            return _taken(address, self._parse(kind, body), self._service.rejected)
         said, asked = _status(kind, body)
         if status // 100 == 3:
             said = f"redirected to {clean(headers.get('Location', 'nowhere'))}: set the endpoint to that"
@@ -172,10 +168,10 @@ class HttpTransport:
     def _parse(self, kind: str, body: bytes) -> Any:
         try:
             if kind == "application/json":
-                return json_format.Parse(body, self._response(), ignore_unknown_fields=True)
-            return self._response.FromString(body)
+                return json_format.Parse(body, self._service.response(), ignore_unknown_fields=True)
+            return self._service.response.FromString(body)
         except (DecodeError, json_format.ParseError, UnicodeDecodeError):  # not OTLP, but it said that it took them
-            return self._response()
+            return self._service.response()
 
 
 class GrpcTransport:
@@ -185,7 +181,7 @@ class GrpcTransport:
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it would write about every connection into the agent's log
         import grpc
 
-        service, response, self._rejected = _SERVICES[connection.signal]
+        self._service = SERVICES[connection.signal.lower()]
         self._connection = connection
         self._address = f"grpc://{connection.endpoint}"
         options = [
@@ -207,9 +203,9 @@ class GrpcTransport:
         else:
             self._channel = grpc.insecure_channel(connection.endpoint, options, compression)
         self._call = self._channel.unary_unary(
-            f"/opentelemetry.proto.collector.{service}/Export",
+            f"/opentelemetry.proto.collector.{self._service.name}/Export",
             request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=response.FromString,
+            response_deserializer=self._service.response.FromString,
         )
 
     def send(self, request: Message) -> Answer:
@@ -221,7 +217,7 @@ class GrpcTransport:
             response = self._call(request, timeout=self._connection.timeout, metadata=metadata)
         except grpc.RpcError as error:
             return self._failed(error)
-        return _taken(self._address, response, self._rejected)
+        return _taken(self._address, response, self._service.rejected)
 
     def close(self) -> None:
         """Close the channel."""
@@ -245,8 +241,11 @@ class StdoutTransport:
     """OTLP in JSON, a request per line, on standard output."""
 
     def send(self, request: Message) -> Answer:
-        """Print a request."""
-        print(_json(request), flush=True)  # noqa: T201 - the user chose standard output
+        """Print a request. After the reader of standard output has closed it, requests are refused."""
+        try:
+            print(_json(request), flush=True)  # noqa: T201 - the user chose standard output
+        except BrokenPipeError:
+            return Answer("never", "standard output is closed", "refused")
         return Answer("taken")
 
     def close(self) -> None:
@@ -349,16 +348,8 @@ def _said(error: BaseException) -> str:
     return clean(str(error)) or type(error).__name__
 
 
-def _type_name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
 def _content(path: str) -> bytes | None:
-    if not path:
-        return None
-    with open(path, "rb") as file:  # noqa: PTH123 - the path is the user's text
-        return file.read()
+    return Path(path).read_bytes() if path else None
 
 
 def _json(request: Message) -> str:

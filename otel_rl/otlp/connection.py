@@ -19,14 +19,13 @@ from otel_rl.errors.occasional import Occasional
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_warnings = Occasional(logging.getLogger(__name__))
+_warn = Occasional(logging.getLogger(__name__)).warn
 Signal = Literal["TRACES", "LOGS", "METRICS"]
 PROTOCOLS = ("http/protobuf", "http/json", "grpc")
 _TIMEOUT_S = 10.0
 """The default timeout of the specification, in seconds."""
 _SECONDS_BELOW_MS = 100
 """A timeout below this many milliseconds is read as seconds, as opentelemetry-python reads it."""
-_PATHS = {"TRACES": "v1/traces", "LOGS": "v1/logs", "METRICS": "v1/metrics"}
 _GRPC_SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
 
@@ -80,29 +79,26 @@ def connection(environ: Mapping[str, str], signal: Signal) -> Connection:
         names = (f"OTEL_EXPORTER_OTLP_{signal}_{option}", f"OTEL_EXPORTER_OTLP_{option}")
         return next(((name, environ[name].strip()) for name in names if environ.get(name, "").strip()), (names[1], ""))
 
-    protocol = _one_of(*find("PROTOCOL"), PROTOCOLS)
+    protocol = one_of(*find("PROTOCOL"), PROTOCOLS)
     compressions = ("none", "gzip") if protocol == "grpc" else ("none", "gzip", "deflate")
-    endpoint, secure = _grpc_target(*find("ENDPOINT"), insecure=_is_true(*find("INSECURE")))
-    if protocol != "grpc":
+    if protocol == "grpc":
+        endpoint, secure = _grpc_target(*find("ENDPOINT"), insecure=_is_true(*find("INSECURE")))
+    else:
         endpoint, secure = _url(*find("ENDPOINT"), signal)
-    found = Connection(
+    certificate, client_certificate, client_key = map(find, ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
+    check_files(*certificate, client_certificate, client_key)
+    return Connection(
         signal=signal,
         endpoint=endpoint,
         secure=secure,
         protocol=protocol,
         headers=_headers(*find("HEADERS")),
         timeout=_seconds(*find("TIMEOUT")),
-        compression=_one_of(*find("COMPRESSION"), compressions),
-        certificate=find("CERTIFICATE")[1],
-        client_certificate=find("CLIENT_CERTIFICATE")[1],
-        client_key=find("CLIENT_KEY")[1],
+        compression=one_of(*find("COMPRESSION"), compressions),
+        certificate=certificate[1],
+        client_certificate=client_certificate[1],
+        client_key=client_key[1],
     )
-    check_files(
-        *find("CERTIFICATE"),
-        client_certificate=find("CLIENT_CERTIFICATE"),
-        client_key=find("CLIENT_KEY"),
-    )
-    return found
 
 
 def check_files(
@@ -161,7 +157,7 @@ def _url(name: str, text: str, signal: Signal) -> tuple[str, bool]:
         raise SettingsError(f"{name}={_shown(text)!r}: expected a URL such as http://localhost:4318")
     parts = urlsplit(text)
     if f"_{signal}_" not in name:
-        parts = parts._replace(path=f"{parts.path.rstrip('/')}/{_PATHS[signal]}")
+        parts = parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal.lower()}")
     return parts._replace(path=parts.path or "/", fragment="").geturl(), parts.scheme == "https"
 
 
@@ -172,13 +168,10 @@ def _grpc_target(name: str, text: str, *, insecure: bool) -> tuple[str, bool]:
         parts = urlsplit(text)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}", parts.scheme == "https"
-    host, colon, port = text.rpartition(":")
+    host, _, port = text.rpartition(":")
     scheme = text.partition(":")[0].lower()
-    if scheme in _GRPC_SCHEMES or (
-        host and colon and port.isdecimal() and int(port) < 1 << 16 and not re.search(r"[\s/@]", text)
-    ):
-        return text, not insecure
-    if re.fullmatch(r"[\w.-]+", text):
+    has_port = host and port.isdecimal() and int(port) < 1 << 16 and not re.search(r"[\s/@]", text)
+    if scheme in _GRPC_SCHEMES or has_port or re.fullmatch(r"[\w.-]+", text):
         return text, not insecure
     raise SettingsError(f"{name}={_shown(text)!r}: expected a URL such as http://localhost:4317, or host:port")
 
@@ -232,13 +225,9 @@ def _is_true(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _one_of(name: str, text: str, known: tuple[str, ...]) -> str:
-    if text.lower() in known:
-        return text.lower()
-    if text:
+def one_of(name: str, text: str, known: tuple[str, ...]) -> str:
+    """Return the known value that a variable has, in any case; otherwise the first one, with a warning."""
+    value = text.strip().lower()
+    if value and value not in known:
         _warn(f"invalid {name}={text!r}: must be one of {', '.join(known)}; using {known[0]}")
-    return known[0]
-
-
-def _warn(text: str) -> None:
-    _warnings.warn(text)
+    return value if value in known else known[0]

@@ -22,9 +22,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from otel_rl.otlp.bridge import bodies
 from otel_rl.otlp.bridge import http as otlp
-from otel_rl.otlp.bridge.answers import MALFORMED, Refusal, Refusals
+from otel_rl.otlp.bridge.answers import MALFORMED, Refusal, Refusals, response
 from otel_rl.otlp.bridge.http import HttpServer
-from otel_rl.otlp.bridge.responses import response
 from tests.bridge.bridges import step_metrics
 from tests.collector import wait_for
 from tests.real_parts import needs_program

@@ -51,9 +51,9 @@ _SERVICES = {"logs": "logs.v1.LogsService", "traces": "trace.v1.TraceService", "
 
 def telemetry(signal: str, run: str | None, n: int) -> bytes:
     """Return a request of an inference server."""
-    from otel_rl.otlp.bridge import bodies
+    from otel_rl.otlp.signals import SERVICES
 
-    request = bodies.REQUESTS[signal]()
+    request = SERVICES[signal].request()
     of_resource = getattr(request, f"resource_{'spans' if signal == 'traces' else signal}").add()
     told = {"service.name": "vllm", "telemetry.sdk.language": "go"} | ({} if run is None else {"rl.run.id": run})
     of_resource.resource.attributes.extend(pairs(told))

@@ -23,10 +23,9 @@ from otel_rl.agent.input.remote import EARLY, RemoteJournal
 from otel_rl.agent.steps.state import of_machine
 from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
 from otel_rl.otlp.bridge import decode
-from otel_rl.otlp.bridge.answers import Refusals
+from otel_rl.otlp.bridge.answers import Refusals, data_points, response
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.otlp.bridge.others import Others
-from otel_rl.otlp.bridge.responses import data_points, response
 from otel_rl.setup.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Responses to refused OTLP requests: `google.rpc.Status`, over HTTP and over gRPC.
+"""Responses to OTLP requests: partial success, and `google.rpc.Status` for refused ones, over HTTP and over gRPC.
 
 Source: the OTLP specification 1.x, "Failures" and "Throttling", which lists the statuses that clients retry.
 """
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
+
+from otel_rl.otlp.signals import SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,17 +88,16 @@ def encoded(message: Any, content_type: str) -> bytes:
 
 
 class Refusals:
-    """A counter of refusals, which logs the 1st, 10th, 100th … refusal of each kind."""
+    """A counter of refusals, which logs the 1st, 10th, 100th … refusal of each kind.
+
+    Attributes:
+        records: The number of refused records, spans and data points.
+    """
 
     def __init__(self) -> None:
         self._requests: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._records = 0
-
-    @property
-    def records(self) -> int:
-        """The number of refused records, spans and data points."""
-        return self._records
+        self.records = 0
 
     def note(self, what: str, reason: str, records: int = 0, level: int = logging.WARNING) -> None:
         """Count a refusal.
@@ -108,7 +109,7 @@ class Refusals:
             level: The log level.
         """
         with self._lock:
-            self._records += records
+            self.records += records
             self._requests[what] += 1
             count = self._requests[what]
         if str(count).strip("0") == "1":
@@ -118,3 +119,25 @@ class Refusals:
 def _on_one_line(text: str) -> str:
     """Escape line ends and control codes, so that clients cannot forge lines of the log."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def response(signal: str, rejected: int, reason: str, refusals: Refusals) -> Any:
+    """Return the response to a request of which `rejected` records, spans or data points were refused."""
+    service = SERVICES[signal]
+    answer = service.response()
+    if rejected:
+        refusals.note(f"refused {signal}", f"{rejected} refused: {reason}", rejected)
+        setattr(answer.partial_success, service.rejected, rejected)
+        answer.partial_success.error_message = reason
+    return answer
+
+
+def data_points(request: Any) -> int:
+    """Return the number of data points in a request for metrics."""
+    count = 0
+    for of_resource in request.resource_metrics:
+        for scope in of_resource.scope_metrics:
+            for metric in scope.metrics:
+                kind = metric.WhichOneof("data")
+                count += len(getattr(metric, kind).data_points) if kind else 0
+    return count

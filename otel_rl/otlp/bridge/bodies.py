@@ -12,11 +12,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
-from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from otel_rl.otlp.bridge.answers import JSON, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal
+from otel_rl.otlp.signals import SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,13 +23,6 @@ LARGEST_REQUEST = 16 << 20
 """The largest request as sent, in bytes; the Collector's limit is 20 MiB."""
 LARGEST_DECOMPRESSED = 64 << 20
 """The largest decompressed request, in bytes; no more is held in memory for one request."""
-REQUESTS: dict[str, Any] = {
-    "logs": logs_service_pb2.ExportLogsServiceRequest,
-    "traces": trace_service_pb2.ExportTraceServiceRequest,
-    "metrics": metrics_service_pb2.ExportMetricsServiceRequest,
-}
-"""The request message of each signal."""
-
 _HEX_FIELDS = ("traceId", "spanId", "parentSpanId")  # hex in OTLP/JSON, base64 in protobuf's JSON
 
 
@@ -122,7 +113,7 @@ def request(signal: str, body: bytes, kind: str = PROTOBUF, encoded_as: str = ""
         Refusal: The body is not a valid message, or too large when decompressed.
     """
     content = _decompressed(body, encoded_as)
-    found = REQUESTS[signal]()
+    found = SERVICES[signal].request()
     try:
         if kind == PROTOBUF:
             found.ParseFromString(content)

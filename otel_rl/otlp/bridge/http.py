@@ -35,6 +35,7 @@ from otel_rl.otlp.bridge.answers import (
     Refusals,
     encoded,
 )
+from otel_rl.otlp.signals import SERVICES
 
 if TYPE_CHECKING:
     import ssl
@@ -57,7 +58,7 @@ _THREADS = 32
 _MOST_WAITING = 256
 """The largest number of requests that wait for a thread."""
 _ORIGIN = re.compile(r"^https?://[^/]*", re.IGNORECASE)
-_SIGNALS = {f"/v1/{signal}": signal for signal in bodies.REQUESTS}
+_SIGNALS = {f"/v1/{signal}": signal for signal in SERVICES}
 
 
 class Sink(Protocol):

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from otel_rl.delivery import plugins
 from otel_rl.export import ENTRY_POINT_GROUP, READER_ENTRY_POINT_GROUP, NotNow, Refused
-from otel_rl.otlp.bridge.answers import LATER, Refusal
-from otel_rl.otlp.bridge.responses import data_points, response
+from otel_rl.otlp.bridge.answers import LATER, Refusal, data_points, response
 from otel_rl.otlp.connection import connection
 from otel_rl.setup import head
 

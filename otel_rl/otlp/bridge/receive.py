@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.otlp.bridge import decode
-from otel_rl.otlp.bridge.answers import Refusals
+from otel_rl.otlp.bridge.answers import Refusals, response
 from otel_rl.otlp.bridge.others import Others
-from otel_rl.otlp.bridge.responses import response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

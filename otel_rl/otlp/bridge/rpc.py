@@ -14,12 +14,12 @@ import grpc
 from otel_rl.otlp.bridge import bodies
 from otel_rl.otlp.bridge.answers import Refusal
 from otel_rl.otlp.bridge.http import check_token, respond
+from otel_rl.otlp.signals import SERVICES
 
 if TYPE_CHECKING:
     from otel_rl.otlp.bridge.http import Sink
 
 _THREADS = 8
-_SERVICES = {"logs": "logs.v1.LogsService", "traces": "trace.v1.TraceService", "metrics": "metrics.v1.MetricsService"}
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OPTIONS = [
     ("grpc.max_receive_message_length", bodies.LARGEST_DECOMPRESSED),
@@ -44,20 +44,15 @@ def serve(address: str, sink: Sink, token: str = "", credentials: Any = None) ->
     server = grpc.server(futures.ThreadPoolExecutor(_THREADS), options=_OPTIONS)
     handlers = [
         grpc.method_handlers_generic_handler(
-            f"opentelemetry.proto.collector.{service}",
+            f"opentelemetry.proto.collector.{service.name}",
             {"Export": grpc.unary_unary_rpc_method_handler(partial(_export, signal, sink, token))},
         )
-        for signal, service in _SERVICES.items()
+        for signal, service in SERVICES.items()
     ]
     server.add_generic_rpc_handlers(tuple(handlers))
-    add_port = server.add_insecure_port if credentials is None else partial(_add_secure_port, server, credentials)
-    port = int(add_port(address))
+    port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     server.start()
-    return server, port
-
-
-def _add_secure_port(server: Any, credentials: Any, address: str) -> Any:
-    return server.add_secure_port(address, credentials)
+    return server, int(port)
 
 
 def _export(signal: str, sink: Sink, token: str, body: bytes, context: Any) -> bytes:
