@@ -83,11 +83,13 @@ ATTEMPT, PART, PARTIAL = "rl/attempt", "rl/part", "rl/partial"
 """Names of the values that distinguish the rows of a step in trackers that store only values."""
 
 
-def values_of(row: Row) -> dict[str, int | float]:
-    """Return the values of a row, with those that distinguish it from other rows of its step.
+def values_of(row: Row | Machine) -> dict[str, int | float]:
+    """Return the values of a row, with those that distinguish it from other rows of its step; those of a machine.
 
     Most rows of a first attempt need none. If a value of the trainer has one of these names, a `_` is appended to it.
     """
+    if isinstance(row, Machine):
+        return row.values
     told = {ATTEMPT: row.attempt, PART: row.part, PARTIAL: int(row.partial)}
     values = {f"{name}_" if name in told else name: value for name, value in row.values.items()}
     return values | {name: value for name, value in told.items() if value}

@@ -107,27 +107,20 @@ def _identities(place: Path) -> Iterator[Identity]:
 
 def _line(row: Row) -> str:
     line: dict[str, Any] = {"step": row.step, "time_unix_nano": row.time_unix_nano, "attempt": row.attempt}
+    optional = {"part": row.part, "partial": row.partial, "missing_ranks": row.missing_ranks, "late": row.late}
+    line |= {name: value for name, value in optional.items() if value}
     if row.begins is not None:
         line["begins"] = row.begins
-    if row.part:
-        line["part"] = row.part
-    if row.partial:
-        line["partial"] = True
-    if row.missing_ranks:
-        line["missing_ranks"] = row.missing_ranks
-    if row.late:
-        line["late"] = True
-    line["values"] = {name: spelled(value) for name, value in row.values.items()}
-    return _json(line)
+    return _json(line, row)
 
 
 def _machine_line(machine: Machine) -> str:
-    values = {name: spelled(value) for name, value in machine.values.items()}
-    return _json({MACHINE_AXIS: machine.step, "time_unix_nano": machine.time_unix_nano, "values": values})
+    return _json({MACHINE_AXIS: machine.step, "time_unix_nano": machine.time_unix_nano}, machine)
 
 
-def _json(line: dict[str, Any]) -> str:
-    return json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n"
+def _json(line: dict[str, Any], item: Row | Machine) -> str:
+    values = {name: spelled(value) for name, value in item.values.items()}
+    return json.dumps({**line, "values": values}, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def _end_of_last_line(file: int) -> int:

@@ -17,7 +17,7 @@ from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from otel_rl.export import Item, RunInfo
 
@@ -188,7 +188,7 @@ class MlflowExporter:
         if not -(1 << 63) <= row.step < 1 << 63:
             raise OverflowError(f"step {row.step} is out of MLflow's range")
         milliseconds = max(0, row.time_unix_nano // 1_000_000)
-        for name, value in (values_of(row) if isinstance(row, Row) else row.values).items():
+        for name, value in values_of(row).items():
             yield self._metric(escape(name), float(value), milliseconds, row.step)
 
     def _log_table(self, table: Table) -> None:
@@ -202,7 +202,8 @@ class MlflowExporter:
 
     def _log_params(self, values: dict[str, str]) -> None:
         fresh = {name: value[:_LONGEST_PARAM] for name, value in values.items() if name not in self._params}
-        for some in _chunks([self._param(name, value) for name, value in fresh.items()], _PARAMS_AT_ONCE):
+        params = (self._param(name, value) for name, value in fresh.items())
+        while some := list(islice(params, _PARAMS_AT_ONCE)):
             self._client.log_batch(self._run_id, params=some)
         for name, value in values.items():
             if name in self._params and self._params[name] != value[:_LONGEST_PARAM]:
@@ -268,10 +269,6 @@ def unescape(escaped: str) -> str:
     if escaped == _EMPTY:
         return ""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "@", escaped)
-
-
-def _chunks(values: list[Any], size: int) -> Iterable[list[Any]]:
-    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 def _json(table: Table) -> str:

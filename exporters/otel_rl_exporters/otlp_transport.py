@@ -6,6 +6,7 @@ that the server asked for. So otel-rl uses their encoders, and the two transport
 
 from __future__ import annotations
 
+import base64
 import email.utils
 import gzip
 import json
@@ -23,7 +24,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from otel_rl.errors.texts import type_of
-from otel_rl.otlp.signals import SERVICES
+from otel_rl.otlp.signals import SERVICES, with_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,18 +84,12 @@ def transport(connection: Connection) -> Transport:
 
 
 class HttpTransport:
-    """OTLP/HTTP, in protobuf or JSON, over connections that are kept.
+    """OTLP/HTTP, in protobuf or JSON, over connections that are kept."""
 
-    Args:
-        connection: Where to and how.
-        clock: Seconds since the epoch.
-    """
-
-    def __init__(self, connection: Connection, clock: Any = time.time) -> None:
+    def __init__(self, connection: Connection) -> None:
         import requests
 
         self._connection = connection
-        self._clock = clock
         self._json = connection.protocol == "http/json"
         self._service = SERVICES[connection.signal.lower()]
         self._session = requests.Session()
@@ -105,10 +100,8 @@ class HttpTransport:
         if connection.compression != "none":
             self._session.headers["Content-Encoding"] = connection.compression
         self._session.verify = connection.certificate or True
-        if connection.client_certificate and connection.client_key:
-            self._session.cert = (connection.client_certificate, connection.client_key)
-        elif connection.client_certificate:
-            self._session.cert = connection.client_certificate
+        if connection.client_certificate:
+            self._session.cert = (connection.client_certificate, connection.client_key or connection.client_certificate)
         if connection.proxies:
             bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
             self._session.verify = connection.certificate or bundle or True
@@ -162,7 +155,7 @@ class HttpTransport:
             return Answer("too_large", message, str(status))
         if status not in _RETRIED_STATUSES:
             return Answer("never", message + _hint(self._connection, refused=status == 404), str(status))
-        after = _retry_after(headers.get("Retry-After"), self._clock())
+        after = _retry_after(headers.get("Retry-After"), time.time())
         return Answer("later", message, str(status), retry_after=asked if after is None else after)
 
     def _parse(self, kind: str, body: bytes) -> Any:
@@ -354,20 +347,4 @@ def _content(path: str) -> bytes | None:
 
 def _json(request: Message) -> str:
     fields = json_format.MessageToDict(request, use_integers_for_enums=True)
-    _hexadecimal_ids(fields)
-    return json.dumps(fields, separators=(",", ":"))
-
-
-def _hexadecimal_ids(node: Any) -> None:
-    """Convert ids from base64, which protobuf's JSON uses, to hexadecimal, which OTLP uses."""
-    import base64
-
-    if isinstance(node, list):
-        for one in node:
-            _hexadecimal_ids(one)
-    elif isinstance(node, dict):
-        for key, value in node.items():
-            if key in ("traceId", "spanId", "parentSpanId") and isinstance(value, str):
-                node[key] = base64.b64decode(value).hex()
-            else:
-                _hexadecimal_ids(value)
+    return json.dumps(with_ids(fields, lambda id_: base64.b64decode(id_).hex()), separators=(",", ":"))

@@ -77,7 +77,8 @@ class SwanlabExporter:
         self._given = 0
         self._promised = Promised()
         self._flushed = swanlab_files.callback()
-        logs = _made(Path(run.directory, logdir))
+        logs = Path(run.directory, logdir)
+        logs.mkdir(parents=True, exist_ok=True)
         earlier = sorted(logs.glob("run-*/run-*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
         resolved = _mode(mode)
         self._held = swanlab_files.Held(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
@@ -176,8 +177,7 @@ def _points(item: Row | Machine | Table) -> dict[str, Any]:
     """Return the names that the item has in SwanLab, with its values."""
     if isinstance(item, Table):
         return {escape(item.name): None}
-    values = values_of(item) if isinstance(item, Row) else item.values
-    return {escape(name): value for name, value in values.items()}
+    return {escape(name): value for name, value in values_of(item).items()}
 
 
 _TRIMMED = re.compile(
@@ -220,11 +220,6 @@ def _mode(asked: Mode | None) -> str:
 
 def _project(name: str) -> str:
     return re.sub(r"[^0-9A-Za-z_\-+.]", "-", name)[:_LONGEST_PROJECT] or "otel-rl"
-
-
-def _made(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
 
 
 def _run_id(id_: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
@@ -179,8 +180,7 @@ class TensorBoardExporter:
 
     def _events(self, item: Item, described: set[str]) -> Iterator[Any]:
         if isinstance(item, Row | Machine):
-            values = values_of(item) if isinstance(item, Row) else item.values
-            scalars = [self._scalar(name, value, described) for name, value in values.items()]
+            scalars = [self._scalar(name, value, described) for name, value in values_of(item).items()]
             yield self._at(item.time_unix_nano, scalars, step=item.step)
         elif isinstance(item, Params):
             lines = [(name, str(value)) for name, value in item.values.items()]
@@ -272,16 +272,10 @@ def _hparam(value: bool | int | float | str | None) -> dict[str, Any]:
     """Return the field of a protobuf `Value`, whose numbers are finite doubles; other values are texts."""
     if isinstance(value, bool):
         return {"bool_value": value}
-    if isinstance(value, int | float) and _is_finite_double(value):
-        return {"number_value": value}
+    with contextlib.suppress(OverflowError):
+        if isinstance(value, int | float) and math.isfinite(value) and float(value) == value:
+            return {"number_value": value}
     return {"string_value": str(value)}
-
-
-def _is_finite_double(value: int | float) -> bool:
-    try:
-        return math.isfinite(value) and float(value) == value
-    except OverflowError:
-        return False
 
 
 def _markdown(columns: Sequence[str], rows: Iterable[Sequence[Cell]], cut: int) -> str:

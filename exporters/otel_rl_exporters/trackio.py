@@ -79,7 +79,7 @@ class TrackioExporter:
         for item in items:
             if isinstance(item, Row | Machine):
                 self._step = item.step
-                self._log(item, values_of(item) if isinstance(item, Row) else dict(item.values), item.step)
+                self._log(item, values_of(item), item.step)
             elif isinstance(item, Table):
                 table = self._trackio.Table(columns=list(item.columns), data=[list(row) for row in item.rows])
                 self._log(item, {item.name: table}, item.step)

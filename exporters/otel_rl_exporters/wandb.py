@@ -195,12 +195,15 @@ class WandbExporter:
         if isinstance(item, Row):
             if item.attempt > self._attempt:
                 self._attempt, self._exit_code = item.attempt, 0
-            self._log(item, values_of(item))
+            self._log(item, values_of(item), self._axis)
         elif isinstance(item, Machine):
-            self._log_machine(item)
+            for name in {name or _EMPTY for name in item.values} - self._measured:  # a pattern may not override "*"
+                self._run.define_metric(name, step_metric=MACHINE_AXIS, step_sync=False)
+                self._measured.add(name)
+            self._log(item, item.values, MACHINE_AXIS)
         elif isinstance(item, Table) and self._table_rows != 0:
             try:
-                self._log(item, {_table_key(item.name): self._table(item)})
+                self._log(item, {_table_key(item.name): self._table(item)}, self._axis)
             except (TypeError, ValueError) as error:
                 raise Refused(f"table {item.name!r}: {error}") from error
         elif isinstance(item, Params):
@@ -222,18 +225,10 @@ class WandbExporter:
         if tables := sum(row.values is None for row in lost):
             logger.warning("wandb: %d table(s) did not reach the server; send them with `wandb sync %s`", tables, logs)
 
-    def _log(self, item: Row | Table, values: Mapping[str, Any]) -> None:
+    def _log(self, item: Row | Machine | Table, values: Mapping[str, Any], axis: str) -> None:
         # W&B keeps a `_timestamp` that it is given, so rows that are replayed keep their time.
         named = {name or _EMPTY: value for name, value in values.items()}
-        self._run.log({**named, self._axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
-
-    def _log_machine(self, machine: Machine) -> None:
-        """Log on the axis of the machine. Each name is defined, because one pattern may not override another."""
-        values = {name or _EMPTY: value for name, value in machine.values.items()}
-        for name in values.keys() - self._measured:
-            self._run.define_metric(name, step_metric=MACHINE_AXIS, step_sync=False)
-            self._measured.add(name)
-        self._run.log({**values, MACHINE_AXIS: machine.step, "_timestamp": machine.time_unix_nano / 1e9})
+        self._run.log({**named, axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
 
     def _table(self, table: Table) -> Any:
         import wandb

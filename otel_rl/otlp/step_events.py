@@ -20,11 +20,7 @@ _HASHED = re.compile(r"-[0-9a-f]{16}$")
 def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> Row | Params | Table | Ended | None:
     """Decode the row, table, parameters or end in a log event; return `None` for other events.
 
-    Args:
-        name: The event's name.
-        time: Unix nanoseconds.
-        attributes: Its attributes; numbers may have any OTLP type.
-        body: Its body.
+    The time is in Unix nanoseconds. Numbers in attributes may have any OTLP type.
 
     Raises:
         KeyError: An attribute is missing.
@@ -72,20 +68,14 @@ def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> R
 
 def event_of(name: str, time: int, attributes: Mapping[str, Any], trace_id: str, span_id: str) -> Event:
     """Decode any other log event; step and rank come from its attributes."""
-    kept = {key: value for key, value in attributes.items() if key not in (semconv.LOOP_ITERATION, semconv.RANK)}
-    step, rank = (
-        _integer(attributes, key) if attributes.get(key) is not None else None
-        for key in (semconv.LOOP_ITERATION, semconv.RANK)
-    )
-    return Event(
-        name,
-        time,
-        {key: value for key, value in kept.items() if isinstance(value, (bool, int, float, str, list))},
-        step,
-        rank,
-        trace_id,
-        span_id,
-    )
+    own = (semconv.LOOP_ITERATION, semconv.RANK)
+    step, rank = (_integer(attributes, key) if attributes.get(key) is not None else None for key in own)
+    kept = {
+        key: value
+        for key, value in attributes.items()
+        if key not in own and isinstance(value, (bool, int, float, str, list))
+    }
+    return Event(name, time, kept, step, rank, trace_id, span_id)
 
 
 def run_of(resource: Mapping[str, Any], directory: Path | None = None) -> RunInfo:

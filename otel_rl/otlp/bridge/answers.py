@@ -28,13 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Kind(NamedTuple):
-    """A kind of refusal, with its status in each protocol.
-
-    Attributes:
-        http: The HTTP status.
-        code: The number of the gRPC status.
-        retryable: If true, the client retries the request.
-    """
+    """A kind of refusal: its HTTP status, the number of its gRPC status, and whether clients retry the request."""
 
     http: int
     code: int
@@ -52,14 +46,7 @@ LATER = Kind(503, 14, retryable=True)
 
 
 class Refusal(Exception):
-    """The refusal of a request.
-
-    Args:
-        kind: The kind of refusal.
-        text: The reason, and the fix.
-        headers: Further HTTP headers of the response.
-        retry_after: The retry delay in seconds, if the client should retry.
-    """
+    """The refusal of a request: the reason and the fix, further HTTP headers, and the retry delay in seconds."""
 
     def __init__(
         self, kind: Kind, text: str, headers: Mapping[str, str] | None = None, *, retry_after: float | None = None
@@ -100,14 +87,7 @@ class Refusals:
         self.records = 0
 
     def note(self, what: str, reason: str, records: int = 0, level: int = logging.WARNING) -> None:
-        """Count a refusal.
-
-        Args:
-            what: The kind of refusal; each kind is counted separately.
-            reason: The reason of this refusal.
-            records: The number of refused records in an accepted request.
-            level: The log level.
-        """
+        """Count a refusal of the kind `what`, and the refused records if the rest of the request was accepted."""
         with self._lock:
             self.records += records
             self._requests[what] += 1

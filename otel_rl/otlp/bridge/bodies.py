@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import json_format
 
 from otel_rl.otlp.bridge.answers import JSON, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal
-from otel_rl.otlp.signals import SERVICES
+from otel_rl.otlp.signals import SERVICES, with_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,6 @@ LARGEST_REQUEST = 16 << 20
 """The largest request as sent, in bytes; the Collector's limit is 20 MiB."""
 LARGEST_DECOMPRESSED = 64 << 20
 """The largest decompressed request, in bytes; no more is held in memory for one request."""
-_HEX_FIELDS = ("traceId", "spanId", "parentSpanId")  # hex in OTLP/JSON, base64 in protobuf's JSON
 
 
 def _gunzip(body: bytes) -> bytes:
@@ -101,13 +100,7 @@ def encoding(header: str) -> str:
 
 
 def request(signal: str, body: bytes, kind: str = PROTOBUF, encoded_as: str = "") -> Any:
-    """Decode a request message.
-
-    Args:
-        signal: "logs", "traces" or "metrics".
-        body: The body of the request.
-        kind: The content type.
-        encoded_as: The content encoding.
+    """Decode a request message of a signal, with the content type `kind` and the content encoding `encoded_as`.
 
     Raises:
         Refusal: The body is not a valid message, or too large when decompressed.
@@ -118,7 +111,8 @@ def request(signal: str, body: bytes, kind: str = PROTOBUF, encoded_as: str = ""
         if kind == PROTOBUF:
             found.ParseFromString(content)
         else:
-            json_format.ParseDict(_with_base64(_object(json.loads(content))), found, ignore_unknown_fields=True)
+            value = with_ids(_object(json.loads(content)), lambda id_: base64.b64encode(bytes.fromhex(id_)).decode())
+            json_format.ParseDict(value, found, ignore_unknown_fields=True)
     except Exception as error:  # parsing has no side effects, so any exception is due to the bytes
         text = f"the body is not a valid {type(found).__name__} ({kind}): {type(error).__name__}: {error}"
         raise Refusal(MALFORMED, text) from error
@@ -144,13 +138,3 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"expected an object, got {type(value).__name__}")
     return value
-
-
-def _with_base64(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _id(item) if key in _HEX_FIELDS else _with_base64(item) for key, item in value.items()}
-    return [_with_base64(item) for item in value] if isinstance(value, list) else value
-
-
-def _id(text: str) -> str:
-    return base64.b64encode(bytes.fromhex(text)).decode()

@@ -39,13 +39,7 @@ _json = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Decoded(NamedTuple):
-    """The content of a request.
-
-    Attributes:
-        runs: Items by run, in order.
-        rejected: The number of refused records or spans.
-        reason: Which ones were refused, and why.
-    """
+    """The content of a request: items by run, in order, the number of refused records, and which ones and why."""
 
     runs: list[tuple[RunInfo, list[Item]]]
     rejected: int
@@ -53,14 +47,7 @@ class Decoded(NamedTuple):
 
 
 class Rejected:
-    """The refused records of a request: their positions, by reason.
-
-    Args:
-        what: The kind of record, in the plural.
-
-    Attributes:
-        count: The number of refused records.
-    """
+    """The refused records of a request: their number, and their positions by reason."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -140,13 +127,9 @@ def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
 
 def has_no_events(request: ExportLogsServiceRequest) -> bool:
     """Return whether a request for logs holds records, but no event."""
-    records = [
-        record
-        for of_resource in request.resource_logs
-        for scope in of_resource.scope_logs
-        for record in scope.log_records
-    ]
-    return bool(records) and not any(_name(record) for record in records)
+    scopes = (scope for of_resource in request.resource_logs for scope in of_resource.scope_logs)
+    names = [_name(record) for scope in scopes for record in scope.log_records]
+    return bool(names) and not any(names)
 
 
 def spans(request: ExportTraceServiceRequest) -> tuple[list[Span], Rejected]:
@@ -238,9 +221,8 @@ def _item(record: LogRecord) -> Item:
     item = item_of(name, time, told, body)
     if item is not None:
         return item
-    ids = (record.trace_id.hex(), record.span_id.hex())
-    trace_id, span_id = ids if _are_ids(record.trace_id, record.span_id) else ("", "")
-    return event_of(name, time, flat(told), trace_id, span_id)
+    ids = (record.trace_id.hex(), record.span_id.hex()) if _are_ids(record.trace_id, record.span_id) else ("", "")
+    return event_of(name, time, flat(told), *ids)
 
 
 def _are_ids(trace_id: bytes, span_id: bytes) -> bool:
@@ -250,7 +232,6 @@ def _are_ids(trace_id: bytes, span_id: bytes) -> bool:
 def _span(span: trace_pb2.Span, resource: dict[str, AttributeValue], scope: InstrumentationScope) -> Span:
     if not _are_ids(span.trace_id, span.span_id):
         raise ValueError(f"span {span.name[:100]!r}: needs a trace id of 16 bytes and a span id of 8, not all zero")
-    failed = span.status.code == _ERROR_STATUS
     links = [link for link in span.links if _are_ids(link.trace_id, link.span_id)]
     return Span(
         name=span.name,
@@ -260,7 +241,7 @@ def _span(span: trace_pb2.Span, resource: dict[str, AttributeValue], scope: Inst
         start_unix_nano=span.start_time_unix_nano,
         end_unix_nano=span.end_time_unix_nano,
         attributes=flat(attributes(span.attributes)),
-        error=span.status.message if failed else None,
+        error=span.status.message if span.status.code == _ERROR_STATUS else None,
         kind=min(max(0, span.kind - 1), _LARGEST_KIND),  # numbered from 1 in OTLP, from 0 in the API
         events=tuple(SpanEvent(e.name, e.time_unix_nano, flat(attributes(e.attributes))) for e in span.events),
         links=tuple(SpanLink(x.trace_id.hex(), x.span_id.hex(), flat(attributes(x.attributes))) for x in links),

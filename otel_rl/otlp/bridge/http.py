@@ -124,13 +124,10 @@ class HttpServer:
     One thread reads and writes all connections; up to 32 threads decode requests and wait for the sink.
 
     Args:
-        address: Host and port; port 0 for a free one.
+        address: Host and port; for port 0, a free one becomes `port`.
         sink: Handles the requests.
         token: The bearer token that clients must send; empty for none.
         tls: The TLS configuration, if connections are encrypted.
-
-    Attributes:
-        port: The port.
 
     Raises:
         OSError: The address is in use, or belongs to another machine.
@@ -152,11 +149,7 @@ class HttpServer:
         self._thread.start()
 
     def close(self, timeout: float = 5.0) -> None:
-        """Stop accepting, respond to the requests received, and close all connections.
-
-        Args:
-            timeout: Seconds to wait for the responses.
-        """
+        """Stop accepting, respond to the requests received within `timeout` seconds, and close all connections."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join(timeout + 1)
@@ -271,8 +264,7 @@ class _Handler(RequestHandler):
     def _check(self, length: str) -> None:
         headers = self.request.headers
         check_token(headers.get("Authorization", ""), self.server.token)
-        path = self.request.path
-        path = _ORIGIN.sub("", path)  # clients that use a proxy send the whole URL
+        path = _ORIGIN.sub("", self.request.path)  # clients that use a proxy send the whole URL
         self._signal = _SIGNALS.get(path.rstrip("/"), "")
         if not self._signal:
             raise Refusal(NOT_FOUND, f"unknown path {path[:100]!r}: use one of {', '.join(_SIGNALS)}")

@@ -31,7 +31,7 @@ class Others:
 
     Args:
         ways: Functions that forward a request, by signal; they raise `NotNow` or `Refused`.
-        refusals: Counts the refused records.
+        refusals: The counter of refused records.
         advice: The fix in the message if there is no collector.
     """
 
@@ -74,11 +74,9 @@ class Others:
 
 
 def to_collector(signals: Iterable[str], own: Iterable[str]) -> dict[str, Callable[[Any], None]]:
-    """Return functions that forward requests to the collector of `OTEL_EXPORTER_OTLP_*`, by signal.
+    """Return functions that forward requests of "METRICS" or "LOGS" to their collectors, by signal in lower case.
 
-    Args:
-        signals: "METRICS" and "LOGS", or one of them.
-        own: Addresses of this receiver, which must not forward to itself.
+    A receiver must not forward to itself, at the addresses `own`.
     """
     outputs = {"METRICS": (READER_ENTRY_POINT_GROUP, "otlp"), "LOGS": (ENTRY_POINT_GROUP, "otlp_logs")}
     found: dict[str, Callable[[Any], None]] = {}

@@ -20,15 +20,7 @@ _ADVICE = (
 
 
 class IntoRuns:
-    """A sink that stores the items of requests in the runs of a bridge.
-
-    Args:
-        runs: The runs.
-        ways: Functions that forward metrics and logs of other programs, by signal.
-
-    Attributes:
-        refusals: Counts the refused records.
-    """
+    """A sink that stores the items of requests in the runs of a bridge, and forwards those of other programs."""
 
     def __init__(self, runs: Runs, ways: Mapping[str, Callable[[Any], None]] | None = None) -> None:
         self._runs = runs
@@ -44,8 +36,7 @@ class IntoRuns:
         """
         if signal == "metrics" or (signal == "logs" and decode.has_no_events(request)):
             return self._others.take(signal, request)
-        kinds = decode.logs if signal == "logs" else decode.traces
-        found = kinds(request, self._runs.directory)
+        found = (decode.logs if signal == "logs" else decode.traces)(request, self._runs.directory)
         for run, items in found.runs:
             self._runs.take(run, items)
         return response(signal, found.rejected, found.reason, self.refusals)

@@ -32,11 +32,7 @@ _OPTIONS = [
 def serve(address: str, sink: Sink, token: str = "", credentials: Any = None) -> tuple[Any, int]:
     """Start a server; return it and its port.
 
-    Args:
-        address: Host and port; port 0 for a free one.
-        sink: Handles the requests.
-        token: The bearer token that clients must send; empty for none.
-        credentials: gRPC server credentials, if connections are encrypted.
+    The arguments are those of `HttpServer`, but an address is one text, and TLS is configured by gRPC's credentials.
 
     Raises:
         RuntimeError: The port is in use.

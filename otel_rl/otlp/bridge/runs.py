@@ -51,13 +51,7 @@ class BridgedRun:
 
     A client without a response retries; an item that was ever accepted before is not accepted again.
 
-    Args:
-        run: The run.
-        exporters: Its exporters.
-        limit_bytes: The size limit of its outbox, in bytes.
-
     Attributes:
-        info: The run.
         used_at: When the last items arrived, in seconds of the monotonic clock; 0 if none have since it was opened.
         repeated: The number of repeated items.
         exporters: The threads of the exporters.
@@ -127,8 +121,7 @@ class BridgedRun:
     def close(self, deadline: float) -> bool:
         """Stop the exporters; return whether they have delivered everything. The next bridge delivers the rest.
 
-        Args:
-            deadline: When they must have ended, in seconds of the monotonic clock.
+        They must have ended at the `deadline`, in seconds of the monotonic clock.
         """
         self.begin_to_close()
         for exporter in self.exporters:
@@ -148,7 +141,7 @@ class Runs:
 
     Args:
         directory: The parent of the run directories.
-        exporters: The exporters of each run.
+        exporters: The exporters of each run, with their options.
         limit_bytes: The size limit of the outbox of a run, in bytes.
         most: The largest number of runs that are open at the same time.
         idle_s: Seconds without items after which a delivered run is closed.

@@ -43,10 +43,6 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 class Seen:
     """The index of one run; the owner must hold a lock for each call.
 
-    Args:
-        path: The file of the index.
-        outbox: The outbox with the items.
-
     Raises:
         OSError: The index cannot be read or written now.
     """
