@@ -9,14 +9,13 @@ attributes back to the framework's spelling.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from otel_rl import semconv
 from otel_rl.semconv import registry
-from otel_rl.semconv.units import factor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +25,25 @@ AttributeMap = dict[str, str | int]
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\]]*)\]")
 _MOST_REMEMBERED = 20_000
+_FACTORS = {  # between UCUM codes
+    ("GiBy", "By"): 2.0**30,
+    ("MiBy", "By"): 2.0**20,
+    ("KiBy", "By"): 2.0**10,
+    ("GBy", "By"): 1e9,
+    ("MBy", "By"): 1e6,
+    ("ms", "s"): 1e-3,
+    ("us", "s"): 1e-6,
+    ("min", "s"): 60.0,
+    ("h", "s"): 3600.0,
+    ("%", "1"): 1e-2,
+    ("{TFLOP}", "{FLOP}"): 1e12,
+    ("{TFLOP}/s", "{FLOP}/s"): 1e12,
+    ("{GFLOP}/s", "{FLOP}/s"): 1e9,
+    ("s/{token}", "s"): 1.0,
+    ("ms/{token}", "s"): 1e-3,
+    ("us/{token}", "s"): 1e-6,
+}
+_DIMENSIONLESS = frozenset({"", "1", "nat"})
 
 
 class Placeholder(msgspec.Struct, frozen=True):
@@ -134,6 +152,7 @@ class Dialect:
         name: Its name.
         phases: The names of otel-rl's phases, by the framework's names.
         patterns: Its patterns, each with and without its optional parts.
+        read: Returns the meaning of a name; `None` if the dialect does not have it.
     """
 
     def __init__(self, name: str, file: _File) -> None:
@@ -154,17 +173,7 @@ class Dialect:
         self._by_metric: dict[str, list[_Rule]] = {}
         for rule in rules:
             self._by_metric.setdefault(rule.entry.metric, []).append(rule)
-        self._read: dict[str, Reading | None] = {}
-
-    def read(self, name: str) -> Reading | None:
-        """Return the meaning of a name; `None` if the dialect does not have it."""
-        try:
-            return self._read[name]
-        except KeyError:
-            reading = self._reading(name)
-            if len(self._read) < _MOST_REMEMBERED:
-                self._read[name] = reading
-            return reading
+        self.read = lru_cache(_MOST_REMEMBERED)(self._reading)
 
     def pattern(self, name: str) -> str | None:
         """Return the pattern that matches a name."""
@@ -214,6 +223,19 @@ def _reducer(attributes: Mapping[str, str | int]) -> str:
     """Return the reduction over ranks for names that contain a statistic; empty for others."""
     statistic = attributes.get(semconv.STATISTIC)
     return str(statistic) if statistic in ("max", "min", "sum") else ""
+
+
+def factor(given: str, wanted: str) -> float:
+    """Return the factor that converts a number from the unit `given` to `wanted`.
+
+    Raises:
+        ValueError: The conversion is unknown, or impossible.
+    """
+    if given == wanted or _DIMENSIONLESS.issuperset((given, wanted)):
+        return 1.0
+    if (given, wanted) not in _FACTORS:
+        raise ValueError(f"unknown conversion from {given!r} to {wanted!r}")
+    return _FACTORS[given, wanted]
 
 
 def _with_and_without(pattern: str) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ Run `python -m otel_rl.semconv.generate` in a checkout after a change of the reg
 
 from __future__ import annotations
 
-import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,6 @@ where that is not their mean; a name that says `max`, `min` or `sum` itself is r
 |---|---|---|---|---|---|---|---|
 """
 _CAPTURE = "| any trainer that logs to W&B, TensorBoard, MLflow or SwanLab | | `--capture` |"
-_WIDTH = 120
 _OF_THE_DOCS = ("title", "line", "needs_line")
 """Fields of the section `framework`: the title and the line in Markdown, and whether the hooks need that line."""
 _PREFIXES = {"metric": "METRIC_", "event": "EVENT_", "span": "SPAN_"}
@@ -60,12 +60,12 @@ def outputs() -> dict[Path, str]:
     del frameworks["otel_rl"]
     table = Path("otel_rl/semconv/frameworks.py")
     front, guide = Path("README.md"), Path("docs/how-to/frameworks.md")
-    python = "FRAMEWORKS: dict[str, Framework] = {"
+    entries = "".join(_entry(*item) for item in frameworks.items())
     head = "| framework | one line | without code changes |"
     return {
         Path("otel_rl/semconv/__init__.py"): _CONSTANTS_HEAD + _constants(),
         Path("docs/reference/metrics.md"): _TABLE_HEAD + "".join(map(_line, registry.metrics().values())),
-        table: _replaced(table, python, "}\nDIALECTS", "".join(_entry(*item) for item in frameworks.items())),
+        table: _formatted(_replaced(table, "FRAMEWORKS: dict[str, Framework] = {", "}\nDIALECTS", entries)),
         front: _replaced(front, f"{head}\n|---|---|---|", _CAPTURE, _rows(frameworks)),
         guide: _replaced(
             guide, f"{head} example |\n|---|---|---|---|", f"{_CAPTURE} |", _rows(frameworks, examples=True)
@@ -85,23 +85,20 @@ def _replaced(path: Path, before: str, after: str, lines: str) -> str:
 
 
 def _entry(name: str, section: dict[str, Any]) -> str:
-    """Return the lines of a framework in the table in Python, as ruff formats them.
+    """Return a framework's entry in the table in Python.
 
     Raises:
         TypeError: The section has an unknown field.
     """
-    framework = Framework(**{field: value for field, value in section.items() if field not in _OF_THE_DOCS})
-    parts = [f"{field}={json.dumps(value)}" for field, value in framework._asdict().items() if value]
-    if framework.modules:
-        modules = ", ".join(map(json.dumps, framework.modules))
-        parts[0] = f"modules=({modules},)" if len(framework.modules) == 1 else f"modules=({modules})"
-    for before, after in (("", ""), ("\n        ", "\n    ")):
-        entry = f'    "{name}": Framework({before}{", ".join(parts)}{after}),\n'
-        if max(map(len, entry.split("\n"))) <= _WIDTH:
-            return entry
-    hooks = "".join(f'            "{module}": "{hook}",\n' for module, hook in framework.hooks.items())
-    lines = [part if len(part) < _WIDTH - 8 else f"hooks={{\n{hooks}        }}" for part in parts]
-    return f'    "{name}": Framework(\n' + "".join(f"        {line},\n" for line in lines) + "    ),\n"
+    fields = {field: value for field, value in section.items() if field not in _OF_THE_DOCS}
+    framework = Framework(**fields | {"modules": tuple(fields.get("modules", ()))})
+    given = ", ".join(f"{field}={value!r}" for field, value in framework._asdict().items() if value)
+    return f"{name!r}: Framework({given}),\n"
+
+
+def _formatted(python: str) -> str:
+    command = [sys.executable, "-m", "ruff", "format", "-"]
+    return subprocess.run(command, input=python, cwd=_ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def _rows(frameworks: dict[str, dict[str, Any]], *, examples: bool = False) -> str:

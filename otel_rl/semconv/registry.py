@@ -66,10 +66,6 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.annotations.otel_rl.reduce
 
 
-class _Groups(msgspec.Struct):
-    groups: list[Group]
-
-
 def content(*path: str) -> bytes:
     """Read a data file of this package."""
     return resources.files("otel_rl.semconv").joinpath(*path).read_bytes()
@@ -79,7 +75,8 @@ def content(*path: str) -> bytes:
 def groups() -> tuple[Group, ...]:
     """Return the whole registry, file by file."""
     files = sorted(f.name for f in resources.files("otel_rl.semconv").joinpath("model").iterdir())
-    return tuple(g for file in files for g in msgspec.yaml.decode(content("model", file), type=_Groups).groups)
+    decoded = (msgspec.yaml.decode(content("model", file), type=dict[str, list[Group]]) for file in files)
+    return tuple(group for file in decoded for group in file["groups"])
 
 
 @cache

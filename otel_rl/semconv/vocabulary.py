@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.semconv import registry
-from otel_rl.semconv.dialect import Dialect, Reading, dialect
+from otel_rl.semconv.dialect import Reading, dialect
 from otel_rl.semconv.frameworks import DIALECTS
 
 if TYPE_CHECKING:
@@ -30,17 +31,16 @@ class Vocabulary:
 
     Attributes:
         chosen: The detected or given dialect; `None` while several are equally likely.
+        read: Returns the meaning of a name; `None` if it is unknown.
     """
 
     def __init__(self, name: str) -> None:
         self._own = dialect(OWN)
-        self._all: list[Dialect] = []
         self.chosen: str | None = None if name == "auto" else name
-        if name == "auto":
-            self._all = [dialect(each) for each in DIALECTS]
+        self._all = [] if self.chosen else [dialect(each) for each in DIALECTS]
         self._known = dict.fromkeys((each.name for each in self._all), 0)
         self._seen: set[str] = set()
-        self._read: dict[str, Reading | None] = {}
+        self.read = lru_cache(_MOST_NAMES)(self._reading)
 
     def learn(self, names: Iterable[str]) -> bool:
         """Add the names of a row; return whether the chosen dialect has changed."""
@@ -56,18 +56,8 @@ class Vocabulary:
         best = [name for name, count in self._known.items() if count == most]
         before, self.chosen = self.chosen, best[0] if len(best) == 1 else None
         if self.chosen != before:
-            self._read.clear()
+            self.read.cache_clear()
         return self.chosen != before
-
-    def read(self, name: str) -> Reading | None:
-        """Return the meaning of a name; `None` if it is unknown."""
-        try:
-            return self._read[name]
-        except KeyError:
-            reading = self._reading(name)
-            if len(self._read) < _MOST_NAMES:
-                self._read[name] = reading
-            return reading
 
     def _reading(self, name: str) -> Reading | None:
         number, _, rest = name.partition("/")

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.semconv import registry
-from otel_rl.semconv.dialect import Reading, dialect, placeholders
+from otel_rl.semconv.dialect import Reading, dialect, factor, placeholders
 from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl.semconv.generate import prometheus_name
-from otel_rl.semconv.units import factor
 from otel_rl.stats import statistics
 
 SEEDS = {
