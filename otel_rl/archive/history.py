@@ -12,8 +12,9 @@ import json
 import logging
 from collections import defaultdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from otel_rl.convert.strict_json import SPELLED
@@ -72,7 +73,7 @@ def _index(file: IO[bytes]) -> list[tuple[int, int, bool, int, int, int]]:
                 row = _row(line)
                 first = row.step if row.begins is None else row.begins
                 found.append((row.attempt, first, row.late, row.step, row.part, offset))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, msgspec.ValidationError):
             damaged += 1
         offset += len(line)
     if damaged:
@@ -97,18 +98,8 @@ def _row_at(file: IO[bytes], offset: int) -> Row:
 
 def _row(line: bytes) -> Row:
     found = json.loads(line)
-    begins = found.get("begins")
-    return Row(
-        step=_whole(found["step"]),
-        time_unix_nano=_whole(found["time_unix_nano"]),
-        values={str(name): _number(value) for name, value in found["values"].items()},
-        attempt=_whole(found.get("attempt", 0)),
-        missing_ranks=tuple(map(_whole, found.get("missing_ranks", ()))),
-        late=bool(found.get("late", False)),
-        part=_whole(found.get("part", 0)),
-        partial=bool(found.get("partial", False)),
-        begins=None if begins is None else _whole(begins),
-    )
+    values = {name: SPELLED[value] if isinstance(value, str) else value for name, value in found["values"].items()}
+    return msgspec.convert({**found, "type": "row", "values": values}, Row)
 
 
 def _merged(rows: list[Row]) -> Row:
@@ -127,17 +118,3 @@ def _merged(rows: list[Row]) -> Row:
             partial=merged.partial or row.partial,
         )
     return replace(merged, part=0)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is not an integer")
-    return value
-
-
-def _number(value: Any) -> int | float:
-    if isinstance(value, str):
-        return SPELLED[value]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is not a number")
-    return value

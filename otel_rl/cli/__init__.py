@@ -21,9 +21,5 @@ def main() -> None:
     """The flight recorder for RL post-training."""
 
 
-main.add_command(agent)
-main.add_command(bridge)
-main.add_command(demo)
-main.add_command(run)
-main.add_command(stack)
-main.add_command(watch)
+for command in (agent, bridge, demo, run, stack, watch):
+    main.add_command(command)

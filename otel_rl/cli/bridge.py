@@ -13,6 +13,7 @@ import click
 
 from otel_rl.errors import stop_signals
 
+_FILE, _PATH = click.Path(exists=True, path_type=Path), click.Path(path_type=Path)
 _END_WITHIN_S = 45
 """Seconds after SIGTERM at which the kernel ends the process, even if it hangs, for example on a disk."""
 
@@ -22,18 +23,13 @@ _END_WITHIN_S = 45
     "--exporter", "exporters", multiple=True, default=["jsonl"], show_default=True, help="An exporter; may be repeated."
 )
 @click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    default=Path("runs"),
-    show_default=True,
-    help="Parent of the run directories.",
+    "--dir", "directory", type=_PATH, default="runs", show_default=True, help="Parent of the run directories."
 )
 @click.option("--http", default="127.0.0.1:4318", show_default=True, help="Address of OTLP/HTTP.")
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="Address of OTLP/gRPC; empty for none.")
-@click.option("--token-file", type=click.Path(exists=True, path_type=Path), help="File with the clients' bearer token.")
-@click.option("--tls-cert", type=click.Path(exists=True, path_type=Path), help="Certificate, as PEM; needs --tls-key.")
-@click.option("--tls-key", type=click.Path(exists=True, path_type=Path), help="Private key of the certificate, as PEM.")
+@click.option("--token-file", type=_FILE, help="File with the clients' bearer token.")
+@click.option("--tls-cert", type=_FILE, help="Certificate, as PEM; needs --tls-key.")
+@click.option("--tls-key", type=_FILE, help="Private key of the certificate, as PEM.")
 def bridge(
     exporters: tuple[str, ...],
     directory: Path,

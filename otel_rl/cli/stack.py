@@ -26,8 +26,7 @@ class Server(NamedTuple):
 
     Attributes:
         programs: Its possible names on PATH, in order of preference.
-        arguments: With `{state}` for the directory of the stack and `{port}` for its port.
-        port: Its port on loopback.
+        arguments: With `{state}` for the directory of the stack and `{port}` for its port on loopback.
         ready: The URL path that responds when it is ready.
     """
 
@@ -74,11 +73,7 @@ def stack() -> None:
 
 
 _runs = click.option(
-    "--runs",
-    type=click.Path(path_type=Path),
-    default=Path("runs"),
-    show_default=True,
-    help="Parent of the run directories.",
+    "--runs", type=click.Path(path_type=Path), default="runs", show_default=True, help="Parent of the run directories."
 )
 
 
@@ -89,8 +84,8 @@ def up(runs: Path, *, local: bool) -> None:
     """Start the servers."""
     (runs / ".targets").mkdir(parents=True, exist_ok=True)
     sweep(runs / ".targets", now=time.time())
-    if not local and (compose := _compose(runs)):
-        raise SystemExit(subprocess.run([*compose, "up", "-d"], env=_environment(runs), check=False).returncode)
+    if not local:
+        _run_in_containers(runs, "up", "-d")
     state = prepare(runs)
     for name, server in SERVERS.items():
         program = next(filter(None, map(shutil.which, server.programs)), None)
@@ -115,8 +110,8 @@ def down(runs: Path) -> None:
     deadline = time.monotonic() + _READY_WITHIN_S
     while any(_running(state, name) for name in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
-    if not pids and (compose := _compose(runs)):
-        raise SystemExit(subprocess.run([*compose, "down"], env=_environment(runs), check=False).returncode)
+    if not pids:
+        _run_in_containers(runs, "down")
 
 
 @stack.command()
@@ -125,8 +120,8 @@ def status(runs: Path) -> None:
     """Show the status of the servers. Exits with 1 if any of them is down."""
     state = _state(runs)
     known = {name: server for name, server in SERVERS.items() if (state / f"{name}.pid").exists()}
-    if not known and (compose := _compose(runs)):
-        raise SystemExit(subprocess.run([*compose, "ps"], env=_environment(runs), check=False).returncode)
+    if not known:
+        _run_in_containers(runs, "ps")
     ready = {name: _running(state, name) > 0 and _answers(server) for name, server in known.items()}
     for name, is_ready in ready.items():
         click.echo(f"{name}: {'ready' if is_ready else 'not running'}, http://127.0.0.1:{SERVERS[name].port}")
@@ -176,19 +171,16 @@ def _files(name: str) -> Path:
     return installed if installed.is_dir() else _HERE.parent / name
 
 
-def _compose(runs: Path) -> list[str] | None:
-    """Return the compose command of a working container engine, or `None`."""
+def _run_in_containers(runs: Path, *arguments: str) -> None:
+    """Run a command of compose and exit with its status, if there is a working container engine."""
     for engine in (["docker", "compose"], ["podman", "compose"]):
         if shutil.which(engine[0]) is None:
             continue
         asked = [[engine[0], "info"], [*engine, "version"]]
         if all(subprocess.run(command, capture_output=True, check=False).returncode == 0 for command in asked):
-            return [*engine, "-p", "otel-rl", "-f", str(_files("deploy") / "compose.yaml")]
-    return None
-
-
-def _environment(runs: Path) -> dict[str, str]:
-    return os.environ | {"RUNS": str(runs.absolute())}
+            command = [*engine, "-p", "otel-rl", "-f", str(_files("deploy") / "compose.yaml"), *arguments]
+            environment = os.environ | {"RUNS": str(runs.absolute())}
+            raise SystemExit(subprocess.run(command, env=environment, check=False).returncode)
 
 
 def _running(state: Path, name: str) -> int:

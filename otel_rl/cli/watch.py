@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -22,23 +21,17 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 
 
-@dataclass
-class _Failure:
+class _Failure(NamedTuple):
     """A failure to start the agent of a run.
 
     Attributes:
         pause: Seconds to wait after the next failure.
         again_at: When it is retried, in seconds of the monotonic clock.
-        text: The error message.
     """
 
     pause: float = _FIRST_PAUSE_S
     again_at: float = 0.0
     text: str = ""
-
-    def another(self, now: float) -> _Failure:
-        """Return the state after one more failure."""
-        return _Failure(min(2 * self.pause, _LONGEST_PAUSE_S), now + self.pause, self.text)
 
 
 @click.command(short_help="Start the missing agents of all runs in a directory.")
@@ -71,9 +64,9 @@ def watch(runs: Path, every: float) -> None:
             try:
                 agent_start.ensure_agent(directory, show_output=False)
             except (SettingsError, OSError) as error:
-                failed[directory.path] = failure.another(time.monotonic())
+                pause, again_at = min(2 * failure.pause, _LONGEST_PAUSE_S), time.monotonic() + failure.pause
+                failed[directory.path] = _Failure(pause, again_at, str(error))
                 if failure.text != str(error):
-                    failed[directory.path].text = str(error)
                     click.echo(f"otel-rl watch: {directory.path}: {error}; will retry", err=True)
             else:
                 failed.pop(directory.path, None)

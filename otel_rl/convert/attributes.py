@@ -18,7 +18,6 @@ LONGEST_TEXT = 1 << 20
 """The largest number of characters of an attribute's text; OTLP receivers refuse spans that are much larger."""
 _INT64 = 1 << 63  # OTLP has signed integers of 64 bits
 _PRIMITIVE = frozenset({str, bool, int, float})
-_CUT = frozenset({str, list})
 
 
 def clean_attributes(
@@ -41,10 +40,10 @@ def clean_attributes(
             except ValueError as error:
                 refuse("attribute", f"attribute: {error}")
                 continue
-            found[known] = clean = _clean(value)
-            if type(clean) in _CUT and _is_long(clean):
+            clean = _clean(value)
+            found[known] = cut = _cut(clean)
+            if cut is not clean and cut != clean:
                 refuse("attribute_limits", f"attribute {known}: a text is truncated to {LONGEST_TEXT} characters")
-                found[known] = _cut(clean)
     except Exception as error:  # not a mapping, or a mapping that raises
         refuse("attribute", f"attributes in a {type(attributes).__name__}: {text_of(error)}")
     return found
@@ -63,11 +62,6 @@ def _clean(value: object) -> AttributeValue:
     except Exception as error:  # attributes of unknown objects can raise anything
         let_pass(error)
         return type(value).__name__
-
-
-def _is_long(value: AttributeValue) -> bool:
-    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return any(len(text) > LONGEST_TEXT for text in texts if isinstance(text, str))
 
 
 def _cut(value: Any) -> Any:

@@ -79,9 +79,8 @@ def completions_table(
             for share in (update_mass_proxy(_numbers(group)) if groups.known else [math.nan] * len(group))
         ],
     }
-    for name in sorted(reward_components or {}):
-        what = f"reward_components[{name!r}]"
-        table[f"reward/{name}"] = _numbers(_spread(what, (reward_components or {})[name], groups))
+    for name, component in sorted((reward_components or {}).items()):
+        table[f"reward/{name}"] = _numbers(_spread(f"reward_components[{name!r}]", component, groups))
     return {name: list(cells) for name, cells in table.items()}
 
 
@@ -135,8 +134,7 @@ def _flat(prompts: list[str], completions: list[str], group_size: int | None) ->
 
 
 def _texts(what: str, values: object) -> list[str]:
-    found = to_list(what, values)
-    return [_text(what, item) for item in found]
+    return [_text(what, item) for item in to_list(what, values)]
 
 
 def _text(what: str, value: object) -> str:

@@ -10,12 +10,7 @@ OTHER = "other"
 
 
 class KnownNames:
-    """A set of the first names of a kind; the first name beyond the limit is logged.
-
-    Args:
-        kind: The kind of the names, for the log.
-        most: The largest number of names.
-    """
+    """A set of the first `most` names of a kind; the first name beyond the limit is logged."""
 
     def __init__(self, kind: str, most: int) -> None:
         self._kind = kind
@@ -25,9 +20,7 @@ class KnownNames:
 
     def admits(self, name: str) -> bool:
         """Return whether the name is known or there is room for it; if there is, add it."""
-        if name in self._known:
-            return True
-        if len(self._known) < self._most:
+        if name in self._known or len(self._known) < self._most:
             self._known.add(name)
             return True
         if not self._is_logged:

@@ -34,10 +34,7 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2
 class Bar(msgspec.Struct, frozen=True):
     """A bar of the histogram: the number of rewards with one value, or in a range.
 
-    Attributes:
-        low: The lowest value.
-        high: The highest value, exclusive unless it equals `low` or the bar is the last one.
-        count: The number of rewards.
+    `high` is exclusive unless it equals `low` or the bar is the last one.
     """
 
     low: float

@@ -20,13 +20,7 @@ _LONGEST_SECRET = 4096  # how far beyond the limit a truncated secret is still r
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The limits of a table.
-
-    Attributes:
-        text: The largest number of characters of a cell.
-        rows: The largest number of rows.
-        table_bytes: The largest size of all cells in MessagePack, in bytes.
-    """
+    """The limits of a table: characters of a cell, rows, and the size of all cells in MessagePack, in bytes."""
 
     text: int = 16_384
     rows: int = 1_000
@@ -36,12 +30,7 @@ class Limits(msgspec.Struct, frozen=True):
 class Cleaned(msgspec.Struct, frozen=True):
     """A table that may leave the process.
 
-    Attributes:
-        columns: Names of the columns.
-        rows: The cells, one per column in each row.
-        cut_rows: The number of rows left out because of a limit.
-        cut_cells: The number of truncated texts.
-        redacted: The number of redacted secrets.
+    `cut_rows` counts the rows left out because of a limit, `cut_cells` the truncated texts, `redacted` the secrets.
     """
 
     columns: tuple[str, ...]

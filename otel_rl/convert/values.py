@@ -48,13 +48,7 @@ def is_plain(values: Mapping[str, object]) -> bool:
 
 
 class Sorted(NamedTuple):
-    """Values by kind and name.
-
-    Attributes:
-        scalars: Numbers.
-        samples: Observations, as native doubles.
-        on_device: torch tensors on a device.
-    """
+    """Values by kind and name: numbers, observations as native doubles, and torch tensors on a device."""
 
     scalars: dict[str, int | float]
     samples: dict[str, bytes]
@@ -62,13 +56,9 @@ class Sorted(NamedTuple):
 
 
 def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> Sorted:
-    """Sort values by their kind.
+    """Sort values by their kind; call `refuse` with a reason and a message for what cannot be recorded.
 
     Empty arrays are left out, because a rank may have no observations.
-
-    Args:
-        values: Values by metric name.
-        refuse: Called with a reason and a message for values and names that cannot be recorded.
     """
     found = Sorted({}, {}, {})
     try:

@@ -16,11 +16,7 @@ DEFAULTS = Options()
     "--steps", type=click.IntRange(min=1), default=DEFAULTS.steps, show_default=True, help="Number of GRPO steps."
 )
 @click.option(
-    "--ranks",
-    type=click.IntRange(1, 16),
-    default=DEFAULTS.ranks,
-    show_default=True,
-    help="Trainer processes.",
+    "--ranks", type=click.IntRange(1, 16), default=DEFAULTS.ranks, show_default=True, help="Trainer processes."
 )
 @click.option("--seed", type=int, default=DEFAULTS.seed, show_default=True, help="Seed of weights and prompts.")
 @click.option("--dir", "directory", default=DEFAULTS.dir, show_default=True, help="Parent of the run directory.")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The settings of a demo run; the defaults take about a minute on two cores."""
 
     steps: int = 120
@@ -33,18 +31,9 @@ class Options:
 
     def config(self) -> dict[str, object]:
         """Return the hyperparameters, for the trackers."""
-        return {key: value for key, value in asdict(self).items() if key not in {"dir", "exporters"}}
+        fields = msgspec.structs.asdict(self)
+        return {key: value for key, value in fields.items() if key not in {"dir", "exporters"}}
 
     def is_due(self, interval: int, step: int) -> bool:
         """Return whether a periodic action is due after a step; after the last step it always is."""
         return (step + 1) % interval == 0 or step + 1 == self.steps
-
-    def to_json(self) -> str:
-        """Encode the settings as one command-line argument."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Options:
-        """Decode the result of `to_json`."""
-        fields = json.loads(text)
-        return cls(**{**fields, "exporters": tuple(fields["exporters"])})

@@ -15,6 +15,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
+import msgspec
+
 import otel_rl
 from otel_rl.demo import ranks
 from otel_rl.demo.grpo import train
@@ -38,16 +40,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def perform(options: Options, console: Console, *, hold: bool) -> int:
-    """Run the demo as rank 0.
-
-    Args:
-        options: The settings of the run.
-        console: The terminal.
-        hold: If true, keep the run and its metrics endpoint up after training, until Ctrl-C.
-
-    Returns:
-        The exit code.
-    """
+    """Run the demo as rank 0; return the exit code. With `hold`, the metrics endpoint stays up until Ctrl-C."""
     from otel_rl.demo.screen import Screen, print_summary
 
     shared = _shared_environment(options.ranks)
@@ -55,7 +48,7 @@ def perform(options: Options, console: Console, *, hold: bool) -> int:
         run = _start_recording(options)
         others = [
             subprocess.Popen(
-                [sys.executable, "-m", "otel_rl.demo.processes", options.to_json()],
+                [sys.executable, "-m", "otel_rl.demo.processes", msgspec.json.encode(options)],
                 env={**os.environ, **_rank_environment(rank)},
                 stdout=subprocess.DEVNULL,
             )
@@ -184,4 +177,4 @@ def main(options: Options) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Options.from_json(sys.argv[1])))
+    sys.exit(main(msgspec.json.decode(sys.argv[1], type=Options)))
