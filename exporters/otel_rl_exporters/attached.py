@@ -31,10 +31,6 @@ class AttachedWandb:
     that the trainer is about to log, and the next row waits for the next history row. otel-rl does not move the counter
     while the trainer logs. Waiting rows are logged at the end. They are not durable in W&B: after a kill, the next
     start of the trainer adds them to the run that it has then.
-
-    Args:
-        run: The run.
-        active: The trainer's `wandb.Run`.
     """
 
     batch_size = 1
@@ -116,12 +112,7 @@ class AttachedWandb:
 
 
 class AttachedMlflow:
-    """Adds rows to the MLflow run that is active in the trainer. Each value has its step, so order does not matter.
-
-    Args:
-        run: The run.
-        active: Id of the trainer's MLflow run.
-    """
+    """Adds rows to the MLflow run that is active in the trainer. Each value has its step, so order does not matter."""
 
     batch_size = 50
     requires = ("mlflow",)
@@ -171,10 +162,6 @@ class AttachedSwanlab:
     reached its step. Waiting rows are logged at the end. They are not durable in SwanLab: after a kill, the next start
     of the trainer adds them. Hardware is not added, because SwanLab measures the hardware of the trainer's process
     itself.
-
-    Args:
-        run: The run.
-        active: The trainer's `swanlab.Run`.
     """
 
     batch_size = 1

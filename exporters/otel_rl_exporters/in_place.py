@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 class Appended:
     """A file that is appended to while it is still the file at its path and was not truncated.
 
-    Args:
-        path: The file. Its directory is created if it is missing.
-        flags: Flags of `os.open` in addition to those for appending.
+    It is opened with the `flags` of `os.open` in addition to those for appending. A missing directory is created.
     """
 
     def __init__(self, path: Path, flags: int) -> None:
@@ -74,11 +72,7 @@ def append(written: Sequence[tuple[Appended, bytes | memoryview]]) -> None:
 
 
 class Watched:
-    """A file that another package writes or will write.
-
-    Args:
-        path: The file; `None` watches nothing.
-    """
+    """A file that another package writes or will write; `None` watches nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

@@ -17,11 +17,7 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 class LogReader:
-    """A reader of a log that may still be written, from its beginning.
-
-    Args:
-        path: The file; it may not be there yet.
-    """
+    """A reader of a log from its beginning. The file may still be written, or not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

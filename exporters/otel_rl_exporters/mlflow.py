@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -171,18 +172,15 @@ class MlflowExporter:
     def _open(self, experiment: str, artifacts: str | None, name: str, tags: dict[str, str]) -> str:
         known = self._client.get_experiment_by_name(experiment)
         if known is None:
-            try:
-                experiment_id = self._client.create_experiment(experiment, artifact_location=artifacts)
-            except self._error:  # another run was quicker
-                experiment_id = self._client.get_experiment_by_name(experiment).experiment_id
-        else:
-            experiment_id = known.experiment_id
+            with contextlib.suppress(self._error):  # another run was quicker
+                self._client.create_experiment(experiment, artifact_location=artifacts)
+            known = self._client.get_experiment_by_name(experiment)
         pattern = re.sub(r"['\"`\\]", "_", tags[_RUN_ID_TAG])  # a filter has no way to quote a quote
-        found = self._client.search_runs([experiment_id], filter_string=f"tags.`{_RUN_ID_TAG}` LIKE '{pattern}'")
+        found = self._client.search_runs([known.experiment_id], filter_string=f"tags.`{_RUN_ID_TAG}` LIKE '{pattern}'")
         for run_id in [run.info.run_id for run in found if run.data.tags[_RUN_ID_TAG] == tags[_RUN_ID_TAG]]:
             self._client.update_run(run_id, status="RUNNING")
             return str(run_id)
-        return str(self._client.create_run(experiment_id, run_name=name, tags=tags).info.run_id)
+        return str(self._client.create_run(known.experiment_id, run_name=name, tags=tags).info.run_id)
 
     def _points(self, row: Row | Machine) -> Iterator[Any]:
         if not -(1 << 63) <= row.step < 1 << 63:

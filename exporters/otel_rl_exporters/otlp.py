@@ -238,6 +238,7 @@ def log_record(item: Row | Params | Table | Event | Ended) -> LogRecord:
 
 def _event(item: Row | Params | Event | Ended) -> tuple[str, dict[str, Any]]:
     if isinstance(item, Row):
+        values = {name: _signed(value) for name, value in item.values.items()}
         optional = {
             semconv.RUN_ATTEMPT: item.attempt,
             semconv.STEP_MISSING_RANKS: list(item.missing_ranks),
@@ -245,24 +246,18 @@ def _event(item: Row | Params | Event | Ended) -> tuple[str, dict[str, Any]]:
             semconv.STEP_PART: item.part,
             semconv.STEP_PARTIAL: item.partial,
         }
-        given = {name: value for name, value in optional.items() if value}
-        return semconv.EVENT_STEP_METRICS, {
-            semconv.LOOP_ITERATION: item.step,
-            semconv.STEP_VALUES: {name: _signed(value) for name, value in item.values.items()},
-            **given,
-        }
+        required = {semconv.LOOP_ITERATION: item.step, semconv.STEP_VALUES: values}
+        return semconv.EVENT_STEP_METRICS, required | _given(optional)
     if isinstance(item, Params):
-        return semconv.EVENT_RUN_CONFIG, {
-            semconv.RUN_CONFIG_VALUES: {name: _signed(value) for name, value in item.values.items()}
-        }
+        config = {name: _signed(value) for name, value in item.values.items()}
+        return semconv.EVENT_RUN_CONFIG, {semconv.RUN_CONFIG_VALUES: config}
     if isinstance(item, Ended):
-        failed = {semconv.EXCEPTION_MESSAGE: item.error} if item.error else {}
-        return semconv.EVENT_RUN_ENDED, {
+        ended = {
             semconv.RUN_ATTEMPT: item.attempt,
             semconv.RUN_OUTCOME: item.outcome,
             semconv.RUN_EXIT_CODE: item.exit_code,
-            **failed,
         }
+        return semconv.EVENT_RUN_ENDED, ended | _given({semconv.EXCEPTION_MESSAGE: item.error})
     where = {semconv.LOOP_ITERATION: item.step, semconv.RANK: item.rank}
     return item.name, {name: value for name, value in where.items() if value is not None} | item.attributes
 
@@ -275,13 +270,16 @@ def _table_event(table: Table) -> tuple[str, dict[str, Any], list[list[Cell]]]:
         semconv.TABLE_CUT_ROWS: table.cut_rows + len(table.rows) - len(rows),
         semconv.TABLE_PART: table.part,
     }
-    attributes = {
+    required = {
         semconv.LOOP_ITERATION: table.step,
         semconv.TABLE_NAME: table.name,
         semconv.TABLE_COLUMNS: list(table.columns),
-        **{name: value for name, value in optional.items() if value},
     }
-    return semconv.EVENT_TABLE, attributes, rows
+    return semconv.EVENT_TABLE, required | _given(optional), rows
+
+
+def _given(optional: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in optional.items() if value}
 
 
 def _first_rows(table: Table) -> list[list[Cell]]:

@@ -22,13 +22,7 @@ _SMALLEST_LIMIT = 1 << 12
 
 
 class Sender:
-    """Sends the records of items in requests that the server accepts.
-
-    Args:
-        transport: The connection to the server.
-        encode: Returns a request for records.
-        most: The largest number of records in a request.
-    """
+    """Sends the records of items in requests that the server accepts, with at most `most` records each."""
 
     def __init__(self, transport: Transport, encode: Callable[[Sequence[Any]], Any], most: int = 1 << 30) -> None:
         self._transport = transport
@@ -38,11 +32,7 @@ class Sender:
         self._hints = Occasional(logger)
 
     def send(self, records: Sequence[tuple[int, Any]], items: int) -> None:
-        """Send records, each with the number of its item.
-
-        Args:
-            records: In the order of the items; an item may have none, or several.
-            items: How many items there are.
+        """Send records, each with the index of its item, in the order of the items; an item may have none, or several.
 
         Raises:
             Refused: The first items are settled, and the server refused some of them.

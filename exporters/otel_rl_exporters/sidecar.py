@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from otel_rl.convert.strict_json import spelled
 from otel_rl.export import Table
+from otel_rl.journal.atomic_files import write_atomically
 from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:
@@ -54,7 +53,8 @@ class SidecarExporter:
                     self._pattern.format(name=_file_name(item.name), step=item.step, attempt=item.attempt),
                 )
                 suffix = self._places.suffix(str(place), item)
-                _write(place.with_suffix(f"{suffix}{place.suffix}") if suffix else place, _json(item))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(place.with_suffix(f"{suffix}{place.suffix}") if suffix else place, _json(item))
                 self._places.wrote(str(place), item)
 
     def shutdown(self) -> None:
@@ -89,15 +89,3 @@ def _json(table: Table) -> bytes:
 
 def _dumps(values: list[Any]) -> str:
     return json.dumps(values, allow_nan=False, ensure_ascii=False)
-
-
-def _write(place: Path, content: bytes) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_name(f".otel-rl-{os.getpid()}.tmp")
-    try:
-        fresh.write_bytes(content)
-        fresh.replace(place)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-        raise

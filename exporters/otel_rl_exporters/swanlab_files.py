@@ -47,11 +47,8 @@ def logged(path: Path, run_id: str) -> Iterator[tuple[Identity, set[str]]]:
 class Held:
     """The items in the logs of a run's earlier sessions.
 
-    Only the last item of a log can lack values: the log was cut there when its process was killed.
-
-    Args:
-        logs: The logs, oldest first.
-        run_id: SwanLab's id of the run; logs of other runs are ignored.
+    Only the last item of a log can lack values: the log was cut there when its process was killed. The logs are given
+    oldest first. Those of other runs than `run_id`, SwanLab's id, are ignored.
     """
 
     def __init__(self, logs: Iterable[Path], run_id: str) -> None:
@@ -79,11 +76,7 @@ class Held:
 
 
 class Clock:
-    """Sets the time of SwanLab's events to that of their item; SwanLab has no argument for it.
-
-    Args:
-        run: SwanLab's run, whose events pass through here from now on.
-    """
+    """Sets the time of SwanLab's events to that of their item; SwanLab has no argument for it."""
 
     def __init__(self, run: Any) -> None:
         self.at: int | None = None

@@ -149,7 +149,7 @@ class WandbExporter:
             Gone: The log of an offline run was removed or replaced.
         """
         self._watched.check()
-        return self._given if self._written is None else self._written.count()
+        return self._given if self._written is None else self._written.items()
 
     def holds(self, item: Item) -> bool:
         """Return whether a transaction log of the run had the item when the exporter was built."""
@@ -172,7 +172,7 @@ class WandbExporter:
                 raise error if isinstance(error, CommError) else ValueError(str(error)) from error
             self._given += 1
             if self._written is not None:
-                self._written.gave(**records)
+                self._written.gave(*records)
 
     def shutdown(self) -> None:
         """Finish the W&B run: wait until its server has everything, within `finish_timeout`.
@@ -190,8 +190,8 @@ class WandbExporter:
         if self._written is not None:
             self._written.close()
 
-    def _export(self, item: Item) -> dict[str, int]:
-        """Log the item; return the number of W&B's records by kind."""
+    def _export(self, item: Item) -> tuple[int, int]:
+        """Log the item; return the numbers of rows and of configs that W&B's log gets."""
         if isinstance(item, Row):
             if item.attempt > self._attempt:
                 self._attempt, self._exit_code = item.attempt, 0
@@ -209,12 +209,12 @@ class WandbExporter:
         elif isinstance(item, Params):
             config = {name: spelled(value) for name, value in item.values.items()}
             self._run.config.update(config, allow_val_change=True)
-            return {"configs": 1}
+            return 0, 1
         else:
             if isinstance(item, Ended) and item.attempt >= self._attempt:
                 self._attempt, self._exit_code = item.attempt, min(max(item.exit_code, 0), 255)
-            return {}
-        return {"rows": 1}
+            return 0, 0
+        return 1, 0
 
     def _log_again(self, logs: Sequence[Path]) -> None:
         """Log the rows that a killed agent had logged and not sent."""

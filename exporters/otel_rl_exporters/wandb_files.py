@@ -100,28 +100,24 @@ def _has_open(process: Any, names: set[str]) -> bool:
         return False
 
 
-class Written:
-    """A counter of the items that W&B's service has written: a kill cannot undo these."""
+class Written(Promised):
+    """A counter of the items, with rows and configs, that W&B's service has written: a kill cannot undo these."""
 
     def __init__(self, log: Path) -> None:
+        super().__init__()
         self._reader = LogReader(log)
-        self._promised = Promised()
         self._rows = self._configs = 0
 
-    def gave(self, rows: int = 0, configs: int = 0) -> None:
-        """Add an item with these numbers of records."""
-        self._promised.gave(rows, configs)
-
-    def count(self) -> int:
+    def items(self) -> int:
         """Return the number of items in the log, in their order."""
         from wandb.proto.wandb_internal_pb2 import Record
 
-        if self._promised:
+        if self:
             for content in self._reader.read():
                 kind = Record.FromString(content).WhichOneof("record_type")
                 self._rows += kind == "history"
                 self._configs += kind == "config"
-        return self._promised.count(self._rows, self._configs)
+        return self.count(self._rows, self._configs)
 
     def close(self) -> None:
         """Close the log."""

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import click
@@ -27,27 +28,20 @@ def agent(run_dir: Path, *, once: bool) -> None:
     With --once, it delivers everything that this machine can reach, and reports data that is only on other machines. If
     another agent is still delivering after the training, it waits for that agent. It opens no ports.
     """
+    from otel_rl.agent.once import Delivery
     from otel_rl.agent.process import GoneError, StartError, log_to_stderr
 
     log_to_stderr()
     _look_at(run_dir)
     try:
-        complete = _once(run_dir) if once else _run(run_dir)
-    except (StartError, GoneError) as error:
-        raise click.ClickException(str(error)) from None
+        complete = Delivery(run_dir, partial(click.echo, err=True)).deliver() if once else _run(run_dir)
     except FileNotFoundError as error:
         raise click.ClickException(f"{run_dir} is not a run directory: {error.filename} is missing") from None
-    except (ValueError, OSError) as error:
+    except (StartError, GoneError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     sys.stdout.flush()
     logging.shutdown()
     os._exit(0 if complete else 1)  # a hanging exporter must not keep the process alive
-
-
-def _once(run_dir: Path) -> bool:
-    from otel_rl.agent.once import Delivery
-
-    return Delivery(run_dir, lambda text: click.echo(text, err=True)).deliver()
 
 
 def _run(run_dir: Path) -> bool:

@@ -65,20 +65,15 @@ def content_type(header: str) -> str:
     Raises:
         Refusal: The content type is not supported.
     """
-    if is_protobuf(header):
-        return PROTOBUF
-    if _media_type(header) == JSON:
-        return JSON
+    kind = media_type(header)
+    if kind in (PROTOBUF, JSON):
+        return kind
     text = f"Content-Type {header[:100]!r} is not supported: use {PROTOBUF} or {JSON}"
     raise Refusal(UNSUPPORTED, text, {"Accept-Post": f"{PROTOBUF}, {JSON}"})
 
 
-def is_protobuf(header: str) -> bool:
-    """Return whether a content type is that of protobuf."""
-    return _media_type(header) == PROTOBUF
-
-
-def _media_type(header: str) -> str:
+def media_type(header: str) -> str:
+    """Return the media type in a content type, without parameters."""
     return header.partition(";")[0].strip().lower()
 
 

@@ -245,7 +245,7 @@ class _Handler(RequestHandler):
         self._body = bytearray()
         self._seen = self._held = 0
         self._refusal: Refusal | None = None
-        self._kind = PROTOBUF if bodies.is_protobuf(self.request.headers.get("Content-Type", "")) else JSON
+        self._kind = PROTOBUF if bodies.media_type(self.request.headers.get("Content-Type", "")) == PROTOBUF else JSON
         self._signal = self._encoding = ""
 
     def prepare(self) -> None:
