@@ -27,13 +27,11 @@ class Server(NamedTuple):
     Attributes:
         programs: Its possible names on PATH, in order of preference.
         arguments: With `{state}` for the directory of the stack and `{port}` for its port on loopback.
-        ready: The URL path that responds when it is ready.
     """
 
     programs: tuple[str, ...]
     arguments: tuple[str, ...]
     port: int
-    ready: str
 
 
 SERVERS = {
@@ -46,7 +44,6 @@ SERVERS = {
             "--cluster.listen-address=",
         ),
         9093,
-        "/-/ready",
     ),
     "prometheus": Server(
         ("prometheus",),
@@ -57,7 +54,6 @@ SERVERS = {
             "--enable-feature=exemplar-storage",
         ),
         9090,
-        "/-/ready",
     ),
 }
 """The servers that run without containers; the compose file adds Grafana, Tempo and the Collector."""
@@ -195,7 +191,7 @@ def _running(state: Path, name: str) -> int:
 
 def _answers(server: Server) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{server.ready}", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/-/ready", timeout=2) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +19,7 @@ from otel_rl.convert.completions import message_text
 from otel_rl.convert.tables import Limits, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _BARS = 20
 _BAR_WIDTH = 20
@@ -66,19 +67,19 @@ def print_samples(
     if num_samples <= 0:
         return
     screen = Console() if console is None else console
-    paper = _Paper(screen.encoding)
+    printable = partial(_printable, screen.encoding)
     logs = list(message_logs)
     if not logs:
-        screen.print(paper.text(f"⚠ no samples to show at step {step}", "yellow"))
+        screen.print(printable(f"⚠ no samples to show at step {step}", "yellow"))
         return
     given = rewards.tolist() if hasattr(rewards, "tolist") else rewards
     values = [_number(reward) for reward in (given if isinstance(given, (list, tuple)) else [given])]
     values = (values + [math.nan] * len(logs))[: len(logs)]
-    screen.rule(paper.text(f"TRAINING STEP {step}", "bold"))
-    screen.print(_statistics(values, paper))
+    screen.rule(printable(f"TRAINING STEP {step}", "bold"))
+    screen.print(_statistics(values, printable))
     for number, index in enumerate(choose(values, num_samples), 1):
-        screen.print(_sample(number, logs[index], values[index], paper))
-    screen.rule(paper.text("End of Samples", "bold"))
+        screen.print(_sample(number, logs[index], values[index], printable))
+    screen.rule(printable("End of Samples", "bold"))
 
 
 def print_message_log_samples(
@@ -134,33 +135,29 @@ def marker(reward: float) -> tuple[str, str]:
     return next(((emoji, color) for least, emoji, color in _MARKERS if reward >= least), _LOWEST_MARKER)
 
 
-class _Paper(msgspec.Struct, frozen=True):
-    """A converter of texts to what a terminal of this encoding can show."""
-
-    encoding: str
-
-    def text(self, literal: str, style: str = "") -> Text:
-        shown = literal.replace("\r\n", "\n")
-        shown = _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), shown)
-        return Text(shown.encode(self.encoding, "backslashreplace").decode(self.encoding), style)
+def _printable(encoding: str, literal: str, style: str = "") -> Text:
+    """Return a text as a terminal of this encoding can show it."""
+    shown = literal.replace("\r\n", "\n")
+    shown = _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), shown)
+    return Text(shown.encode(encoding, "backslashreplace").decode(encoding), style)
 
 
-def _statistics(rewards: Sequence[float], paper: _Paper) -> Panel:
+def _statistics(rewards: Sequence[float], printable: Callable[..., Text]) -> Panel:
     known = [reward for reward in rewards if not math.isnan(reward)]
     finite = [reward for reward in known if math.isfinite(reward)]
     average = sum(reward / len(finite) for reward in finite) if finite else math.nan
     lines = [
-        paper.text(f"Total samples: {len(rewards)}"),
-        paper.text(f"Average reward: {average:.4f}"),
-        paper.text(f"Min: {min(known, default=math.nan):.4f} | Max: {max(known, default=math.nan):.4f}"),
+        printable(f"Total samples: {len(rewards)}"),
+        printable(f"Average reward: {average:.4f}"),
+        printable(f"Min: {min(known, default=math.nan):.4f} | Max: {max(known, default=math.nan):.4f}"),
     ]
     if len(finite) < len(rewards):
-        lines.append(paper.text(f"Not finite, and not in the average: {len(rewards) - len(finite)}", "yellow"))
-    lines += _chart(bars(rewards), paper)
-    return Panel(Group(*lines), title=paper.text("Reward Statistics", "bold"), box=box.ROUNDED)
+        lines.append(printable(f"Not finite, and not in the average: {len(rewards) - len(finite)}", "yellow"))
+    lines += _chart(bars(rewards), printable)
+    return Panel(Group(*lines), title=printable("Reward Statistics", "bold"), box=box.ROUNDED)
 
 
-def _chart(found: Sequence[Bar], paper: _Paper) -> list[Text]:
+def _chart(found: Sequence[Bar], printable: Callable[..., Text]) -> list[Text]:
     values = [f"{bar.low:.4f}" if bar.low == bar.high else f"{bar.low:.4f} … {bar.high:.4f}" for bar in found]
     width = max(map(len, values), default=0)
     most = max((bar.count for bar in found), default=0)
@@ -169,17 +166,17 @@ def _chart(found: Sequence[Bar], paper: _Paper) -> list[Text]:
         emoji, color = marker(bar.low)
         length = max(bar.count * _BAR_WIDTH // most, 1) if bar.count else 0
         row = (f"{emoji} {value:>{width}} ", ""), ("█" * length, color), (f" ({bar.count})", "")
-        lines.append(Text.assemble(*(paper.text(part, style) for part, style in row)))
+        lines.append(Text.assemble(*(printable(part, style) for part, style in row)))
     return lines
 
 
-def _sample(number: int, log: object, reward: float, paper: _Paper) -> Panel:
+def _sample(number: int, log: object, reward: float, printable: Callable[..., Text]) -> Panel:
     emoji, color = marker(reward)
     lines: list[Text] = []
     for role, content in _messages(log):
         style = _ROLES.get(role.lower(), _OTHER_ROLE)
-        lines += [paper.text(role.upper(), f"bold {style}"), paper.text(cut(content, Limits().text), style), Text()]
-    title = paper.text(f"{emoji} Sample {number} | Reward: {reward:.4f}", "bold")
+        lines += [printable(role.upper(), f"bold {style}"), printable(cut(content, Limits().text), style), Text()]
+    title = printable(f"{emoji} Sample {number} | Reward: {reward:.4f}", "bold")
     return Panel(Group(*lines[:-1]), title=title, border_style=color, box=box.ROUNDED)
 
 

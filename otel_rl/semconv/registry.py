@@ -16,13 +16,9 @@ Instrument = Literal["counter", "gauge", "histogram", "updowncounter"]
 Kind = Literal["attribute_group", "entity", "metric", "span", "event"]
 
 
-class _Ours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Annotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     reduce: str = ""
-
-
-class _Annotations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    otel_rl: _Ours
 
 
 class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +38,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     type: Kind
     brief: str
-    annotations: _Annotations
+    annotations: dict[Literal["otel_rl"], _Annotation]
     stability: str = ""
     metric_name: str = ""
     name: str = ""
@@ -58,12 +54,12 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def source(self) -> str:
         """The source of the name: genai#88, process, system, hw, gen_ai, or otel-rl."""
-        return self.annotations.otel_rl.source
+        return self.annotations["otel_rl"].source
 
     @property
     def reduce(self) -> str:
         """The reduction over ranks; empty if not defined."""
-        return self.annotations.otel_rl.reduce
+        return self.annotations["otel_rl"].reduce
 
 
 def content(*path: str) -> bytes:

@@ -94,6 +94,14 @@ def test_all_or_nothing(run, rows):
     assert [line["step"] for line in read(run)] == list(range(200))
 
 
+def test_holds_a_late_row_of_several_steps(run):
+    """A row that is reduced over several steps and arrived late is found again by its number."""
+    late = Row(3, 7, {"loss": 1.0}, late=True, part=1, begins=2)
+    JsonlExporter(run).export([late])
+
+    assert JsonlExporter(run).holds(late)
+
+
 def test_ignores_the_rest(run):
     """Items that are not rows leave no line."""
     JsonlExporter(run).export([Params(0, {"lr": 1e-6})])

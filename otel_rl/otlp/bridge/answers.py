@@ -86,14 +86,14 @@ class Refusals:
         self._lock = threading.Lock()
         self.records = 0
 
-    def note(self, what: str, reason: str, records: int = 0, level: int = logging.WARNING) -> None:
+    def note(self, what: str, reason: str, records: int = 0) -> None:
         """Count a refusal of the kind `what`, and the refused records if the rest of the request was accepted."""
         with self._lock:
             self.records += records
             self._requests[what] += 1
             count = self._requests[what]
         if str(count).strip("0") == "1":
-            logger.log(level, "%s: %s (%d request(s) so far)", what, _on_one_line(reason), count)
+            logger.warning("%s: %s (%d request(s) so far)", what, _on_one_line(reason), count)
 
 
 def _on_one_line(text: str) -> str:

@@ -254,12 +254,8 @@ class _Handler(RequestHandler):
         try:
             self._check(length)
         except Refusal as refusal:
-            self._refuse(refusal, at_once=(length.isdecimal() and int(length) > _MOST_DRAINED) or self._is_asked)
-
-    @property
-    def _is_asked(self) -> bool:
-        """Whether the client waits for an interim response before it sends the body."""
-        return "expect" in self.request.headers
+            waits = "expect" in self.request.headers  # for an interim response, before it sends the body
+            self._refuse(refusal, at_once=(length.isdecimal() and int(length) > _MOST_DRAINED) or waits)
 
     def _check(self, length: str) -> None:
         headers = self.request.headers
