@@ -186,7 +186,9 @@ class TensorBoardExporter:
             lines = [(name, str(value)) for name, value in item.values.items()]
             text = self._text("config", _markdown(("name", "value"), lines, 0))
             yield self._at(item.time_unix_nano, [text])
-            yield self._at(item.time_unix_nano, [self._session_start(item)])
+            fields = {"group_name": self._run_id, "start_time_secs": item.time_unix_nano / 1e9}
+            hparams = {name: _hparam(value) for name, value in item.values.items()}
+            yield self._at(item.time_unix_nano, [self._session("start", hparams=hparams, **fields)])
         elif isinstance(item, Table):
             rows = item.rows[: self._table_rows]
             text = self._text(item.name, _markdown(item.columns, rows, item.cut_rows + len(item.rows) - len(rows)))
@@ -206,14 +208,6 @@ class TensorBoardExporter:
     def _text(self, name: str, text: str) -> Any:
         tensor = self._tensor(dtype="DT_STRING", string_val=[text.encode()])
         return self._summary.Value(tag=name, tensor=tensor, metadata=self._shown_by("text"))
-
-    def _session_start(self, params: Params) -> Any:
-        from google.protobuf.struct_pb2 import Value
-
-        hparams = {name: Value(**_hparam(value)) for name, value in params.values.items()}
-        return self._session(
-            "start", hparams=hparams, group_name=self._run_id, start_time_secs=params.time_unix_nano / 1e9
-        )
 
     def _session(self, end: Literal["start", "end"], **fields: Any) -> Any:
         from tensorboard.plugins.hparams import metadata, plugin_data_pb2
@@ -268,14 +262,16 @@ def _key(item: Row | Machine | Table) -> Identity:
     return ("machine", item.step, at) if isinstance(item, Machine) else ("table", item.name, item.step, at)
 
 
-def _hparam(value: bool | int | float | str | None) -> dict[str, Any]:
-    """Return the field of a protobuf `Value`, whose numbers are finite doubles; other values are texts."""
+def _hparam(value: bool | int | float | str | None) -> Any:
+    """Return a protobuf `Value`, whose numbers are finite doubles; other values are texts."""
+    from google.protobuf.struct_pb2 import Value
+
     if isinstance(value, bool):
-        return {"bool_value": value}
+        return Value(bool_value=value)
     with contextlib.suppress(OverflowError):
         if isinstance(value, int | float) and math.isfinite(value) and float(value) == value:
-            return {"number_value": value}
-    return {"string_value": str(value)}
+            return Value(number_value=value)
+    return Value(string_value=str(value))
 
 
 def _markdown(columns: Sequence[str], rows: Iterable[Sequence[Cell]], cut: int) -> str:

@@ -91,10 +91,8 @@ def run_of(resource: Mapping[str, Any], directory: Path | None = None) -> RunInf
 
 
 def _outcome(value: Any) -> Outcome:
-    if value not in get_args(Outcome):
-        raise ValueError(
-            f"{semconv.RUN_OUTCOME} must be one of {', '.join(get_args(Outcome))}, not {str(value)[:100]!r}"
-        )
+    if value not in (known := get_args(Outcome)):
+        raise ValueError(f"{semconv.RUN_OUTCOME} must be one of {', '.join(known)}, not {str(value)[:100]!r}")
     return cast("Outcome", value)
 
 

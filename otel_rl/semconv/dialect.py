@@ -47,14 +47,7 @@ _DIMENSIONLESS = frozenset({"", "1", "nat"})
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """A placeholder in patterns.
-
-    Attributes:
-        attribute: The attribute that it becomes.
-        matches: The regular expression that it matches.
-        integer: If true, the value of the attribute is an int.
-        example: An example of a value.
-    """
+    """A placeholder in patterns: the attribute that it becomes, and the regular expression that it matches."""
 
     attribute: str
     matches: str = "[^/]+"
@@ -149,7 +142,6 @@ class Dialect:
     """The names of metrics and phases in one framework.
 
     Attributes:
-        name: Its name.
         phases: The names of otel-rl's phases, by the framework's names.
         patterns: Its patterns, each with and without its optional parts.
         read: Returns the meaning of a name; `None` if the dialect does not have it.

@@ -106,7 +106,10 @@ def request(signal: str, body: bytes, kind: str = PROTOBUF, encoded_as: str = ""
         if kind == PROTOBUF:
             found.ParseFromString(content)
         else:
-            value = with_ids(_object(json.loads(content)), lambda id_: base64.b64encode(bytes.fromhex(id_)).decode())
+            value = json.loads(content)
+            if not isinstance(value, dict):  # protobuf would accept an empty list or text as an empty message
+                raise TypeError(f"expected an object, got {type(value).__name__}")
+            value = with_ids(value, lambda id_: base64.b64encode(bytes.fromhex(id_)).decode())
             json_format.ParseDict(value, found, ignore_unknown_fields=True)
     except Exception as error:  # parsing has no side effects, so any exception is due to the bytes
         text = f"the body is not a valid {type(found).__name__} ({kind}): {type(error).__name__}: {error}"
@@ -126,10 +129,3 @@ def _decompressed(body: bytes, name: str) -> bytes:
             TOO_LARGE, f"the body has more than {LARGEST_DECOMPRESSED} bytes when decompressed: send less at once"
         )
     return content
-
-
-def _object(value: Any) -> dict[str, Any]:
-    """Return a value if it is a JSON object; protobuf would accept an empty list or text as an empty message."""
-    if not isinstance(value, dict):
-        raise TypeError(f"expected an object, got {type(value).__name__}")
-    return value

@@ -121,7 +121,7 @@ class BridgedRun:
     def close(self, deadline: float) -> bool:
         """Stop the exporters; return whether they have delivered everything. The next bridge delivers the rest.
 
-        They must have ended at the `deadline`, in seconds of the monotonic clock.
+        The `deadline` is in seconds of the monotonic clock.
         """
         self.begin_to_close()
         for exporter in self.exporters:
@@ -186,7 +186,18 @@ class Runs:
         Raises:
             OSError: They cannot be written now.
         """
-        self._of(run).take(items)
+        with self._lock:
+            if run.directory in self._closing:
+                raise OSError(f"run {run.id} is being closed after it was idle")
+            if run.directory not in self._runs:
+                if self._stopped.is_set():
+                    raise OSError("the bridge is shutting down")
+                if len(self._runs) >= self._most:
+                    self._make_room()
+                self._open(run)
+            found = self._runs[run.directory]
+            found.used_at = time.monotonic()
+        found.take(items)
 
     def close(self, timeout: float = _CLOSE_WITHIN_S) -> bool:
         """Close all runs; return whether everything was delivered."""
@@ -212,20 +223,6 @@ class Runs:
             except (OSError, msgspec.DecodeError) as error:
                 logger.warning("cannot read %s, so its run is not resumed: %s", saved, error)
         self._open_undelivered()
-
-    def _of(self, run: RunInfo) -> BridgedRun:
-        with self._lock:
-            if run.directory in self._closing:
-                raise OSError(f"run {run.id} is being closed after it was idle")
-            if run.directory not in self._runs:
-                if self._stopped.is_set():
-                    raise OSError("the bridge is shutting down")
-                if len(self._runs) >= self._most:
-                    self._make_room()
-                self._open(run)
-            found = self._runs[run.directory]
-            found.used_at = time.monotonic()
-            return found
 
     def _open(self, run: RunInfo) -> None:
         self._runs[run.directory] = BridgedRun(run, self._exporters, self._limit_bytes)
