@@ -112,17 +112,18 @@ class HttpTransport:
         import requests
 
         limit = self._connection.timeout
+        body = _json(request).encode() if self._json else request.SerializeToString()
         began = time.monotonic()
         try:
             with self._session.post(
                 self._connection.endpoint,
-                data=_compressed(self._encode(request), self._connection.compression),
+                data=_compressed(body, self._connection.compression),
                 timeout=limit,
                 stream=True,
                 allow_redirects=False,  # it would make a GET without a body of some of them
             ) as response:
-                body = _read(response.iter_content(1 << 16), None if limit is None else began + limit)
-                return self._answer(response.status_code, response.reason or "", response.headers, body)
+                said = _read(response.iter_content(1 << 16), None if limit is None else began + limit)
+                return self._answer(response.status_code, response.reason or "", response.headers, said)
         except (requests.RequestException, TimeoutError) as error:
             cause = _innermost(error)
             if limit is not None and isinstance(cause, TimeoutError | requests.Timeout):
@@ -132,9 +133,6 @@ class HttpTransport:
     def close(self) -> None:
         """Close the connections."""
         self._session.close()
-
-    def _encode(self, request: Message) -> bytes:
-        return _json(request).encode() if self._json else request.SerializeToString()
 
     def _later(self, text: str, error_type: str) -> Answer:
         return Answer("later", f"{self._connection.address}: {text}", error_type)

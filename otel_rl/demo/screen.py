@@ -21,7 +21,6 @@ from otel_rl.archive.history import read
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from rich.console import Console
     from typing_extensions import Self
@@ -63,9 +62,7 @@ class Screen:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         self._show()

@@ -28,6 +28,7 @@ _SECONDS_BELOW_MS = 100
 """A timeout below this many milliseconds is read as seconds, as opentelemetry-python reads it."""
 _GRPC_SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
+_HEADER_VALUE = re.compile(r"[\t -~]*")
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,15 +194,11 @@ def _headers(name: str, text: str) -> dict[str, str]:
     found = {}
     for n, entry in enumerate(part for part in text.split(",") if part.strip()):
         key, equals, value = (unquote(part).strip() for part in entry.partition("="))
-        if not equals or not _HEADER_NAME.fullmatch(key) or not _is_header_value(value):
+        if not equals or not _HEADER_NAME.fullmatch(key) or not _HEADER_VALUE.fullmatch(value):
             _warn(f"{name}: ignoring invalid entry {n + 1}: must be name=value, with the value percent-encoded")
             continue
         found[key.lower()] = value
     return found
-
-
-def _is_header_value(value: str) -> bool:
-    return value.isascii() and all(c.isprintable() or c == "\t" for c in value)
 
 
 def _seconds(name: str, text: str) -> float | None:
