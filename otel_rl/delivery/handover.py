@@ -47,13 +47,8 @@ class Handover:
     """Passes items to an exporter in order, and rebuilds the exporter when it is broken.
 
     An item that the exporter cannot accept is retried with a new exporter, and then set aside. Errors that are not
-    caused by an item are raised, and the items stay.
-
-    Args:
-        build: Builds the exporter.
-        batch_size: Maximum number of items of one call.
-        set_aside: Called with an item that is given up, and the reason.
-        note: Called with messages for the log.
+    caused by an item are raised, and the items stay. `set_aside` is called with an item that is given up and the
+    reason, `note` with messages for the log.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.export import Item, Span
-from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.atomic_files import read_line, read_number, write_atomically
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.segments import START, Position, segment_numbers
 from otel_rl.journal.writer import Writer
@@ -110,18 +110,12 @@ def positions_of(checkpoint: bytes) -> dict[str, Position]:
 
 def identity(path: Path) -> str:
     """Return the identity of the outbox in a directory; empty if there is none."""
-    try:
-        return (path / _ID).read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""
+    return read_line(path / _ID)
 
 
 def released_items(path: Path) -> int:
     """Return the number of items that were removed from the beginning of an outbox."""
-    try:
-        return int((path / _RELEASED).read_text())
-    except (OSError, ValueError):
-        return 0
+    return read_number(path / _RELEASED)
 
 
 def set_released_items(path: Path, count: int) -> None:

@@ -37,9 +37,6 @@ class Quarantine:
         path: The file, created at the first failure and readable by its owner only. Without one, failures are only
             counted.
         limit_bytes: Maximum size of the file; beyond it, failures are only counted.
-
-    Attributes:
-        count: Number of failures.
     """
 
     def __init__(self, path: Path | None = None, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -47,7 +44,7 @@ class Quarantine:
         self._limit_bytes = limit_bytes
         self._kinds: Counter[tuple[str, ...]] = Counter()
         self._lock = threading.RLock()
-        self.count = 0
+        self.count = 0  # number of failures
 
     def put(self, stage: str, source: str, thing: object, error: BaseException) -> None:
         """Write `thing` to the file, and count it.

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from otel_rl.journal.atomic_files import write_first
+from otel_rl.journal.atomic_files import read_line, write_first
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +40,7 @@ class Sign:
 
     def who(self) -> str:
         """Return the name of the process."""
-        try:
-            return self.path.read_text()
-        except (OSError, UnicodeDecodeError):
-            return "somebody"
+        return read_line(self.path) or "somebody"
 
     def put(self, who: str) -> None:
         """Create the file with the name of a process."""

@@ -18,7 +18,7 @@ import msgspec
 
 from otel_rl.delivery.outbox import identity
 from otel_rl.delivery.signs import alive
-from otel_rl.journal.atomic_files import read_checked, write_atomically, write_checked
+from otel_rl.journal.atomic_files import read_checked, read_number, write_atomically, write_checked
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.setup.parts import CURSORS, JOURNALS, OUTBOX, OWNER, Machine
 
@@ -102,10 +102,7 @@ def names(run: Path) -> list[str]:
 
 def number_of(part: Path) -> int:
     """Return the number of the last copy that a part has made or continued from; 0 if there is none."""
-    try:
-        return int((part / _NUMBER).read_text())
-    except (OSError, ValueError):
-        return 0
+    return read_number(part / _NUMBER)
 
 
 def next_number(part: Path) -> int:
@@ -122,12 +119,8 @@ def next_number(part: Path) -> int:
 def restore(run: Path, copy: Copy, part: Path, *, journals: bool = True, manifest: bool = False) -> None:
     """Restore a copy into a part, so that an agent continues from it.
 
-    Args:
-        run: The run directory.
-        copy: The copy.
-        part: The directory of the part.
-        journals: If true, restore the journals too; the original part has them, and possibly more.
-        manifest: If true, restore the other files that describe the part.
+    Without `journals`, those of the part stay: the original part has them, and possibly more. With `manifest`, the
+    other files that describe the part are restored too.
 
     Raises:
         OSError: It cannot be restored.

@@ -28,10 +28,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def describe(error: BaseException, devices: Framework | None, place: Path) -> dict[str, object]:
     """Return attributes of the event: the error, the allocator's summary, the largest tensors, the memory history.
 
-    Args:
-        error: The exception.
-        devices: The framework whose devices the process uses, if any.
-        place: The path of the history file without its suffix; used only if a history is kept.
+    If a history is kept, it is written to `place`, with a suffix.
     """
     found: dict[str, object] = {
         semconv.ERROR_TYPE: type_of(error),

@@ -66,6 +66,20 @@ def read_json(path: Path, kind: type[T]) -> T | None:
         return None
 
 
+def read_line(path: Path) -> str:
+    """Return the text of a file of one line; empty if it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def read_number(path: Path) -> int:
+    """Return the number that is the text of a file; 0 if there is none."""
+    text = read_line(path)
+    return int(text) if text.isdecimal() else 0
+
+
 def write_checked(path: Path, content: msgspec.Struct) -> None:
     """Replace a file by MessagePack behind its CRC-32.
 

@@ -39,28 +39,22 @@ def _decoder(type_: Any) -> Any:
 
 
 class Reader(Generic[T]):
-    """A reader of the records from `position` on.
-
-    Attributes:
-        position: The position after the last record that was read.
-        skipped_bytes: Bytes that were not part of an intact frame, and bytes lost because a segment was truncated.
-        lost_segments: Segments that retention removed before they were read.
-        undecodable: Intact frames that did not hold a record of type `T`.
-        unfinished_bytes: The part of `skipped_bytes` that belongs to a last record, whose process was killed while
-            writing it.
-    """
+    """A reader of the records from `position` on, which moves behind each record that is read."""
 
     def __init__(self, directory: Path, type_: type[T], position: Position = START) -> None:
         self.position = self._left = position
-        self.lost_segments = self.undecodable = 0
-        self._skipped = self._torn_tail = self.unfinished_bytes = 0
+        self.lost_segments = 0  # segments that retention removed before they were read
+        self.undecodable = 0  # intact frames that did not hold a record of type `T`
+        self._skipped = self._torn_tail = 0
+        # The part of `skipped_bytes` that belongs to a last record, whose process was killed while writing it.
+        self.unfinished_bytes = 0
         self._directory = directory
         self._decode = _decoder(type_).decode  # type: ignore[arg-type] # a type is hashable
         self._fd = -1
 
     @property
     def skipped_bytes(self) -> int:
-        """Bytes that were not part of an intact frame, so far."""
+        """Bytes that were not part of an intact frame, and bytes lost because a segment was truncated."""
         return self._skipped + self._torn_tail
 
     @property

@@ -67,7 +67,9 @@ def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
         return exporter_specs(value)
     value = _exact(value)
     if path == "rows.metrics" and callable(value):
-        value = _name_of_function(value)
+        value = _importable_name(value)
+        if value is None:
+            raise ValueError("the agent cannot import this function: define it at the top of a module")
     if path == "reduce" and isinstance(value, str):
         value = _reducers(value)
     if path in _LISTS and isinstance(value, str) and (path != "rows.metrics" or "," in value):
@@ -194,13 +196,6 @@ def function_at(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]] |
     if not callable(found):
         raise ValueError(f"{name} is not a function")
     return cast("Callable[[Mapping[str, Any]], Mapping[str, Any]]", found)
-
-
-def _name_of_function(function: object) -> str:
-    name = _importable_name(function)
-    if name is None:
-        raise ValueError("the agent cannot import this function: define it at the top of a module")
-    return name
 
 
 def _importable_name(factory: object) -> str | None:

@@ -83,11 +83,7 @@ def here(path: Path) -> list[RunDirectory]:
 
 
 def create(settings: Settings, *, sends: bool = False) -> RunDirectory:
-    """Create or find the run directory, which is the same on every rank.
-
-    Args:
-        settings: Settings of the run.
-        sends: If true, this machine sends to a head.
+    """Create or find the run directory, which is the same on every rank; `sends` is as in `make`.
 
     Raises:
         UnwritableError: It cannot be created or written.

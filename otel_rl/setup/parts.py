@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.journal.atomic_files import make_directory, read_json, write_atomically
+from otel_rl.journal.atomic_files import make_directory, read_json, read_line, write_atomically
 from otel_rl.journal.locks import LONG_S, Lock, is_held
 from otel_rl.setup.file_systems import is_shared, what_fails
 from otel_rl.setup.private_directories import MOST_NAMES, home, make_private
@@ -70,8 +70,8 @@ def this_machine() -> Machine:
     """Return the identity of this machine."""
     return Machine(
         host=socket.gethostname(),
-        boot=_line("/proc/sys/kernel/random/boot_id"),
-        id=_line("/etc/machine-id") or _line("/var/lib/dbus/machine-id"),
+        boot=read_line(Path("/proc/sys/kernel/random/boot_id")),
+        id=read_line(Path("/etc/machine-id")) or read_line(Path("/var/lib/dbus/machine-id")),
     )
 
 
@@ -238,10 +238,3 @@ def _made(part: Part) -> Part:
     make_directory(part.place)
     remake(part.place)
     return part
-
-
-def _line(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

@@ -142,9 +142,9 @@ def init(
         run.params(config)
     if chosen.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):
         local = session.directory.local
-        shown = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
-        shown += f"; metrics at {run.prometheus}" if run.prometheus else ""
-        print(f"otel-rl: recording into {run.dir}{shown}", file=sys.stderr)  # noqa: T201
+        more = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
+        more += f"; metrics at {run.prometheus}" if run.prometheus else ""
+        print(f"otel-rl: recording into {run.dir}{more}", file=sys.stderr)  # noqa: T201
     return run
 
 
