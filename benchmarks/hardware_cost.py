@@ -14,7 +14,7 @@ from otel_rl.agent.hardware.poller import Watched
 def measure() -> list[Table]:
     """Return the cost of one measurement of the host, of a trainer's processes, and of the cgroup."""
     trainer = Watched(os.getppid(), 0, "", None, time.time_ns())
-    sources = [host.Host(time.time_ns), processes.Processes(lambda: [trainer], time.time_ns), cgroup.find()]
+    sources = [host.Host(), processes.Processes(lambda: [trainer], time.time_ns), cgroup.find()]
     contestants = [Contestant(source.name, lambda source=source: list(source.read())) for source in sources if source]
     found = interleave([*contestants, TIMER], rounds=7, calls=50)
     rows: list[list[Cell]] = [[name, *cost(one), cost(one).p50 / 1e6 / 10 * 100] for name, one in found.items()]

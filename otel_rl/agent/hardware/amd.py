@@ -23,17 +23,10 @@ def devices() -> list[AmdGpu]:
 
 
 class AmdGpu:
-    """One GPU.
-
-    Args:
-        amdsmi: The module.
-        handle: The library's handle of the GPU.
-        index: The index of the GPU on this host.
-    """
+    """One GPU, by the initialized module amdsmi, the library's handle, and the index on this host."""
 
     def __init__(self, amdsmi: Any, handle: Any, index: int) -> None:
-        self._amdsmi = amdsmi
-        self._handle = handle
+        self._amdsmi, self._handle = amdsmi, handle
         uuid = f"GPU-{amdsmi.amdsmi_get_gpu_device_uuid(handle)}"
         self.name = f"amd/{uuid}"
         self._who: Attributes = ((semconv.HW_ID, uuid), (semconv.GPU_INDEX, index))
@@ -50,8 +43,6 @@ class AmdGpu:
         power = self._amdsmi.amdsmi_get_power_info(self._handle)["average_socket_power"]
         if isinstance(power, (int, float)):  # "N/A" where the device does not report it
             yield Point(semconv.METRIC_HW_POWER, power, gpu)
-        kind = self._amdsmi
-        celsius = kind.amdsmi_get_temp_metric(
-            self._handle, kind.AmdSmiTemperatureType.HOTSPOT, kind.AmdSmiTemperatureMetric.CURRENT
-        )
+        kind, which = self._amdsmi.AmdSmiTemperatureType.HOTSPOT, self._amdsmi.AmdSmiTemperatureMetric.CURRENT
+        celsius = self._amdsmi.amdsmi_get_temp_metric(self._handle, kind, which)
         yield Point(semconv.METRIC_HW_TEMPERATURE, celsius, gpu)

@@ -15,12 +15,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class Cgroup:
-    """One cgroup; a limit is the tightest of its own and its ancestors'.
-
-    Args:
-        path: Its directory.
-        root: The directory of the root cgroup.
-    """
+    """One cgroup; a limit is the tightest of its own and its ancestors'."""
 
     name = "cgroup"
 

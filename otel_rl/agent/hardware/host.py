@@ -10,23 +10,18 @@ from otel_rl import semconv
 from otel_rl.agent.hardware.measurement import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _USED = ((semconv.SYSTEM_MEMORY_STATE, "used"),)
 _SWAPPED = ((semconv.SYSTEM_PAGING_STATE, "used"),)
 
 
 class Host:
-    """The host that the agent runs on; CPU time counts from the previous measurement.
-
-    Args:
-        now: The clock, in Unix nanoseconds.
-    """
+    """The host that the agent runs on; CPU time counts from the previous measurement."""
 
     name = "host"
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._busy: tuple[float, float] | None = None
 
     def read(self) -> Iterator[Point]:

@@ -27,11 +27,7 @@ class Measurement(NamedTuple):
 
 
 class Probe(Protocol):
-    """Something that can be measured, such as one GPU, the host, or the processes of the trainer.
-
-    Attributes:
-        name: Identifies the probe in measurements and in failures.
-    """
+    """Something that can be measured, such as one GPU, the host, or the processes of the trainer, and its name."""
 
     name: str
 

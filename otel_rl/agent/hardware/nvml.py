@@ -6,43 +6,24 @@ milliseconds meanwhile, and kernels wait for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from otel_rl import semconv
 from otel_rl.agent.hardware.measurement import Attributes, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from otel_rl.agent.hardware.poller import Watched
 
 _GPU: Attributes = ((semconv.HW_TYPE, "gpu"),)
 
 
-class _Question(NamedTuple):
-    """One query to a device, and the points that follow from the answer.
-
-    Attributes:
-        ask: Asks the module about a handle.
-        points: Metric, value and attributes that the answer holds.
-    """
-
-    ask: Callable[[Any, Any], Any]
-    points: Callable[[Any], list[tuple[str, float, Attributes]]]
-
-
-def _clock(clock: str) -> Attributes:
-    return ((semconv.GPU_CLOCK, clock),)
-
-
 def _errors(kind: str) -> Attributes:
     return ((semconv.ERROR_TYPE, kind), *_GPU)
-
-
-def _direction(direction: str) -> Attributes:
-    return ((semconv.NETWORK_IO_DIRECTION, direction),)
 
 
 _REASONS = {
@@ -54,85 +35,54 @@ _REASONS = {
     0x80: "hw_power_brake",
 }
 """Bits of nvml.h's clocks event reasons; idle GPUs, and clocks set by the owner, do not count as throttled."""
-_QUESTIONS = (
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu),
-        lambda memory: [
-            (semconv.METRIC_HW_GPU_MEMORY_USAGE, memory.used, ()),
-            (semconv.METRIC_HW_GPU_MEMORY_LIMIT, memory.total, ()),
-            (semconv.METRIC_HW_GPU_MEMORY_UTILIZATION, memory.used / memory.total, ()),
-        ],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu),
-        lambda rates: [(semconv.METRIC_HW_GPU_UTILIZATION, rates.gpu / 100, ())],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu),
-        lambda milliwatts: [(semconv.METRIC_HW_POWER, milliwatts / 1e3, _GPU)],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
-        lambda millijoules: [(semconv.METRIC_HW_ENERGY, millijoules / 1e3, _GPU)],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
-        lambda celsius: [(semconv.METRIC_HW_TEMPERATURE, celsius, _GPU)],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-        lambda mhz: [(semconv.METRIC_GPU_CLOCK_FREQUENCY, mhz * 1e6, _clock("sm"))],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
-        lambda mhz: [(semconv.METRIC_GPU_CLOCK_FREQUENCY, mhz * 1e6, _clock("memory"))],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
-        lambda bits: [
-            (semconv.METRIC_GPU_THROTTLE, float(bool(bits & bit)), ((semconv.GPU_THROTTLE_REASON, reason),))
-            for bit, reason in _REASONS.items()
-        ],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
-            gpu, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_VOLATILE_ECC
-        ),
-        lambda count: [(semconv.METRIC_HW_ERRORS, count, _errors("corrected"))],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
-            gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
-        ),
-        lambda count: [(semconv.METRIC_HW_ERRORS, count, _errors("uncorrected"))],
-    ),
-)
-_IO_QUESTIONS = (
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES),
-        lambda kilobytes: [(semconv.METRIC_GPU_IO_RATE, kilobytes * 1e3, _direction("receive"))],
-    ),
-    _Question(
-        lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES),
-        lambda kilobytes: [(semconv.METRIC_GPU_IO_RATE, kilobytes * 1e3, _direction("transmit"))],
-    ),
-)
+_Queries = dict[tuple[str, ...], Callable[[Any], list[tuple[str, float, Attributes]]]]
+_QUERIES: _Queries = {
+    ("nvmlDeviceGetMemoryInfo",): lambda memory: [
+        (semconv.METRIC_HW_GPU_MEMORY_USAGE, memory.used, ()),
+        (semconv.METRIC_HW_GPU_MEMORY_LIMIT, memory.total, ()),
+        (semconv.METRIC_HW_GPU_MEMORY_UTILIZATION, memory.used / memory.total, ()),
+    ],
+    ("nvmlDeviceGetUtilizationRates",): lambda rates: [(semconv.METRIC_HW_GPU_UTILIZATION, rates.gpu / 100, ())],
+    ("nvmlDeviceGetPowerUsage",): lambda milliwatts: [(semconv.METRIC_HW_POWER, milliwatts / 1e3, _GPU)],
+    ("nvmlDeviceGetTotalEnergyConsumption",): lambda millijoules: [(semconv.METRIC_HW_ENERGY, millijoules / 1e3, _GPU)],
+    ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"): lambda celsius: [
+        (semconv.METRIC_HW_TEMPERATURE, celsius, _GPU)
+    ],
+    ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"): lambda mhz: [
+        (semconv.METRIC_GPU_CLOCK_FREQUENCY, mhz * 1e6, ((semconv.GPU_CLOCK, "sm"),))
+    ],
+    ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"): lambda mhz: [
+        (semconv.METRIC_GPU_CLOCK_FREQUENCY, mhz * 1e6, ((semconv.GPU_CLOCK, "memory"),))
+    ],
+    ("nvmlDeviceGetCurrentClocksThrottleReasons",): lambda bits: [
+        (semconv.METRIC_GPU_THROTTLE, float(bool(bits & bit)), ((semconv.GPU_THROTTLE_REASON, reason),))
+        for bit, reason in _REASONS.items()
+    ],
+    ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"): lambda count: [
+        (semconv.METRIC_HW_ERRORS, count, _errors("corrected"))
+    ],
+    ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"): lambda count: [
+        (semconv.METRIC_HW_ERRORS, count, _errors("uncorrected"))
+    ],
+}
+"""Functions of NVML, with the constants that they are called with, and the points that follow from each answer."""
+_IO_QUERIES: _Queries = {
+    ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_RX_BYTES"): lambda kilobytes: [
+        (semconv.METRIC_GPU_IO_RATE, kilobytes * 1e3, ((semconv.NETWORK_IO_DIRECTION, "receive"),))
+    ],
+    ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_TX_BYTES"): lambda kilobytes: [
+        (semconv.METRIC_GPU_IO_RATE, kilobytes * 1e3, ((semconv.NETWORK_IO_DIRECTION, "transmit"),))
+    ],
+}
 
 
 class NvidiaGpu:
-    """One GPU, or one MIG device of it.
+    """One GPU, or one MIG device of it, by the initialized module pynvml and NVML's handle of the device.
 
     Args:
-        nvml: The module pynvml, initialized.
-        handle: NVML's handle of the device.
         index: NVML's index of the GPU.
         parent: UUID of the GPU that a MIG device is a part of; empty for a GPU.
-        questions: The queries.
         is_visible: Returns whether the trainer can see the device; other devices are not measured.
-
-    Attributes:
-        uuid: Its UUID, `GPU-…` or `MIG-…`.
-        parent: As given.
     """
 
     def __init__(
@@ -142,11 +92,10 @@ class NvidiaGpu:
         index: int,
         parent: str = "",
         *,
-        questions: tuple[_Question, ...],
+        queries: _Queries,
         is_visible: Callable[[NvidiaGpu], bool],
     ) -> None:
-        self._nvml = nvml
-        self._handle = handle
+        self._nvml, self._handle = nvml, handle
         self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
         self.parent = parent
         self.name = f"nvml/{self.uuid}"
@@ -155,7 +104,7 @@ class NvidiaGpu:
             (semconv.GPU_INDEX, index),
             *(((semconv.HW_PARENT, parent),) if parent else ()),
         )
-        self._questions = list(questions)
+        self._queries = dict(queries)
         self._is_visible = is_visible
         self._xids: dict[int, int] = {}
         self._events: Any = None
@@ -172,13 +121,14 @@ class NvidiaGpu:
         if not self._listens:
             self._listens, self._events = True, self._listen()
         lacking = (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound)
-        for question in list(self._questions):
+        for query, points in list(self._queries.items()):
+            function, *constants = (getattr(self._nvml, name) for name in query)
             try:
-                answer = question.ask(self._nvml, self._handle)
+                answer = function(self._handle, *constants)
             except lacking:
-                self._questions.remove(question)
+                del self._queries[query]
             else:
-                for metric, value, more in question.points(answer):
+                for metric, value, more in points(answer):
                     yield Point(metric, value, tuple(sorted((*self._who, *more))))
         yield from self._read_xids()
 
@@ -224,7 +174,7 @@ def devices(watched: Callable[[], Sequence[Watched]], *, io: bool) -> list[Nvidi
     def is_visible(device: NvidiaGpu) -> bool:
         return device in visible(found, [one.visible_devices for one in watched()])
 
-    make = partial(NvidiaGpu, nvml, questions=_QUESTIONS + (_IO_QUESTIONS if io else ()), is_visible=is_visible)
+    make = partial(NvidiaGpu, nvml, queries=_QUERIES | (_IO_QUERIES if io else {}), is_visible=is_visible)
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -238,11 +188,9 @@ def devices(watched: Callable[[], Sequence[Watched]], *, io: bool) -> list[Nvidi
 def visible(found: Sequence[NvidiaGpu], said: Sequence[str | None]) -> list[NvidiaGpu]:
     """Return the devices that any of the processes can see; all devices if there are none.
 
-    Args:
-        found: All devices, GPUs before their MIG devices.
-        said: Each process's `CUDA_VISIBLE_DEVICES`: indices, or beginnings of UUIDs. As CUDA does, one that
-            fits no device hides those behind it. Where CUDA numbers the fastest device first, indices are only
-            right if `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set, or all GPUs are alike.
+    Each process's `CUDA_VISIBLE_DEVICES` has indices, or beginnings of UUIDs. As CUDA does, one that fits no device
+    hides those behind it. Where CUDA numbers the fastest device first, indices are only right if
+    `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set, or all GPUs are alike.
     """
     gpus = [device for device in found if device.uuid.startswith("GPU")]
     chosen: set[str] = set()

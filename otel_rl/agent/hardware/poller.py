@@ -24,14 +24,9 @@ _STOP_WITHIN_S = 1.0
 
 
 class Watched(NamedTuple):
-    """A trainer process.
+    """A trainer process: its id in its own PID namespace, and its `CUDA_VISIBLE_DEVICES`, `None` where it is not set.
 
-    Attributes:
-        pid: Its process id, in its own PID namespace.
-        rank: Its rank.
-        role: Its role, empty for an ordinary rank.
-        visible_devices: Its `CUDA_VISIBLE_DEVICES`; `None` where it is not set.
-        started_unix_nano: The time of its first record.
+    The role is empty for an ordinary rank. `started_unix_nano` is the time of the first record.
     """
 
     pid: int
@@ -54,22 +49,21 @@ class Poller:
     """
 
     def __init__(self, interval: float, *, io: bool = False, now: Callable[[], int] = time.time_ns) -> None:
-        self._interval = interval
-        self._io = io
-        self._now = now
+        self._interval, self._io = interval, io
+        self.now = now
+        self.stopped = threading.Event()
         self._measurements: deque[Measurement] = deque()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._watched: Sequence[Watched] = ()
         self._polls: list[_Poll] = []
         self._known: set[str] = set()
-        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Start to measure."""
         from otel_rl.agent.hardware import amd, cgroup, host, nvml, processes
 
-        self._poll(host.Host(self._now), self._interval)
-        self._poll(processes.Processes(self.watched, self._now), self._interval)
+        self._poll(host.Host(), self._interval)
+        self._poll(processes.Processes(self.watched, self.now), self._interval)
         if (own := cgroup.find()) is not None:
             self._poll(own, self._interval)
         for name, look in (("nvml", lambda: nvml.devices(self.watched, io=self._io)), ("amd", amd.devices)):
@@ -100,7 +94,7 @@ class Poller:
 
     def stop(self) -> None:
         """End all threads that can be ended; those that hang end with the process."""
-        self._stopped.set()
+        self.stopped.set()
         deadline = time.monotonic() + _STOP_WITHIN_S
         for poll in self._polls:
             poll.join(max(0.0, deadline - time.monotonic()))
@@ -129,25 +123,19 @@ class Poller:
                         self._poll(probe, max(self._interval, _LEAST_GPU_S))
             except Exception as error:
                 self.fail(name, type(error).__name__)
-            if self._stopped.wait(_LOOK_EVERY_S):
+            if self.stopped.wait(_LOOK_EVERY_S):
                 return
 
     def _poll(self, probe: Probe, interval: float) -> None:
-        poll = _Poll(probe, interval, self, self._stopped, self._now)
+        poll = _Poll(probe, interval, self)
         poll.start()
         self._polls = [*self._polls, poll]  # a new list: another thread may go through the old one
 
 
 class _Poll(threading.Thread):
-    def __init__(
-        self, probe: Probe, interval: float, poller: Poller, stopped: threading.Event, now: Callable[[], int]
-    ) -> None:
+    def __init__(self, probe: Probe, interval: float, poller: Poller) -> None:
         super().__init__(name=f"otel-rl-{probe.name}", daemon=True)
-        self.probe = probe
-        self._interval = interval
-        self._poller = poller
-        self._stopped = stopped
-        self._now = now
+        self.probe, self._interval, self._poller = probe, interval, poller
         self._late_at: float | None = None
 
     def is_slow(self, now: float) -> bool:
@@ -159,7 +147,7 @@ class _Poll(threading.Thread):
 
     def run(self) -> None:
         """Measure until the poller stops."""
-        while not self._stopped.is_set():
+        while not self._poller.stopped.is_set():
             self._late_at = time.monotonic() + max(_SLOW_S, self._interval)
             points: list[Point] = []
             try:
@@ -167,7 +155,6 @@ class _Poll(threading.Thread):
             except Exception as error:
                 self._poller.fail(self.probe.name, type(error).__name__)
             if points:  # those before the error, too
-                self._poller.add(Measurement(self.probe.name, self._now(), tuple(points)))
+                self._poller.add(Measurement(self.probe.name, self._poller.now(), tuple(points)))
             self._late_at = None
-            if self._stopped.wait(self._interval):
-                return
+            self._poller.stopped.wait(self._interval)

@@ -43,18 +43,12 @@ class _Tree:
 
 
 class Processes:
-    """All watched trees; no process is counted in two of them.
-
-    Args:
-        watched: Returns the trainer processes that are alive.
-        now: The clock, in Unix nanoseconds.
-    """
+    """All watched trees; no process is counted in two of them."""
 
     name = "processes"
 
     def __init__(self, watched: Callable[[], Sequence[Watched]], now: Callable[[], int]) -> None:
-        self._watched = watched
-        self._now = now
+        self._watched, self._now = watched, now
         self._trees: dict[_Key, _Tree] = {}
 
     def read(self) -> Iterator[Point]:
