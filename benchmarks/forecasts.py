@@ -75,7 +75,7 @@ def forecast_after(levels: Iterable[float]) -> int | None:
     ledger = Ledger()
     for step, level in enumerate(levels):
         ledger.charge(_MEMORY, "generate", level)
-        if ledger.close_step(_MEMORY, step, LIMIT) is not None:
+        if ledger.close_step(_MEMORY, LIMIT) is not None:
             return step + 1
     return None
 

@@ -60,7 +60,7 @@ _STARTER = """
 import os, signal, sys
 from importlib import import_module
 from pathlib import Path
-for name in ["otel_rl.agent.worker", *sys.argv[3].split(",")]:
+for name in ["otel_rl.agent.process", *sys.argv[3].split(",")]:
     import_module(name)
 from otel_rl.agent.__main__ import Supervisor
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -23,13 +23,7 @@ _OF_TRAINERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
 class Supervisor:
-    """Runs the agent, and restarts it when it dies.
-
-    Args:
-        run_dir: The run directory.
-        part: The part of it that belongs to this machine.
-        name: What the part is called.
-    """
+    """Runs the agent of the named part of a run directory, and restarts it when it dies."""
 
     def __init__(self, run_dir: Path, part: Path, name: str) -> None:
         self._run_dir, self._part, self._name = run_dir, part, name
@@ -102,7 +96,7 @@ def _work(run_dir: Path, part: Path, name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     code = CRASHED
     try:
-        from otel_rl.agent.worker import work
+        from otel_rl.agent.process import work
         from otel_rl.setup.directory import RunDirectory
 
         code = work(RunDirectory(run_dir, part, name))

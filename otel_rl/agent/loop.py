@@ -37,18 +37,13 @@ _HELD_PAUSES = 10
 class Loop:
     """Moves what is new from the journals to the outbox.
 
-    Args:
-        wired: The parts of the agent.
-        status: Reports what the agent does.
-
     Attributes:
         finished: Journals that were read to their end, with the place in the outbox of their last item.
         unsaved: Items that are not in the outbox yet. While there are any, nothing more is read.
     """
 
     def __init__(self, wired: Wiring, status: Status) -> None:
-        self._wired = wired
-        self._status = status
+        self._wired, self._status = wired, status
         self._guard = wired.quarantine.guard
         self._encode = msgspec.msgpack.Encoder().encode
         self.unsaved: list[Item] = []

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.agent.input.inbox import Inbox
-from otel_rl.agent.process import GoneError, StartError, run_agent
+from otel_rl.agent.process import REGISTERED, GoneError, StartError, run_agent
 from otel_rl.agent.wiring import read_manifest
 from otel_rl.delivery import signs, undelivered
 from otel_rl.delivery.left_behind import deliver_with
@@ -29,7 +29,7 @@ from otel_rl.setup.parts import LOCAL, Machine
 from otel_rl.setup.private_directories import home, private_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.delivery.signs import Sign
@@ -46,13 +46,10 @@ _OWN_MANIFEST = "run.json"
 
 
 class _Reached(NamedTuple):
-    """A part that can be delivered from here.
+    """A part that can be delivered from here, or the copy that stands for it, and the machine that recorded it.
 
     Attributes:
-        name: The name of the part.
         directory: The run directory with the part; for a copy, with the place to which it is restored.
-        copy: The copy that stands for the part, if the part itself is not here.
-        host: The machine that recorded it.
         sends: If true, that machine sends to a head.
     """
 
@@ -64,12 +61,7 @@ class _Reached(NamedTuple):
 
 
 class Delivery:
-    """Delivers the backlog of a run, once.
-
-    Args:
-        run: The run directory.
-        say: Prints a message for the user.
-    """
+    """Delivers the backlog of a run, once; `say` prints a message for the user."""
 
     def __init__(self, run: Path, say: Callable[[str], None]) -> None:
         self._run = run.absolute()
@@ -148,31 +140,29 @@ class Delivery:
         base = home() or private_directory()
         return RunDirectory(self._run, base / f"{label}.copy", copy.name)
 
-    def _deliver(self, one: _Reached, senders: list[_Reached] | None = None) -> bool:
-        with contextlib.ExitStack() as stack:
-            if one.copy is not None and not stack.enter_context(self._taken(one)):
-                return False
-            if not self._may_begin(one):
-                return False
-            if senders:
-                self._bring(one, senders)
-            self._run_agent(one, {})
+    def _deliver(
+        self,
+        one: _Reached,
+        senders: Sequence[_Reached] = (),
+        exporters: Mapping[str, Callable[..., Exporter]] = REGISTERED,
+    ) -> bool:
+        with self._taken(one) as is_taken:
+            if is_taken and self._may_begin(one):
+                if senders:
+                    self._bring(one, senders)
+                self._run_agent(one, exporters)
         return self._is_complete
 
-    def _bring(self, head: _Reached, senders: list[_Reached]) -> None:
+    def _bring(self, head: _Reached, senders: Sequence[_Reached]) -> None:
         """Move the records of other machines into the part of the head."""
         parts.remake(head.directory.local)
-        with Lock(head.directory.agent_lock, patience=self._patience(head)):
-            inbox = Inbox(head.directory, read_manifest(head.directory).journal_limit)
-            try:
-                for one in senders:
-                    with contextlib.ExitStack() as stack:
-                        if one.copy is not None and not stack.enter_context(self._taken(one)):
-                            continue
-                        if self._may_begin(one):
-                            self._run_agent(one, {"head": inbox.exporter_of(one.host)})
-            finally:
-                inbox.close()
+        limit = read_manifest(head.directory).journal_limit
+        with (
+            Lock(head.directory.agent_lock, patience=self._patience(head)),
+            contextlib.closing(Inbox(head.directory, limit)) as inbox,
+        ):
+            for one in senders:
+                self._deliver(one, exporters={"head": inbox.exporter_of(one.host)})
 
     def _run_agent(self, one: _Reached, exporters: Mapping[str, Callable[..., Exporter]]) -> None:
         directory = one.directory
@@ -221,7 +211,10 @@ class Delivery:
 
     @contextlib.contextmanager
     def _taken(self, one: _Reached) -> Iterator[bool]:
-        """Reserve a copy for this process, and restore it; yield whether that worked."""
+        """Reserve a copy for this process, and restore it; yield whether that worked. A part itself needs neither."""
+        if one.copy is None:
+            yield True
+            return
         place = undelivered.place_of(self._run, one.name)
         alive, taken = signs.alive(place), signs.taken(place)
         if self._is_at_work(alive, one) or not taken.put_first(signs.own_name()):

@@ -1,4 +1,4 @@
-"""The agent as a process: its lock, its signals, its log, its beginning and its end."""
+"""The agent as a process: its lock, its signals, its log, its beginning, its end and its exit code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.agent.__main__ import CANNOT_START, CRASHED, DONE, INCOMPLETE, NOT_NEEDED
 from otel_rl.agent.loop import Loop
 from otel_rl.agent.repair.release import leave
 from otel_rl.agent.repair.rescue import catch_up, is_elsewhere
@@ -45,7 +47,7 @@ _MOST_FAILURES = 20
 _UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
 _LINGER_S = 2.0
 """Time in seconds for the processes of a job that must end: the last copy has their records until then."""
-_REGISTERED: Mapping[str, Callable[..., Exporter]] = MappingProxyType({})
+REGISTERED: Mapping[str, Callable[..., Exporter]] = MappingProxyType({})
 
 
 class StartError(RuntimeError):
@@ -57,11 +59,7 @@ class GoneError(RuntimeError):
 
 
 class Agent:
-    """Runs the loop of one agent from its start to its end.
-
-    Args:
-        wired: The parts of the agent.
-    """
+    """Runs the loop of one agent from its start to its end."""
 
     def __init__(self, wired: Wiring) -> None:
         self._wired = wired
@@ -232,7 +230,7 @@ def run_agent(
     once: bool = False,
     patience: float = 1.0,
     of_copy: bool = False,
-    exporters: Mapping[str, Callable[..., Exporter]] = _REGISTERED,
+    exporters: Mapping[str, Callable[..., Exporter]] = REGISTERED,
 ) -> bool:
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
 
@@ -277,3 +275,25 @@ def run_agent(
         return Agent(wired).run(lock)
     finally:
         lock.release()
+
+
+def work(directory: RunDirectory) -> int:
+    """Run the agent of a run directory as the child of its supervisor; return the exit code."""
+    log_to_stderr()
+    try:
+        code = DONE if run_agent(directory) else INCOMPLETE
+    except BlockingIOError:
+        logger.info("another agent runs in %s", directory.path)
+        code = NOT_NEEDED
+    except (StartError, FileNotFoundError, ValueError) as error:
+        logger.error("the agent cannot start: %s", error)
+        code = CANNOT_START
+    except GoneError as error:
+        logger.error("the agent ends: %s", error)
+        code = CRASHED
+    except Exception:
+        logger.exception("the agent failed")
+        code = CRASHED
+    logging.shutdown()
+    sys.stdout.flush()
+    return code

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,16 +23,41 @@ if TYPE_CHECKING:
     from otel_rl.agent.wiring import Wiring
     from otel_rl.journal.segments import Position
 
+logger = logging.getLogger(__name__)
+
+
+class Losses:
+    """Counts of losses by reason: those of earlier agents of the run, and of this one. Checkpoints keep them."""
+
+    def __init__(self, before: Mapping[str, int]) -> None:
+        self._before, self._saved = dict(before), dict(before)
+        self._here: dict[str, int] = {}
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """Losses so far, by reason; empty if there are none."""
+        return dict(sorted((Counter(self._before) + Counter(self._here)).items()))
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there are losses that no checkpoint has."""
+        return self.lost != self._saved
+
+    def note(self, counts: Mapping[str, int]) -> None:
+        """Set the losses of this agent so far; log a count when it has one more digit than before."""
+        for reason, count in counts.items():
+            before = self._here.get(reason, 0)
+            if count and len(str(count)) > (len(str(before)) if before else 0):
+                logger.warning("lost: %s (%d so far)", reason, count)
+        self._here = dict(counts)
+
+    def saved(self, lost: Mapping[str, int]) -> None:
+        """Record that a checkpoint contains these losses."""
+        self._saved = dict(lost)
+
 
 class Status:
-    """Reports what an agent does.
-
-    Args:
-        wired: The parts of the agent.
-
-    Attributes:
-        said: The content of the status file.
-    """
+    """Reports what an agent does; `said` is the content of the status file."""
 
     def __init__(self, wired: Wiring) -> None:
         self._wired = wired
@@ -38,11 +65,9 @@ class Status:
         self.said = AgentStatus()
 
     def say(self, state: str, finished: Mapping[str, Position]) -> None:
-        """Write the status file, if its content changes.
+        """Write the status file, if its content changes; the state is "ready" or "ended".
 
-        Args:
-            state: "ready" or "ended".
-            finished: Journals that were read to their end, with the place in the outbox of their last item.
+        `finished` are the journals that were read to their end, with the place in the outbox of their last item.
         """
         wired, has_ended = self._wired, state == "ended"
         # Near the end, finished journals are reported when the backends are closed: some write only then.
@@ -98,10 +123,9 @@ class Status:
         )
 
     def note_delivery(self, *, is_saved: bool) -> None:
-        """Record that everything was delivered, once it is: before the trainer reads so, since its job may end then.
+        """Record that everything was delivered, once all items are saved in the outbox and every exporter has them.
 
-        Args:
-            is_saved: If true, all items are in the outbox.
+        This comes before the trainer reads so, since its job may end then.
         """
         reducer = self._wired.pipeline.reducer
         done = is_saved and bool(reducer.state.journals) and reducer.is_finished and self._wired.has_delivered
@@ -112,8 +136,7 @@ class Status:
     def record_delivery(self, *, is_complete: bool) -> None:
         """Record that every exporter has what the journals held, for the time when the journals are gone.
 
-        Args:
-            is_complete: If true, the run directory says so for the whole part of this machine.
+        If all is complete, the run directory says so for the whole part of this machine.
         """
         wired = self._wired
         journals = wired.pipeline.reducer.state.journals.items()

@@ -16,7 +16,6 @@ import msgspec
 from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.input.follow import Follower
 from otel_rl.agent.input.remote import give_up_missing
-from otel_rl.agent.lost_data import Losses
 from otel_rl.agent.output.display import Display
 from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
@@ -24,6 +23,7 @@ from otel_rl.agent.output.targets import Target, sweep
 from otel_rl.agent.repair.rebuild import Rebuilder
 from otel_rl.agent.repair.release import Release, cut_off, vanished
 from otel_rl.agent.repair.rescue import Rescue
+from otel_rl.agent.status import Losses
 from otel_rl.agent.steps.pipeline import Pipeline
 from otel_rl.agent.steps.state import Checkpoint, State
 from otel_rl.delivery import plugins
@@ -54,8 +54,6 @@ class Wiring:
     """The parts of one agent, built from the manifest and connected to each other; nothing runs yet but `target`.
 
     Args:
-        directory: The run directory, with the part of this machine.
-        manifest: The settings of the run.
         once: If true, the agent delivers what exists and ends.
         of_copy: If true, the part was made from a copy of the backlog of another machine.
         exporters: Factories that replace the registered ones, by name.
@@ -64,7 +62,6 @@ class Wiring:
         stopped: Set when the agent must end.
         warnings: Settings that this machine does not allow, and what the agent does instead.
         unreachable: Why other machines cannot send records to this agent; empty if they can.
-        receiver: Receives the records of other machines, if this agent is the head.
         never_came: How many records of other machines a Collector lost before this agent started.
         cut_off: How many items and journals were removed although this agent needs them.
 

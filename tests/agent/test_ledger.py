@@ -21,11 +21,11 @@ def replay(steps: list[dict[str, float]], start: float = 0.0, limit: float = LIM
     ledger = Ledger()
     ledger.charge(DEVICE, "outside", start * GIB)
     told = []
-    for number, levels in enumerate(steps):
+    for levels in steps:
         for phase, level in levels.items():
             ledger.charge(DEVICE, phase, level * GIB)
             ledger.leave(DEVICE, phase)
-        told.append(ledger.close_step(DEVICE, number, limit))
+        told.append(ledger.close_step(DEVICE, limit))
     return told
 
 
@@ -106,10 +106,10 @@ def test_the_books_balance(steps: list[dict[str, float]]) -> None:
     """Over all phases, what was entered is the growth of the whole."""
     ledger = Ledger()
     ledger.charge(DEVICE, "outside", 0.0)
-    for number, levels in enumerate(steps):
+    for levels in steps:
         for phase, level in levels.items():
             ledger.charge(DEVICE, phase, level)
-        ledger.close_step(DEVICE, number, LIMIT)
+        ledger.close_step(DEVICE, LIMIT)
     last = list(steps[-1].values())[-1]
 
     assert sum(ledger.growth(DEVICE).values()) * len(steps) == pytest.approx(last, abs=1e-6)
@@ -137,7 +137,7 @@ def test_phases_are_bounded() -> None:
     for step in range(500):
         ledger.charge(DEVICE, f"step {step}", float(step))
         ledger.leave(DEVICE, f"step {step}")
-        ledger.close_step(DEVICE, step, LIMIT)
+        ledger.close_step(DEVICE, LIMIT)
 
     assert len(ledger.residuals(DEVICE)) == 201
     assert sum(ledger.growth(DEVICE).values()) == pytest.approx(1)

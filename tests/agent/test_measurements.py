@@ -112,7 +112,7 @@ def test_the_memory_of_a_tree_is_in_the_books(bench: Bench) -> None:
     bench.journals["rank0"].phases = {1: OpenPhase("generate")}
     bench.take(2 * S, Point("process.memory.usage", 3 * GIB, rank), probe="processes")
     account = Account("rank0", "host_tree")
-    bench.forensics.ledger.close_step(account, 0, 0)
+    bench.forensics.ledger.close_step(account, 0)
 
     assert bench.forensics.ledger.growth(account) == {"generate": 2 * GIB}
 

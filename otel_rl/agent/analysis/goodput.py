@@ -42,14 +42,7 @@ class OpenName(msgspec.Struct):
 
 
 class Worker(msgspec.Struct):
-    """A process.
-
-    Attributes:
-        fleet: The fleet of the process.
-        until: The time up to which its time is accounted for.
-        open: Its open phases, in the order in which they began.
-        since_step: Its time since the end of the last step.
-    """
+    """A process, whose time is accounted for up to `until`, with its open phases in the order in which they began."""
 
     fleet: str
     until: int
@@ -62,7 +55,6 @@ class TimeSpent(msgspec.Struct):
 
     Attributes:
         workers: The processes that are alive, by journal.
-        fleets: The time of each fleet.
         steps: The time of the trainer's ranks, by attempt and step, until the step closes.
         generated: Tokens of trajectories, by fleet.
         sampling: Nanoseconds that were spent on them, by fleet.
@@ -80,16 +72,11 @@ class Goodput:
 
     While several phases are open, time counts for the innermost one, the last to begin. A phase with `tokens=` and
     `wasted_tokens=` counts that share of its time as wasted. A fleet counts the tokens of dropped trajectories as
-    wasted, at the average time per token.
-
-    Args:
-        spent: The time so far.
-        canonical: Returns the canonical name of a phase for the trainer's name.
+    wasted, at the average time per token. `canonical` returns the canonical name of a phase for the trainer's name.
     """
 
     def __init__(self, spent: TimeSpent, canonical: Callable[[str], str]) -> None:
-        self._spent = spent
-        self._canonical = canonical
+        self._spent, self._canonical = spent, canonical
 
     def enter(self, journal: str, started: Started, span: int, name: Name, time: int) -> None:
         """Record that a process enters a phase, or a part of one."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.convert.known_names import OTHER, KnownNames
@@ -69,12 +70,9 @@ _RUSH_STEPS = 10
 
 
 class Account(NamedTuple):
-    """One kind of memory of one process.
+    """One kind of memory of one process: device, device_used, host, or host_tree.
 
-    Attributes:
-        journal: The process.
-        of: Which memory: device, device_used, host, host_tree.
-        device: Its index as the process counts it, 0 for the host.
+    `device` is the index of the device as the process counts it, 0 for the host.
     """
 
     journal: str
@@ -83,29 +81,16 @@ class Account(NamedTuple):
 
 
 class StepMemory(NamedTuple):
-    """One step.
+    """One step: the most bytes in it, and the changes in bytes by phase."""
 
-    Attributes:
-        step: Its number.
-        level: Bytes at its end.
-        highest: The most bytes in it.
-        changes: Bytes by phase.
-    """
-
-    step: int
-    level: float
     highest: float
     changes: dict[str, float]
 
 
 class Outlook(NamedTuple):
-    """A forecast for memory that grows.
+    """A forecast for memory that grows in a phase: bytes per step, and steps until the memory is full.
 
-    Attributes:
-        phase: The phase that causes the growth.
-        slope: Bytes more after each step.
-        low: Lower bound of the slope, at one-sided 95 %; of two steps, the smaller growth.
-        steps: Steps until the memory is full.
+    `low` is the lower bound of the slope, at one-sided 95 %; of two steps, the smaller growth.
     """
 
     phase: str
@@ -164,19 +149,16 @@ class Ledger:
         if book is not None and book.level is not None:
             book.residuals[phase if self._phases.admits(phase) else OTHER] = book.level
 
-    def close_step(self, account: Account, step: int, limit: float, room: float | None = None) -> Outlook | None:
+    def close_step(self, account: Account, limit: float, room: float | None = None) -> Outlook | None:
         """End a step; return the outlook if it is bad for the first time, or twice as bad as when it was last reported.
 
-        Args:
-            account: The account.
-            step: Its number.
-            limit: The limit in bytes; 0 if it is unknown.
-            room: Free bytes; by default the limit less the highest level in the last three steps.
+        The limit is in bytes, 0 if it is unknown. `room` is the free bytes; by default the limit less the highest level
+        in the last three steps.
         """
         book = self._books.get(account)
         if book is None or book.level is None:
             return None
-        book.entries.append(StepMemory(step, book.level, book.highest, book.changes))
+        book.entries.append(StepMemory(book.highest, book.changes))
         book.levels.append(book.level)
         book.steps += 1
         book.changes, book.highest = {}, book.level
@@ -210,10 +192,7 @@ def blamed(changes: Mapping[str, float]) -> str:
 
     A phase may allocate memory that another one frees. So each release is matched with the last allocation before it
     (or, across the end of the step, after it). The cause of the rest is the phase that freed a part of it but not all;
-    otherwise the phase that allocated it.
-
-    Args:
-        changes: Bytes by phase, in the order of the phases in a step.
+    otherwise the phase that allocated it. The changes are in bytes, in the order of the phases in a step.
     """
     taken: list[_Taken] = []
     late: list[tuple[str, float]] = []
@@ -298,17 +277,13 @@ def _rises(levels: Sequence[float], window: _Window, least: float) -> bool:
     if levels[-1] - levels[-window.steps] < least / 2:
         return False  # the common case, found cheaply
     recent, before = levels[-window.steps :], sorted(levels[: -window.steps])
-    began = _mean(recent[: window.length])
+    began = fmean(recent[: window.length])
     usual = max(began, quantile(before, 0.9)) if before else began
-    return _mean(recent[-window.length :]) - usual >= least and _rises_still(recent)
+    return fmean(recent[-window.length :]) - usual >= least and _rises_still(recent)
 
 
 def _rises_still(levels: Sequence[float]) -> bool:
     """Return whether the later half has its share of the growth; growth that slows down is a warm-up."""
     quarter, middle = len(levels) // 4, len(levels) // 2
-    first, last = _mean(levels[:quarter]), _mean(levels[-quarter:])
-    return last - first > 0 and last - _mean(levels[middle - quarter // 2 :][:quarter]) >= 0.25 * (last - first)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    first, last = fmean(levels[:quarter]), fmean(levels[-quarter:])
+    return last - first > 0 and last - fmean(levels[middle - quarter // 2 :][:quarter]) >= 0.25 * (last - first)

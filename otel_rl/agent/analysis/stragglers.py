@@ -53,14 +53,7 @@ Stay = tuple[int, int]
 
 
 class Straggler(NamedTuple):
-    """A rank that falls behind in a phase.
-
-    Attributes:
-        phase: The phase.
-        rank: The rank.
-        score: The delay per step as a share of the phase's duration; the median over the window.
-        seconds: The same in seconds.
-    """
+    """A rank that falls behind in a phase: the median delay per step, in seconds and as a share of the phase."""
 
     phase: str
     rank: int
@@ -88,13 +81,9 @@ class _Pace:
 
 
 class _Phase:
-    """The history of a phase.
+    """The history of a phase and its ranks: the durations, in seconds, of the phase and of the last steps.
 
-    Attributes:
-        number: The position of the phase in order of first use, from 1.
-        takes: Its duration in each of the last steps, in seconds.
-        of_step: The durations of those steps, in seconds.
-        paces: The history of each rank.
+    `number` is the position of the phase in order of first use, from 1.
     """
 
     def __init__(self, number: int) -> None:

@@ -13,13 +13,7 @@ _SAVE_WITHIN_S = 10.0
 
 
 class _Request:
-    """The items of one request.
-
-    Attributes:
-        items: The items.
-        is_answered: Set when the sender can be answered.
-        are_saved: If true, the items are in the outbox.
-    """
+    """The items of one request, and whether its sender can be answered."""
 
     def __init__(self, items: list[Item]) -> None:
         self.items = items
@@ -28,11 +22,7 @@ class _Request:
 
 
 class AcceptedItems:
-    """Passes items from the threads that answer requests to the loop of the agent.
-
-    Attributes:
-        is_open: If false, no more items are accepted.
-    """
+    """Passes items from the threads that answer requests to the loop of the agent, while it is open."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -53,21 +53,18 @@ class Follower:
 
     Journals of processes that have ended need no descriptor and no check; the others share a limited number of
     descriptors. The journal of a process that died without a final record is checked again now and then: if it grows,
-    the process is alive.
+    the process is alive. `missing` are the journals that are empty, or that were removed before an agent had read them
+    to their end.
 
     Args:
         journals: The directory that holds them.
         positions: Where to continue, by journal; the others are read from their beginning.
         final: If true, each process has one end, which waits for its exit status. Else the end that it expects at its
             exit comes at once, so that its last row does not wait, and the true one follows.
-
-    Attributes:
-        missing: Journals that are empty, or that were removed before an agent had read them to their end.
     """
 
     def __init__(self, journals: Path, positions: Mapping[str, Position], *, final: bool = False) -> None:
-        self._path = journals
-        self._final = final
+        self._path, self._final = journals, final
         self._positions = dict(positions)
         self._living: dict[str, FollowedJournal] = {}
         self._dead: OrderedDict[str, FollowedJournal] = OrderedDict()
@@ -105,13 +102,7 @@ class Follower:
         return any(not journal.remote for journal in self._living.values())
 
     def ignore(self, journal: str, outcome: str = "", exit_code: int = 0) -> None:
-        """Treat a journal as read to its end, as an earlier agent did, unless its exit status differs.
-
-        Args:
-            journal: Its name.
-            outcome: The outcome of its process, as the earlier agent recorded it.
-            exit_code: The exit code of its process, likewise.
-        """
+        """Treat a journal as read to its end, as an earlier agent did, unless its exit status differs by now."""
         end = exit_status.read(self._path / journal)
         if end is not None and ((end.outcome, end.exit_code) != (outcome, exit_code) or is_held(self._path / journal)):
             return

@@ -27,9 +27,7 @@ class FollowedJournal:
     """The journal of one process.
 
     Attributes:
-        path: The directory of the journal.
         remote: If true, its process is on another machine and has no lock here; its own agent reports its end.
-        reader: Its reader.
         finished: If true, its process wrote a final record.
         is_ending: If true, its process is exiting, and the end that it expects was returned.
         is_over: If true, its process is known to have ended.

@@ -17,7 +17,7 @@ from otel_rl.journal.records import AnyRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from otel_rl.export import Exporter, Item, RunInfo
+    from otel_rl.export import Exporter, Item
     from otel_rl.journal.records import Record
     from otel_rl.setup.directory import RunDirectory
 
@@ -27,25 +27,16 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(AnyRecord | 
 class Inbox:
     """The journals and the outbox of the head, for writing the records of other machines.
 
-    The lock of the head's agent must be held.
-
-    Args:
-        directory: The run directory with the part of the head.
-        limit_bytes: Maximum size in bytes of each journal, and of the outbox.
+    The lock of the head's agent must be held. Each journal, and the outbox, may take `limit_bytes`.
     """
 
     def __init__(self, directory: RunDirectory, limit_bytes: int) -> None:
-        self._journals = directory.journals
-        self._limit_bytes = limit_bytes
+        self._journals, self._limit_bytes = directory.journals, limit_bytes
         self._outbox = Outbox(directory.outbox, limit_bytes)
 
     def exporter_of(self, host: str) -> Callable[..., Exporter]:
         """Return a factory for the exporter of a machine that replaces the one that sends to the head."""
-
-        def make(_: RunInfo, *, address: str) -> Exporter:
-            return _Bringer(self, host)
-
-        return make
+        return lambda _, **__: _Bringer(self, host)
 
     def journal(self, name: str) -> RemoteJournal:
         """Return the journal of a process of another machine."""

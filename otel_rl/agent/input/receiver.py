@@ -63,10 +63,6 @@ class Receiver:
         token: The bearer token that senders must send; empty for none.
         ways: Functions that pass on metrics and logs of other programs, by signal.
 
-    Attributes:
-        accepted: Spans and measurements, whose senders wait until they are in the outbox.
-        refusals: Counts of refused records.
-
     Raises:
         OSError: The address cannot be listened on.
         ValueError: The address is `https://`, and there is no certificate.
@@ -82,9 +78,7 @@ class Receiver:
         ways: Mapping[str, Callable[[Any], None]] | None = None,
     ) -> None:
         head = parse(address)
-        self._run_id = run_id
-        self._path = journals
-        self._limit_bytes = limit_bytes
+        self._run_id, self._path, self._limit_bytes = run_id, journals, limit_bytes
         self._journals: OrderedDict[str, RemoteJournal] = OrderedDict()  # in the order of their last use
         self._lock = threading.Lock()
         self._grown: set[str] = set()
@@ -128,9 +122,7 @@ class Receiver:
     def tend(self, *, is_over: bool, now: float) -> None:
         """Record whether all processes of the run have ended; some time later, nothing more is accepted.
 
-        Args:
-            is_over: If true, they have ended.
-            now: Seconds on a monotonic clock.
+        `now` is in seconds on a monotonic clock.
         """
         self._settle(now)
         self._over_since = (self._over_since or now) if is_over else 0.0
@@ -145,11 +137,7 @@ class Receiver:
                     self._incomplete.discard(name)
 
     def is_quiet(self, now: float) -> bool:
-        """Return whether the machines of this run have stopped sending; inference servers do not count.
-
-        Args:
-            now: Seconds on a monotonic clock.
-        """
+        """Return whether the machines of this run have stopped sending; inference servers do not count."""
         return now - self._heard_at >= _QUIET_S or bool(self._over_since and now - self._over_since >= _LONGEST_S)
 
     def take_grown(self) -> set[str]:

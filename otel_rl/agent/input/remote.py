@@ -27,18 +27,11 @@ EARLY = "early"
 class Appender:
     """Appends to a journal by `write`: it reserves and maps nothing, and has no descriptor while it rests.
 
-    A trainer cannot wait for the disk; the head can, and has thousands of journals.
-
-    Args:
-        directory: The journal; it must exist.
-        limit_bytes: Maximum size in bytes.
-        segment_bytes: Bytes of a segment.
+    A trainer cannot wait for the disk; the head can, and has thousands of journals. The directory must exist.
     """
 
     def __init__(self, directory: Path, limit_bytes: int, segment_bytes: int = 4 << 20) -> None:
-        self._directory = directory
-        self._limit_bytes = limit_bytes
-        self._segment_bytes = segment_bytes
+        self._directory, self._limit_bytes, self._segment_bytes = directory, limit_bytes, segment_bytes
         self._encode = msgspec.msgpack.Encoder().encode
         self._number = max(segment_numbers(directory), default=0) + 1  # the last segment may end in half a frame
         self._fd = -1
@@ -86,10 +79,6 @@ class Appender:
 def give_up_missing(journals: Path, limit_bytes: int) -> int:
     """Give up the records that have not arrived, since no process sends them any more; return their number.
 
-    Args:
-        journals: The directory of the journals of the head.
-        limit_bytes: Bytes that are kept of each.
-
     Raises:
         OSError: They cannot be written.
     """
@@ -115,14 +104,7 @@ class RemoteJournal:
 
     A Collector between the machines can change the order of requests. A record that arrives too early is kept in a
     second journal until its predecessors arrive; refusing it would make the Collector back off. Records that do not
-    arrive within 60 s were lost on the way, and are counted.
-
-    Args:
-        path: The directory of the journal.
-        limit_bytes: Maximum size in bytes.
-
-    Attributes:
-        lost: Number of records that never arrived.
+    arrive within 60 s were lost on the way, and are counted in `lost`.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -146,12 +128,7 @@ class RemoteJournal:
         return not self._early
 
     def take(self, index: int, record: Record, now: float) -> None:
-        """Write a record.
-
-        Args:
-            index: The number of records before it.
-            record: The record.
-            now: Seconds on a monotonic clock.
+        """Write the record that has `index` records before it; `now` is in seconds on a monotonic clock.
 
         Raises:
             OSError: It cannot be written, or too many records are early.

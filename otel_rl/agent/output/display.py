@@ -29,14 +29,9 @@ _REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbo
 
 
 class Display:
-    """Feeds the instruments; if one part fails, the others are still shown.
+    """Feeds the instruments; if one part fails, the others are still shown, and the quarantine counts it.
 
-    Args:
-        instruments: The OpenTelemetry instruments.
-        pipeline: The source of rows and totals.
-        directory: The run directory, whose size is shown.
-        quarantine: Counts failures.
-        sends: If true, a head exposes the run-wide metrics, so this agent does not.
+    If this agent `sends` to a head, the head exposes the run-wide metrics, so this agent does not.
     """
 
     def __init__(
@@ -48,11 +43,9 @@ class Display:
         *,
         sends: bool,
     ) -> None:
-        self._instruments = instruments
-        self._pipeline = pipeline
-        self._directory = directory
+        self._instruments, self._pipeline = instruments, pipeline
+        self._directory, self._sends = directory, sends
         self._guard = partial(quarantine.guard, source="metrics")
-        self._sends = sends
         self._shown_books_at = 0
 
     def show(self, made: Reduced, now: int) -> None:
@@ -77,12 +70,9 @@ class Display:
     def show_delivery(
         self, exporters: Sequence[ExporterThread], delivering: Mapping[str, Any], dropped: Mapping[str, int]
     ) -> None:
-        """Show what was delivered, and what was not.
+        """Show what was delivered, and what was dropped or lost, by reason.
 
-        Args:
-            exporters: The threads of the exporters.
-            delivering: The exporters, and the metric readers that push, by name.
-            dropped: Counts of dropped and lost items, by reason.
+        `delivering` are the exporters, and the metric readers that push, by name.
         """
         show = self._instruments.show_totals
         with self._guard("showing of delivery"):

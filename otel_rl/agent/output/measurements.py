@@ -40,15 +40,7 @@ _HOST_NAMES = {
 
 
 class Measurements:
-    """Passes measurements on, once per turn of the agent's loop.
-
-    Args:
-        poller: The hardware poller.
-        instruments: The OpenTelemetry instruments.
-        forensics: Has the memory ledger.
-        vocabulary: The meaning of names.
-        flush_interval: Seconds between two exports of measurements to trackers.
-    """
+    """Passes measurements on, once per turn of the agent's loop, and to trackers every `flush_interval` seconds."""
 
     def __init__(
         self,
@@ -58,10 +50,8 @@ class Measurements:
         vocabulary: Vocabulary,
         flush_interval: float,
     ) -> None:
-        self._poller = poller
-        self._instruments = instruments
-        self._forensics = forensics
-        self._vocabulary = vocabulary
+        self._poller, self._instruments = poller, instruments
+        self._forensics, self._vocabulary = forensics, vocabulary
         self._flush_ns = round(flush_interval * _NS)
         self._node = node_number(os.environ)
         self._usage = GpuUsage()
@@ -72,13 +62,9 @@ class Measurements:
     def take(
         self, journals: Mapping[str, Journal], items: Iterable[Item], now: int, *, all_of_it: bool = False
     ) -> list[Item]:
-        """Pass on the measurements since the last call; return the items for trackers.
+        """Pass on the measurements since the last call; return the items for trackers, with `all_of_it` every one.
 
-        Args:
-            journals: The processes, by journal.
-            items: The items that the reducer made since the last call.
-            now: Unix nanoseconds.
-            all_of_it: If true, export everything now.
+        `items` are those that the reducer made since the last call.
         """
         for item in items:
             if isinstance(item, Row) and not item.late and self._usage.knows_energy:
@@ -98,8 +84,8 @@ class Measurements:
         if not all_of_it and now - self._flushed_at < self._flush_ns:
             return []
         self._flushed_at = now
-        left, self._waiting = list(self._waiting.values()), {}
-        return list(left)
+        left, self._waiting = self._waiting, {}
+        return [*left.values()]
 
     def _pass_on(self, measurement: Measurement, live: Mapping[str, Journal], began: int) -> None:
         self._instruments.show_points(measurement.probe, measurement.points)

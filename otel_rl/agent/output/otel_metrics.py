@@ -11,6 +11,7 @@ import threading
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+import msgspec
 from opentelemetry.context import Context
 from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
@@ -18,13 +19,13 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_rl import semconv
-from otel_rl.agent.hardware.measurement import Point
+from otel_rl.agent.hardware.measurement import Attributes, Point
 from otel_rl.convert.known_names import OTHER, KnownNames
 from otel_rl.export import Event, Row, Span
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from opentelemetry import metrics
     from opentelemetry.metrics import CallbackOptions
@@ -39,21 +40,13 @@ _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600,
 _MOST_SERIES = 2000  # of what is logged
 _MOST_PHASES = 200  # each, with its parts, has 19 series, and one more per rank
 
-Attributes = tuple[tuple[str, str | int], ...]
-
 
 def _no_trace(_: str) -> bool:
     return False
 
 
 class OtelMetrics:
-    """All instruments of the registry, fed with the output of the reducer.
-
-    Args:
-        run: The run that they describe.
-        readers: The SDK's metric readers.
-        vocabulary: The meaning of names.
-    """
+    """All instruments of the registry, fed with the output of the reducer, for the SDK's metric readers."""
 
     def __init__(self, run: RunInfo, readers: Sequence[MetricReader], vocabulary: Vocabulary) -> None:
         self._provider = MeterProvider(readers, resource=Resource.create(dict(run.resource)), shutdown_on_exit=False)
@@ -115,7 +108,7 @@ class OtelMetrics:
     def show_journals(self, journals: Iterable[Journal]) -> None:
         """Show the processes: the time of their last record, their memory, and refused calls."""
         refusals: Counter[Attributes] = Counter()
-        memory_of: dict[Attributes, tuple[int, int]] = {}
+        memory: list[Point] = []
         with self._lock:
             for journal in journals:
                 who = _who(journal.started.rank, journal.started.role)
@@ -125,14 +118,15 @@ class OtelMetrics:
                 if journal.step_ended_at:
                     self._gauges[semconv.METRIC_STEP_LAST_COMPLETED_TIMESTAMP][who] = journal.step_ended_at / 1e9
                 if journal.resident and not journal.over:
-                    memory_of[who] = (journal.resident, journal.virtual)
-                for index, memory in journal.on_devices.items():
-                    self._show_allocator(journal, index, memory, who)
+                    memory.append(Point(semconv.METRIC_PROCESS_MEMORY_USAGE, journal.resident, who))
+                    memory.append(Point(semconv.METRIC_PROCESS_MEMORY_VIRTUAL, journal.virtual, who))
+                for index, allocator in journal.on_devices.items():
+                    self._show_allocator(journal, index, allocator, who)
                 for reason, count in journal.refusals.items():
                     of_reason: Attributes = (*who, (semconv.ERROR_TYPE, reason))
                     refusals[of_reason] += count
             self._totals[semconv.METRIC_TELEMETRY_REFUSED].update(refusals)
-        self.show_points("journals", _memory(memory_of))
+        self.show_points("journals", memory)
 
     def show_points(self, probe: str, points: Iterable[Point]) -> None:
         """Show the points of a probe; its points that are not measured any more disappear."""
@@ -177,6 +171,10 @@ class OtelMetrics:
             *(semconv.METRIC_TRAIN_STEPS, semconv.METRIC_PROCESSES_LOST, semconv.METRIC_NUMERICS_NONFINITE),
             *(semconv.METRIC_TELEMETRY_LATE, semconv.METRIC_TELEMETRY_INCOMPLETE),
         }
+        observable = {
+            "counter": meter.create_observable_counter,
+            "updowncounter": meter.create_observable_up_down_counter,
+        }
         for name, metric in registry.metrics().items():
             if metric.instrument == "histogram":
                 self._histograms[name] = meter.create_histogram(
@@ -184,13 +182,9 @@ class OtelMetrics:
                 )
             elif name in added_to:
                 self._counters[name] = meter.create_counter(name, metric.unit, metric.brief)
-            elif metric.instrument == "counter":
-                meter.create_observable_counter(name, [self._callback(self._totals[name])], metric.unit, metric.brief)
-            elif metric.instrument == "updowncounter":
-                callback = self._callback(self._gauges[name])
-                meter.create_observable_up_down_counter(name, [callback], metric.unit, metric.brief)
             else:
-                meter.create_observable_gauge(name, [self._callback(self._gauges[name])], metric.unit, metric.brief)
+                create = observable.get(metric.instrument or "", meter.create_observable_gauge)
+                create(name, [self._callback(self._table(name))], metric.unit, metric.brief)
 
     def _callback(self, table: Mapping[Attributes, float]) -> Callable[[CallbackOptions], list[Observation]]:
         def observe(_: CallbackOptions) -> list[Observation]:
@@ -266,26 +260,17 @@ class OtelMetrics:
         self._series.clear()
 
 
-class _Series:
+class _Series(msgspec.Struct):
     """The series of a metric name. If two names in a row have the same series, the first one counts.
 
     The first one is the trainer's own name; derived names come after it.
     """
 
-    __slots__ = ("at", "attributes", "factor", "row", "table")
-
-    def __init__(self, table: dict[Attributes, float], attributes: Attributes, factor: float) -> None:
-        self.table = table
-        self.attributes = attributes
-        self.factor = factor
-        self.row = 0
-        self.at = (-1, -1)
-
-
-def _memory(memory_of: Mapping[Attributes, tuple[int, int]]) -> Iterator[Point]:
-    for who, (resident, virtual) in memory_of.items():
-        yield Point(semconv.METRIC_PROCESS_MEMORY_USAGE, resident, who)
-        yield Point(semconv.METRIC_PROCESS_MEMORY_VIRTUAL, virtual, who)
+    table: dict[Attributes, float]
+    attributes: Attributes
+    factor: float
+    row: int = 0
+    at: tuple[int, int] = (-1, -1)
 
 
 def _some(span: Span, *names: str) -> dict[str, str | int]:

@@ -39,8 +39,6 @@ class Target:
     A thread does all of this: a network file system that hangs must not stop the agent.
 
     Args:
-        path: Where.
-        run_id: Identity of the run.
         own: URL of the agent's metrics endpoint, if it has one.
         engines: URLs of the metrics endpoints of inference servers, such as `http://node1:8000/metrics`.
         sweeps: If true, the agent removes the files of agents that were killed.
@@ -101,12 +99,7 @@ class Target:
 
 
 def sweep(directory: Path, *, now: float) -> None:
-    """Remove the files of agents that were killed.
-
-    Args:
-        directory: Where the files of all agents are.
-        now: Seconds since 1970.
-    """
+    """Remove the files of agents that were killed; `now` is in seconds since 1970."""
     for path in directory.glob("*.json"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < now - STALE_S:

@@ -61,11 +61,6 @@ class _Gap(msgspec.Struct):
 class Rebuilder:
     """Answers readers of the outbox that found a damaged batch.
 
-    Args:
-        directory: The run directory.
-        manifest: The settings of the run.
-        outbox: The outbox.
-
     Attributes:
         damaged: Number of items that could not be rebuilt.
         retained: Number of items that were removed for lack of space before they were delivered.
@@ -73,9 +68,7 @@ class Rebuilder:
     """
 
     def __init__(self, directory: RunDirectory, manifest: Manifest, outbox: Outbox) -> None:
-        self._directory = directory
-        self._manifest = manifest
-        self._outbox = outbox
+        self._directory, self._manifest, self._outbox = directory, manifest, outbox
         self._looked_at = 0.0
         self._incomplete_since: float | None = None
         self._incomplete = False
@@ -113,20 +106,20 @@ class Rebuilder:
 
     def _make_again(self, place: Position, asked: Wanted) -> Made:
         gap = self._gap(place, asked)
-        following = [] if gap.following is None else gap.following.items
-        first = self._outbox.count if gap.following is None else gap.following.before
-        behind = first + len(following)
+        if gap.following is None:
+            following, first, checkpoint = [], self._outbox.count, self._outbox.checkpoint
+        else:
+            following, first = gap.following.items, gap.following.before
+            checkpoint = bytes(gap.following.checkpoint)
         missing = first - gap.count if gap.count >= 0 else 1
         again: list[Item] = []
         if missing > 0 and (gap.before or (gap.count == 0 and not released_items(self._outbox.path))):
             try:
-                last = self._outbox.checkpoint if gap.following is None else bytes(gap.following.checkpoint)
-                again = self._replayed(gap, msgspec.msgpack.decode(last, type=Checkpoint))
+                again = self._replayed(gap, msgspec.msgpack.decode(checkpoint, type=Checkpoint))
             except Exception:
                 logger.exception("a damaged part of the outbox cannot be rebuilt")
         lost = max(0, missing - len(again))
-        checkpoint = self._outbox.checkpoint if gap.following is None else bytes(gap.following.checkpoint)
-        return Made([*again, *following], gap.end, behind, lost, checkpoint)
+        return Made([*again, *following], gap.end, first + len(following), lost, checkpoint)
 
     def _gap(self, place: Position, asked: Wanted) -> _Gap:
         gap = _Gap(count=0 if place == START else -1, end=self._outbox.end)
@@ -165,14 +158,17 @@ class Rebuilder:
                 reducer.state.steps.get(attempt, {}).pop(number, None)
         reduced = reducer.tick(_AFTER_ALL)
         made += pipeline.leaving(reduced.items, Turn(reduced, START, now, near_end=last.held_since is None))
-        known = set(gap.survivors)
-        unique: list[Item] = []
-        for item in made:
-            if (who := identity(item)) not in known and not _is_of_open_step(item, last.state, self._manifest.id):
-                known.add(who)
-                unique.append(item)
         lost_ranks = {item[3] for item in gap.survivors if item[:2] == ("event", semconv.EVENT_PROCESS_LOST)}
-        return [item for item in unique if not _is_told(item, lost_ranks)]
+        unique: dict[Identity, Item] = {}
+        for item in made:
+            unique.setdefault(identity(item), item)
+        return [
+            item
+            for who, item in unique.items()
+            if who not in gap.survivors
+            and not _is_of_open_step(item, last.state, self._manifest.id)
+            and not _is_told(item, lost_ranks)
+        ]
 
     def _records(self, first: Checkpoint, last: Checkpoint) -> Iterator[list[Found]]:
         """Yield the records between two checkpoints, of all journals in turns."""

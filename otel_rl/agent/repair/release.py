@@ -31,28 +31,18 @@ _SPARE_BATCHES = 8
 
 
 class Release:
-    """Removes segments of an outbox, and of the journals that it was made from.
+    """Removes segments of an outbox, and of the journals that it was made from, if there are any.
 
-    Args:
-        outbox: The outbox.
-        cursors: The directory of the cursors of all readers, in this process and in others.
-        journals: The directory of the journals, if there are any.
-        tail_bytes: Bytes of the outbox that are kept in any case.
+    The cursors are those of all readers, in this process and in others.
     """
 
     def __init__(self, outbox: Outbox, cursors: Path, journals: Path | None, tail_bytes: int = TAIL_BYTES) -> None:
-        self._outbox = outbox
-        self._cursors = cursors
-        self._journals = journals
+        self._outbox, self._cursors, self._journals = outbox, cursors, journals
         self._tail_bytes = tail_bytes
         self._done = START
 
     def look(self, expected: Iterable[str] = (), held_since: Position | None = None) -> None:
-        """Remove what is not needed any more.
-
-        Args:
-            expected: Files of the cursors that must exist: an exporter without one has got nothing yet.
-            held_since: The first place in the outbox that the agent itself needs.
+        """Remove what is not needed any more; the arguments are those of `needed`.
 
         Raises:
             OSError: Something cannot be read or removed now.
@@ -144,9 +134,7 @@ def cut_off(journals: Path, positions: Mapping[str, Position]) -> int:
 class Left(msgspec.Struct, frozen=True):
     """The backlog at the end of an agent; it shows what is lost if the outbox and the journals are removed.
 
-    Attributes:
-        waiting: Number of items that each exporter had not got.
-        journals: The journals from which those items could be rebuilt.
+    It has the number of items that each exporter had not got, and the journals from which they could be rebuilt.
     """
 
     waiting: dict[str, int]

@@ -40,8 +40,6 @@ class Rescue:
     """Copies the backlog of a part, if the part is outside of the run directory.
 
     Args:
-        directory: The run directory, and the part.
-        outbox: The outbox of the part.
         needed: Returns the place in the outbox before which nothing is needed.
         waiting: Returns how many items each exporter has not got.
         of_copy: If true, the part was made from a copy, which is always updated at the end.
@@ -59,22 +57,21 @@ class Rescue:
         self._directory, self._outbox, self._needed, self._waiting = directory, outbox, needed, waiting
         self._of_copy = of_copy
         self._place = undelivered.place_of(directory.path, directory.host)
-        self._is_elsewhere = is_elsewhere(directory)
-        self._ends_with_job = self._is_elsewhere and ends_with_job(directory.local, os.environ)
         self._warnings = Occasional(logger)
         self._stopped, self._hurried = threading.Event(), threading.Event()
-        self._has_copy = False
+        self._has_copy = self._ends_with_job = False
         self._copier: Copier | None = None
-        if self._is_elsewhere:
+        if is_elsewhere(directory):
             machine = None if of_copy else this_machine()
             self._copier = Copier(directory.path, directory.local, directory.host, machine)
             self._has_copy = undelivered.read(directory.path, directory.host) is not None
+            self._ends_with_job = ends_with_job(directory.local, os.environ)
         self._thread = threading.Thread(target=self._run, name="otel-rl-rescue", daemon=True)
 
     @property
     def is_needed(self) -> bool:
         """Whether the part lies outside of the run directory."""
-        return self._is_elsewhere
+        return self._copier is not None
 
     def start(self) -> None:
         """Start to check for a backlog, if that is needed."""

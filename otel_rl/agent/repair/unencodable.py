@@ -32,14 +32,8 @@ def append(
 ) -> None:
     """Write a batch that could not be encoded, as several batches if it is too large.
 
-    Only the last batch has the new checkpoint: an agent that dies before it makes the items again.
-
-    Args:
-        outbox: The outbox.
-        made: The items; those that are written are removed from it, so that a retry continues.
-        state: The checkpoint.
-        rollouts: The buffered spans.
-        quarantine: Gets items that cannot be written.
+    Only the last batch has the new checkpoint: an agent that dies before it makes the items again. Items that are
+    written are removed from `made`, so that a retry continues. The quarantine gets those that cannot be written.
 
     Raises:
         OSError: It cannot be written now.

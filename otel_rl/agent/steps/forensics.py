@@ -70,7 +70,7 @@ class Forensics:
         """End a step of a process in the ledger; return an event for each memory that will run out."""
         found: list[Event] = []
         for account in self.ledger.accounts(name):
-            outlook = self.ledger.close_step(account, step, *self._limits(account, journal))
+            outlook = self.ledger.close_step(account, *self._limits(account, journal))
             if outlook is not None:
                 attributes: dict[str, AttributeValue] = {
                     **where(account, journal),

@@ -55,6 +55,11 @@ class Intake:
         self.heard: dict[tuple[int, int], int] = {}
         self.now = 0
 
+    def see(self, now: int) -> int:
+        """Move the clock forward to `now`, never back; return the time."""
+        self.now = max(self.now, now)
+        return self.now
+
     def take(self, name: str, journal: Journal, record: Record, made: Reduced) -> None:
         """Apply a record of the journal of this name; add to `made` the items that need not wait for their step."""
         if isinstance(record, SpanStarted | SpanEnded | StepStarted | StepEnded):

@@ -84,9 +84,8 @@ class Reducer:
     ) -> None:
         self.state = State() if state is None else state
         self.quarantine = Quarantine() if quarantine is None else quarantine
-        self._run_id = run_id
+        self._run_id, self._whole_world = run_id, whole_world
         self._deadline = int(deadline * _NS)
-        self._whole_world = whole_world
         self.forensics = Forensics(vocabulary)
         self.goodput = Goodput(self.state.time_spent, vocabulary.phase)
         self._intake = Intake(self.state, self.forensics, self.goodput)
@@ -104,8 +103,7 @@ class Reducer:
         """
         made = Reduced()
         for name, record in records:
-            self._see(getattr(record, "time", 0) if now is None else now)
-            self._heard = self._intake.now
+            self._heard = self._intake.see(getattr(record, "time", 0) if now is None else now)
             try:
                 admission.check(record)
                 self._take(name, admission.representable(record), made)
@@ -138,7 +136,7 @@ class Reducer:
         `now` is of the same clock as in `feed`. A new agent restarts the waiting time.
         """
         made = Reduced()
-        self._see(now)
+        self._intake.see(now)
         with self.quarantine.guard("loss of machines", "last attempt"):
             self._lose_silent_machines(made)
         for attempt, steps in list(self.state.steps.items()):
@@ -166,9 +164,6 @@ class Reducer:
         journal = self.state.journals.get(name)
         steps = {} if journal is None else self.state.steps.get(journal.started.attempt, {})
         return any(name in step.begun or name in step.reported for step in steps.values())
-
-    def _see(self, now: int) -> None:
-        self._intake.now = max(self._intake.now, now)
 
     def _begin(self, name: str, record: Started) -> Journal:
         """Record a new process; a process with a role belongs to the current attempt of the ranks."""

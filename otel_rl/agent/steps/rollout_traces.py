@@ -79,8 +79,7 @@ class RolloutTraces:
     """
 
     def __init__(self, is_within: Callable[[str], bool], budget: int) -> None:
-        self._is_within = is_within
-        self._budget = budget
+        self._is_within, self._budget = is_within, budget
         self._spare = SpanBudget(budget)
         self._held: OrderedDict[str, _Trace] = OrderedDict()
         self._count = 0
