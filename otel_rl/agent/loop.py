@@ -60,7 +60,7 @@ class Loop:
         near_end = self._wired.stopped.is_set() or self._wired.is_over
         self.unsaved += self._chain(found, made, now, near_end=near_end)
         self._save(now, near_end=near_end)
-        self._tell(made, now)
+        self._report(made, now)
         self._tidy()
         return bool(found or made.items)
 
@@ -160,7 +160,7 @@ class Loop:
         self._save_held_at = now + _HELD_PAUSES * (now - began)
         return True
 
-    def _tell(self, made: Reduced, now: int) -> None:
+    def _report(self, made: Reduced, now: int) -> None:
         """Update the metrics, and write reports."""
         self._wired.display.show(made, now)
         self._status.show_delivery()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.setup.directory import RunDirectory
 
-_BOOKS_NS = 2_000_000_000
+_TOTALS_NS = 2_000_000_000
 _REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbox_damaged", "refused_by_exporter")
 """Losses that are exposed as 0 from the start: `rate()` needs a counter to exist before it rises."""
 
@@ -46,7 +46,7 @@ class Display:
         self._instruments, self._pipeline = instruments, pipeline
         self._directory, self._sends = directory, sends
         self._guard = partial(quarantine.guard, source="metrics")
-        self._shown_books_at = 0
+        self._totals_shown_at = 0
 
     def show(self, made: Reduced, now: int) -> None:
         """Show the output of the reducer; `now` is in Unix nanoseconds."""
@@ -60,8 +60,8 @@ class Display:
             with self._guard("showing of trajectories"):
                 self._instruments.show_trajectories(finished)
         own = {name: one for name, one in reducer.state.journals.items() if not is_remote(name)}
-        with self._guard("showing of books"):
-            self._show_books(own, now)
+        with self._guard("showing of totals"):
+            self._show_totals(own, now)
         with self._guard("showing of phases"):
             self._instruments.show_phases(made.phases)
         with self._guard("showing of processes"):
@@ -85,11 +85,11 @@ class Display:
             lags = [Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, d.label),)) for d in exporters]
             self._instruments.show_points("delivery", lags)
 
-    def _show_books(self, own: Mapping[str, Journal], now: int) -> None:
+    def _show_totals(self, own: Mapping[str, Journal], now: int) -> None:
         """Show the totals over all steps, and the state of this machine's processes, every 2 s."""
-        if now - self._shown_books_at <= _BOOKS_NS:
+        if now - self._totals_shown_at <= _TOTALS_NS:
             return
-        self._shown_books_at = now
+        self._totals_shown_at = now
         reducer, show = self._pipeline.reducer, self._instruments.show_points
         show("presence", presence.points(own.values(), self._pipeline.vocabulary, now))
         show("storage", self._storage())

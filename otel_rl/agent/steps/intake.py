@@ -88,7 +88,7 @@ class Intake:
                 step = self.step(journal, record.step)
                 step.begun[name] = record.time
             case StepEnded():
-                made.items += told(journal, *self._forensics.balance(name, journal, record.step, record.time))
+                made.items += identified(journal, *self._forensics.balance(name, journal, record.step, record.time))
                 self.end_step(name, journal, record)
             case _:
                 self._take_other(name, journal, record, made)
@@ -99,7 +99,7 @@ class Intake:
                 made.items.append(Params(record.time, record.values))
             case Happened():
                 event = assemble.event(journal.started.rank, record)
-                made.items += told(journal, self._forensics.complete(name, event))
+                made.items += identified(journal, self._forensics.complete(name, event))
             case Refusals():
                 journal.refusals = record.counts
             case DeviceSeen():
@@ -127,7 +127,7 @@ class Intake:
             step.reported.append(name)
         match record:
             case Logged():
-                made.items += told(journal, *self._forensics.nonfinite(journal, record))
+                made.items += identified(journal, *self._forensics.nonfinite(journal, record))
                 for metric, value in record.values.items():
                     step.values.setdefault(metric, {})[name] = value
                     if record.weight != 1 or metric in step.weights:
@@ -231,7 +231,7 @@ class Intake:
             step.add_part(timed.phase, "gap", name, timed.seconds - record.seconds)
 
 
-def told(journal: Journal, *events: Event) -> list[Event]:
+def identified(journal: Journal, *events: Event) -> list[Event]:
     """Return events of a process with the attributes that identify it."""
     return [replace(event, attributes=assemble.who(journal.started) | event.attributes) for event in events]
 

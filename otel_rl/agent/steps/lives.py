@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.agent.steps import assemble
-from otel_rl.agent.steps.intake import told
+from otel_rl.agent.steps.intake import identified
 from otel_rl.export import Ended, Event, Outcome
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import Finished, SpanEnded, StepEnded
@@ -97,7 +97,7 @@ class Lives:
         self._down.append((journal, Event(semconv.EVENT_PROCESS_LOST, journal.ended_at, where, inside, rank)))
         self._abandon(name, journal, journal.ended_at, (semconv.EVENT_PROCESS_LOST, ""), made)
 
-    def tell_ends(self, made: Reduced) -> None:
+    def report_ends(self, made: Reduced) -> None:
         """Make events of the processes that ended badly since the last call, numbered in the order of their ends."""
         if not self._down:
             return
@@ -110,7 +110,7 @@ class Lives:
             journal.order = order[journal.started.attempt] = order[journal.started.attempt] + 1
             event = events[id(journal)]
             number: dict[str, AttributeValue] = {semconv.PROCESS_DOWN_ORDER: journal.order}
-            made.items += told(journal, replace(event, attributes=event.attributes | number))
+            made.items += identified(journal, replace(event, attributes=event.attributes | number))
         self._down.clear()
 
     def _revive(self, name: str, journal: Journal, record: Revived, made: Reduced) -> None:
@@ -120,7 +120,7 @@ class Lives:
                 step.abandoned.remove(name)
         inside = None if journal.moved_on_to < 0 else journal.moved_on_to
         revived = Event(semconv.EVENT_PROCESS_REVIVED, record.time, {}, inside, journal.started.rank)
-        made.items += told(journal, revived)
+        made.items += identified(journal, revived)
 
     def _abandon(self, name: str, journal: Journal, time: int, error: tuple[str, str] | None, made: Reduced) -> None:
         """End the spans and the step that the process left open; its devices deliver nothing more."""

@@ -183,7 +183,7 @@ class Reducer:
     def _with_ends(self, made: Reduced) -> Reduced:
         """Add the ends of processes and of the last attempt."""
         with self.quarantine.guard("ends of processes", "last attempt"):
-            self._lives.tell_ends(made)
+            self._lives.report_ends(made)
             self._end_last_attempt(made)
         return made
 
