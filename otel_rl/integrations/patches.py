@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ Wrapper = "Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], 
 
 
 class Patches:
-    """Replaced attributes of other packages.
+    """Replaced attributes of other packages, restored at exit: some `__del__` run after modules are cleared.
 
     Attributes:
         active: If false, the wrappers only call the original function. Other code may keep a wrapper after `undo`.
@@ -28,6 +29,7 @@ class Patches:
     def __init__(self) -> None:
         self.active = True
         self._undo: list[Callable[[], None]] = []
+        atexit.register(self.undo)
 
     def wrap(self, owner: Any, path: str, wrapper: Callable[..., Any]) -> None:
         """Put a wrapper around a function. If the function does not exist, log a warning and continue.

@@ -11,7 +11,7 @@ from otel_rl.integrations.patches import harmless
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from otel_rl.trainer.no_span import NoSpan
@@ -29,11 +29,15 @@ class Timers:
     Args:
         step: The name under which steps are timed.
         number: Returns the step's number from the variables of the function that calls the timer, or of its callers.
+        before: Phases of a step that the framework times before its timer of the step. They begin the step.
     """
 
-    def __init__(self, step: str, number: Callable[[Mapping[str, Any]], object]) -> None:
+    def __init__(
+        self, step: str, number: Callable[[Mapping[str, Any]], object], *, before: Collection[str] = ()
+    ) -> None:
         self._step = step
         self._number = number
+        self._beginnings = {step, *before}
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -56,17 +60,17 @@ class Timers:
         """Begin a phase and return it, or begin a step and return `None`."""
         with harmless("timer"):
             run = otel_rl.current()
-            if run is not None and name != self._step:
-                name, _, part = name.partition("/")
-                phase = run.phase(name)
-                return (phase.part(part) if part else phase).__enter__()
-            if run is not None:
+            if run is not None and name in self._beginnings:
                 number = self._number_here()
                 step = recorder_of(run).open_step
                 if step is None or step.number != number:
                     end_step()
                     if number is not None:
                         run.step(number).__enter__()
+            if run is not None and name != self._step:
+                name, _, part = name.partition("/")
+                phase = run.phase(name)
+                return (phase.part(part) if part else phase).__enter__()
         return None
 
     def end(self, name: str, phase: Phase | NoSpan | None, error: BaseException | None = None) -> None:

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.step import StepSpan
 
+_BATCH = "get_batch_samples"
 _METHODS = {
     "training_step": "training_step",
-    "get_batch_samples": "get_batch_samples",
+    _BATCH: _BATCH,
     "_clip_grad_norm": "clip_grad_norm",
     "log": "log",
     "evaluate": "evaluate",
@@ -75,6 +76,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         self._recording: Recording | None = None
         self._has_trained = False
         self._step: StepSpan | NoSpan | None = None
+        self._number = -1
         self._optimizer: Phase | NoSpan | None = None
         self._tokens = 0
 
@@ -93,11 +95,16 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         self._tokens = _tokens_seen(state)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin a step. The previous one ends here."""
-        with harmless("on_step_begin"):
-            self._end_step()
-            if self._recording is not None:
-                self._step = self._recording.run.step(state.global_step + 1)
+        """Begin a step, unless it has begun with its batch. The previous one ends here."""
+        self.begin_step(state.global_step + 1)
+
+    def begin_step(self, number: int) -> None:
+        """Begin a step, unless it is the open one. The previous one ends here."""
+        with harmless("step"):
+            if self._recording is not None and number != self._number:
+                self._end_step()
+                self._number = number
+                self._step = self._recording.run.step(number)
                 self._step.__enter__()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -146,7 +153,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
                 self._recording.abandon()
 
     def _end_step(self, error: BaseException | None = None) -> None:
-        step, self._step = self._step, None
+        step, self._step, self._number = self._step, None, -1
         if step is not None:
             step.__exit__(None if error is None else type(error), error, None)
 
@@ -157,7 +164,7 @@ def patch_trainer(module: Any, patches: Patches) -> None:
     def init(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         function(*args, **kwargs)
         with harmless("Trainer.__init__"):
-            if not any(isinstance(one, OtelRlCallback) for one in trainer.callback_handler.callbacks):
+            if not _callbacks(trainer):
                 trainer.add_callback(OtelRlCallback())
             time_methods(trainer)
 
@@ -207,6 +214,9 @@ def time_methods(trainer: Any) -> None:
 def _timed(method: Callable[..., Any], name: str, trainer: Any) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if name == _BATCH:  # transformers gets the batch of a step before `on_step_begin`
+            for callback in _callbacks(trainer):
+                callback.begin_step(trainer.state.global_step + 1)
         run = otel_rl.current()
         if run is None or recorder_of(run).open_step is None:
             return method(*args, **kwargs)
@@ -214,12 +224,16 @@ def _timed(method: Callable[..., Any], name: str, trainer: Any) -> Callable[...,
             with run.phase(name):
                 return method(*args, **kwargs)
         except BaseException as error:
-            for callback in () if trainer is None else trainer.callback_handler.callbacks:
-                if isinstance(callback, OtelRlCallback):
-                    callback.fail(error)
+            for callback in _callbacks(trainer):
+                callback.fail(error)
             raise
 
     return call
+
+
+def _callbacks(trainer: Any) -> list[OtelRlCallback]:
+    known = [] if trainer is None else trainer.callback_handler.callbacks
+    return [callback for callback in known if isinstance(callback, OtelRlCallback)]
 
 
 def _tokens_seen(state: Any) -> int:

@@ -1,214 +1,126 @@
-"""Coming from Tunix.
+"""Tunix: one more backend of its own logger, which records.
 
-Replace `from tunix.sft.metrics_logger import MetricsLogger, MetricsLoggerOptions` by
+    otel-rl run -- python train.py
+
+Or replace `from tunix.sft.metrics_logger import MetricsLogger, MetricsLoggerOptions` by
 
     from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions
 
-and give the options to `TrainingConfig(metrics_logging_options=…)` or `RLTrainingConfig` as before:
+and give the options to `TrainingConfig(metrics_logging_options=…)` or `RLTrainingConfig` as before. They are Tunix's
+own classes: TensorBoard, W&B and custom backends get the same values at the same time. The options create one more
+backend, which records under Tunix's names and steps into the current run, or into one below `log_dir`. They also
+accept `backend_factories=[…]`, which is the list of `backend_kwargs={"custom_backend": […]}`.
 
-    options = MetricsLoggerOptions(log_dir="/tmp/logs", project_name="grpo-gsm8k", flush_every_n_steps=20)
-    logger = MetricsLogger(options)
-    logger.log("actor", "loss", 0.5, Mode.TRAIN, step=1)  # `actor/train/loss`, as before
-    logger.close()
-
-To keep Tunix's logger and add otel-rl to it, set `backend_factories=[LoggingBackend]` in its own options.
-
-The same: the options, the names that backends see, the local history, the geometric mean of perplexities, custom
-backends with `log_scalar` and `close`, under `backend_factories` or `backend_kwargs={"custom_backend": …}`. Different:
-values are durable when `log` returns. Backends get them from another thread or process, so a slow one does not delay
-training, and `flush_every_n_steps` has no effect. The agent emits OpenTelemetry metrics, so no meter provider is
-needed. There is no Perfetto file: phases are OpenTelemetry spans.
+`otel-rl run` adds steps and phases. A step of a learner is its `global_step`, from 0. A step of `PeftTrainer` is an
+update, from 1. Both last until the next one begins. Phases are the spans of Tunix's performance tracer (`rollout`,
+`reference_inference`, `peft_train` …), whether it is on or not, and methods of the trainer: `log_metrics`, which waits
+for the device, `evaluate`, `save_checkpoint`, `wait_for_device`. Compilations are phases `compile`.
 """
 
 from __future__ import annotations
 
-import enum
-import importlib.util
-import logging
-import os
-import sys
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
+import copy
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.delivery.log_scalar import adapted
-from otel_rl.integrations.recording import Recording
-from otel_rl.stats import statistics
+import jax
+from tunix.sft import metrics_logger
+
+from otel_rl.integrations.metrax import LoggingBackend
+from otel_rl.integrations.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-logger = logging.getLogger(__name__)
-_OURS = ("tensorboard", "wandb")
-_STATISTIC_OF = {"nanmean": "mean", "nanmax": "max", "nanmin": "min", "nansum": "sum", "amax": "max", "amin": "min"}
+    from otel_rl.integrations.patches import Patches
+
+__all__ = ["LoggingBackend", "MetricsLogger", "MetricsLoggerOptions", "Mode"]
+MetricsLogger = metrics_logger.MetricsLogger
+Mode = metrics_logger.Mode
+_METHODS = {
+    "tunix.sft.peft_trainer:PeftTrainer._run_eval": "evaluate",
+    "tunix.sft.peft_trainer:PeftTrainer._write_train_metrics": "log_metrics",
+    "tunix.sft.checkpoint_manager:CheckpointManager.save": "save_checkpoint",
+    "tunix.sft.inflight_throttler:InflightThrottler.wait_for_next": "wait_for_device",
+    "tunix.sft.inflight_throttler:InflightThrottler.wait_for_all": "wait_for_device",
+}
+"""Methods that are phases."""
+_TRACERS = {"tunix.perf.trace": "span_group", "tunix.perf.experimental.tracer": "span"}
+"""The method of each performance tracer that is recorded. Each span of the first is a span of the second too."""
+_STEP, _UPDATE = "global_step", "peft_train"
 
 
-class Mode(str, enum.Enum):
-    """The kind of a value: training or evaluation."""
-
-    TRAIN = "train"
-    EVAL = "eval"
-
-    def __str__(self) -> str:
-        """Return the text for names."""
-        return self.value
-
-
-@dataclass
-class MetricsLoggerOptions:
-    """Options of `MetricsLogger`, with Tunix's names.
+@dataclasses.dataclass
+class MetricsLoggerOptions(metrics_logger.MetricsLoggerOptions):  # type: ignore[misc] # mypy does not read Tunix's types
+    """Tunix's options, which also create a backend that records.
 
     Attributes:
-        log_dir: The directory of files.
-        project_name: The project in trackers.
-        run_name: The name of the run; if empty, the time of its start. Two runs of one name stay separate.
-        flush_every_n_steps: Accepted for compatibility; logged values are durable at once.
         backend_factories: Factories of backends, instead of TensorBoard and W&B.
-        backend_kwargs: Options by backend, and the same under `custom_backend`.
-        enable_opentelemetry: Accepted for compatibility; metrics always go to OpenTelemetry too.
     """
 
-    log_dir: str
-    project_name: str = "tunix"
-    run_name: str = ""
-    flush_every_n_steps: int = 100
-    backend_factories: list[Callable[[], Any]] = field(default_factory=list)
-    backend_kwargs: dict[str, Any] = field(default_factory=dict)
-    enable_opentelemetry: bool = False
+    backend_factories: list[Callable[[], Any]] = dataclasses.field(default_factory=list)
 
-    def exporters(self) -> list[object]:
-        """Return the exporters as `otel_rl.init` takes them.
-
-        Raises:
-            SettingsError: A custom backend has no `log_scalar` or no `close`.
-        """
-        custom = [*self.backend_factories, *self.backend_kwargs.get("custom_backend", ())]
-        for factory in custom:
-            adapted(factory)
-        if custom:
-            return custom
-        tensorboard = {"log_dir": str(Path(self.log_dir).absolute())}
-        chosen: list[object] = [{"tensorboard": tensorboard}]
-        if importlib.util.find_spec("wandb") is not None:
-            known = {"mode": "offline"} if _without_wandb_key() else {}
-            chosen.append({"wandb": known | dict(self.backend_kwargs.get("wandb", {}))})
-        return chosen
+    def create_backends(self) -> list[Any]:
+        """Return Tunix's backends and one that records, on the main process."""
+        own = self
+        if self.backend_factories:
+            custom = [*self.backend_factories, *self.backend_kwargs.get("custom_backend", ())]
+            own = copy.copy(self)
+            own.backend_kwargs = {**self.backend_kwargs, "custom_backend": custom}
+        backends: list[Any] = super(MetricsLoggerOptions, own).create_backends()
+        return backends + _recorders(self, backends)
 
 
-class MetricsLogger:
-    """A logger that sends metrics to the backends of its options, and keeps their history.
-
-    Args:
-        metrics_logger_options: The options; `None` keeps the local history only.
-        otel_meter_provider: Accepted for compatibility and not used: the agent has its own.
-    """
-
-    def __init__(
-        self, metrics_logger_options: MetricsLoggerOptions | None = None, *, otel_meter_provider: object = None
-    ) -> None:
-        self._history: dict[str, list[float]] = {}
-        self._recording: Recording | None = None
-        options = metrics_logger_options
-        if options is not None:
-            self._recording = Recording(
-                project=options.project_name,
-                name=options.run_name or time.strftime("%Y-%m-%d_%H-%M-%S"),
-                dir=options.log_dir,
-                exporters=options.exporters(),
-                dialect="tunix",
-            )
-
-    def log(self, metrics_prefix: str, metric_name: str, scalar_value: Any, mode: Mode | str, step: int | None) -> None:
-        """Log one value as `{prefix}/{mode}/{name}`. Texts are only logged to the console."""
-        name = _name(metrics_prefix, mode, metric_name)
-        if isinstance(scalar_value, str) or _is_texts(scalar_value):
-            logger.info("step %s %s: %s", step, name, scalar_value)
-            return
-        self._history.setdefault(name, []).append(float(scalar_value))
-        if self._recording is not None:
-            self._recording.run.log({name: scalar_value}, step=step)
-
-    def log_buffered(self, metrics: Mapping[str, tuple[Any, Callable[..., Any] | None]], mode: Mode, step: int) -> None:
-        """Log values of a micro-batch. The values of one step are reduced together, each by its operator.
-
-        Args:
-            metrics: Value and operator (`np.mean`, `np.max`, …) by name; `None` does not reduce. The first
-                component of a name is its prefix, `global` if there is only one component.
-            mode: Training or evaluation.
-            step: The global step.
-        """
-        for full_name, (value, operator) in metrics.items():
-            prefix, slash, name = full_name.partition("/")
-            prefix, name = (prefix, name) if slash else ("global", prefix)
-            if operator is None or self._recording is None or isinstance(value, str) or _is_texts(value):
-                self.log(prefix, name, value, mode, step)
-                continue
-            statistic = _STATISTIC_OF.get(operator.__name__, operator.__name__)
-            self._recording.run.log({f"{_name(prefix, mode, name)}@{statistic}": [value]}, step=step)
-
-    def metric_exists(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> bool:
-        """Return whether the metric was logged."""
-        return _name(metrics_prefix, mode, metric_name) in self._history
-
-    def get_metric(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> float:
-        """Return the mean of the logged values; for perplexities, the geometric mean.
-
-        Raises:
-            ValueError: The metric was never logged.
-        """
-        statistic = "geomean" if metric_name == "perplexity" else "mean"
-        return float(statistics.reduce(statistic, self._values(metrics_prefix, metric_name, mode)))
-
-    def get_metric_history(self, metrics_prefix: str, metric_name: str, mode: Mode | str) -> Any:
-        """Return all logged values: a NumPy array if NumPy is loaded, else a list.
-
-        Raises:
-            ValueError: The metric was never logged.
-        """
-        values = self._values(metrics_prefix, metric_name, mode)
-        numpy = sys.modules.get("numpy")
-        return list(values) if numpy is None else numpy.asarray(values)
-
-    def close(self) -> None:
-        """Wait until the backends have everything, and close them; a second call does nothing."""
-        if self._recording is not None:
-            self._recording.finish()
-
-    def _values(self, prefix: str, metric: str, mode: Mode | str) -> list[float]:
-        name = _name(prefix, mode, metric)
-        if name not in self._history:
-            raise ValueError(f"unknown metric {name!r}: must be one of {sorted(self._history)}")
-        return self._history[name]
+def patch(module: Any, patches: Patches) -> None:
+    """Add a backend that records to every new logger, and record learners and trainers as steps and phases."""
+    patches.observe(metrics_logger, "MetricsLogger.__init__", ("metrics_logger_options",), _begin, what="MetricsLogger")
+    for path, phase in _METHODS.items():
+        owner, _, name = path.partition(":")
+        patches.wrap(owner, name, _timed(phase))
+    for tracer, method in _TRACERS.items():
+        for name in ("NoopTracer", "PerfTracer"):
+            patches.wrap(tracer, f"{name}.{method}", _traced)
 
 
-class LoggingBackend:
-    """A backend for Tunix's own logger, or metrax's: `MetricsLoggerOptions(backend_factories=[LoggingBackend])`.
-
-    Args:
-        options: Keywords of `otel_rl.init`; without effect if a run exists.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        self._recording = Recording(**{"dialect": "tunix", **options})
-
-    def log_scalar(self, event: str, value: Any, **kwargs: Any) -> None:
-        """Record a value, as a listener of `jax.monitoring`; without a step it is step 0, as in metrax's backends."""
-        self._recording.run.log({event.lstrip("/"): value}, step=int(kwargs.get("step") or 0))
-
-    def close(self) -> None:
-        """End the run, if this object began it."""
-        self._recording.finish()
+def _begin(logger: Any, given: dict[str, Any]) -> None:
+    for backend in _recorders(given.get("metrics_logger_options"), logger._backends):
+        logger._backends.append(backend)
+        jax.monitoring.register_scalar_listener(backend.log_scalar)
 
 
-def _name(prefix: str, mode: Mode | str, name: str) -> str:
-    return "/".join(part for part in (prefix.strip("/"), str(mode), name.lstrip("/")) if part)
+def _traced(function: Callable[..., Any], tracer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    name = str(kwargs.get("name", args[0] if args else ""))
+    if name == _UPDATE:
+        _TIMERS.begin(_STEP)
+    return _TIMERS.around(name, function(*args, **kwargs))
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and any(isinstance(item, str) for item in value)
+def _timed(phase: str) -> Callable[..., Any]:
+    def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with _TIMERS.timed(phase):
+            return function(*args, **kwargs)
+
+    return call
 
 
-def _without_wandb_key() -> bool:
-    known = "WANDB_API_KEY" in os.environ or "WANDB_MODE" in os.environ
-    return not known and not (Path.home() / ".netrc").exists()
+def _recorders(options: Any, backends: list[Any]) -> list[Any]:
+    """Return a backend that records, if this is the main process and there is none yet."""
+    if jax.process_index() != 0 or any(isinstance(backend, LoggingBackend) for backend in backends):
+        return []
+    if options is None:
+        return [LoggingBackend()]
+    named = {"name": options.run_name} if options.run_name else {}
+    return [LoggingBackend(project=options.project_name, dir=options.log_dir, **named)]
+
+
+def _number_of_step(variables: Mapping[str, Any]) -> int | None:
+    """Return the learner's global step, or the update that a trainer without a learner begins."""
+    caller: Any = variables.get("self")
+    for name in ("rl_engine", "rl_cluster"):
+        caller = getattr(caller, name, caller)
+    if hasattr(caller, "is_managed_externally") and not caller.is_managed_externally:
+        return int(caller.train_steps) + 1
+    return getattr(caller, "global_steps", None)
+
+
+_TIMERS = Timers(_STEP, _number_of_step)

@@ -4,8 +4,9 @@
 
 Or call `otel_rl.integrations.instrument.instrument("verl")` in the trainer's process before verl's trainer is imported.
 verl's own backends are unchanged. Rows have verl's names at verl's steps. The configuration is hyper-parameters.
-`marked_timer("step", …)` begins a step, whose number is the trainer's `global_steps`. A step lasts until the next one
-begins, so it includes `testing`. Other timers are phases: `gen`, `reward`, `old_log_prob`, `adv`, `update_actor` …
+`marked_timer("start_profile", …)` or, without it, `marked_timer("step", …)` begins a step. Its number is the trainer's
+`global_steps`. A step lasts until the next one begins, so it includes `testing`. Other timers are phases: `gen`,
+`reward`, `old_log_prob`, `adv`, `update_actor` …
 
 Workers and inference servers report their states to RL-Insight (`actor_update`, `vllm_generate`). Each state is a span
 with its lane, whether RL-Insight is installed or not. They are other processes. They join the run as roles if
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 _WHICH = ("OTEL_RL_RUN_ID", "OTEL_RL_PROJECT", "OTEL_RL_NAME")
 """The variables that identify the run; the path of its directory has all three."""
 _ARGUMENTS = ("project_name", "experiment_name", "default_backend", "config")
-_TIMERS = Timers("step", attribute_of_self("global_steps"))
+_TIMERS = Timers("step", attribute_of_self("global_steps"), before=("start_profile",))
 _ROLES = {"rank": "worker", "replica": "rollout"}
 """The role of a process, by the kind of its lane."""
 

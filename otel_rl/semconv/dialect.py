@@ -24,6 +24,8 @@ AttributeMap = dict[str, str | int]
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\]]*)\]")
+_CATCH_ALL = re.compile(r"([^/]*/)?\{\w+\}")
+"""Matches patterns that have only a placeholder after their first component, or no other component."""
 _MOST_REMEMBERED = 20_000
 _FACTORS = {  # between UCUM codes
     ("GiBy", "By"): 2.0**30,
@@ -145,12 +147,17 @@ class Dialect:
         phases: The names of otel-rl's phases, by the framework's names.
         patterns: Its patterns, each with and without its optional parts.
         read: Returns the meaning of a name; `None` if the dialect does not have it.
+        declared: Patterns of names without a meaning, except catch-alls such as `actor/{name}`.
     """
 
     def __init__(self, name: str, file: _File) -> None:
         self.name = name
         self.phases = file.phases
-        self._passing = [(_Rule(pattern, Meaning(""), {}).regex, reason) for pattern, reason in file.passing.items()]
+        self._passing = [
+            (_Rule(full, Meaning(""), {}), reason)
+            for pattern, reason in file.passing.items()
+            for full in _with_and_without(pattern)
+        ]
         entries = {pattern: Meaning(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
         rules = [
             _Rule(prefix + full, entry, file.phases)
@@ -159,6 +166,7 @@ class Dialect:
             for full in _with_and_without(pattern)
         ]
         self.patterns = tuple(rule.pattern for rule in rules)
+        self.declared = tuple(rule.pattern for rule, _ in self._passing if not _CATCH_ALL.fullmatch(rule.pattern))
         self._exact = {rule.pattern: rule for rule in rules if not rule.names}
         # A rule with more literal characters is more specific, so it comes first.
         self._patterns = sorted((r for r in rules if r.names), key=lambda r: (-r.literal_length, len(r.names)))
@@ -179,7 +187,11 @@ class Dialect:
 
     def passes(self, name: str) -> str | None:
         """Return the reason why a name is not translated, if the dialect has one."""
-        return next((reason for regex, reason in self._passing if regex.fullmatch(name)), None)
+        return next((reason for rule, reason in self._passing if rule.regex.fullmatch(name)), None)
+
+    def declares(self, name: str) -> bool:
+        """Return whether a name passes by a pattern that is not a catch-all, such as `actor/{name}`."""
+        return any(rule.pattern in self.declared and rule.regex.fullmatch(name) for rule, _ in self._passing)
 
     def _first_rule(self, name: str) -> tuple[_Rule, AttributeMap] | None:
         exact = self._exact.get(name)
@@ -231,7 +243,7 @@ def factor(given: str, wanted: str) -> float:
 
 
 def _with_and_without(pattern: str) -> tuple[str, ...]:
-    """Return the patterns with and without each part in brackets."""
+    """Return the patterns with and without the parts in brackets."""
     return tuple(dict.fromkeys((_OPTIONAL.sub("", pattern), _OPTIONAL.sub(r"\1", pattern))))
 
 

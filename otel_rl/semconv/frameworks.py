@@ -95,7 +95,12 @@ FRAMEWORKS: dict[str, Framework] = {
         tested=">=1.0,<2",
         hooks={"trl.extras.profiling": "otel_rl.integrations.trl:patch_profiling"},
     ),
-    "tunix": Framework(modules=("tunix",)),
+    "tunix": Framework(
+        modules=("tunix",),
+        distribution="google-tunix",
+        tested=">=0.1.7,<0.2",
+        hooks={"tunix.sft.peft_trainer": "otel_rl.integrations.tunix:patch"},
+    ),
     "verl": Framework(
         modules=("verl",),
         distribution="verl",

@@ -1,29 +1,267 @@
-"""Tunix's `MetricsLogger`, for real, with otel-rl's backend next to metrax's."""
+"""Tunix's trainers, for real, on a CPU with their own toy models; `.ci/noxfile.py` runs the released version.
+
+`OTEL_RL_SOURCES/tunix` is a checkout that is used instead.
+"""
 
 from __future__ import annotations
 
+import copy
+import os
 import sys
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.processes import rows_of, run
+import otel_rl
+from otel_rl.export import Span
+from tests.frameworks.results import SOURCES, Compared, compared, keep, phase_coverage
+from tests.processes import items_of, rows_of, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.timeout(500)
-_SCRIPT = str(Path(__file__).with_name("examples") / "tunix_logger.py")
+_EXAMPLES = Path(__file__).with_name("examples")
+_CHECKOUT = SOURCES / "tunix"
+_OF_A_PROCESS = {"JAX_PLATFORMS": "cpu", "OTEL_RL_HARDWARE": "false", "OTEL_RL_RUN_ID": "run"}
+if _CHECKOUT.is_dir():
+    _OF_A_PROCESS["PYTHONPATH"] = f"{_CHECKOUT}{os.pathsep}{Path(otel_rl.__file__).parents[1]}"
 
 
-def test_rows_are_what_metraxs_backend_gets(tmp_path: Path) -> None:
-    """At Tunix's steps, under the names that its backends get."""
-    run([sys.executable, _SCRIPT], tmp_path, JAX_PLATFORMS="cpu")
+class Trained(NamedTuple):
+    """A training, and what Tunix's own TensorBoard backend wrote."""
+
+    directory: Path
+    found: Compared
+
+    @property
+    def run(self) -> Path:
+        """The run directory."""
+        return self.directory / "own" / "p" / "run"
+
+    def phases(self, step: int) -> list[str]:
+        """Return the phases of a step in the order in which they began, each once."""
+        spans = [item for item in items_of(self.run) if isinstance(item, Span)]
+        (root,) = (s for s in spans if s.name == "rl.loop" and s.attributes["rl.loop.iteration"] == step)
+        inside = [span for span in spans if span.trace_id == root.trace_id and span is not root]
+        return list(dict.fromkeys(str(span.attributes["rl.phase"]) for span in inside))
+
+
+def train(directory: Path, script: str, *launcher: str) -> Trained:
+    """Train in another process, and compare in single precision, as Tunix's files have it."""
+    run(
+        [*launcher, sys.executable, str(_EXAMPLES / script), *(["plain"] if launcher else [])],
+        directory,
+        **_OF_A_PROCESS,
+    )
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    rows = {row["step"]: row["values"] for row in rows_of(tmp_path / "runs" / "p" / "run")}
-    own = EventAccumulator(str(tmp_path / "own"), {"scalars": 0, "tensors": 0}).Reload()
-    tags = own.Tags()["scalars"]
+    own = EventAccumulator(str(directory / "own"), {"scalars": 0}).Reload()
+    wrote = {
+        (event.step, tag): event.value
+        for tag in own.Tags()["scalars"]
+        if not tag.startswith("jax/")
+        for event in own.Scalars(tag)
+    }
+    rows = [
+        {"step": row["step"], "values": {name: float(np.float32(value)) for name, value in row["values"].items()}}  # type: ignore[attr-defined]
+        for row in rows_of(directory / "own" / "p" / "run")
+    ]
+    return Trained(directory, compared(wrote, rows))
 
-    assert list(rows) == list(range(5))
-    assert sorted(tags) == ["actor/eval/loss", "actor/train/loss", "actor/train/perplexity"]
-    for tag in tags:
-        for event in own.Scalars(tag):
-            assert rows[event.step][tag] == pytest.approx(event.value)  # type: ignore[index]
+
+@pytest.fixture(scope="module")
+def grpo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A GRPO learner without a line of otel-rl."""
+    launcher = (sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "tunix", "--")
+    return train(tmp_path_factory.mktemp("grpo"), "tunix_grpo.py", *launcher)
+
+
+@pytest.fixture(scope="module")
+def peft(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A `PeftTrainer` with otel-rl's options in its configuration, and without hooks."""
+    return train(tmp_path_factory.mktemp("peft"), "tunix_peft.py")
+
+
+def test_rows_of_a_learner_are_what_tunix_wrote(grpo: Trained) -> None:
+    """Each number of `GRPOLearner` is in the row of its step, and texts are in none."""
+    coverage = phase_coverage(grpo.run)
+    version = "checkout" if _CHECKOUT.is_dir() else metadata.version("google-tunix")
+    keep("tunix", version, "GRPOLearner, 4 updates, toy model", grpo.found, coverage)
+
+    assert grpo.found.different == []
+    assert grpo.found.steps == [0, 1, 2, 3, 4]
+    assert {"rewards/train/index", "actor/eval/kl", "completions/train/mean_length"} < grpo.found.names
+    assert len(grpo.found.equal) > 100
+
+
+def test_compilations_are_no_values(grpo: Trained) -> None:
+    """JAX reports the times of day at which it compiles; they are in no row, and the compilations are phases."""
+    names = {name for row in rows_of(grpo.run) for name in row["values"]}  # type: ignore[attr-defined]
+
+    assert [name for name in names if name.startswith("jax/")] == []
+    assert "compile" in grpo.phases(0)
+
+
+def test_phases_of_a_learner(grpo: Trained) -> None:
+    """Spans of Tunix's tracer, which is off, are under the root of their global step, and cover it."""
+    assert {"data_loading", "rollout", "reference_inference", "peft_train", "log_metrics"} < set(grpo.phases(3))
+    assert "evaluate" in grpo.phases(2)
+    assert phase_coverage(grpo.run) > 0.9
+
+
+def test_rows_of_a_trainer_are_what_tunix_wrote(peft: Trained) -> None:
+    """`PeftTrainer` takes the options; values that it writes a step late, or when it closes, are at their steps."""
+    assert peft.found.different == []
+    assert {step for step, name in peft.found.equal if name == "train/loss"} == {1, 2, 3, 4, 5, 6}
+    assert {step for step, name in peft.found.equal if name == "eval/loss"} == {0, 2, 4, 6}
+
+
+class Backend:
+    """A backend that remembers."""
+
+    made: ClassVar[list[Backend]] = []
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object, object]] = []
+        self.closed = 0
+        Backend.made.append(self)
+
+    def log_scalar(self, event: str, value: float, **kwargs: object) -> None:
+        """Remember the value."""
+        self.events.append((event, value, kwargs.get("step")))
+
+    def close(self) -> None:
+        """Count the call."""
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def no_listeners() -> Iterator[None]:
+    """Leave no listener to the next test; Tunix leaves them all."""
+    yield
+    from jax._src import monitoring
+
+    Backend.made = []
+    monitoring._scalar_listeners.clear()
+
+
+def replay(module: Any, options: dict[str, Any], calls: list[tuple[str, tuple[object, ...]]]) -> list[object]:
+    """Make a logger and call its methods; return results and exceptions."""
+    from jax._src import monitoring
+
+    monitoring._scalar_listeners.clear()
+    Backend.made = []
+    logger = module.MetricsLogger(module.MetricsLoggerOptions(**options))
+    answers: list[object] = []
+    for name, arguments in calls:
+        try:
+            answer = getattr(logger, name)(*arguments)
+            answers.append(answer.tolist() if hasattr(answer, "tolist") else answer)
+        except Exception as error:
+            answers.append((type(error), str(error)))
+    return [answers, [(type(b).__name__, b.events, b.closed) for b in Backend.made]]
+
+
+_PLACES = (st.sampled_from(["actor", ""]), st.sampled_from(["loss", "perplexity", "a/b"]))
+_MODES = st.sampled_from(["train", "eval"])
+_VALUES = st.one_of(st.floats(0.5, 4), st.integers(-3, 3), st.just(np.float32(2)), st.just(np.ones(2)), st.none())
+_STEPS = st.one_of(st.integers(-1, 5), st.none(), st.just(np.int64(2)), st.floats(0, 3))
+_LOGS = st.tuples(st.just("log"), st.tuples(*_PLACES, _VALUES, _MODES, _STEPS))
+_READS = st.tuples(st.sampled_from(["metric_exists", "get_metric", "get_metric_history"]), st.tuples(*_PLACES, _MODES))
+_CALLS = st.lists(st.one_of(_LOGS, _LOGS, _READS, st.just(("close", ()))), max_size=20)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(calls=_CALLS)
+def test_a_logger_answers_as_tunixs(recording: otel_rl.Run, calls: list[tuple[str, tuple[object, ...]]]) -> None:
+    """The same calls get the same results and exceptions, and other backends get the same values."""
+    from tunix.sft import metrics_logger
+
+    from otel_rl.integrations import tunix
+
+    options = {"log_dir": "own", "backend_kwargs": {"custom_backend": [Backend]}}
+
+    assert repr(replay(tunix, options, calls)) == repr(replay(metrics_logger, options, calls))
+
+
+def test_options_have_tunixs_defaults() -> None:
+    """Only the directory has to be given."""
+    from tunix.sft import metrics_logger
+
+    from otel_rl.integrations.tunix import MetricsLoggerOptions
+
+    own = vars(MetricsLoggerOptions("logs"))
+
+    assert own == {**vars(metrics_logger.MetricsLoggerOptions("logs")), "backend_factories": []}
+    assert (own["project_name"], own["run_name"], own["flush_every_n_steps"]) == ("tunix", "", 100)
+    with pytest.raises(TypeError):
+        MetricsLoggerOptions()
+
+
+@pytest.mark.parametrize("spelling", ["backend_factories", "backend_kwargs"])
+def test_custom_backends_replace_the_others(recording: otel_rl.Run, spelling: str) -> None:
+    """Under both spellings; an empty list means the default ones, and copied options make other backends."""
+    from otel_rl.integrations.tunix import LoggingBackend, MetricsLoggerOptions
+
+    def made(factories: list[Any]) -> list[type]:
+        chosen = factories if spelling == "backend_factories" else {"custom_backend": factories}
+        options = MetricsLoggerOptions("own", **{spelling: chosen})
+        first, second = options.create_backends(), copy.deepcopy(options).create_backends()
+        assert all(one is not other for one, other in zip(first, second, strict=True))
+        return [type(backend) for backend in first]
+
+    assert made([Backend, lambda: Backend()]) == [Backend, Backend, LoggingBackend]  # noqa: PLW0108
+    assert made([])[0].__name__ == "TensorboardBackend"
+    assert made([])[-1] is LoggingBackend
+
+
+def test_other_processes_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is not JAX's first one creates no backend and begins no run."""
+    import jax
+
+    from otel_rl.integrations.tunix import MetricsLoggerOptions
+
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+
+    assert MetricsLoggerOptions("own", backend_factories=[Backend]).create_backends() == []
+    assert otel_rl.current() is None
+
+
+def test_without_options_there_is_only_the_history(tmp_path: Path) -> None:
+    """No file is written, no run begun; perplexities are averaged geometrically."""
+    from otel_rl.integrations.tunix import MetricsLogger
+
+    logger = MetricsLogger()
+    for name in ("perplexity", "loss"):
+        for value in (2.0, 8.0):
+            logger.log("actor", name, value, "train", 0)
+    logger.close()
+
+    assert logger.get_metric("actor", "perplexity", "train") == pytest.approx(4.0)
+    assert logger.get_metric("actor", "loss", "train") == 5.0
+    assert otel_rl.current() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_of_one_name_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two trainings of one script are two runs, and values of the second one are not in the first one."""
+    from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions
+
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    ids = []
+    for _ in range(2):
+        logger = MetricsLogger(MetricsLoggerOptions("own", run_name="same", backend_factories=[Backend]))
+        logger.log("actor", "loss", 1.0, "train", 1)
+        run = otel_rl.current()
+        assert run is not None
+        ids.append(run.id)
+        logger.close()
+        logger.close()
+
+    assert len(set(ids)) == 2

@@ -1,0 +1,231 @@
+"""Measures how many of a framework's metric names its dialect knows: `python -m otel_rl.semconv.drift PATH`.
+
+`PATH` is a run directory, or Python source: a file, or the folder of a package. Names of a run are those of its rows.
+Names of a source are its string keys with a slash: `{"actor/loss": …}`, `metrics["actor/loss"] = …`, `update(…)`
+and f-strings. Keys without a slash get their prefix elsewhere, so they are not measured, nor are f-strings
+without a name of their own. A key with a slash may get a prefix too: it is known if it is known after a prefix of the
+dialect. A name is one of
+
+* mapped: a pattern of the dialect gives its meaning;
+* declared: `passing` of the dialect gives the reason why it has none, by a pattern that is not a catch-all;
+* unknown: all others. A catch-all is a pattern such as `{prefix}/{name}` or `actor/{name}`, with nothing but a
+  placeholder after the first component. It matches future names too, so it shows nothing.
+
+It prints the counts, the unknown names by file, and phases without a goodput category. The exit status is 1 if the
+known share is below `--at-least`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from otel_rl import semconv
+from otel_rl.semconv import registry
+from otel_rl.semconv.dialect import dialect, placeholders
+from otel_rl.semconv.frameworks import DIALECTS
+from otel_rl.semconv.vocabulary import OWN, Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_ROWS = "rows.jsonl"
+_NAME = re.compile(r"[\w.@:{}*<>-]+(/[\w.@:{}*<>-]+)+")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_HOLE = "\0"
+"""A replaced value in an f-string."""
+_VALUES = ("example", "mean", "1")
+"""Values that are tried for each replaced value: text, a statistic and a number."""
+_MOST_HOLES = 3
+_STATISTICS = (_HOLE, "mean", "max", "min", "std", "sum")
+_STORES = ("update", "setdefault", "log", "log_scalar", "add_scalar")
+"""Methods whose first argument is a name, or holds names as keys."""
+_NO_TESTS = frozenset({"tests", "test", "examples", "docs"})
+
+
+class Names(NamedTuple):
+    """Names, by how much the dialect knows of them."""
+
+    mapped: list[str]
+    declared: list[str]
+    unknown: list[str]
+    uncategorized: list[str]
+    """Phases without a goodput category."""
+
+    @property
+    def known(self) -> float:
+        """The share of names that are mapped or declared; 1 without names."""
+        known = len(self.mapped) + len(self.declared)
+        return known / (known + len(self.unknown)) if known or self.unknown else 1.0
+
+
+def sorted_out(names: Iterable[str], framework: str, *, whole: bool = True) -> Names:
+    """Return the names by how much the dialect of a framework knows of them, without the names of otel-rl itself.
+
+    Args:
+        names: Metric names. Values replaced in an f-string are null characters.
+        framework: Name of the dialect.
+        whole: If false, the framework may put one of its prefixes before a name.
+    """
+    found = Names([], [], [], [])
+    for name in sorted(set(names)):
+        spelled = list(_spellings(name, framework, whole=whole))
+        if all(dialect(OWN).read(each) is not None for each in spelled):
+            continue
+        readings = [reading for each in spelled if (reading := dialect(framework).read(each)) is not None]
+        shown = name.replace(_HOLE, "*")
+        if readings:
+            found.mapped.append(shown)
+            phases = [dict(reading.attributes).get(semconv.PHASE) for reading in readings]
+            if not any(phase is None or str(phase) in _categorized() for phase in phases) and _HOLE not in name:
+                found.uncategorized.append(shown)
+        elif any(dialect(framework).declares(each) for each in spelled):
+            found.declared.append(shown)
+        else:
+            found.unknown.append(shown)
+    return found
+
+
+def of_run(directory: Path) -> set[str]:
+    """Return the metric names in the rows of a run."""
+    lines = (directory / _ROWS).read_bytes().splitlines()
+    return {name for line in lines for name in msgspec.json.decode(line)["values"]}
+
+
+def of_source(path: Path) -> dict[str, set[str]]:
+    """Return the string keys with a slash in Python source, by file; tests and examples of a folder are left out."""
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    found = {}
+    for file in files:
+        place = file.relative_to(path if path.is_dir() else path.parent)
+        if path.is_file() or _NO_TESTS.isdisjoint(place.parts):
+            try:
+                tree = ast.parse(file.read_bytes())
+            except (SyntaxError, ValueError):  # a template, or another version of Python
+                continue
+            if names := {name for name in _keys(tree) if _is_a_name(name)}:
+                found[str(place)] = names
+    return found
+
+
+def _is_a_name(text: str) -> bool:
+    """Return whether a text is a name, with more than its first component or a statistic in the source."""
+    first, *others = text.split("/")
+    known = _STATISTICS if first == _HOLE else (_HOLE,)
+    return _NAME.fullmatch(text.replace(_HOLE, "*")) is not None and not all(part in known for part in others)
+
+
+def _keys(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        keys: Sequence[ast.expr | None] = ()
+        if isinstance(node, ast.Dict):
+            keys = node.keys
+        elif isinstance(node, ast.DictComp):
+            keys = [node.key]
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            keys = [node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STORES:
+            keys = node.args[:1]
+        yield from (text for key in keys if (text := _text(key)))
+
+
+def _text(key: ast.expr | None) -> str:
+    """Return the text of a string or f-string, with null characters for replaced values; else nothing."""
+    if isinstance(key, ast.Constant):
+        return key.value if isinstance(key.value, str) else ""
+    if isinstance(key, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else _HOLE for part in key.values)  # type: ignore[misc]
+    if isinstance(key, ast.BinOp) and isinstance(key.op, ast.Add):
+        left, right = _text(key.left) or _HOLE, _text(key.right) or _HOLE
+        return "" if left == right == _HOLE else left + right
+    return ""
+
+
+def _spellings(name: str, framework: str, *, whole: bool) -> Iterator[str]:
+    """Yield a name with values in place of those that an f-string replaces, also after the dialect's prefixes."""
+    parts = name.split(_HOLE)
+    if len(parts) > 1 + _MOST_HOLES:
+        parts = [*parts[:_MOST_HOLES], _VALUES[0].join(parts[_MOST_HOLES:])]
+    for values in product(_VALUES, repeat=len(parts) - 1):
+        spelled = parts[0] + "".join(value + part for value, part in zip(values, parts[1:], strict=True))
+        yield spelled
+        if not whole:
+            ending = spelled.partition("/")[2] if name.startswith(f"{_HOLE}/") else spelled
+            yield from (prefix + ending for prefix, rest in _endings(framework) if rest.fullmatch(ending))
+
+
+@cache
+def _endings(framework: str) -> list[tuple[str, re.Pattern[str]]]:
+    """Return the beginnings of the dialect's patterns, filled with examples, and what the rest of each one matches.
+
+    A rest of placeholders alone is left out, since it would match nearly everything.
+    """
+    found = []
+    for pattern in (*dialect(framework).patterns, *dialect(framework).declared):
+        components = pattern.split("/")
+        for length in range(1, len(components)):
+            prefix, rest = "/".join(components[:length]), "/".join(components[length:])
+            if _PLACEHOLDER.sub("", rest).strip("/"):
+                filled = _PLACEHOLDER.sub(lambda match: placeholders()[match[1]].example, prefix)
+                literals, names = _PLACEHOLDER.split(rest)[::2], [*_PLACEHOLDER.findall(rest), ""]
+                matches = [placeholders()[name].matches if name else "" for name in names]
+                regex = "".join(f"{re.escape(a)}(?:{b})" for a, b in zip(literals, matches, strict=True))
+                found.append((f"{filled}/", re.compile(regex)))
+    return found
+
+
+@cache
+def _categorized() -> frozenset[str]:
+    categories = msgspec.yaml.decode(registry.content("time_categories.yaml"), type=dict[str, list[str]])
+    return frozenset({"step", *(phase for phases in categories.values() for phase in phases)})
+
+
+def _detected(names: Iterable[str]) -> str | None:
+    vocabulary = Vocabulary("auto")
+    vocabulary.learn(names)
+    return vocabulary.chosen
+
+
+def main(arguments: Sequence[str]) -> str | None:
+    """Print what a dialect knows of the names; return an error, or `None` if it knows enough of them."""
+    parser = argparse.ArgumentParser(
+        prog="python -m otel_rl.semconv.drift",
+        description="Measure how many metric names of a framework's source, or of a run, its dialect knows.",
+    )
+    parser.add_argument("path", type=Path, help="a run directory, a Python file, or the folder of a package")
+    parser.add_argument("--dialect", choices=DIALECTS, help="detected from the names by default")
+    parser.add_argument("--at-least", type=float, default=100, metavar="PERCENT", help="known share; 100 by default")
+    given = parser.parse_args(arguments)
+    path: Path = given.path
+    if not path.exists():
+        parser.error(f"no such file or directory: {path}")
+    is_run = (path / _ROWS).is_file()
+    places = {_ROWS: of_run(path)} if is_run else of_source(path)
+    names = {name for found in places.values() for name in found}
+    framework = given.dialect or _detected(names)
+    if framework is None:
+        parser.error(f"cannot detect the dialect of {path}: use --dialect {{{','.join(DIALECTS)}}}")
+    found = sorted_out(names, framework, whole=is_run)
+    write = sys.stdout.write
+    write(f"{path}: {len(names)} names, dialect {framework}\n")
+    for kind in ("mapped", "declared", "unknown"):
+        write(f"{len(getattr(found, kind)):>6} {kind}\n")
+    for place, names_of_place in places.items():
+        here = sorted_out(names_of_place, framework, whole=is_run)
+        for title, listed in (("unknown", here.unknown), ("phase without a goodput category", here.uncategorized)):
+            write("".join(f"{place}: {title}: {name}\n" for name in listed))
+    if 100 * found.known < given.at_least:
+        return f"{100 * found.known:.1f} % of the names are known, less than {given.at_least:g} %"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""Compares what otel-rl recorded with what a framework wrote, and keeps the counts as `results/<framework>.yaml`.
+
+The file is written below the directory in `OTEL_RL_FRAMEWORK_RESULTS`, if that is set. `OTEL_RL_SOURCES` is a directory
+of checkouts of frameworks that are not on PyPI. Both variables are removed from the environment: a trainer would refuse
+them as unknown settings.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from otel_rl.export import Span
+from otel_rl.semconv.drift import sorted_out
+from tests.processes import items_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SOURCES = Path(os.environ.pop("OTEL_RL_SOURCES", "/nowhere"))
+_KEPT_IN = os.environ.pop("OTEL_RL_FRAMEWORK_RESULTS", "")
+Number = tuple[int, str]
+"""A step and a name."""
+
+
+class Compared(NamedTuple):
+    """Numbers that a framework wrote, by whether otel-rl recorded the same."""
+
+    equal: list[Number]
+    different: list[Number]
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps at which the framework wrote."""
+        return sorted({step for step, _ in (*self.equal, *self.different)})
+
+    @property
+    def names(self) -> set[str]:
+        """The names that the framework wrote."""
+        return {name for _, name in (*self.equal, *self.different)}
+
+
+def compared(wrote: dict[Number, float], rows: Iterable[dict[str, object]]) -> Compared:
+    """Compare each number that a framework wrote with the row of its step."""
+    recorded = {(row["step"], name): value for row in rows for name, value in row["values"].items()}  # type: ignore[attr-defined]
+    equal = [key for key, value in wrote.items() if key in recorded and recorded[key] == value]
+    return Compared(equal, [key for key in wrote if key not in set(equal)])
+
+
+def phase_coverage(run_dir: Path) -> float:
+    """Return the share of the steps' time during which a phase is open."""
+    spans = [item for item in items_of(run_dir) if isinstance(item, Span)]
+    steps = [span for span in spans if span.name == "rl.loop"]
+    covered = 0
+    for step in steps:
+        until = step.start_unix_nano
+        inside = (span for span in spans if span.trace_id == step.trace_id and span is not step)
+        for span in sorted(inside, key=lambda span: span.start_unix_nano):
+            end = min(span.end_unix_nano, step.end_unix_nano)
+            covered += max(0, end - max(until, span.start_unix_nano))
+            until = max(until, end)
+    return covered / sum(step.end_unix_nano - step.start_unix_nano for step in steps)
+
+
+def keep(
+    framework: str, revision: str, ran: str, found: Compared, coverage: float | None, *, explained: str = ""
+) -> None:
+    """Write the counts, if somebody asks for them.
+
+    Args:
+        framework: Name of the dialect.
+        revision: Version or revision of the framework that ran.
+        ran: What ran, for readers.
+        found: The numbers.
+        coverage: Share of the steps' time in phases; `None` if nothing was timed.
+        explained: Why numbers are different.
+    """
+    if not _KEPT_IN:
+        return
+    names = sorted_out(found.names, framework)
+    counts = {
+        "framework": framework,
+        "revision": revision,
+        "ran": ran,
+        "numbers": len(found.equal) + len(found.different),
+        "equal": len(found.equal),
+        "different": len(found.different),
+        "explained": explained,
+        "steps": len(found.steps),
+        "phase_coverage": None if coverage is None else round(coverage, 3),
+        "names": len(found.names),
+        "mapped": len(names.mapped),
+        "declared": len(names.declared),
+        "unknown": len(names.unknown),
+    }
+    path = Path(_KEPT_IN) / f"{framework}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(counts, sort_keys=False, width=120))
