@@ -5,11 +5,12 @@ gets its own series. One warning says how:
 
 * If the script has not begun a run, each training is a run: `ID`, then `ID-2`, `ID-3` in the order of the trainings.
 * If the script has begun a run, all trainings are in it. Names of the second training begin with `2/`, of the third one
-  with `3/`. Their steps continue after the last step so far.
+  with `3/`. Their steps continue after the last step so far. So it is with trainers that train at the same time.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import operator
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 import otel_rl
-from otel_rl.setup.directory import place_of
-from otel_rl.setup.loading import load
+from otel_rl.integrations.patches import harmless
+from otel_rl.setup.loading import load, set_outside
 from otel_rl.setup.settings import JobSettings
 from otel_rl.trainer.current import recorder_of
 from otel_rl.trainer.spans import never_raises
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Never
 
     from otel_rl.trainer.no_span import NoSpan
+    from otel_rl.trainer.phase import Phase
     from otel_rl.trainer.run import Run
     from otel_rl.trainer.step import StepSpan
 
@@ -36,30 +38,38 @@ logger = logging.getLogger(__name__)
 Place = tuple[str, str, str]
 _trainings: dict[Place, int] = {}
 """The number of trainings of each run in this process, by directory, project and id."""
-_last_id: dict[Path, str] = {}
-"""The id of the last run that a logger began in this process, by the directory of its project."""
 
 
 class Recording:
-    """The current run, or a run that begins and ends with the logger.
+    """A training, with its open step and phase, in the current run or in a run that begins with it.
 
     Args:
-        continues: If true, this continues the previous training from a checkpoint. If false, it is another training.
+        trainer: The object that trains. Recordings without one belong to the training that is open.
+        after: The recording of an earlier training, which this one continues from a checkpoint.
         options: Keywords of `otel_rl.init`; without effect if a run exists.
 
     Raises:
         SettingsError: There is no run yet, and a setting is wrong.
     """
 
-    def __init__(self, *, continues: bool = False, **options: Any) -> None:
+    def __init__(self, trainer: object = None, after: Recording | None = None, **options: Any) -> None:
+        _finish_resting()
+        self.trainer = trainer
+        self._step: StepSpan | NoSpan | None = None
+        self._phase: Phase | NoSpan | None = None
+        self._number: int | None = None
         found = otel_rl.current()
         self._own = found is None
+        self._options = options
         if found is None:
-            self.run: Run = otel_rl.init(**_of_training(options, continues=continues))
-            _last_id[self.run.dir.parent] = self.run.id
+            continued = after is not None and after._own
+            self._options = after._options | {"id": after.run.id} if after and continued else _of_training(options)
+            self.run: Run = otel_rl.init(**self._options)
+            _trainings.setdefault(_place(self.run), 1)
+            atexit.register(_finish_resting)  # before the run's own end, which does not wait for exporters
         else:
             logger.info("recording into run %s; the logger's own settings of exporters have no effect", found.id)
-            self.run = _borrowed(found, continues=continues)
+            self.run = _borrowed(found, trainer, after)
         self._recorded = otel_rl.current() or self.run
         _open.add(self)
 
@@ -67,13 +77,49 @@ class Recording:
         """Return whether it records into this run."""
         return self._recorded is run
 
-    def abandon(self) -> None:
+    def begin_step(self, number: int) -> None:
+        """Begin a step, unless it is open. The previous one ends."""
+        if self._step is None or number != self._number:
+            _resting.discard(self)
+            self.end_step()
+            with harmless("step"):
+                self._number = number
+                self._step = self.run.step(number)
+                self._step.__enter__()
+
+    def begin_phase(self, name: str = "") -> None:
+        """End the open phase, and begin another one if a step is open and `name` is not empty."""
+        with harmless("phase"):
+            phase, self._phase = self._phase, None
+            if phase is not None:
+                phase.__exit__(None, None, None)
+            if name and self._step is not None:
+                self._phase = self.run.phase(name)
+                self._phase.__enter__()
+
+    def end_step(self, error: BaseException | None = None) -> None:
+        """End the open phase and the open step."""
+        self.begin_phase()
+        with harmless("step"):
+            step, self._step = self._step, None
+            if step is not None:
+                step.__exit__(None if error is None else type(error), error, None)
+
+    def abandon(self, error: BaseException | None = None) -> None:
         """End the training without its run: it raised an exception, which the script may catch."""
+        self.end_step(error)
         _open.discard(self)
+
+    def rest(self) -> None:
+        """End the training. Its trainer may evaluate later, so the run ends with the next training or the process."""
+        self.end_step()
+        _resting.add(self)
 
     def finish(self, timeout: float = 30.0) -> bool:
         """End the run and wait for its exporters, if this recording began it."""
+        self.end_step()
         _open.discard(self)
+        _resting.discard(self)
         return self.run.finish(timeout) if self._own else True
 
 
@@ -89,7 +135,7 @@ class Recordings:
 
     def begin(self, logger_: object, config: object = None, **options: Any) -> None:
         """Begin the recording of a logger; `config` is hyper-parameters, `options` are those of `otel_rl.init`."""
-        self._of[id(logger_)] = recording = Recording(**options)
+        self._of[id(logger_)] = recording = Recording(**unless_set(**options))
         if config:
             recording.run.params(config)
 
@@ -108,22 +154,39 @@ class Recordings:
             recording.finish()
 
 
+def unless_set(**options: Any) -> dict[str, Any]:
+    """Return the options of a framework's own that are not empty, and that the user's environment or file does not set.
+
+    Raises:
+        SettingsError: The environment or the file has an unknown setting.
+    """
+    user = set_outside()
+    return {name: value for name, value in options.items() if value != "" and name not in user}
+
+
 def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values without texts, truth values and `None`."""
     return {name: value for name, value in values.items() if not isinstance(value, (str, bool)) and value is not None}
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "", between: str = "/") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested mappings, their names joined with slashes."""
     for name, value in values.items():
-        full = f"{prefix}/{name}" if prefix else str(name)
+        full = f"{prefix}{between}{name}" if prefix else str(name)
         if isinstance(value, dict):
-            yield from flat(value, full)
+            yield from flat(value, full, between)
         else:
             yield full, value
 
 
 _open: WeakSet[Recording] = WeakSet()
+_resting: set[Recording] = set()
+"""The trainings that are over, whose runs are open."""
+
+
+def _finish_resting() -> None:
+    for one in tuple(_resting):
+        one.finish()
 
 
 class LaterTraining:
@@ -203,45 +266,47 @@ class LaterTraining:
             return step  # which the run refuses
 
 
-def _of_training(options: dict[str, Any], *, continues: bool) -> dict[str, Any]:
+def _of_training(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a training's run: the given ones, from the second training on with another id and name."""
     chosen = load({name: value for name, value in options.items() if name != "config"})
     if isinstance(chosen, JobSettings):  # `init` numbers the trainings of a job
-        last = _last_id.get(place_of(chosen).parent) if continues else None
-        return options if last is None else options | {"id": last}
-    place = str(Path(chosen.dir).absolute()), chosen.project, chosen.id
-    number = _next(place, continues=continues)
+        return options
+    number = _next((str(Path(chosen.dir).absolute()), chosen.project, chosen.id))
     if number == 1:
         return options
     run_id = f"{chosen.id}-{number}"
-    if not continues:
-        logger.warning(
-            "run %s has a training of this process already, and steps begin again; training %d is recorded as run %s",
-            chosen.id,
-            number,
-            run_id,
-        )
+    logger.warning(
+        "run %s has a training of this process already, and steps begin again; training %d is recorded as run %s",
+        chosen.id,
+        number,
+        run_id,
+    )
     return options | {"id": run_id, "name": f"{chosen.name}-{number}"}
 
 
-def _borrowed(run: Run, *, continues: bool) -> Run:
+def _borrowed(run: Run, trainer: object, after: Recording | None) -> Run:
     """Return the run for the first training and those that run together with it, or a `LaterTraining`."""
-    place = str(run.dir.parent.parent), run.dir.parent.name, run.id
-    if recorder_of(run).open_step is not None or any(one.is_of(run) for one in _open):
+    others = [one for one in _open if one.is_of(run)]
+    for one in [*others, *([after] if after is not None and after.is_of(run) else [])]:
+        if one is after or None in (trainer, one.trainer) or one.trainer is trainer:
+            return one.run
+    if recorder_of(run).open_step is not None and not others:
         return run
-    number = _next(place, continues=continues)
+    number = _next(_place(run))
     if number == 1:
         return run
-    if not continues:
-        logger.warning(
-            "run %s has a training already, and steps begin again; names of training %d begin with '%d/', and its "
-            "steps go on after the last one",
-            *(run.id, number, number),
-        )
+    logger.warning(
+        "run %s has a training already, and steps begin again; names of training %d begin with '%d/', and its "
+        "steps go on after the last one",
+        *(run.id, number, number),
+    )
     return cast("Run", LaterTraining(run, number))
 
 
-def _next(place: Place, *, continues: bool) -> int:
-    known = _trainings.get(place, 0)
-    _trainings[place] = number = max(1, known if continues else known + 1)
+def _next(place: Place) -> int:
+    _trainings[place] = number = _trainings.get(place, 0) + 1
     return number
+
+
+def _place(run: Run) -> Place:
+    return str(run.dir.parent.parent), run.dir.parent.name, run.id

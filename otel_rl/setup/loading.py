@@ -99,6 +99,13 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
     return _complete(_grouped(chosen, JobSettings if sources.get("id") == _LAUNCHER else Settings))
 
 
+def set_outside(environ: Mapping[str, str] | None = None) -> set[str]:
+    """Return the paths of the settings that the environment or the settings file sets."""
+    environ = os.environ if environ is None else environ
+    path, in_file = _from_file(environ)
+    return {*_flat(in_file, path), *_from_environment(environ)}
+
+
 def label_of(path: str, value: object, source: str = _KEYWORD) -> str:
     """Return a setting and its value as the user wrote them."""
     if source == _ENVIRONMENT:

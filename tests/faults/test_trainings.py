@@ -69,8 +69,10 @@ def shell(place: Path, script: str, environ: Mapping[str, str] = STEP) -> list[s
 
 _LOGGERS = """
 from otel_rl.integrations.recording import Recording
+one = None
 for continues in (False, True, False):
-    one = Recording(dir="runs", project="p", quiet=True, agent="off", exporters=[], continues=continues)
+    before = one if continues else None
+    one = Recording(dir="runs", project="p", quiet=True, agent="off", exporters=[], after=before)
     print(one.run.id, one.run.attempt, flush=True)
     one.run.finish(0)
 """

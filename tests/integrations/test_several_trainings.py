@@ -58,10 +58,12 @@ def test_each_training_is_a_run(place: Path, caplog: pytest.LogCaptureFixture) -
 
 def test_a_training_that_goes_on_is_an_attempt_of_its_run(place: Path) -> None:
     """The same trainer, from a checkpoint: its steps are repeated, and the last attempt wins."""
-    for continues, steps in ((False, (1, 2, 3)), (True, (2, 3))):
-        recording = Recording(continues=continues)
-        train(recording.run, 100.0 * continues, *steps)
-        recording.finish()
+    first = Recording()
+    train(first.run, 0.0, 1, 2, 3)
+    first.finish()
+    second = Recording(after=first)
+    train(second.run, 100.0, 2, 3)
+    second.finish()
 
     assert [row.values["loss"] for row in read(place / "job")] == [1.0, 102.0, 103.0]
     assert [path.name for path in place.iterdir()] == ["job"]
