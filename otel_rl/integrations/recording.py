@@ -43,6 +43,9 @@ _trainings: dict[Place, int] = {}
 class Recording:
     """A training, with its open step and phase, in the current run or in a run that begins with it.
 
+    Attributes:
+        number: The number of the last step that it began; `None` before the first one.
+
     Args:
         trainer: The object that trains. Recordings without one belong to the training that is open.
         after: The recording of an earlier training, which this one continues from a checkpoint.
@@ -54,16 +57,18 @@ class Recording:
 
     def __init__(self, trainer: object = None, after: Recording | None = None, **options: Any) -> None:
         _finish_resting()
+        before = after if after is not None and after._own else None
+        if before is not None:
+            before.finish()  # perhaps it failed; its steps are repeated
         self.trainer = trainer
         self._step: StepSpan | NoSpan | None = None
         self._phase: Phase | NoSpan | None = None
-        self._number: int | None = None
+        self.number: int | None = None
         found = otel_rl.current()
-        self._own = found is None
-        self._options = options
+        self._own: bool = found is None
+        self._options: dict[str, Any] = options
         if found is None:
-            continued = after is not None and after._own
-            self._options = after._options | {"id": after.run.id} if after and continued else _of_training(options)
+            self._options = before._options | {"id": before.run.id} if before else _of_training(options)
             self.run: Run = otel_rl.init(**self._options)
             _trainings.setdefault(_place(self.run), 1)
             atexit.register(_finish_resting)  # before the run's own end, which does not wait for exporters
@@ -73,17 +78,27 @@ class Recording:
         self._recorded = otel_rl.current() or self.run
         _open.add(self)
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether it has neither finished nor failed."""
+        return self in _open and otel_rl.current() is self._recorded
+
+    @property
+    def has_step(self) -> bool:
+        """Return whether a step is open."""
+        return self._step is not None
+
     def is_of(self, run: Run) -> bool:
         """Return whether it records into this run."""
         return self._recorded is run
 
     def begin_step(self, number: int) -> None:
         """Begin a step, unless it is open. The previous one ends."""
-        if self._step is None or number != self._number:
-            _resting.discard(self)
+        if self._step is None or number != self.number:
+            recorder_of(self._recorded).rests = False
             self.end_step()
             with harmless("step"):
-                self._number = number
+                self.number = number
                 self._step = self.run.step(number)
                 self._step.__enter__()
 
@@ -113,13 +128,15 @@ class Recording:
     def rest(self) -> None:
         """End the training. Its trainer may evaluate later, so the run ends with the next training or the process."""
         self.end_step()
-        _resting.add(self)
+        if self._own:
+            recorder_of(self._recorded).rests = True
+        else:
+            _open.discard(self)
 
     def finish(self, timeout: float = 30.0) -> bool:
         """End the run and wait for its exporters, if this recording began it."""
         self.end_step()
         _open.discard(self)
-        _resting.discard(self)
         return self.run.finish(timeout) if self._own else True
 
 
@@ -180,13 +197,12 @@ def flat(values: Mapping[str, Any], prefix: str = "", between: str = "/") -> Ite
 
 
 _open: WeakSet[Recording] = WeakSet()
-_resting: set[Recording] = set()
-"""The trainings that are over, whose runs are open."""
 
 
 def _finish_resting() -> None:
-    for one in tuple(_resting):
-        one.finish()
+    run = otel_rl.current()
+    if run is not None and recorder_of(run).rests:
+        run.finish()
 
 
 class LaterTraining:

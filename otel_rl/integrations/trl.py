@@ -7,8 +7,9 @@ One line:
 
 Or change no code: `otel-rl run -- python train.py`. It records into the current run, or begins one that `OTEL_RL_*`
 variables configure. Rows have the names that trackers get (`train/reward`, `eval/loss`) at the trainer's own steps,
-which count from 1. Arguments are hyper-parameters. A step lasts until the next one begins, so it includes evaluations
-and checkpoints. A second training in one script gets its own series, see `otel_rl.integrations.recording`.
+which count from 1; an evaluation before the training is at step 0. Arguments are hyper-parameters. A step lasts until
+the next one begins, so it includes evaluations and checkpoints. The run ends with the process, so evaluations after the
+training are in it. A second training in one script gets its own series, see `otel_rl.integrations.recording`.
 
 Phases are the functions that TRL profiles (`_generate`, each reward function, `_get_per_token_logps_and_entropies`,
 `compute_loss`, `sync_weights`), and `training_step`, `backward`, `clip_grad_norm`, `optimizer_step`,
@@ -18,7 +19,7 @@ Phases are the functions that TRL profiles (`_generate`, each reward function, `
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opentelemetry import trace
 from transformers import TrainerCallback
@@ -27,20 +28,17 @@ from transformers.integrations.integration_utils import rewrite_logs
 import otel_rl
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import Patches, harmless
-from otel_rl.integrations.recording import Recording
-from otel_rl.trainer.current import recorder_of
+from otel_rl.integrations.recording import Recording, unless_set
 from otel_rl.trainer.phase import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_rl.trainer.no_span import NoSpan
-    from otel_rl.trainer.step import StepSpan
 
-_BATCH = "get_batch_samples"
 _METHODS = {
     "training_step": "training_step",
-    _BATCH: _BATCH,
+    "get_batch_samples": "get_batch_samples",
     "_clip_grad_norm": "clip_grad_norm",
     "log": "log",
     "evaluate": "evaluate",
@@ -49,7 +47,7 @@ _METHODS = {
 """Methods of a trainer that are phases, and the names of the phases."""
 _REWARDS = "_calculate_rewards"
 """The phase in which TRL profiles each reward function by its name. The functions are parts of the phase."""
-_ATTRIBUTE = "_otel_rl_phase"
+_ATTRIBUTE, _TIMED = "_otel_rl_phase", "_otel_rl_timed"
 
 
 def record(trainer: Any, **options: Any) -> None:
@@ -60,8 +58,7 @@ def record(trainer: Any, **options: Any) -> None:
         options: Keywords of `otel_rl.init`; without effect if a run exists.
     """
     instrument("trl")
-    trainer.add_callback(OtelRlCallback(**options))
-    time_methods(trainer)
+    (_callback_of(trainer) or _add_callback(trainer)).options.update(options)
 
 
 class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not read transformers' types
@@ -72,54 +69,47 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
     """
 
     def __init__(self, **options: Any) -> None:
-        self._options = options
+        self.options = options
         self._recording: Recording | None = None
-        self._has_trained = False
-        self._step: StepSpan | NoSpan | None = None
-        self._number = -1
-        self._optimizer: Phase | NoSpan | None = None
+        self._trained = -1
         self._tokens = 0
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Do nothing: the trainer may never train."""
+
+    def recording(self, args: Any) -> Recording:
+        """Return the recording. The first call begins it: with the training, or with an evaluation before it."""
+        if self._recording is None:
+            self._begin(args).rest()
+        return cast("Recording", self._recording)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to record into the current run, or into a new one.
 
         A trainer that has trained before and has steps continues its training. Otherwise it is another training.
         """
-        continues = self._has_trained and state.global_step > 0
-        self._recording = Recording(continues=continues, **{"dialect": "trl", **self._options})
-        self._has_trained = True
-        self._recording.run.params(args.to_dict())
+        if self._recording is None or not self._recording.is_open or state.global_step < self._trained:
+            self._begin(args, self._recording if state.global_step else None)
         self._tokens = _tokens_seen(state)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin a step, unless it has begun with its batch. The previous one ends here."""
-        self.begin_step(state.global_step + 1)
+        self.begin_step(state)
 
-    def begin_step(self, number: int) -> None:
-        """Begin a step, unless it is the open one. The previous one ends here."""
-        with harmless("step"):
-            if self._recording is not None and number != self._number:
-                self._end_step()
-                self._number = number
-                self._step = self._recording.run.step(number)
-                self._step.__enter__()
+    def begin_step(self, state: Any) -> None:
+        """Begin the step that the trainer does next."""
+        if self._recording is not None:
+            self._recording.begin_step(state.global_step + 1)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin the phase `optimizer_step`."""
-        with harmless("on_pre_optimizer_step"):
-            if self._recording is not None:
-                self._optimizer = self._recording.run.phase("optimizer_step")
-                self._optimizer.__enter__()
+        if self._recording is not None:
+            self._recording.begin_phase("optimizer_step")
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the phase `optimizer_step`."""
-        with harmless("on_optimizer_step"):
-            if self._optimizer is not None:
-                self._optimizer.__exit__(None, None, None)
-                self._optimizer = None
+        if self._recording is not None:
+            self._recording.begin_phase()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record the number of tokens of the step, if the trainer counts them."""
@@ -132,43 +122,54 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Record the values that the trainer logs, on the first rank only, as trackers do."""
         with harmless("on_log"):
-            if self._recording is not None and logs and state.is_world_process_zero:
+            if logs and state.is_world_process_zero:
                 logged = {**(state.log_history[-1] if state.log_history else {}), **logs}  # callbacks remove some
                 numbers = {name: n for name, n in logged.items() if name != "step" and isinstance(n, (int, float))}
-                self._recording.run.log(rewrite_logs(numbers), step=state.global_step)
+                self.recording(args).run.log(rewrite_logs(numbers), step=state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End the step, and the run if this callback began it."""
-        with harmless("on_train_end"):
-            self._end_step()
-            if self._recording is not None:
-                self._recording.finish()
-                self._recording = None
+        """End the step. The run stays open for evaluations, until the next training or the end of the process."""
+        self._trained = state.global_step
+        if self._recording is not None:
+            self._recording.rest()
 
     def fail(self, error: BaseException) -> None:
         """End the step with the exception."""
-        with harmless("step"):
-            self._end_step(error)
-            if self._recording is not None:
-                self._recording.abandon()
+        if self._recording is not None:
+            self._recording.abandon(error)
 
-    def _end_step(self, error: BaseException | None = None) -> None:
-        step, self._step, self._number = self._step, None, -1
-        if step is not None:
-            step.__exit__(None if error is None else type(error), error, None)
+    def _begin(self, args: Any, after: Recording | None = None) -> Recording:
+        self._recording = Recording(self, after, **(unless_set(dialect="trl") | self.options))
+        self._recording.run.params(args.to_dict())
+        return self._recording
 
 
 def patch_trainer(module: Any, patches: Patches) -> None:
-    """Add a callback to every new trainer."""
+    """Add a callback to every new trainer; a callback that the script adds replaces it."""
 
     def init(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         function(*args, **kwargs)
         with harmless("Trainer.__init__"):
-            if not _callbacks(trainer):
-                trainer.add_callback(OtelRlCallback())
+            if _callback_of(trainer) is None:
+                _add_callback(trainer)
             time_methods(trainer)
 
+    def add(handler: Any, given: dict[str, Any]) -> None:
+        if isinstance(given["callback"], OtelRlCallback):
+            handler.callbacks = [one for one in handler.callbacks if not isinstance(one, OtelRlCallback)]
+
     patches.wrap(module, "Trainer.__init__", init)
+    patches.observe(module, "CallbackHandler.add_callback", ("callback",), add, what="add_callback", first=True)
+
+
+def _callback_of(trainer: Any) -> OtelRlCallback | None:
+    return next((one for one in trainer.callback_handler.callbacks if isinstance(one, OtelRlCallback)), None)
+
+
+def _add_callback(trainer: Any) -> OtelRlCallback:
+    trainer.add_callback(callback := OtelRlCallback())
+    time_methods(trainer)
+    return callback
 
 
 def patch_profiling(module: Any, patches: Patches) -> None:
@@ -205,35 +206,37 @@ def time_methods(trainer: Any) -> None:
     """Record methods of one trainer as phases, whatever class overrides them."""
     for name, phase in _METHODS.items():
         if hasattr(trainer, name):
-            setattr(trainer, name, _timed(getattr(trainer, name), phase, trainer))
-    accelerator = getattr(trainer, "accelerator", None)
-    if accelerator is not None and not hasattr(accelerator.backward, "__wrapped__"):
-        accelerator.backward = _timed(accelerator.backward, "backward", None)
+            _time(trainer, name, phase, trainer)
+    if (accelerator := getattr(trainer, "accelerator", None)) is not None:
+        _time(accelerator, "backward", "backward", None)
 
 
-def _timed(method: Callable[..., Any], name: str, trainer: Any) -> Callable[..., Any]:
+def _time(owner: Any, name: str, phase: str, trainer: Any) -> None:
+    method = getattr(owner, name)
+    if hasattr(method, _TIMED):
+        return
+
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if name == _BATCH:  # transformers gets the batch of a step before `on_step_begin`
-            for callback in _callbacks(trainer):
-                callback.begin_step(trainer.state.global_step + 1)
-        run = otel_rl.current()
-        if run is None or recorder_of(run).open_step is None:
+        callback = None
+        with harmless(name):
+            callback = None if trainer is None else _callback_of(trainer)
+            if callback is not None:
+                callback.recording(trainer.args)
+                if name == "get_batch_samples":  # they are the next step's
+                    callback.begin_step(trainer.state)
+        if (run := otel_rl.current()) is None:
             return method(*args, **kwargs)
         try:
-            with run.phase(name):
+            with run.phase(phase):
                 return method(*args, **kwargs)
         except BaseException as error:
-            for callback in _callbacks(trainer):
+            if callback is not None:
                 callback.fail(error)
             raise
 
-    return call
-
-
-def _callbacks(trainer: Any) -> list[OtelRlCallback]:
-    known = [] if trainer is None else trainer.callback_handler.callbacks
-    return [callback for callback in known if isinstance(callback, OtelRlCallback)]
+    setattr(call, _TIMED, True)
+    setattr(owner, name, call)
 
 
 def _tokens_seen(state: Any) -> int:

@@ -76,7 +76,12 @@ FRAMEWORKS: dict[str, Framework] = {
             "skyrl.train.utils.utils": "otel_rl.integrations.skyrl:patch_timer",
         },
     ),
-    "stable_baselines3": Framework(),
+    "stable_baselines3": Framework(
+        modules=("stable_baselines3",),
+        distribution="stable-baselines3",
+        tested=">=2.9,<3",
+        hooks={"stable_baselines3.common.on_policy_algorithm": "otel_rl.integrations.stable_baselines3:patch"},
+    ),
     "transformers": Framework(
         distribution="transformers",
         tested=">=5,<6",

@@ -116,7 +116,9 @@ def init(
     if present is not None:
         if not given or _same(given, present._asked_for):
             return present
-        raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
+        if not present._recorder.rests:
+            raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
+        present.finish()
     chosen = load({key: value for key, value in given.items() if key != "config"})
     spans = not sdk_is_disabled(os.environ)
     from otel_rl.trainer.opening import Unrecorded, open_session  # only the start of a run needs it
