@@ -18,7 +18,8 @@ _SITE = Path(__file__).parents[1] / "integrations" / "site"
 @click.option(
     "--instrument",
     default="",
-    help=f"Frameworks to instrument, separated by commas, or all: {', '.join(INSTRUMENTED)}.  [default: all]",
+    help="Frameworks to instrument, separated by commas, or all: "
+    f"{', '.join(INSTRUMENTED)}. In addition to all: torch, for loops of your own.  [default: all]",
 )
 @click.option(
     "--capture",
@@ -31,12 +32,12 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
 
     OTEL_RL_* variables and otel-rl.toml configure it, as for `otel_rl.init`.
     """
-    from otel_rl.integrations.instrument import TRACKERS
+    from otel_rl.integrations.instrument import ON_REQUEST, TRACKERS
     from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
 
     chosen = instrument or os.environ.get(INSTRUMENT_VARIABLE, "") or "all"
     captured = capture or os.environ.get(CAPTURE_VARIABLE, "")
-    for names, known in ((chosen, INSTRUMENTED), (captured, TRACKERS)):
+    for names, known in ((chosen, (*INSTRUMENTED, *ON_REQUEST)), (captured, TRACKERS)):
         unknown = [name for name in names.split(",") if name not in ("", "all", *known)]
         if unknown:
             raise click.UsageError(f"unknown name {unknown[0]!r}: must be one of {', '.join(known)}")

@@ -47,7 +47,7 @@ class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # mypy does not read 
 
     def start(self) -> None:
         """Begin to record into the current run, or into a new one."""
-        self._recording = self._recording or Recording(**self._options)
+        self._recording = self._recording or Recording(self, **self._options)
 
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
         """Record hyper-parameters."""
@@ -74,7 +74,8 @@ def patch(module: Any, patches: Patches) -> None:
 
     def begin(accelerator: Any, given: dict[str, Any]) -> None:
         if accelerator.is_main_process and not _has_tracker(accelerator):
-            recordings.begin(accelerator, given.get("config"), project=str(given.get("project_name", "")))
+            project = str(given.get("project_name", ""))
+            recordings.begin(accelerator, given.get("config"), trainer=accelerator, project=project)
 
     def log(accelerator: Any, given: dict[str, Any]) -> None:
         recordings.log(accelerator, numbers(given["values"]), given.get("step"))

@@ -2,8 +2,8 @@
 
 `OTEL_RL_CAPTURE=wandb,tensorboard otel-rl run -- python train.py`, or `capture("wandb")` in code before the tracker is
 used. The tracker gets its values first and unchanged. Values that cannot be recorded are counted. Names are those of
-the tracker. The step is the one in the call. Without one, W&B's step is `global_step`, `train/global_step` or
-`trainer/global_step` among the values, else the counter of its run.
+the tracker; nested ones are joined as in W&B's charts (`loss.policy`). The step is the one in the call. Without one,
+W&B's step is `global_step`, `train/global_step` or `trainer/global_step` among the values, else the counter of its run.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import otel_rl
 from otel_rl.integrations.patches import Patches, harmless
+from otel_rl.integrations.recording import Recording, flat, unless_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _AXES = ("global_step", "train/global_step", "trainer/global_step")
+_last_step = [-1]
 _OWN_THREADS = "otel-rl-"  # the names of otel-rl's threads, which write to trackers too
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -34,10 +36,14 @@ def patch_wandb(module: Any, patches: Patches) -> None:
             data = given.get("data") or {}
             steps = [data[name] for name in _AXES if isinstance(data.get(name), int)]
             step = next((step for step in (*steps, given.get("step")) if step is not None), before)
-            recorder.record(data, step, project=getattr(run, "project", ""))
+            recorder.record(dict(flat(data, between=".")), step, project=getattr(run, "project", ""))
         return answer
 
+    def finish(run: Any, given: dict[str, Any]) -> None:
+        recorder.finish()
+
     patches.wrap(module, "Run.log", log)
+    patches.observe(module, "Run.finish", (), finish, what="capture", first=True)
 
 
 def patch_summary_writer(module: Any, patches: Patches) -> None:
@@ -88,11 +94,17 @@ def patch_swanlab(module: Any, patches: Patches) -> None:
     patches.observe(module, "Run.log", ("data", "step"), log, what="capture")
 
 
+def last_step() -> int:
+    """Return the highest step of the values so far, -1 before the first one."""
+    return _last_step[0]
+
+
 class _Recorder:
     """Records the values of one tracker. Begins a run if there is none, and gives up if a setting is wrong."""
 
     def __init__(self) -> None:
         self._given_up = False
+        self._recording: Recording | None = None
 
     def record(self, values: Mapping[str, Any], step: int | None, **options: str) -> None:
         """Record the numbers among the values."""
@@ -102,13 +114,20 @@ class _Recorder:
         if not numbers:
             return
         try:
-            given = {name: value for name, value in options.items() if value}
-            run = otel_rl.current() or otel_rl.init(**given)  # type: ignore[arg-type] # each of them is text
+            if (run := otel_rl.current()) is None:
+                self._recording = Recording(**unless_set(**options))
+                run = self._recording.run
         except otel_rl.SettingsError:
             self._given_up = True
             raise
-        run.log(numbers, step=step)
+        _last_step[0] = max(_last_step[0], -1 if step is None else step)
+        run.log({k: int(v) if isinstance(v, bool) else v for k, v in numbers.items()}, step=step)
+
+    def finish(self) -> None:
+        """End the run with the tracker's, if this object began it."""
+        if self._recording is not None:
+            self._recording.finish()
 
 
 def _is_number(value: Any) -> bool:
-    return not isinstance(value, (str, bytes, bool)) and hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0
+    return not isinstance(value, (str, bytes)) and hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0

@@ -7,7 +7,9 @@ imports it; otel-rl never imports it itself.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import sys
 from importlib import metadata
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -42,6 +44,23 @@ TRACKERS: dict[str, Framework] = {
     ),
 }
 """The trackers whose calls can be recorded, by the name in `OTEL_RL_CAPTURE`."""
+_TORCH = "otel_rl.integrations.torch"
+ON_REQUEST: dict[str, Framework] = {
+    "torch": Framework(
+        distribution="torch",
+        tested=">=2.4,<3",
+        hooks={
+            "torch.autograd": f"{_TORCH}:patch_autograd",
+            "torch.optim.optimizer": f"{_TORCH}:patch_optimizer",
+            "torch.utils.data.dataloader": f"{_TORCH}:patch_data_loader",
+        },
+    )
+}
+"""What "all" does not include."""
+_NOTHING = (
+    "otel-rl recorded nothing: no trainer of %s ran; add --instrument torch for a loop of your own, or --capture for "
+    "the trackers that it logs to"
+)
 
 _active: dict[str, Patches] = {}
 
@@ -50,12 +69,13 @@ def instrument(*names: str) -> None:
     """Instrument frameworks. A framework that is instrumented already stays as it is.
 
     Args:
-        names: Names in `INSTRUMENTED`; all of them by default.
+        names: Names in `INSTRUMENTED`, all of which are "all", the default, or in `ON_REQUEST`.
 
     Raises:
         ValueError: A name is unknown.
     """
-    _hook_all({name: FRAMEWORKS[name] for name in INSTRUMENTED}, names or INSTRUMENTED)
+    chosen = [one for name in names or ("all",) for one in (INSTRUMENTED if name == "all" else (name,))]
+    _hook_all({name: FRAMEWORKS[name] for name in INSTRUMENTED} | ON_REQUEST, chosen)
 
 
 def capture(*names: str) -> None:
@@ -73,13 +93,15 @@ def capture(*names: str) -> None:
 def from_environment(environ: Mapping[str, str]) -> None:
     """Instrument and capture what the variables name, separated by commas; "all" means all frameworks.
 
-    An unknown name is logged, because nobody can catch an error at the start of a process.
+    An unknown name is logged, because nobody can catch an error at the start of a process. So is, at its end, that
+    nothing was recorded.
     """
+    atexit.register(_say_if_nothing)
     for variable, call in ((INSTRUMENT_VARIABLE, instrument), (CAPTURE_VARIABLE, capture)):
         names = [name.strip() for name in environ.get(variable, "").split(",") if name.strip()]
         if names:
             try:
-                call(*(() if names == ["all"] else names))
+                call(*names)
             except ValueError as error:
                 logger.warning("%s: %s", variable, error)
 
@@ -90,6 +112,14 @@ def _hook_all(known: Mapping[str, Framework], names: Iterable[str]) -> None:
             raise ValueError(f"unknown name {name!r}: must be one of {', '.join(known)}")
         if name not in _active:
             _active[name] = hook(known[name])
+
+
+def _say_if_nothing() -> None:
+    """Log one line if a script that uses PyTorch has ended without a run."""
+    script = str(getattr(sys.modules.get("__main__"), "__file__", None) or "")
+    is_script = script.endswith(".py") and "site-packages" not in script  # not a launcher or a worker
+    if is_script and "torch.optim" in sys.modules and "otel_rl.trainer.opening" not in sys.modules:
+        logger.warning(_NOTHING, ", ".join(_active))
 
 
 def uninstrument(*names: str) -> None:

@@ -2,14 +2,16 @@
 
     trainer = Trainer(logger=OtelRlLogger(project="sft"), callbacks=[OtelRlCallback()])
 
-The logger records the values that modules log, under their names, and hyper-parameters. Steps are Lightning's own:
-batches after which an optimizer stepped, counted from 0. The callback makes steps with the phases `training_step` (the
-forward pass with the loss), `backward`, `optimizer_step` and `validation`. With several devices, only the main process
-records logged values, as with Lightning's loggers.
+Or change no code: `otel-rl run -- python train.py`. The logger records the values that modules log, under their names,
+and hyper-parameters. Steps are Lightning's own: batches after which an optimizer stepped, counted from 0. The callback
+makes steps with the phases `training_step` (the forward pass with the loss), `backward`, `optimizer_step` and
+`validation`. With several devices, only the main process records logged values, as with Lightning's loggers. The run
+ends with the process, so `validate` and `test` before and after `fit` are in it.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.callbacks import Callback
@@ -21,11 +23,11 @@ from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from otel_rl.trainer.no_span import NoSpan
-    from otel_rl.trainer.phase import Phase
-    from otel_rl.trainer.step import StepSpan
+    from otel_rl.integrations.patches import Patches
+
+_log = logging.getLogger("otel_rl")
 
 
 class OtelRlLogger(Logger):  # type: ignore[misc] # mypy does not read Lightning's types
@@ -42,10 +44,15 @@ class OtelRlLogger(Logger):  # type: ignore[misc] # mypy does not read Lightning
 
     @property
     def recording(self) -> Recording:
-        """The recording. The first access begins it."""
-        if self._recording is None:
-            self._recording = Recording(**self._options)
+        """The recording. The first access begins it, and the first one after another training has taken its place."""
+        if self._recording is None or not self._recording.is_open:
+            self._recording = Recording(self, self._recording, **self._options)
         return self._recording
+
+    def begin_training(self, first: int) -> None:
+        """Begin another training if its first step was recorded before."""
+        if (before := self._recording) is not None and before.number is not None and first <= before.number:
+            self._recording = Recording(self, before if first else None, **self._options)
 
     @property
     def name(self) -> str:
@@ -68,31 +75,37 @@ class OtelRlLogger(Logger):  # type: ignore[misc] # mypy does not read Lightning
         self.recording.run.params(params)
 
     def finalize(self, status: str) -> None:
-        """End the run, if this object began it."""
-        if self._recording is not None:
-            self._recording.finish()
-            self._recording = None
+        """End the training. The run stays open for evaluations, until the next training or the end of the process."""
+        if self._recording is not None and status == "failed":
+            self._recording.abandon()
+        elif self._recording is not None:
+            self._recording.rest()
 
 
 class OtelRlCallback(Callback):  # type: ignore[misc] # mypy does not read Lightning's types
-    """Makes steps and phases of the fit loop."""
+    """A callback that makes steps and phases of the fit loop, in the run of the trainer's `OtelRlLogger` if it has one.
 
-    def __init__(self) -> None:
-        self._step: StepSpan | NoSpan | None = None
-        self._number = -1
-        self._phase: Phase | NoSpan | None = None
+    Args:
+        options: Keywords of `otel_rl.init`; without effect if a run or such a logger exists.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._logger = OtelRlLogger(**options)
+        self._recording: Recording | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the training; on other ranks than the first one only if a run exists."""
+        with harmless("on_train_start"):
+            if trainer.is_global_zero or otel_rl.current() is not None:
+                self._logger = next((one for one in trainer.loggers if isinstance(one, OtelRlLogger)), self._logger)
+                self._logger.begin_training(trainer.fit_loop.epoch_loop._batches_that_stepped)
+                self._recording = self._logger.recording
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begin the step, unless gradients are accumulated in one that has begun."""
-        with harmless("on_train_batch_start"):
-            number = trainer.fit_loop.epoch_loop._batches_that_stepped
-            run = otel_rl.current()
-            if run is not None and number != self._number:
-                self._end()
-                self._number = number
-                self._step = run.step(number)
-                self._step.__enter__()
-            self._begin("training_step")
+        if self._recording is not None:
+            self._recording.begin_step(trainer.fit_loop.epoch_loop._batches_that_stepped)
+        self._begin("training_step")
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
         """Begin the phase `backward`."""
@@ -120,26 +133,30 @@ class OtelRlCallback(Callback):  # type: ignore[misc] # mypy does not read Light
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the last step."""
-        self._end()
+        if self._recording is not None:
+            self._recording.rest()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the step with the exception."""
-        self._end(exception)
+        if self._recording is not None:
+            self._recording.abandon(exception)
 
     def _begin(self, name: str) -> None:
-        """End the open phase, and begin another one if a step is open and `name` is not empty."""
-        with harmless("phase"):
-            phase, self._phase = self._phase, None
-            if phase is not None:
-                phase.__exit__(None, None, None)
-            run = otel_rl.current()
-            if name and run is not None and self._step is not None:
-                self._phase = run.phase(name)
-                self._phase.__enter__()
+        if self._recording is not None:
+            self._recording.begin_phase(name)
 
-    def _end(self, error: BaseException | None = None) -> None:
-        self._begin("")
-        with harmless("step"):
-            step, self._step = self._step, None
-            if step is not None:
-                step.__exit__(None if error is None else type(error), error, None)
+
+def patch(module: Any, patches: Patches) -> None:
+    """Add a callback to every new trainer, and a logger to those that have one."""
+
+    def init(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        function(*args, **kwargs)
+        with harmless("Trainer.__init__"):
+            if not trainer.loggers:
+                _log.warning("Lightning logs nothing with logger=False; give Trainer a logger to record values")
+            elif not any(isinstance(one, OtelRlLogger) for one in trainer.loggers):
+                trainer.loggers = [*trainer.loggers, OtelRlLogger()]
+            if not any(isinstance(one, OtelRlCallback) for one in trainer.callbacks):
+                trainer.callbacks.append(OtelRlCallback())
+
+    patches.wrap(module, "Trainer.__init__", init)

@@ -83,6 +83,10 @@ class Patches:
 
         self.wrap(owner, path, call)
 
+    def at_undo(self, restore: Callable[[], None]) -> None:
+        """Call a function when the hooks are removed."""
+        self._undo.append(restore)
+
     def undo(self) -> None:
         """Restore the original functions, except where other code has replaced them since."""
         self.active = False

@@ -59,7 +59,7 @@ class Recording:
         _finish_resting()
         before = after if after is not None and after._own else None
         if before is not None:
-            before.finish()  # perhaps it failed; its steps are repeated
+            before.finish()  # it may have failed; its steps are repeated
         self.trainer = trainer
         self._step: StepSpan | NoSpan | None = None
         self._phase: Phase | NoSpan | None = None
@@ -150,9 +150,9 @@ class Recordings:
         """Return whether a logger is being recorded."""
         return bool(self._of)
 
-    def begin(self, logger_: object, config: object = None, **options: Any) -> None:
+    def begin(self, logger_: object, config: object = None, trainer: object = None, **options: Any) -> None:
         """Begin the recording of a logger; `config` is hyper-parameters, `options` are those of `otel_rl.init`."""
-        self._of[id(logger_)] = recording = Recording(**unless_set(**options))
+        self._of[id(logger_)] = recording = Recording(trainer, **unless_set(**options))
         if config:
             recording.run.params(config)
 
@@ -304,7 +304,8 @@ def _borrowed(run: Run, trainer: object, after: Recording | None) -> Run:
     """Return the run for the first training and those that run together with it, or a `LaterTraining`."""
     others = [one for one in _open if one.is_of(run)]
     for one in [*others, *([after] if after is not None and after.is_of(run) else [])]:
-        if one is after or None in (trainer, one.trainer) or one.trainer is trainer:
+        if one is after or trainer is None or one.trainer in (None, trainer):
+            one.trainer = one.trainer or trainer
             return one.run
     if recorder_of(run).open_step is not None and not others:
         return run

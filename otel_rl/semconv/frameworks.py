@@ -45,7 +45,11 @@ FRAMEWORKS: dict[str, Framework] = {
         tested=">=1.0,<2",
         hooks={"accelerate.accelerator": "otel_rl.integrations.accelerate:patch"},
     ),
-    "lightning": Framework(),
+    "lightning": Framework(
+        distribution="lightning",
+        tested=">=2.6,<3",
+        hooks={"lightning.pytorch.trainer.trainer": "otel_rl.integrations.lightning:patch"},
+    ),
     "maxent_grpo": Framework(modules=("maxent_grpo",), built_on="trl"),
     "nemo_lens": Framework(modules=("nemo.lens", "nemo_lens")),
     "nemo_rl": Framework(

@@ -74,7 +74,7 @@ class Recorder:
         self.clock = Clock()
         self.devices = Devices(self.write, self.refuse, memory)
         self.open_step: StepSpan | None = None
-        self.rests = False  # if true, the training is over, and another run may take its place
+        self.rests = False  # if true, the training has ended, and another run may take its place
         self.refused_steps: RefusedSteps = {}
         self._journal = journal
         self._reports = reports

@@ -59,6 +59,17 @@ def framework(tested: str = ">=0") -> Framework:
     return Framework(distribution="msgspec", tested=tested, hooks={"a_framework": f"{__name__}:patch"})
 
 
+def test_what_is_called_at_the_end() -> None:
+    """Hooks that another package removes itself, as PyTorch's are, go with the others, once."""
+    removed: list[str] = []
+    patches = Patches()
+    patches.at_undo(lambda: removed.append("hook"))
+    patches.undo()
+    patches.undo()
+
+    assert removed == ["hook"]
+
+
 def test_a_hook_and_its_end(module: Any) -> None:
     """The original function is restored. A kept wrapper calls it without recording."""
     calls.clear()

@@ -1,0 +1,106 @@
+"""Plain PyTorch loops, such as CleanRL's: their optimizers are the steps.
+
+    otel-rl run --instrument torch --capture tensorboard -- python train.py
+
+Phases are `backward`, `optimizer_step` and `data`, the wait for the next batch of a `DataLoader`. A step begins with
+the first `backward` after a step of the optimizer and lasts until the next one begins, so it includes evaluations and
+rollouts. With several optimizers, the first one that steps counts. Steps count from 0, and continue from the last step
+of values that `--capture` records, if that is higher. If the script or another framework begins steps of otel-rl, only
+phases are added to them. Other work of the loop, such as the forward pass, is in no phase: use
+`otel_rl.current().phase("rollout")`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import otel_rl
+from otel_rl.integrations import capture
+from otel_rl.integrations.patches import harmless
+from otel_rl.integrations.recording import Recording
+from otel_rl.trainer.current import recorder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_rl.integrations.patches import Patches
+    from otel_rl.trainer.no_span import NoSpan
+    from otel_rl.trainer.phase import Phase
+
+
+class _Loop:
+    """The loop of this process: its recording, and the optimizer whose steps are counted."""
+
+    def __init__(self) -> None:
+        self._recording: Recording | None = None
+        self._optimizer: int | None = None
+        self._has_stepped = True
+        self._phase: Phase | NoSpan | None = None
+
+    def begin_step(self) -> None:
+        """Begin a step, unless the optimizer has not stepped since the last one, or somebody else makes steps."""
+        if self._recording is None or not self._recording.is_open:
+            run = otel_rl.current()
+            if run is not None and recorder_of(run).last_begun >= 0:
+                return
+            self._recording = Recording(self)
+        recorder = recorder_of(otel_rl.current() or self._recording.run)
+        mine = self._recording.number in (None, recorder.last_begun)
+        if self._has_stepped and mine:
+            self._has_stepped = False
+            self._recording.begin_step(max(recorder.last_begun + 1, capture.last_step()))
+
+    def begin_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Begin the phase of an optimizer."""
+        with harmless("optimizer_step"):
+            if (run := otel_rl.current()) is not None:
+                self._phase = run.phase("optimizer_step").__enter__()
+
+    def end_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """End the phase of an optimizer, and note that it has stepped."""
+        with harmless("optimizer_step"):
+            phase, self._phase = self._phase, None
+            if phase is not None:
+                phase.__exit__(None, None, None)
+            self._optimizer = self._optimizer or id(optimizer)
+            self._has_stepped = self._has_stepped or id(optimizer) == self._optimizer
+
+
+_LOOP = _Loop()
+
+
+def patch_autograd(module: Any, patches: Patches) -> None:
+    """Record backward passes, the first of which begins a step."""
+    patches.wrap(module, "backward", partial(_timed, "backward", _LOOP.begin_step))
+
+
+def patch_optimizer(module: Any, patches: Patches) -> None:
+    """Record the steps of all optimizers, with the hooks that PyTorch has for it."""
+    patches.at_undo(module.register_optimizer_step_pre_hook(_LOOP.begin_optimizer).remove)
+    patches.at_undo(module.register_optimizer_step_post_hook(_LOOP.end_optimizer).remove)
+
+
+def patch_data_loader(module: Any, patches: Patches) -> None:
+    """Record the waits for batches."""
+    patches.wrap(module, "_BaseDataLoaderIter.__next__", partial(_timed, "data", lambda: None))
+
+
+def _timed(
+    name: str,
+    before: Callable[[], None],
+    function: Callable[..., Any],
+    instance: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    with harmless(name):
+        before()
+    if (run := otel_rl.current()) is None:
+        return function(*args, **kwargs)
+    with run.phase(name):
+        try:
+            return function(*args, **kwargs)
+        except StopIteration as error:  # the end of an epoch, not of the phase
+            end = error
+    raise end
