@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.analysis.goodput import Goodput, categories
-from otel_rl.journal.records import Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.records import Finished, Logged, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.semconv import registry
 from otel_rl.trainer.trajectories import consumed
 from tests.agent.reducing import S, feed, reducing, rows, started
@@ -167,3 +167,14 @@ def test_it_is_in_the_row() -> None:
     items = feed(reducer, "a", *begun, StepEnded(0, 4 * S, b""), StepStarted(1, 4 * S, b""))
 
     assert rows(items)[0].values["perf/goodput"] == 0.75
+
+
+def test_a_trainer_may_log_it() -> None:
+    """Like every other metric that the trainer logs, it is not derived."""
+    reducer = reducing(dialect="verl")
+    reducer.feed([("a", started())])
+    begun = (StepStarted(0, 0, b""), SpanStarted(1, 0, b"", 0, "gen", 0, b""), SpanEnded(1, 3 * S, b""))
+    logged = Logged(0, 3 * S, {"perf/goodput": 0.5})
+    items = feed(reducer, "a", *begun, logged, StepEnded(0, 4 * S, b""), StepStarted(1, 4 * S, b""))
+
+    assert rows(items)[0].values["perf/goodput"] == 0.5
