@@ -57,15 +57,15 @@ class LogReader:
             self._fd = -1
 
 
-class Promised:
-    """A counter of completely written items. Each item has records of two kinds, and each kind is written in order."""
+class PendingItems:
+    """The items whose records a log does not have yet. Records are of two kinds, and each kind is written in order."""
 
     def __init__(self) -> None:
         self._given: deque[tuple[int, int]] = deque()  # the number of records of each kind up to each item
         self._all = (0, 0)
         self._written = 0
 
-    def gave(self, first: int = 0, second: int = 0) -> None:
+    def add(self, first: int = 0, second: int = 0) -> None:
         """Add an item with these numbers of records."""
         self._all = (self._all[0] + first, self._all[1] + second)
         self._given.append(self._all)

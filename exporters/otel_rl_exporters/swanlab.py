@@ -13,7 +13,7 @@ from otel_rl.export import Ended, Machine, Params, Refused, Row, Table, values_o
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl_exporters import swanlab_files
 from otel_rl_exporters.in_place import Watched
-from otel_rl_exporters.leveldb_log import Promised
+from otel_rl_exporters.leveldb_log import PendingItems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ class SwanlabExporter:
         self._kept = Path(run.directory, "swanlab.params.json")
         self._config: dict[str, Any] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._given = 0
-        self._promised = Promised()
+        self._pending = PendingItems()
         self._flushed = swanlab_files.callback()
         logs = Path(run.directory, logdir)
         logs.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class SwanlabExporter:
         if not self._is_written:
             return self._given
         self._watched.check()
-        safe = self._promised.count(self._flushed.scalars, self._flushed.media)
+        safe = self._pending.count(self._flushed.scalars, self._flushed.media)
         swanlab_files.flush(self._run)
         return safe
 
@@ -147,7 +147,7 @@ class SwanlabExporter:
                 self._attempt = item.attempt
                 self._end = ("success", None) if item.outcome == "finished" else ("crashed", item.error or item.outcome)
             self._given += 1
-            self._promised.gave(scalars, media)
+            self._pending.add(scalars, media)
 
     def shutdown(self) -> None:
         """Finish the experiment, with the state "crashed" if the last attempt did not finish.

@@ -172,7 +172,7 @@ class WandbExporter:
                 raise error if isinstance(error, CommError) else ValueError(str(error)) from error
             self._given += 1
             if self._written is not None:
-                self._written.gave(*records)
+                self._written.add(*records)
 
     def shutdown(self) -> None:
         """Finish the W&B run: wait until its server has everything, within `finish_timeout`.

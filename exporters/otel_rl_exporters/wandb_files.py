@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_rl.export import ATTEMPT, MACHINE_AXIS, PART, Identity, Machine, Row, Table
-from otel_rl_exporters.leveldb_log import LogReader, Promised
+from otel_rl_exporters.leveldb_log import LogReader, PendingItems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -100,7 +100,7 @@ def _has_open(process: Any, names: set[str]) -> bool:
         return False
 
 
-class Written(Promised):
+class Written(PendingItems):
     """A counter of the items, with rows and configs, that W&B's service has written: a kill cannot undo these."""
 
     def __init__(self, log: Path) -> None:
