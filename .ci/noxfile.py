@@ -23,10 +23,10 @@ def _run(session: nox.Session, packages: tuple[str, ...], *names: str) -> None:
 
 @nox.session
 def trl(session: nox.Session) -> None:
-    """TRL and what it stands on, Lightning, Stable-Baselines3."""
+    """TRL and what it stands on, Lightning, Stable-Baselines3, and PyTorch itself."""
     packages = ("trl==1.16.0", "transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6", "torch")
     others = ("stable-baselines3==2.9.2", "opentelemetry-distro", "opentelemetry-instrumentation")
-    _run(session, packages + others, "trl", "accelerate", "lightning", "stable_baselines3")
+    _run(session, packages + others, "trl", "accelerate", "lightning", "stable_baselines3", "torch")
 
 
 @nox.session

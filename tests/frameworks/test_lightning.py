@@ -1,38 +1,53 @@
-"""Lightning, for real."""
+"""Lightning, for real: with otel-rl's logger and callback, and without a line of otel-rl."""
 
 from __future__ import annotations
 
 import csv
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from otel_rl.export import Params, Span
+from tests.frameworks.results import Number, compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run
 
 pytestmark = pytest.mark.timeout(500)
-_SCRIPT = str(Path(__file__).with_name("examples") / "lightning_fit.py")
+_SCRIPT = Path(__file__).with_name("examples") / "lightning_fit.py"
+_TOLD = {"OMP_NUM_THREADS": "1", "OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "lit", "OTEL_RL_HARDWARE": "0"}
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["lines", "no lines"])
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where Lightning's own CSV file and the run are."""
     place: Path = tmp_path_factory.mktemp("lightning")
-    run([sys.executable, _SCRIPT], place)
+    command = [sys.executable, str(_SCRIPT)]
+    if request.param == "no lines":
+        text = "".join(line for line in _SCRIPT.read_text().splitlines(keepends=True) if "OtelRl" not in line)
+        command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", text]
+    run(command, place, **_TOLD)
     return place
 
 
-def test_rows_are_what_it_logged(directory: Path) -> None:
-    """At its own steps, number by number."""
+def wrote(directory: Path) -> dict[Number, float]:
+    """Return what is in Lightning's own file, by step and name."""
     with next((directory / "own").rglob("metrics.csv")).open() as file:
-        told = [{name: float(text) for name, text in line.items() if text} for line in csv.DictReader(file)]
-    rows = {row["step"]: row["values"] for row in rows_of(directory / "runs" / "p" / "lit")}
+        lines = [{name: float(text) for name, text in line.items() if text} for line in csv.DictReader(file)]
+    return {(int(line["step"]), name): value for line in lines for name, value in line.items() if name != "step"}
 
-    assert len(told) >= 8
-    for values in told:
-        step = int(values.pop("step"))
-        assert {name: rows[step][name] for name in values} == pytest.approx(values)  # type: ignore[index]
+
+def test_rows_are_what_it_logged(directory: Path) -> None:
+    """At its own steps, number by number, of `fit` and of `validate` and `test` around it."""
+    run_dir = directory / "runs" / "p" / "lit"
+    found = compared(wrote(directory), rows_of(run_dir))
+    ran = "validate, fit with accumulated gradients, test, on a CPU"
+    coverage = phase_coverage(run_dir)
+    keep("lightning", version("lightning"), ran, found, coverage, explained="users choose the names")
+
+    assert found.different == []
+    assert found.names == {"epoch", "loss", "val_loss", "test_loss"}
+    assert [path.name for path in (directory / "runs" / "p").iterdir()] == ["lit"]
 
 
 def test_phases(directory: Path) -> None:
@@ -48,6 +63,6 @@ def test_phases(directory: Path) -> None:
 
 def test_hyper_parameters(directory: Path) -> None:
     """The module's own."""
-    (params,) = (item for item in items_of(directory / "runs" / "p" / "lit") if isinstance(item, Params))
+    (params, *_) = (item for item in items_of(directory / "runs" / "p" / "lit") if isinstance(item, Params))
 
     assert params.values["lr"] == 0.1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from otel_rl.export import Params, Span
+from tests.frameworks.results import compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run, run_python
 from tests.real_parts import needs
 
@@ -18,6 +20,16 @@ STEPS = 6
 _SCRIPT = str(Path(__file__).with_name("examples") / "trl_grpo.py")
 _OWN = ("step_time", "_runtime", "_per_second")
 """Parts of names of what TRL measures in seconds."""
+
+
+_TOLD = {
+    "HF_HUB_OFFLINE": "1",
+    "OTEL_RL_RUN_ID": "trl",
+    "OTEL_RL_PROJECT": "p",
+    "OTEL_RL_EXPORTERS": "jsonl",
+    "OTEL_RL_QUIET": "1",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 class Trained(NamedTuple):
@@ -50,8 +62,7 @@ class Trained(NamedTuple):
 
 def train(directory: Path, *launcher: str, **environment: str) -> Trained:
     """Train in a process of its own."""
-    told = {"HF_HUB_OFFLINE": "1", "OTEL_RL_RUN_ID": "trl", "OTEL_RL_PROJECT": "p", "OTEL_RL_EXPORTERS": "jsonl"}
-    run([*launcher, sys.executable, _SCRIPT, str(STEPS)], directory, **told, **environment)
+    run([*launcher, sys.executable, _SCRIPT, str(STEPS)], directory, **_TOLD, **environment)
     return Trained(json.loads((directory / "history.json").read_text()), directory)
 
 
@@ -71,9 +82,14 @@ def test_rows_are_the_trainers_history(recorded: Trained) -> None:
     """Every value that TRL logged is in the row of its step, bit for bit, under the name that trackers get."""
     rows = {row["step"]: row["values"] for row in rows_of(recorded.run)}
 
-    assert list(rows) == list(range(1, STEPS + 1))
-    for step, values in recorded.by_step.items():
-        assert {name: rows[step].get(name) for name in values} == values  # type: ignore[attr-defined]
+    told = {(step, name): value for step, values in recorded.by_step.items() for name, value in values.items()}
+    found = compared(told, rows_of(recorded.run))
+    revision = f"{version('trl')}, transformers {version('transformers')}"
+    ran = "GRPO with evaluations and checkpoints, on a CPU; SFT and evaluations around it in another test"
+    keep("trl", revision, ran, found, phase_coverage(recorded.run))
+
+    assert list(rows) == found.steps == list(range(1, STEPS + 1))
+    assert found.different == []
 
 
 def test_rows_are_what_tensorboard_got(recorded: Trained) -> None:
@@ -154,6 +170,14 @@ def test_opentelemetry_instrument(tmp_path: Path, plain: Trained) -> None:
     assert [e["loss"] for e in trained.history if "loss" in e] == [e["loss"] for e in plain.history if "loss" in e]
 
 
+def test_batches_are_in_their_step(recorded: Trained) -> None:
+    """Transformers gets the batches of a step before it says that the step begins."""
+    roots = {span.span_id for span in recorded.spans if span.name == "rl.loop"}
+    batches = [span.parent_id for span in recorded.spans if span.name == "get_batch_samples"]
+
+    assert sorted(batches) == sorted(roots)
+
+
 _CALLBACK = f"""
 import sys
 sys.path.insert(0, {str(Path(_SCRIPT).parent)!r})
@@ -188,7 +212,7 @@ run.finish(30)
 
 def test_one_line(tmp_path: Path) -> None:
     """`record(trainer)`; instrumenting twice is once, and can be taken back; a step that fails says why."""
-    output = run_python(_CALLBACK, tmp_path, HF_HUB_OFFLINE="1")
+    output = run_python(_CALLBACK, tmp_path, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
     failed = [span for span in items_of(tmp_path / "runs" / "p" / "fails") if isinstance(span, Span) and span.error]
 
     assert output.splitlines()[-1] == "no reward"
@@ -206,38 +230,57 @@ import json, sys
 sys.path.insert(0, {str(Path(_SCRIPT).parent)!r})
 import trl_grpo as grpo
 from datasets import Dataset
-from otel_rl.integrations.trl import OtelRlCallback
+from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
+from otel_rl.integrations.trl import record
+
+class Told(TrainerCallback):
+    entries = []
+    def on_log(self, args, state, control, **kwargs):
+        self.entries.append(dict(state.log_history[-1]))
+
 data = Dataset.from_dict({{"text": ["abc", "xyz", "hello", "grpo"] * 8}})
 how = dict(use_cpu=True, seed=7, disable_tqdm=True, report_to=[], logging_steps=2, max_length=16)
-given = dict(train_dataset=data, processing_class=grpo.tokenizer())
-trainer = SFTTrainer(grpo.model(), SFTConfig("out", max_steps=4, **how), **given)
-trainer.add_callback(OtelRlCallback(project="p", id="sft", quiet=True, hardware=False))
+given = dict(train_dataset=data, eval_dataset=data.select(range(4)), processing_class=grpo.tokenizer())
+trainer = SFTTrainer(grpo.model(), SFTConfig("out", max_steps=4, **how), callbacks=[Told()], **given)
+record(trainer, project="p", id="sft", hardware=False)
+trainer.evaluate()
 trainer.train()
-print(json.dumps(trainer.state.log_history))
+trainer.evaluate()
+print(json.dumps(Told.entries))
 """
 
 
 def test_two_trainings_of_a_script_are_two_runs(tmp_path: Path) -> None:
     """The second one begins at step 1 again, so it is a run of its own; TRL's own series of the first one stays."""
-    told = {"HF_HUB_OFFLINE": "1", "OTEL_RL_RUN_ID": "trl", "OTEL_RL_PROJECT": "p", "OTEL_RL_EXPORTERS": "jsonl"}
     script = str(Path(_SCRIPT).with_name("trl_twice.py"))
-    run([sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, script], tmp_path, **told)
+    run([sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, script], tmp_path, **_TOLD)
     runs = {path.name: [row["step"] for row in rows_of(path)] for path in (tmp_path / "runs" / "p").iterdir()}
 
     assert runs == {"trl": [1, 2], "trl-2": [1, 2, 3]}
 
 
 def test_supervised_fine_tuning(tmp_path: Path) -> None:
-    """Any trainer on `transformers.Trainer`; steps that it does not log are steps all the same."""
+    """Any trainer on `transformers.Trainer`, recorded once by two ways; evaluations around the training are in its run.
+
+    Steps that it does not log are steps all the same.
+    """
     from transformers.integrations.integration_utils import rewrite_logs
 
-    history = json.loads(run_python(_SFT, tmp_path, HF_HUB_OFFLINE="1").splitlines()[-1])
-    directory = tmp_path / "runs" / "p" / "sft"
-    rows = {row["step"]: row["values"] for row in rows_of(directory)}
-    roots = [item for item in items_of(directory) if isinstance(item, Span) and item.name == "rl.loop"]
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", _SFT]
+    told = {name: value for name, value in _TOLD.items() if name not in ("OTEL_RL_RUN_ID", "OTEL_RL_PROJECT")}
+    entries = json.loads(run(command, tmp_path, **told).splitlines()[-1])
+    (directory,) = (tmp_path / "runs" / "p").iterdir()
+    rows = rows_of(directory)
+    spans = [item for item in items_of(directory) if isinstance(item, Span)]
+    roots = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
 
-    assert [root.attributes["rl.loop.iteration"] for root in roots] == [1, 2, 3, 4]
-    for entry in history:
+    assert directory.name == "sft"
+    assert [entry["step"] for entry in entries if "eval_loss" in entry] == [0, 4]
+    assert list(roots.values()) == [1, 2, 3, 4]
+    assert [roots[span.parent_id] for span in spans if span.name == "training_step"] == [1, 2, 3, 4]
+    assert sum(span.name == "evaluate" for span in spans) == 2
+    for entry in entries:
         values = rewrite_logs({name: value for name, value in entry.items() if name != "step"})
-        assert {name: rows[entry["step"]].get(name) for name in values} == values  # type: ignore[attr-defined]
+        told = {(entry["step"], name): value for name, value in values.items()}
+        assert compared(told, rows).different == []

@@ -25,6 +25,7 @@ import os, wandb
 run = wandb.init(project="p", mode="offline", dir=os.getcwd())
 for n in range(10):
     run.log({"loss": 1 / (n + 1), "note": "text", "picture": [1, 2]}, step=n * 2)
+run.log({"actor": {"kl": {"mean": 0.5}, "note": "text"}, "is_last": True}, step=18)
 wandb.log({"acc": 0.5}, commit=False)
 wandb.log({"val": 0.25})
 wandb.log({"train/global_step": 100, "kl": 0.125})
@@ -85,8 +86,10 @@ def test_captured(tracker: str, tmp_path: Path) -> None:
 
     assert [rows[n * 2]["loss"] for n in range(10)] == [1 / (n + 1) for n in range(10)]
     assert [rows[step][name] for step, name in zip(last, names, strict=True)] == [0.5, 0.25]
-    assert {name for row in rows.values() for name in row} == {"loss", *names, *(("kl",) if tracker == "wandb" else ())}
+    more = {"wandb": ("kl", "actor.kl.mean", "is_last")}.get(tracker, ())
+    assert {name for row in rows.values() for name in row} == {"loss", *names, *more}
     assert tracker != "wandb" or rows[100] == {"kl": 0.125}
+    assert tracker != "wandb" or (rows[18]["actor.kl.mean"], rows[18]["is_last"]) == (0.5, 1)
 
 
 @pytest.mark.slow

@@ -22,17 +22,23 @@ class Module(LightningModule):
     def validation_step(self, batch, index):
         self.log("val_loss", self.layer(batch[0]).pow(2).mean())
 
+    def test_step(self, batch, index):
+        self.log("test_loss", self.layer(batch[0]).pow(2).mean())
+
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
 
 
 torch.manual_seed(1)
 data = DataLoader(TensorDataset(torch.randn(32, 4)), batch_size=4)
-loggers = [CSVLogger("own"), OtelRlLogger(project="p", id="lit", quiet=True, hardware=False)]
+loggers = [CSVLogger("own")]
+callbacks = []
+loggers.append(OtelRlLogger(project="p", id="lit", quiet=True, hardware=False))
+callbacks.append(OtelRlCallback())
 trainer = Trainer(
     max_epochs=2,
     logger=loggers,
-    callbacks=[OtelRlCallback()],
+    callbacks=callbacks,
     log_every_n_steps=1,
     accelerator="cpu",
     accumulate_grad_batches=2,
@@ -40,4 +46,7 @@ trainer = Trainer(
     enable_model_summary=False,
     num_sanity_val_steps=0,
 )
-trainer.fit(Module(), data, data)
+module = Module()
+trainer.validate(module, data, verbose=False)
+trainer.fit(module, data, data)
+trainer.test(module, data, verbose=False)
