@@ -189,7 +189,7 @@ def _number_of_step(variables: Mapping[str, Any]) -> int | None:
     return done + 1 if isinstance(done, int) else None
 
 
-_TIMERS = Timers("total_step_time", _number_of_step)
+_TIMERS = Timers("total_step_time", _number_of_step, module="nemo_rl.utils.timer")
 _open: dict[tuple[int, str], tuple[Any, int]] = {}
 """The open phases by timer and label, with the exception that was being handled when each began."""
 

@@ -13,11 +13,13 @@ from otel_rl.trainer.current import recorder_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from contextlib import AbstractContextManager
+    from types import FrameType
 
     from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.phase import Phase
 
-_FRAMES = 8
+_BETWEEN = ("otel_rl", "contextlib", "wrapt")
+"""The packages whose frames are between a timer and the function that calls it."""
 
 
 class Timers:
@@ -28,16 +30,23 @@ class Timers:
 
     Args:
         step: The name under which steps are timed.
-        number: Returns the step's number from the variables of the function that calls the timer, or of its callers.
+        number: Returns the step's number from the variables of the function that calls the timer.
         before: Phases of a step that the framework times before its timer of the step. They begin the step.
+        module: The framework's module of the timer, if one of its functions calls another one.
     """
 
     def __init__(
-        self, step: str, number: Callable[[Mapping[str, Any]], object], *, before: Collection[str] = ()
+        self,
+        step: str,
+        number: Callable[[Mapping[str, Any]], object],
+        *,
+        before: Collection[str] = (),
+        module: str = "",
     ) -> None:
         self._step = step
         self._number = number
         self._beginnings = {step, *before}
+        self._module = module
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -82,15 +91,14 @@ class Timers:
             end_step(error)
 
     def _number_here(self) -> int | None:
-        frame = sys._getframe(1)
-        for _ in range(_FRAMES):
-            if frame.f_back is None:
-                return None
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and self._is_between(frame.f_globals.get("__name__", "")):
             frame = frame.f_back
-            number = self._number(frame.f_locals)
-            if isinstance(number, int):
-                return number
-        return None
+        number = None if frame is None else self._number(frame.f_locals)
+        return number if isinstance(number, int) else None
+
+    def _is_between(self, module: str) -> bool:
+        return module == self._module or module.partition(".")[0] in _BETWEEN
 
 
 def attribute_of_self(name: str) -> Callable[[Mapping[str, Any]], object]:
