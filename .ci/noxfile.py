@@ -44,6 +44,16 @@ def tunix(session: nox.Session) -> None:
     _run(session, ("google-tunix==0.1.7", "google-metrax==0.2.4"), "tunix")
 
 
+@nox.session
+def maxent_grpo(session: nox.Session) -> None:
+    """Both generations of MaxEnt-GRPO, from checkouts in `OTEL_RL_SOURCES`; skipped without them."""
+    session.install("--no-deps", "oat-llm==0.1.3.post1")  # its other dependencies are CUDA packages
+    trainer = ("trl==0.18.0", "transformers==4.53.0", "accelerate==1.4.0", "datasets", "pydantic", "omegaconf", "torch")
+    grader = ("math-verify==0.7.0", "pylatexenc", "latex2sympy2-extended", "sympy", "scipy")
+    learner = ("dm-tree", "pandas", "tyro", "peft", "rich", "Levenshtein", "einops", *grader)
+    _run(session, trainer + learner, "maxent_grpo", "oat_drgrpo")
+
+
 def _session_of(test: Path) -> None:
     """Make a session of a test that lists its packages as inline script metadata."""
     packages = nox.project.load_toml(test).get("dependencies", [])

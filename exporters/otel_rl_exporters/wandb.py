@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl.convert.strict_json import spelled
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, values_of
+from otel_rl.semconv.dialect import axes
+from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl_exporters import wandb_files
 from otel_rl_exporters.in_place import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from otel_rl.export import Item, RunInfo
+    from otel_rl.semconv.dialect import Axis
 
 logger = logging.getLogger(__name__)
 _WRITTEN_WITHIN_S = 20.0
@@ -65,6 +69,8 @@ class WandbExporter:
         tags: Labels of the run.
         notes: A description of the run.
         axis: The name of the value with the step.
+        over: What W&B draws other values over instead of the step, if the framework logs it in the same row: "rollout",
+            "optimizer", "tokens" or "time".
         table_rows: The largest number of rows of a table to log; 0 logs no tables. By default all rows.
         settings: Further `wandb.Settings`. They override those of otel-rl.
     """
@@ -86,6 +92,7 @@ class WandbExporter:
         tags: list[str] | None = None,
         notes: str | None = None,
         axis: str = "step",
+        over: Axis | None = None,
         table_rows: int | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
@@ -100,6 +107,7 @@ class WandbExporter:
 
         known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
         self._axis = axis
+        self._over = {axes(name)[over] for name in DIALECTS if over in axes(name)} if over else set()
         self._table_rows = table_rows
         self._given = 0
         # W&B itself reads the variable once in a process, maybe before it was set.
@@ -130,6 +138,7 @@ class WandbExporter:
         # Every row has its axis; W&B is not to add the last step to measurements, which have another one.
         self._run.define_metric("*", step_metric=self._axis, step_sync=False)
         self._measured: set[str] = set()
+        self._drawn: set[str] = set()
         self._exit_code = self._attempt = 0
         log = Path(self._run.settings.sync_file)
         self._written = wandb_files.Written(log) if log.exists() else None  # without one, W&B is switched off
@@ -195,6 +204,7 @@ class WandbExporter:
         if isinstance(item, Row):
             if item.attempt > self._attempt:
                 self._attempt, self._exit_code = item.attempt, 0
+            self._draw_over(item.values.keys())
             self._log(item, values_of(item), self._axis)
         elif isinstance(item, Machine):
             for name in {name or _EMPTY for name in item.values} - self._measured:  # a pattern may not override "*"
@@ -229,6 +239,13 @@ class WandbExporter:
         # W&B keeps a `_timestamp` that it is given, so rows that are replayed keep their time.
         named = {name or _EMPTY: value for name, value in values.items()}
         self._run.log({**named, axis: item.step, "_timestamp": item.time_unix_nano / 1e9})
+
+    def _draw_over(self, names: AbstractSet[str]) -> None:
+        """Define the second axis of each new name, if the row has a value of it."""
+        if over := next(iter(names & self._over), None):
+            for name in names - self._drawn - {over}:
+                self._run.define_metric(name or _EMPTY, step_metric=over, step_sync=False)
+            self._drawn |= names
 
     def _table(self, table: Table) -> Any:
         import wandb

@@ -19,6 +19,7 @@ Phases are the functions that TRL profiles (`_generate`, each reward function, `
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from opentelemetry import trace
@@ -29,6 +30,7 @@ import otel_rl
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording, unless_set
+from otel_rl.semconv.frameworks import imported
 from otel_rl.trainer.phase import Phase
 
 if TYPE_CHECKING:
@@ -139,7 +141,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
             self._recording.abandon(error)
 
     def _begin(self, args: Any, after: Recording | None = None) -> Recording:
-        self._recording = Recording(self, after, **(unless_set(dialect="trl") | self.options))
+        self._recording = Recording(self, after, **(unless_set(dialect=imported(sys.modules) or "trl") | self.options))
         self._recording.run.params(args.to_dict())
         return self._recording
 

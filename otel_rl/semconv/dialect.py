@@ -2,15 +2,15 @@
 
 A dialect is a table of patterns such as `critic/score/{statistic}`. A placeholder matches a part of the name, which
 becomes an attribute; `placeholders.yaml` defines them. A part in brackets is optional, as in
-`rewards/[train/]{statistic}`; the preferred name is the one without it. The same table converts a metric with
-attributes back to the framework's spelling.
+`rewards/[train/]{statistic}`; the preferred name is the one without it. A dialect may have prefixes for all patterns
+but those that begin with a slash. The same table converts a metric with attributes back to the framework's spelling.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -18,9 +18,11 @@ from otel_rl import semconv
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 AttributeMap = dict[str, str | int]
+Axis = Literal["rollout", "optimizer", "tokens", "time"]
+"""What a metric may count besides the step of its row: batches of prompts, updates, trained tokens, seconds."""
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\]]*)\]")
@@ -97,6 +99,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     prefixes: tuple[str, ...] = ("",)
     phases: dict[str, str] = {}
     passing: dict[str, str] = {}
+    axes: dict[Axis, str] = {}
 
 
 class _Rule:
@@ -156,14 +159,13 @@ class Dialect:
         self._passing = [
             (_Rule(full, Meaning(""), {}), reason)
             for pattern, reason in file.passing.items()
-            for full in _with_and_without(pattern)
+            for full in _in_full(pattern)
         ]
         entries = {pattern: Meaning(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
         rules = [
-            _Rule(prefix + full, entry, file.phases)
-            for prefix in file.prefixes
+            _Rule(full, entry, file.phases)
             for pattern, entry in entries.items()
-            for full in _with_and_without(pattern)
+            for full in _in_full(pattern, file.prefixes)
         ]
         self.patterns = tuple(rule.pattern for rule in rules)
         self.declared = tuple(rule.pattern for rule, _ in self._passing if not _CATCH_ALL.fullmatch(rule.pattern))
@@ -242,9 +244,10 @@ def factor(given: str, wanted: str) -> float:
     return _FACTORS[given, wanted]
 
 
-def _with_and_without(pattern: str) -> tuple[str, ...]:
-    """Return the patterns with and without the parts in brackets."""
-    return tuple(dict.fromkeys((_OPTIONAL.sub("", pattern), _OPTIONAL.sub(r"\1", pattern))))
+def _in_full(pattern: str, prefixes: Iterable[str] = ("",)) -> list[str]:
+    """Return a pattern with each prefix, with and without its optional parts; after a slash it has no prefix."""
+    named = [pattern[1:]] if pattern.startswith("/") else [prefix + pattern for prefix in prefixes]
+    return list(dict.fromkeys(_OPTIONAL.sub(kept, name) for name in named for kept in ("", r"\1")))
 
 
 @cache
@@ -266,6 +269,11 @@ def dialect(name: str) -> Dialect:
 def framework(name: str) -> dict[str, Any]:
     """Return the section `framework` of a dialect's file."""
     return _file(name).framework
+
+
+def axes(name: str) -> dict[Axis, str]:
+    """Return the metrics of a dialect over which others can be drawn."""
+    return _file(name).axes
 
 
 def _file(name: str) -> _File:

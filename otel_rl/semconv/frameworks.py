@@ -50,7 +50,15 @@ FRAMEWORKS: dict[str, Framework] = {
         tested=">=2.6,<3",
         hooks={"lightning.pytorch.trainer.trainer": "otel_rl.integrations.lightning:patch"},
     ),
-    "maxent_grpo": Framework(modules=("maxent_grpo",), built_on="trl"),
+    "maxent_grpo": Framework(
+        modules=("maxent_grpo",),
+        built_on="trl",
+        hooks={
+            "maxent_grpo.training.metrics": "otel_rl.integrations.maxent_grpo:patch_metrics",
+            "maxent_grpo.training.eval": "otel_rl.integrations.maxent_grpo:patch_evaluation",
+            "maxent_grpo.training.seed_paper_eval_callback": "otel_rl.integrations.maxent_grpo:warn_of_wandb",
+        },
+    ),
     "nemo_lens": Framework(modules=("nemo.lens", "nemo_lens")),
     "nemo_rl": Framework(
         modules=("nemo_rl",),
@@ -59,6 +67,9 @@ FRAMEWORKS: dict[str, Framework] = {
             "nemo_rl.utils.logger": "otel_rl.integrations.nemo_rl:patch",
             "nemo_rl.utils.timer": "otel_rl.integrations.nemo_rl:patch_timer",
         },
+    ),
+    "oat_drgrpo": Framework(
+        modules=("oat_drgrpo",), hooks={"oat_drgrpo.learner.run": "otel_rl.integrations.maxent_grpo:patch_learner"}
     ),
     "openrlhf": Framework(
         modules=("openrlhf",),

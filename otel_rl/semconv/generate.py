@@ -38,6 +38,15 @@ where that is not their mean; a name that says `max`, `min` or `sum` itself is r
 | metric | in Prometheus | instrument | unit | attributes | what | reducer | source |
 |---|---|---|---|---|---|---|---|
 """
+_AXES_HEAD = """
+## Axes
+
+Every row has the number of its step. These metrics of the frameworks count something else, and are columns of the row
+in each tracker. W&B draws over one of them with its option `over`, such as `{wandb = {over = "tokens"}}`.
+
+| dialect | axis | metric |
+|---|---|---|
+"""
 _CAPTURE = "| any trainer that logs to W&B, TensorBoard, MLflow or SwanLab | | `--capture` |"
 _OF_THE_DOCS = ("title", "line", "needs_line")
 """Fields of the section `framework`: the title and the line in Markdown, and whether the hooks need that line."""
@@ -62,9 +71,11 @@ def outputs() -> dict[Path, str]:
     front, guide = Path("README.md"), Path("docs/how-to/frameworks.md")
     entries = "".join(_entry(*item) for item in frameworks.items())
     head = "| framework | one line | without code changes |"
+    metrics = map(_line, registry.metrics().values())
+    axes = (f"| {name} | {axis} | `{metric}` |\n" for name in frameworks for axis, metric in dialect.axes(name).items())
     return {
         Path("otel_rl/semconv/__init__.py"): _CONSTANTS_HEAD + _constants(),
-        Path("docs/reference/metrics.md"): _TABLE_HEAD + "".join(map(_line, registry.metrics().values())),
+        Path("docs/reference/metrics.md"): "".join((_TABLE_HEAD, *metrics, _AXES_HEAD, *axes)),
         table: _formatted(_replaced(table, "FRAMEWORKS: dict[str, Framework] = {", "}\nDIALECTS", entries)),
         front: _replaced(front, f"{head}\n|---|---|---|", _CAPTURE, _rows(frameworks)),
         guide: _replaced(

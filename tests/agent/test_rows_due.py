@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.integrations.maxent_grpo import rows_of
 from otel_rl.setup.settings import Rows
 
 
@@ -34,12 +31,3 @@ def test_a_window_ends_at_the_step_that_is_due(every: int, first: bool, step: in
     windows = [rows.window_of(n) for n in (step, step + 1)]
 
     assert (windows[0] != windows[1]) == rows.is_due(step)
-
-
-def test_epochs_are_not_known(caplog: pytest.LogCaptureFixture) -> None:
-    """It is said once."""
-    rows_of.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        assert [rows_of("Epochs").every for _ in range(3)] == [0, 0, 0]
-
-    assert len(caplog.records) == 1

@@ -74,6 +74,13 @@ def test_extremes_and_nan_over_the_window() -> None:
     assert math.isnan(row.values["bad"])
 
 
+def test_counts_since_the_start_are_not_averaged() -> None:
+    """The dialect knows that tokens are counted since the start, and the last count leaves."""
+    items: list[Item] = [Row(n, n, {"train/num_tokens": 100.0 * n}) for n in range(1, 4)]
+
+    assert [row.values for row in left(items, Rows(every=3))] == [{"train/num_tokens": 300.0}]
+
+
 def test_a_late_row_leaves_by_itself() -> None:
     """It is of a step that has left already."""
     late = Row(3, 9, {"eval": 0.5}, late=True)

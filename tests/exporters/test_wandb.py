@@ -89,6 +89,19 @@ def test_axis(run):
     assert [line["training/step"] for line in history(run)] == ["5"]
 
 
+def test_a_second_axis(run):
+    """Values are drawn over the framework's tokens, once a row has them; the measurements of a machine are not."""
+    export(run, [Row(5, 0, {"train/loss": 1, "train/num_tokens": 99}), Row(6, 0, {"train/kl": 1})], over="tokens")
+    (file,) = wandb_file.files(run.directory)
+    metrics = [record.metric for record in wandb_file.records(file) if record.WhichOneof("record_type") == "metric"]
+
+    assert [(m.name or m.glob_name, m.step_metric) for m in metrics if m.name != "train/num_tokens"] == [
+        ("step", ""),
+        ("*", "step"),
+        ("train/loss", "train/num_tokens"),
+    ]
+
+
 def test_params(run):
     """Parameters are the config; later ones replace earlier ones."""
     export(run, [Params(0, {"lr": 1e-6, "actor.seed": 2**60, "lora": None}), Params(0, {"lr": 2e-6, "fp8": True})])
