@@ -22,7 +22,6 @@ _DROPPED = frozenset(
     for name in (
         *("loss/total", "objective/minimize", "objective/maximize", "kl_coeff", "grpo_objective", "maxent_objective"),
         *("len_norm_ref", "weight_norm_denom", "tau_log", "delta_tau_abs", "delta_beta_abs"),
-        *("q_entropy_min", "q_entropy_max"),
     )
 )
 _COMPLETIONS = "train/completions/"
@@ -40,7 +39,7 @@ _COMPONENT_MEAN = re.compile(r"train/rewards/(.+)/mean")
 _ENTROPY_BONUS = re.compile(r"train/(?:.*/)?(?:\w+_)?entropy_bonus(?:_\w+)?(?:/.*)?")
 _WEIGHT_ENTROPY = re.compile(r"train/(?:weight_entropy|advantage_entropy)(?:_\w+)?")
 _TAU = re.compile(r"train/tau(?:_\w+)?")
-_WEIGHT_ENTROPY_DETAILS = frozenset(f"train/weight_entropy_{name}" for name in ("min", "max", "ema"))
+_ENTROPY_DETAILS = re.compile(r"train/(?:weight_entropy_(?:min|max|ema)|q_entropy_(?:min|max))")
 
 
 def slim(values: Mapping[str, Number]) -> dict[str, Number]:
@@ -74,7 +73,7 @@ def _switched_off(values: Mapping[str, Number]) -> list[re.Pattern[str]]:
         if not values.get("train/tau"):
             absent.append(_TAU)
     else:
-        absent.append(re.compile("|".join(map(re.escape, _WEIGHT_ENTROPY_DETAILS))))
+        absent.append(_ENTROPY_DETAILS)
     return absent
 
 

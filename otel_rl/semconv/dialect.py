@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 AttributeMap = dict[str, str | int]
 Axis = Literal["rollout", "optimizer", "tokens", "time"]
-"""What a metric may count besides the step of its row: batches of prompts, updates, trained tokens, seconds."""
+"""The second axes, over which values can be drawn: batches of prompts, updates, trained tokens, seconds."""
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _OPTIONAL = re.compile(r"\[([^\]]*)\]")

@@ -67,8 +67,9 @@ def trained(package: str, tmp_path_factory: pytest.TempPathFactory) -> Result:
 
     place = tmp_path_factory.mktemp("trainer")
     told = {"PYTHONPATH": package, "HF_HUB_OFFLINE": "1", "OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "t"}
+    told |= {"OTEL_RL_HARDWARE": "false", "OMP_NUM_THREADS": "1"}
     launcher = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable]
-    run([*launcher, str(_EXAMPLES / "maxent_grpo_trainer.py"), "4"], place, **told, OTEL_RL_HARDWARE="false")
+    run([*launcher, str(_EXAMPLES / "maxent_grpo_trainer.py"), "3"], place, **told)
     own: dict[int, dict[str, float]] = {}
     for entry in json.loads((place / "history.json").read_text()):
         values = {name: value for name, value in entry.items() if name != "step"}
@@ -86,8 +87,8 @@ def trained(package: str, tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 def test_the_trainer_is_recorded(trained: Result) -> None:
     """Every number that the trainer logged is in the row of its step, and every name is known."""
-    assert trained.numbers > 400
-    assert (trained.equal, trained.steps, trained.unknown) == (trained.numbers, 4, 0)
+    assert trained.numbers > 300
+    assert (trained.equal, trained.steps, trained.unknown) == (trained.numbers, 3, 0)
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +207,7 @@ def _outcome(function: Any, arguments: tuple[Any, ...]) -> Any:
 def test_slim_is_the_packages(real: Any, seed: int) -> None:
     """Slim mode leaves out what the package's does; rewards whose names begin with `p` are another matter."""
     numbers = random.Random(seed)
-    names = [row.name for row in rows("maxent_grpo") if row.kind != "text"]
+    names = [row.name for row in rows("maxent_grpo") if row.kind != "text" and "/python_format/" not in row.name]
     values = {name: numbers.choice([0.0, 0.5, 1.0]) for name in names if numbers.random() < 0.9}
 
     assert slim(values) == real._slim_metrics(values, None)

@@ -13,7 +13,7 @@ import pytest
 
 from otel_rl.export import Params, Span
 from tests.frameworks.report import compared, sources
-from tests.processes import items_of, rows_of, run
+from tests.processes import items_of, run
 
 pytestmark = pytest.mark.timeout(500)
 _SCRIPT = str(Path(__file__).with_name("examples") / "oat_drgrpo_learner.py")
@@ -24,7 +24,7 @@ STEPS = [0, 1, 2, 3, 4, 5, 6]
 def train(place: Path, *launcher: str) -> list[dict[str, float]]:
     """Train, and return what the learner wrote to its own file."""
     told = {"PYTHONPATH": str(sources("maxent-grpo") / "src"), "OTEL_RL_RUN_ID": "o", "OTEL_RL_HARDWARE": "false"}
-    run([*launcher, sys.executable, _SCRIPT], place, **told, OTEL_RL_EXPORTERS="jsonl", HF_HUB_OFFLINE="1")
+    run([*launcher, sys.executable, _SCRIPT], place, **told, OTEL_RL_EXPORTERS="jsonl", OMP_NUM_THREADS="1")
     return [json.loads(line) for line in (place / "train_metrics.jsonl").read_text().splitlines()]
 
 
@@ -84,10 +84,3 @@ def test_training_is_the_same_without_otel_rl(place: Path, tmp_path: Path) -> No
 
     assert len(steady(bare)[3]) > 40
     assert steady(bare) == steady(lines)
-
-
-def test_rows_have_the_dialect(place: Path) -> None:
-    """The mean reward is the canonical one."""
-    rows = rows_of(place / "runs" / "p" / "toy-o")
-
-    assert all("actor/rewards" in row["values"] for row in rows[1:])  # type: ignore[operator]
