@@ -10,6 +10,9 @@ from typing import Any
 
 import msgspec
 
+from otel_rl.semconv.dialect import framework
+from otel_rl.semconv.frameworks import FRAMEWORKS
+
 _ROOT = Path(__file__).parents[2]
 PAGE = _ROOT / "docs" / "reference" / "integrations.md"
 RESULTS = _ROOT / "tests" / "frameworks" / "results"
@@ -17,7 +20,7 @@ KEYS = (
     *("framework", "revision", "ran", "numbers", "equal", "different", "explained", "steps"),
     *("phase_coverage", "names", "mapped", "declared", "unknown"),
 )
-"""What each file has."""
+"""The keys of each file."""
 _HEADINGS = (
     *("framework", "revision", "what ran", "numbers", "equal", "different", "steps"),
     *("time in phases", "names", "mapped", "known"),
@@ -34,7 +37,7 @@ def page(text: str) -> str:
     before, _, rest = text.partition("<!-- frameworks -->\n")
     _, _, after = rest.partition("<!-- end of frameworks -->\n")
     found = results().values()
-    notes = "".join(f"- {one['framework']}: {_text(one['explained'])}\n" for one in found if one["explained"])
+    notes = "".join(f"- {_title(one)}: {_text(one['explained'])}\n" for one in found if one["explained"])
     head = f"| {' | '.join(_HEADINGS)} |\n{'|---' * len(_HEADINGS)}|\n"
     table = head + "".join(map(_line, found)) + (f"\n{notes}" if notes else "")
     return f"{before}<!-- frameworks -->\n\n{table}\n<!-- end of frameworks -->\n{after}"
@@ -44,12 +47,18 @@ def _line(one: dict[str, Any]) -> str:
     share = one["phase_coverage"]
     known = one["mapped"] + one["declared"]
     cells = (
-        *(one["framework"], _text(one["revision"]), _text(one["ran"])),
+        *(_title(one), _text(one["revision"]), _text(one["ran"])),
         *(one[key] for key in ("numbers", "equal", "different", "steps")),
         "" if share is None else f"{share:.0%}",
         *(one["names"], one["mapped"], known if one["unknown"] else "all"),
     )
     return f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in cells)} |\n".replace("|  |", "| |")
+
+
+def _title(one: dict[str, Any]) -> str:
+    """Return the title of the dialect, if it is one."""
+    name: str = one["framework"]
+    return framework(name).get("title", name) if name in FRAMEWORKS else name
 
 
 def _text(value: object) -> str:

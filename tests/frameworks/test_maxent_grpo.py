@@ -21,16 +21,19 @@ from otel_rl.export import Table
 from otel_rl.integrations import maxent_grpo as ours
 from otel_rl.integrations.instrument import uninstrument
 from otel_rl.integrations.maxent_grpo_slim import slim
-from tests.frameworks.report import compared, sources
+from otel_rl.semconv.drift import sorted_out
+from tests.frameworks.results import SOURCES, compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run
 from tests.semconv.test_rosetta import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.frameworks.report import Result
-
-pytestmark = pytest.mark.timeout(500)
+_SOURCE = SOURCES.absolute() / "maxent-grpo-7266e31" / "src"
+pytestmark = [
+    pytest.mark.timeout(500),
+    pytest.mark.skipif(not _SOURCE.is_dir(), reason="no maxent-grpo-7266e31 in OTEL_RL_SOURCES"),
+]
 _EXAMPLES = Path(__file__).with_name("examples")
 _TOKENS = 40
 _CLAMPED = {"loss_per_completion_token": "loss", "kl_per_completion_token": "loss/kl"}
@@ -39,7 +42,7 @@ _CLAMPED = {"loss_per_completion_token": "loss", "kl_per_completion_token": "los
 @pytest.fixture(scope="module")
 def package() -> str:
     """The directory of the package."""
-    return str(sources("maxent-grpo-7266e31") / "src")
+    return str(_SOURCE)
 
 
 @pytest.fixture(scope="module")
@@ -60,35 +63,23 @@ def example(real: Any) -> Any:
     return module
 
 
-@pytest.fixture(scope="module")
-def trained(package: str, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """The package's trainer under `otel-rl run`, compared with its own history."""
+def test_the_trainer_is_recorded(package: str, tmp_path: Path) -> None:
+    """Every number that the trainer logged is in the row of its step, and every name is known."""
     from transformers.integrations.integration_utils import rewrite_logs
 
-    place = tmp_path_factory.mktemp("trainer")
     told = {"PYTHONPATH": package, "HF_HUB_OFFLINE": "1", "OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "t"}
     told |= {"OTEL_RL_HARDWARE": "false", "OMP_NUM_THREADS": "1"}
     launcher = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable]
-    run([*launcher, str(_EXAMPLES / "maxent_grpo_trainer.py"), "3"], place, **told)
-    own: dict[int, dict[str, float]] = {}
-    for entry in json.loads((place / "history.json").read_text()):
-        values = {name: value for name, value in entry.items() if name != "step"}
-        own.setdefault(entry["step"], {}).update(rewrite_logs(values))
-    return compared(
-        "maxent_grpo",
-        own,
-        place / "runs" / "p" / "t",
-        framework="MaxEnt-GRPO (`maxent_grpo`)",
-        revision="7266e31",
-        ran="its trainer on TRL 0.18, with its entropy objective and evaluations, on a model of two layers",
-        explained="",
-    )
+    run([*launcher, str(_EXAMPLES / "maxent_grpo_trainer.py"), "3"], tmp_path, **told)
+    history = json.loads((tmp_path / "history.json").read_text())
+    wrote = {(one["step"], n): v for one in history for n, v in rewrite_logs(one).items() if n != "train/step"}
+    directory = tmp_path / "runs" / "p" / "t"
+    found, coverage = compared(wrote, rows_of(directory)), phase_coverage(directory)
+    keep("maxent_grpo", "7266e31, trl 0.18.0", "its trainer, entropy objective, evaluation, toy model", found, coverage)
 
-
-def test_the_trainer_is_recorded(trained: Result) -> None:
-    """Every number that the trainer logged is in the row of its step, and every name is known."""
-    assert trained.numbers > 300
-    assert (trained.equal, trained.steps, trained.unknown) == (trained.numbers, 3, 0)
+    assert found.different == []
+    assert (found.steps, len(found.equal) > 300) == ([1, 2, 3], True)
+    assert sorted_out(found.names, "maxent_grpo").unknown == []
 
 
 @pytest.fixture(scope="module")

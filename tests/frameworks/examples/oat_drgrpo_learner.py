@@ -14,6 +14,7 @@ from types import ModuleType
 from types import SimpleNamespace as Space
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -190,6 +191,7 @@ def _columns(items: Any) -> tuple[list[str], ...]:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    np.random.seed(0)  # the learner draws from it
     args = ZeroMathArgs()
     told = {"num_samples": 4, "generate_max_length": 16, "train_batch_size_per_device": 4, "num_ppo_epochs": 1}
     told |= {"critic_type": "drgrpo", "num_prompt_epoch": 1, "eval_steps": 3, "logging_steps": 1, "save_steps": -1}
