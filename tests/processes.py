@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -77,3 +80,17 @@ def items_of(run_dir: Path) -> list[Item]:
         for batch in batches:
             items.extend(batch.items)
     return items
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory, also while a program writes new files into it."""
+    for _ in range(100):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            try:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            except OSError as error:
+                if error.errno == errno.ENOTEMPTY:
+                    continue
+                raise
+        return
+    raise TimeoutError(path)

@@ -7,7 +7,6 @@ and each row is there once, or that something is missing and a loss was counted.
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from otel_rl.journal.claim import Noted, settle
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
-from tests.processes import local_of
+from tests.processes import local_of, remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,10 +85,10 @@ def named(run_dir: Path) -> dict[str, Path]:
     return found
 
 
-def remove(run_dir: Path, name: str) -> None:
+def remove_named(run_dir: Path, name: str) -> None:
     """Remove a file or a directory of a run."""
     path = named(run_dir)[name]
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    remove(path)
 
 
 def steps_of(tmp_path: Path) -> dict[str, Counter[int]]:
@@ -139,7 +138,7 @@ def test_removed_during_a_run(tmp_path: Path, name: str) -> None:
     run = begin(tmp_path)
     log(run, range(HALF))
     wait_for(lambda: all(steps.total() == HALF for steps in steps_of(tmp_path).values()), "nothing is delivered")
-    remove(run.dir, name)
+    remove_named(run.dir, name)
     log(run, range(HALF, STEPS))
 
     check(tmp_path, run.finish(30))
@@ -153,7 +152,7 @@ def test_removed_between_two_attempts(tmp_path: Path, name: str) -> None:
     log(run, range(HALF))
     assert run.finish(30)
     wait_for_the_end(run.dir)
-    remove(run.dir, name)
+    remove_named(run.dir, name)
     again = begin(tmp_path)
     log(again, range(HALF, STEPS))
 
@@ -180,7 +179,7 @@ def test_removed_before_once(tmp_path: Path, name: str) -> None:
     second.finish(0)
     names = named(run.dir)
     later = name.replace("attempt0", "attempt1")
-    remove(run.dir, later if later in names else name)
+    remove_named(run.dir, later if later in names else name)
     said = deliver(run.dir)
 
     if said is None:

@@ -33,7 +33,7 @@ from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
-from tests.processes import local_of, rows_of
+from tests.processes import local_of, remove, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,7 +158,7 @@ def test_removed_journals_of_a_living_trainer_are_waited_for(tmp_path: Path, mon
         time.sleep(0.05)  # a batch for each step
     wait_for(lambda: len(losses(run.dir)) >= STEPS - 1, "no rows")
 
-    shutil.rmtree(local_of(run.dir) / "journals")
+    remove(local_of(run.dir) / "journals")
     for segment in (local_of(run.dir) / "outbox").glob("*.seg"):
         os.truncate(segment, 0)
     (run.dir / "open").touch()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 import time
 from contextlib import closing
@@ -27,7 +26,7 @@ from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
 from tests.collector import wait_for
 from tests.exporters import swanlab_file, wandb_file
-from tests.processes import rows_of
+from tests.processes import remove, rows_of
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
     from otel_rl.export import Item
 
 pytestmark = pytest.mark.slow
-
-
-def remove(path: Path) -> None:
-    """Remove a file, or a directory with all that is in it."""
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def replace(path: Path) -> None:

@@ -21,7 +21,7 @@ from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
-from tests.processes import journal_of, local_of, rows_of, start
+from tests.processes import journal_of, local_of, remove, rows_of, start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ def test_a_run_directory_that_is_copied_and_removed(tmp_path: Path) -> None:
     """As `mv` to another disk does it: the trainer makes it again, with all that an agent needs."""
     run = begin(tmp_path)
     shutil.copytree(run.dir, tmp_path / "copy")
-    shutil.rmtree(run.dir)
+    remove(run.dir)
     go_on(run)
     run.finish()
 

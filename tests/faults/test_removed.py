@@ -20,7 +20,7 @@ from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
-from tests.processes import local_of, rows_of
+from tests.processes import local_of, remove, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def test_what_is_removed_between_two_starts(tmp_path: Path, removed: str) -> Non
     """The second start is another attempt, all of its rows arrive, and none of the first one's comes again."""
     run_dir = tmp_path / "p" / "r"
     first = train(tmp_path, 0, 4)
-    shutil.rmtree((run_dir if removed in ("local", "attempts") else local_of(run_dir)) / removed)
+    remove((run_dir if removed in ("local", "attempts") else local_of(run_dir)) / removed)
     second = train(tmp_path, 2, 6)
 
     assert (first, second) == (True, True)
@@ -69,8 +69,8 @@ def test_journals_and_attempts_that_are_removed(tmp_path: Path) -> None:
     """The number of attempts is forgotten, but the new journal is not taken for the old one: its rows are there."""
     run_dir = tmp_path / "p" / "r"
     train(tmp_path, 0, 4)
-    shutil.rmtree(local_of(run_dir) / "journals")
-    shutil.rmtree(run_dir / "attempts")
+    remove(local_of(run_dir) / "journals")
+    remove(run_dir / "attempts")
 
     assert train(tmp_path, 2, 6)
     assert [row["step"] for row in rows_of(run_dir)] == [0, 1, 2, 3, 2, 3, 4, 5]
@@ -84,7 +84,7 @@ def test_a_journal_that_is_removed_before_it_was_read(tmp_path: Path) -> None:
     first = Follower(tmp_path, {})
     first.look()
     assert [one.record for one in first.read(1, 1)] == [Logged(0, 1, {"loss": 1.0})]
-    shutil.rmtree(journal)
+    remove(journal)
     following = Follower(tmp_path, first.positions)
     following.look()
 

@@ -17,7 +17,7 @@ from otel_rl.agent.process import StartError, run_agent
 from otel_rl.journal.claim import claim_journal
 from otel_rl.setup import directory, parts
 from otel_rl.setup.private_directories import private_directory
-from tests.processes import local_of, rows_of, run_python
+from tests.processes import local_of, remove, rows_of, run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,11 +279,11 @@ def test_an_agent_follows_no_link_that_others_can_write(tmp_path: Path, temporar
     part = directory.at(run.dir).local
     if link == "local":
         shutil.copytree(run.dir / "local", foreign)
-        shutil.rmtree(run.dir / "local")
+        remove(run.dir / "local")
         (run.dir / "local").symlink_to(foreign)
     else:
         shutil.copytree(part, foreign)
-        shutil.rmtree(part)
+        remove(part)
         pointer = parts.Pointer(place=str(foreign), machine=parts.this_machine())
         part.write_bytes(msgspec.json.encode(pointer))
     foreign.chmod(0o777)

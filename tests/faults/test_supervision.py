@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from otel_rl.journal.locks import Lock, is_held
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
-from tests.processes import journal_of, rows_of, start, start_python
+from tests.processes import journal_of, remove, rows_of, start, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,7 +194,7 @@ def test_a_supervisor_that_is_told_to_end(hanging: RunDirectory) -> None:
 def test_a_run_directory_that_is_removed(hanging: RunDirectory) -> None:
     """The agent and its supervisor end with it."""
     assert len(_agents(hanging)) == 2
-    shutil.rmtree(hanging.path)
+    remove(hanging.path)
 
     wait_for(lambda: not _agents(hanging), "they go on", 30)  # what nobody has waited for yet has no command line
 
@@ -210,7 +209,7 @@ def test_an_outbox_that_is_removed(tmp_path: Path) -> None:
         if n == 4:
             wait_for(lambda: len(rows_of(run.dir)) >= 4, "the rows are not there")
             killed = agent_start.read_status(directory).pid
-            shutil.rmtree(directory.outbox)
+            remove(directory.outbox)
             wait_for(lambda: agent_start.read_status(directory).pid != killed, "no agent comes back", 30)  # noqa: B023
 
     assert run.finish(30)
