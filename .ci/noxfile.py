@@ -31,11 +31,12 @@ def trl(session: nox.Session) -> None:
 
 @nox.session
 def verl(session: nox.Session) -> None:
-    """verl, SkyRL, Trinity-RFT and OpenRLHF, whose trainers need GPUs; their trackers and timers do not."""
+    """Real loop of verl, with stand-ins for GPU workers; trackers and timers of SkyRL, Trinity-RFT and OpenRLHF."""
     session.install("torch")
     alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "trinity-rft==0.6.0", "openrlhf==0.11.2")
     session.install("--no-deps", *alone)  # their other dependencies are CUDA packages
-    _run(session, ("verl==0.9.1", "tensordict", "torch", "loguru"), "verl", "skyrl", "trinity", "openrlhf")
+    imported = ("tensordict", "torch", "loguru", "cachetools", "uvicorn", "fastapi", "aiohttp")
+    _run(session, ("verl==0.9.1", *imported), "verl", "skyrl", "trinity", "openrlhf")
 
 
 @nox.session

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+import otel_rl
 from otel_rl.integrations.recording import Recordings, numbers
 from otel_rl.integrations.timers import end_step
+from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.integrations.patches import Patches
+
+
+logger = logging.getLogger("otel_rl")
+_FIX = "use `with otel_rl.current().step(n)` and `.phase(name)` in the training loop"
 
 
 def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Sequence[str]) -> None:
@@ -23,6 +30,7 @@ def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Se
         arguments: The arguments of the class, in order; `project_name`, `experiment_name` and `config` among them.
     """
     recordings = Recordings()
+    first: dict[str, object] = {}
 
     def begin(tracking: Any, given: dict[str, Any]) -> None:
         project, name = str(given["project_name"]), str(given["experiment_name"])
@@ -30,6 +38,10 @@ def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Se
 
     def log(tracking: Any, given: dict[str, Any]) -> None:
         recordings.log(tracking, numbers(given["data"]), given["step"])
+        run, known = otel_rl.current(), first.setdefault(dialect, given["step"])
+        if known not in (None, given["step"]) and run is not None and recorder_of(run).last_begun < 0:
+            first[dialect] = None
+            logger.warning("this trainer of %s has no timers: its steps and phases are not recorded; %s", dialect, _FIX)
 
     def end(tracking: Any, given: dict[str, Any]) -> None:
         if recordings.holds(tracking):

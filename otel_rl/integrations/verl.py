@@ -14,8 +14,8 @@ with its lane, whether RL-Insight is installed or not. They are other processes.
 `experiment_name`.
 
 `main_ppo` runs the trainer in a Ray actor, which needs the variables that `otel-rl run` sets. A Ray that the driver
-starts on its own machine passes them on. Elsewhere, put them into `runtime_env`. The tracking and the timers were
-tested, called as the trainer calls them. The trainer itself needs GPUs, and was not run.
+starts on its own machine passes them on. Elsewhere, put them into `runtime_env`. `RayPPOTrainer.fit` was run on a CPU
+with stand-ins for its GPU workers. The SFT trainer has no timers: it gets rows, but no steps or phases.
 """
 
 from __future__ import annotations

@@ -142,6 +142,16 @@ def test_phases_cover_the_steps(recorded: Trained) -> None:
         assert covered / (root.end_unix_nano - root.start_unix_nano) >= 0.95
 
 
+def test_the_batch_of_a_step_is_in_the_step(recorded: Trained) -> None:
+    """It is the first phase there, though transformers gets it before `on_step_begin`."""
+    roots = [span for span in recorded.spans if span.name == "rl.loop"]
+    inside = [[s for s in recorded.spans if s.parent_id == root.span_id] for root in roots]
+    first = [min(spans, key=lambda span: span.start_unix_nano) for spans in inside]
+
+    assert [span.attributes["rl.phase"] for span in first] == ["get_batch_samples"] * STEPS
+    assert sum(s.attributes["rl.phase"] == "get_batch_samples" for spans in inside for s in spans) == STEPS
+
+
 def test_arguments_are_hyper_parameters(recorded: Trained) -> None:
     """All of GRPOConfig."""
     (params,) = (item for item in items_of(recorded.run) if isinstance(item, Params))

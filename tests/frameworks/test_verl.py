@@ -1,18 +1,25 @@
-"""verl's `Tracking` and `marked_timer`, for real, called as its trainer does; the trainer itself needs GPUs."""
+"""verl's PPO trainer, for real: its loop, metrics, timers and tracking, with stand-ins for GPU workers."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from otel_rl.export import Params, Span
+from otel_rl.semconv.drift import main as drift
+from otel_rl.semconv.drift import sorted_out
+from tests.frameworks.results import compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run
 
 pytestmark = pytest.mark.timeout(500)
-_SCRIPT = str(Path(__file__).with_name("examples") / "verl_loop.py")
+_SCRIPT = str(Path(__file__).with_name("examples") / "verl_ppo.py")
 
 
 @pytest.fixture(scope="module")
@@ -32,30 +39,61 @@ def run_dir(directory: Path) -> Path:
 
 def test_rows_are_what_verl_logged(directory: Path) -> None:
     """At verl's steps, number by number, as its own file has them."""
-    (file,) = (path for path in (directory / "own").rglob("*") if path.is_file())
-    told = [json.loads(line) for line in file.read_text().splitlines()]
-    rows = {row["step"]: row["values"] for row in rows_of(run_dir(directory))}
+    lines = [json.loads(line) for line in (directory / "own" / "p" / "ppo.jsonl").read_text().splitlines()]
+    wrote = {(line["step"], name): value for line in lines for name, value in line["data"].items()}
+    found = compared(wrote, rows_of(run_dir(directory)))
+    ran = "RayPPOTrainer.fit, GRPO, 4 steps, GPU workers replaced"
+    keep("verl", metadata.version("verl"), ran, found, phase_coverage(run_dir(directory)))
 
-    assert [line["step"] for line in told] == list(rows) == list(range(11, 16))
-    for line in told:
-        assert {name: rows[line["step"]][name] for name in line["data"]} == line["data"]  # type: ignore[index]
+    assert found.different == []
+    assert found.steps == [1, 2, 3, 4]
+    assert {"actor/pg_loss", "critic/advantages/mean", "timing_s/step", "rollout_corr/kl"} < found.names
+    assert sorted_out(found.names, "verl").unknown == []
 
 
 def test_phases(directory: Path) -> None:
-    """Verl's timings are under the root of their step, even those after its own timer of the step."""
+    """Verl's timings are under the root of their step, also those before and after its own timer of the step."""
     spans = [item for item in items_of(run_dir(directory)) if isinstance(item, Span)]
     roots = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
     phases = {n: [str(s.attributes["rl.phase"]) for s in spans if roots.get(s.parent_id) == n] for n in roots.values()}
-    timed = ["start_profile", "gen", "reward", "old_log_prob", "adv", "update_actor", "testing"]
+    timed = ["gen", "reward", "old_log_prob", "ref", "adv", "update_actor", "update_weights"]
 
-    assert phases == dict.fromkeys(range(11, 16), timed)
+    assert list(phases) == [1, 2, 3, 4]
+    assert phases[1] == phases[3] == ["start_profile", *timed, "stop_profile"]
+    assert phases[2] == phases[4] == ["start_profile", *timed, "testing", "stop_profile"]
 
 
 def test_configuration(directory: Path) -> None:
     """Flattened."""
     (params,) = (item for item in items_of(run_dir(directory)) if isinstance(item, Params))
 
-    assert params.values == {"trainer.total_epochs": 2, "lr": 0.5}
+    assert (params.values["trainer.total_epochs"], params.values["algorithm.adv_estimator"]) == (1, "grpo")
+
+
+def test_a_tracker_that_is_not_finished(tmp_path: Path) -> None:
+    """It ends with the interpreter, without a traceback. One line says what a trainer without timers lacks."""
+    script = """if True:
+    from verl.utils.tracking import Tracking
+    tracking = Tracking("p", "ppo", "console", {})
+    tracking.log(data={"actor/pg_loss": 1.0}, step=1)
+    tracking.log(data={"actor/pg_loss": 1.0}, step=2)
+    tracking.log(data={"actor/pg_loss": 1.0}, step=3)
+    """
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "verl", "--", sys.executable, "-c", script]
+    environment = os.environ | {"OTEL_RL_HARDWARE": "false"}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    (directory,) = (tmp_path / "runs" / "p").iterdir()
+
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.count("has no timers") == 1
+    assert [row["values"]["actor/pg_loss"] for row in rows_of(directory)] == [1.0] * 3  # type: ignore[index]
+
+
+def test_names_in_verls_source() -> None:
+    """The dialect has a meaning or a reason for each."""
+    (source,) = find_spec("verl").submodule_search_locations  # type: ignore[union-attr, misc]
+
+    assert drift([source, "--dialect", "verl"]) is None
 
 
 _WORKERS = """
