@@ -24,7 +24,7 @@ def noise(like):
 
 
 class Workers:
-    """What the trainer asks of the machines that are not here."""
+    """Stand-ins for the machines that the trainer calls."""
 
     def generate_sequences(self, batch):
         shape = (len(batch), RESPONSE)
