@@ -15,8 +15,8 @@ The same: the configuration, `prefix/name`, the axis `ray/ray_step`, the JSONL f
 Different: a backend that fails does not affect the others, and the logger never raises: what cannot be recorded is
 counted, such as figures. Keys that the configuration lacks are off; `tensorboard.log_dir` has an effect. Lists and
 histograms become observations (`name/mean`, `name/max` …). Metrics with their own axis (`step_metric`) belong to the
-last training step. `Timer` writes no DEBUG lines. GPUs (`monitor_gpus`, `gpu_monitoring`) are measured by the agent of
-each node, not through Ray's endpoints: a node that is gone delays no other one, and keeps its number.
+last training step. `Timer` writes no DEBUG lines. The agent of each node measures GPUs, not Ray's endpoints: a node
+that is gone delays no other one, and keeps its number.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from otel_rl.convert.tables import device_of
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat
 from otel_rl.integrations.timers import Timers
@@ -51,11 +52,7 @@ _BACKENDS: dict[str, tuple[str, ...]] = {
 
 
 class Backend:
-    """An additional backend of NeMo-RL's own `Logger`. `OTEL_RL_*` variables configure the run.
-
-    Args:
-        cfg: NeMo-RL's `logger` section, for the names of project and run.
-    """
+    """A backend of NeMo-RL's own `Logger`, whose section names the run; `OTEL_RL_*` variables configure it."""
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         named = cfg.get("wandb") or {}
@@ -69,14 +66,11 @@ class Backend:
         step_metric: str | None = None,
         step_finished: bool = False,
     ) -> None:
-        """Record numbers and lists of observations as `prefix/name`; nested ones are joined with `/`.
-
-        `step_metric` is another axis than the step, such as `ray/ray_step`; it is among the metrics and has no prefix.
-        """
+        """Record numbers and lists of observations as `prefix/name`; another axis, `step_metric`, is among them."""
         run = self._recording.run
         with harmless("log_metrics"):
             joined = "" if not prefix else f"{prefix}/"
-            named = {name if name == step_metric else f"{joined}{name}": value for name, value in flat(metrics)}
+            named = {name if name == step_metric else f"{joined}{name}": _flat(value) for name, value in flat(metrics)}
             on_axis = step_metric is not None and step_metric in metrics
             before = on_axis and recorder_of(run).last_step is None  # polled before the first step
             run.log(named, step=0 if before else None if on_axis else step)
@@ -87,8 +81,7 @@ class Backend:
 
     def log_histogram(self, histogram: Sequence[Any], step: int, name: str) -> None:
         """Record observations of any shape, as their statistics."""
-        with harmless("log_histogram"):
-            self._recording.run.log({name: np.ravel(histogram)}, step=step)
+        self.log_metrics({name: histogram}, step)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Return a method that counts its calls, in place of those that log figures."""
@@ -102,13 +95,7 @@ class Backend:
 
 
 class Logger(Backend):
-    """Records into every backend that the configuration enables, possibly none.
-
-    Args:
-        cfg: NeMo-RL's `logger` section: `log_dir`, `wandb_enabled`, `tensorboard_enabled`, `mlflow_enabled`,
-            `swanlab_enabled`, and a section for each of these; `monitor_gpus`, and `gpu_monitoring` with its
-            `collection_interval` and `flush_interval` in seconds.
-    """
+    """Records into every backend that NeMo-RL's `logger` section enables, possibly none; intervals are in seconds."""
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self.base_log_dir = str(cfg.get("log_dir", "logs"))
@@ -134,8 +121,11 @@ class Logger(Backend):
         """Write an object for each sample to a file in the log directory, with its `idx`; the file is replaced."""
         with harmless("log_batched_dict_as_jsonl"):
             samples = len(next(iter(to_log.values()), ()))
-            rows = ({**{key: _sample(to_log[key], n) for key in to_log}, "idx": n} for n in range(samples))
-            self._file(filename).write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
+            with self._file(filename).open("w") as file:
+                for n in range(samples):
+                    parts = {key: column[n : n + 1] for key, column in to_log.items()}
+                    lists = {key: part.tolist() if hasattr(part, "tolist") else part for key, part in parts.items()}
+                    file.write(json.dumps({**lists, "idx": n}, default=str) + "\n")
 
     def log_string_list_as_jsonl(self, to_log: Sequence[str], filename: str) -> None:
         """Append texts, such as JSON, to a file in the log directory, one line each."""
@@ -143,10 +133,9 @@ class Logger(Backend):
             file.writelines(f"{line}\n" for line in to_log)
 
     def _options(self, name: str, section: Mapping[str, Any]) -> dict[str, Any]:
-        options = {key: section[key] for key in _BACKENDS[name] if section.get(key) is not None}
-        if name == "tensorboard":
-            options["log_dir"] = str(Path(self.base_log_dir, section.get("log_dir", "tensorboard")).absolute())
-        return options
+        place = str(Path(self.base_log_dir, section.get("log_dir", "tensorboard")).absolute())
+        given = {**section, "log_dir": place} if name == "tensorboard" else section
+        return {key: given[key] for key in _BACKENDS[name] if given.get(key) is not None}
 
     def _file(self, filename: str) -> Path:
         path = Path(self.base_log_dir, filename)
@@ -154,10 +143,13 @@ class Logger(Backend):
         return path
 
 
-def _sample(column: Any, number: int) -> Any:
-    """Return one sample of a column as NeMo-RL slices it: a list of one item."""
-    part = column[number : number + 1]
-    return part.tolist() if hasattr(part, "tolist") else part
+def _flat(value: Any) -> Any:
+    """Return nested lists and arrays of any shape as one list, and other values as they are."""
+    if getattr(value, "ndim", 0) and not device_of(value):
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)):
+        return value
+    return [number for part in map(_flat, value) for number in (part if isinstance(part, list) else [part])]
 
 
 def get_next_experiment_dir(base_log_dir: str) -> str:
@@ -170,11 +162,7 @@ def get_next_experiment_dir(base_log_dir: str) -> str:
 
 def patch(module: Any, patches: Patches) -> None:
     """Add a backend to every `Logger`."""
-
-    def add(logger_: Any, given: dict[str, Any]) -> None:
-        logger_.loggers.append(Backend(given["cfg"]))
-
-    patches.observe(module, "Logger.__init__", ("cfg",), add, what="Logger")
+    patches.observe(module, "Logger.__init__", ("cfg",), lambda one, given: one.loggers.append(Backend(given["cfg"])))
 
 
 def patch_timer(module: Any, patches: Patches) -> None:
@@ -184,14 +172,13 @@ def patch_timer(module: Any, patches: Patches) -> None:
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int | None:
-    """Return the number under which a trainer logs the step; the last one counts steps of the single controller."""
+    """Return the number under which a trainer, or the single controller with its `_train_steps`, logs the step."""
     done = variables.get("total_steps", variables.get("step", getattr(variables.get("self"), "_train_steps", None)))
     return done + 1 if isinstance(done, int) else None
 
 
 _TIMERS = Timers("total_step_time", _number_of_step, module="nemo_rl.utils.timer")
-_open: dict[tuple[int, str], tuple[Any, int]] = {}
-"""The open phases by timer and label, with the exception that was being handled when each began."""
+_open: dict[tuple[int, str], tuple[Any, int]] = {}  # by timer and label, with the exception being handled then
 
 
 def _begin(timer: object, label: str) -> None:
@@ -294,5 +281,5 @@ class Timer:
             kept.pop(label, None) if label else kept.clear()
 
 
-class ThreadSafeTimer(Timer):
-    """The same: every `Timer` is thread-safe."""
+ThreadSafeTimer = Timer
+"""Every `Timer` is thread-safe."""

@@ -39,11 +39,11 @@ def test_lists_are_samples(recording: otel_rl.Run, records_of: Callable[..., lis
     logger = Logger({})
     logger.log_metrics({"lengths": [1, 2, 3]}, step=0)
     logger.log_histogram(np.array([[1.0, 2.0], [3.0, 4.0]]), step=0, name="ratio")  # type: ignore[arg-type]
-    logger.log_histogram([[5, 6]], step=0, name="nested")
+    logger.log_histogram([[5, 6], [7]], step=0, name="nested")
     observed = [record.values for record in records_of(recording) if isinstance(record, Observed)]
     found = {name: np.frombuffer(values).tolist() for of_call in observed for name, values in of_call.items()}
 
-    assert found == {"lengths": [1, 2, 3], "ratio": [1, 2, 3, 4], "nested": [5, 6]}
+    assert found == {"lengths": [1, 2, 3], "ratio": [1, 2, 3, 4], "nested": [5, 6, 7]}
 
 
 def test_another_axis_never_advances_training(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
@@ -78,14 +78,13 @@ def test_figures_are_counted(recording: otel_rl.Run, records_of: Callable[..., l
 
 
 def test_what_cannot_be_recorded_is_counted(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
-    """It ends no training: ragged histograms, columns without a length, metrics that are not a mapping."""
+    """It ends no training: columns without a length, metrics that are not a mapping."""
     logger = Logger({"log_dir": str(recording.dir)})
-    logger.log_histogram([[1], [2, 3]], 0, "ragged")
     logger.log_batched_dict_as_jsonl({"reward": 0.5}, "samples.jsonl")
     logger.log_metrics(None, 0)  # type: ignore[arg-type]
 
     (counts,) = [record.counts for record in records_of(recording) if isinstance(record, Refusals)][-1:]
-    assert counts == {"log_histogram": 1, "log_batched_dict_as_jsonl": 1, "log_metrics": 1}
+    assert counts == {"log_batched_dict_as_jsonl": 1, "log_metrics": 1}
 
 
 @needs("tensorboard")
