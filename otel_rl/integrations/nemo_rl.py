@@ -15,8 +15,7 @@ The same: the configuration, `prefix/name`, the axis `ray/ray_step`, the JSONL f
 Different: a backend that fails does not affect the others, and the logger never raises: what cannot be recorded is
 counted, such as figures. Keys that the configuration lacks are off; `tensorboard.log_dir` has an effect. Lists and
 histograms become observations (`name/mean`, `name/max` …). Metrics with their own axis (`step_metric`) belong to the
-last training step. `Timer` writes no DEBUG lines. The agent of each node measures GPUs, not Ray's endpoints: a node
-that is gone delays no other one, and keeps its number.
+last training step. `Timer` writes no DEBUG lines. The agent of each node measures GPUs, not Ray's endpoints.
 """
 
 from __future__ import annotations
