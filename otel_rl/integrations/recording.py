@@ -13,6 +13,8 @@ from __future__ import annotations
 import atexit
 import logging
 import operator
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
@@ -22,10 +24,9 @@ from otel_rl.integrations.patches import harmless
 from otel_rl.setup.loading import load, set_outside
 from otel_rl.setup.settings import JobSettings
 from otel_rl.trainer.current import recorder_of
-from otel_rl.trainer.spans import never_raises
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     from typing_extensions import Never
 
@@ -205,6 +206,10 @@ def _finish_resting() -> None:
         run.finish()
 
 
+_NAMES = {"log": "values", "table": "name", "queue": "name", "completions": "name", "trained": "", "dropped": ""}
+"""The methods of a run that have a step, and their argument with names."""
+
+
 class LaterTraining:
     """A run for a later training: its names have a prefix, and its steps follow those of earlier trainings.
 
@@ -220,60 +225,34 @@ class LaterTraining:
         self._first = 1 + max(recorder.last_begun, -1 if recorder.last_step is None else recorder.last_step)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._run, name)
+        method = getattr(self._run, name)
+        return partial(self._in_series, name, method) if name in _NAMES else method
 
     def step(self, number: int | None = None, /, *extra: Never, **attributes: object) -> StepSpan | NoSpan:
         """Return a context manager for a step."""
         return self._run.step(self._number(number), *extra, **attributes)
 
-    @never_raises
-    def log(self, values: Mapping[str, object], *, step: int | None = None, weight: float = 1) -> None:
-        """Record the values of metrics."""
-        named = {f"{self._prefix}{name}": value for name, value in dict(values).items()}
-        self._run.log(named, step=self._number(step), weight=weight)
-
-    @never_raises
-    def table(self, name: str, data: object, *, step: int | None = None) -> None:
-        """Record a table."""
-        self._run.table(f"{self._prefix}{name}", data, step=self._number(step))
-
-    @never_raises
-    def completions(
-        self,
-        prompts: Sequence[str],
-        completions: Sequence[object],
-        *,
-        step: int | None = None,
-        name: str = "completions",
-        **columns: object,
+    def _in_series(
+        self, name: str, method: Callable[..., None], *given: Any, step: int | None = None, **named: Any
     ) -> None:
-        """Record completions and their prompts."""
-        named = f"{self._prefix}{name}"
-        self._run.completions(prompts, completions, step=self._number(step), name=named, **columns)
+        """Call a method of the run with the names and the step of this training."""
+        try:
+            argument = _NAMES[name]
+            if name == "completions":
+                named = {"name": name} | named
+            if argument in named:
+                named[argument] = self._renamed(named[argument])
+            elif given and argument:
+                given = (self._renamed(given[0]), *given[1:])
+        except Exception as error:  # a foreign object's conversion may raise anything
+            recorder_of(self._run).refuse_error(name, error)
+        else:
+            method(*given, step=self._number(step), **named)
 
-    @never_raises
-    def trained(
-        self, tickets: Iterable[Mapping[str, Any]], *, policy_version: int | None = None, step: int | None = None
-    ) -> None:
-        """Record that the step trains on these trajectories."""
-        self._run.trained(tickets, policy_version=policy_version, step=self._number(step))
-
-    @never_raises
-    def dropped(
-        self,
-        tickets: Iterable[Mapping[str, Any]],
-        *,
-        reason: str,
-        policy_version: int | None = None,
-        step: int | None = None,
-    ) -> None:
-        """Record that these trajectories are not trained on."""
-        self._run.dropped(tickets, reason=reason, policy_version=policy_version, step=self._number(step))
-
-    @never_raises
-    def queue(self, name: str, *, depth: float, waited: float = 0.0, step: int | None = None) -> None:
-        """Record the depth of a queue."""
-        self._run.queue(f"{self._prefix}{name}", depth=depth, waited=waited, step=self._number(step))
+    def _renamed(self, name: object) -> object:
+        if isinstance(name, Mapping):
+            return {f"{self._prefix}{one}": value for one, value in name.items()}
+        return f"{self._prefix}{name}"
 
     def _number(self, step: int | None) -> int | None:
         try:

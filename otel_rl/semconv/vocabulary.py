@@ -66,6 +66,8 @@ class Vocabulary:
         registered = registry.metrics().get(name)
         if registered is not None and registered.instrument == "gauge":  # trainers can use the registry's names
             return Reading(name, reduce=registered.reduce)
+        if self.chosen is not None and dialect(self.chosen).declares(name):  # `time/fps` of SB3 is not a phase
+            return None
         own = self._own.read(name)
         if own is not None:
             return replace(own, attributes=tuple((key, self._canonical(key, value)) for key, value in own.attributes))

@@ -34,6 +34,15 @@ def test_a_framework_is_recognised_by_its_names(framework: str) -> None:
     assert vocabulary.chosen == framework
 
 
+def test_what_a_dialect_declares_is_not_a_name_of_otel_rl() -> None:
+    """Stable-Baselines3 logs `time/fps` in timesteps per second; `time/rollout` is the time of a phase."""
+    vocabulary = Vocabulary("stable_baselines3")
+
+    assert vocabulary.read("time/fps") is None
+    assert vocabulary.read("time/rollout") is not None
+    assert Vocabulary("trl").read("time/fps") is not None
+
+
 def test_nothing_is_chosen_before_names_tell() -> None:
     """A name that nobody knows makes no choice."""
     vocabulary = Vocabulary("auto")
