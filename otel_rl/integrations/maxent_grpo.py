@@ -43,7 +43,7 @@ _TABLE = "rich_completions"
 _LEARNER = "ZeroMathRunMixin"
 _PHASES = (
     *("process_feedback_data", "_pre_learning", "learn", "_post_learning", "sync_params_to_actors", "evaluate"),
-    *("collector.collect_feedback", "strategy.save_model", "strategy.save_ckpt"),
+    *("collector.collect_feedback", "eval_and_log", "strategy.save_model", "strategy.save_ckpt"),
 )
 
 

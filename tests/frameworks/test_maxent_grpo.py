@@ -129,6 +129,16 @@ def test_the_table_is_the_packages(loop: Path) -> None:
     assert list(tables[0].columns)[:7] == columns
 
 
+def test_it_says_what_goes_to_wandb_alone(real: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One line, when the trainer imports that evaluation, with what to do."""
+    uninstrument("maxent_grpo")
+    ours.log_local_step  # noqa: B018 # sets the hooks
+    import_module("maxent_grpo.training.seed_paper_eval_callback")
+    uninstrument("maxent_grpo")
+
+    assert [line for line in caplog.messages if line.endswith("otel-rl run --capture wandb")] != []
+
+
 def test_every_function_is_the_packages_own(real: Any) -> None:
     """This module has all its names, hooked; other names raise as there."""
     bare = {name: getattr(real, name) for name in real.__all__}

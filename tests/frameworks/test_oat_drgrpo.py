@@ -70,7 +70,8 @@ def test_phases_cover_the_steps(place: Path) -> None:
     update = ["_pre_learning", "learn", "_post_learning", "sync_params_to_actors"]
 
     assert list(steps.values()) == STEPS
-    assert phases == ["collect_feedback", "process_feedback_data", *update, "evaluate"]
+    assert phases == ["collect_feedback", "process_feedback_data", *update, "eval_and_log"]
+    assert sum(span.attributes.get("rl.phase") == "evaluate" for span in spans) == 3
 
 
 def test_arguments_are_parameters(place: Path) -> None:
