@@ -10,11 +10,11 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from otel_rl.convert.strict_json import spelled
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, values_of
-from otel_rl.semconv.dialect import axes
+from otel_rl.semconv.dialect import Axis, axes
 from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl_exporters import wandb_files
 from otel_rl_exporters.in_place import Watched
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from otel_rl.export import Item, RunInfo
-    from otel_rl.semconv.dialect import Axis
 
 logger = logging.getLogger(__name__)
 _WRITTEN_WITHIN_S = 20.0
@@ -107,6 +106,8 @@ class WandbExporter:
 
         known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
         self._axis = axis
+        if over is not None and over not in get_args(Axis):
+            raise ValueError(f"invalid over={over!r}: must be one of {', '.join(get_args(Axis))}")
         self._over = {axes(name)[over] for name in DIALECTS if over in axes(name)} if over else set()
         self._table_rows = table_rows
         self._given = 0

@@ -41,8 +41,9 @@ where that is not their mean; a name that says `max`, `min` or `sum` itself is r
 _AXES_HEAD = """
 ## Axes
 
-Every row has the number of its step. These metrics of the frameworks count something else, and are columns of the row
-in each tracker. W&B draws over one of them with its option `over`, such as `{wandb = {over = "tokens"}}`.
+A row has a step and a time, and values that count something else: batches of prompts, updates of the optimizer, trained
+tokens. This is where each framework has them; `step` is the row's own. All are columns in every tracker. W&B draws over
+one of them with its option `over`, such as `{wandb = {over = "tokens"}}`, and over its own time without an option.
 
 | dialect | axis | metric |
 |---|---|---|

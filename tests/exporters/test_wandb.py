@@ -102,6 +102,12 @@ def test_a_second_axis(run):
     ]
 
 
+def test_an_axis_that_does_not_exist(run):
+    """The error lists those that do."""
+    with pytest.raises(ValueError, match="invalid over='token': must be one of rollout, optimizer, tokens, time"):
+        WandbExporter(run, over="token")
+
+
 def test_params(run):
     """Parameters are the config; later ones replace earlier ones."""
     export(run, [Params(0, {"lr": 1e-6, "actor.seed": 2**60, "lora": None}), Params(0, {"lr": 2e-6, "fp8": True})])
