@@ -22,6 +22,9 @@ UNKNOWN = -1
 TRAINED = "trained"
 """The outcome of a trajectory that was trained on."""
 
+PART_KINDS = ("model", "tool", "environment", "verifier")
+"""The kinds of parts of a trajectory. The time outside of all parts counts as "other"."""
+
 IDS = struct.Struct(">16sQ")
 """A trace id and a span id, as `Consumed` packs them."""
 
@@ -209,6 +212,8 @@ class Consumed(Record, tag=15):
     ids: bytes  # trace id and span id of each trajectory, 24 bytes in network order; 0 if it has no trace
     rewards: bytes  # one native double per trajectory; NaN if unknown
     segments: bytes
+    parts: dict[str, float] = {}  # seconds of the trajectories that have parts, by kind, with "other"
+    tools: dict[str, tuple[int, float, float]] = {}  # calls, their seconds, and those of the longest, by tool
 
 
 class Finished(Record, tag=9):

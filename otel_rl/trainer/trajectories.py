@@ -19,13 +19,15 @@ from otel_rl.convert.values import to_whole
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.ids import SpanIds, format_traceparent, parse_traceparent
 from otel_rl.journal.records import IDS, UNKNOWN, Consumed
+from otel_rl.trainer.arguments import cut_name, refuse_extra
+from otel_rl.trainer.parts import Part, Split, TimeSplit, known_kind, merged, split_of
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.spans import never_raises
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from typing_extensions import Self
+    from typing_extensions import Never, Self
 
     from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.step import StepSpan
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 Ticket = dict[str, Any]
 """A trajectory as a mapping of JSON types: `traceparent`, `policy_version`, `tokens`, `reward`.
 
-If several versions of the policy sampled it, `policy_version` and `tokens` are lists of the same length.
+If several versions of the policy sampled it, `policy_version` and `tokens` are lists of the same length. A trajectory
+with parts also has `parts`, its seconds by kind, and `tools`, the calls, seconds and longest call of each tool.
 """
 
 _NO_IDS = IDS.pack(b"", 0)
@@ -61,7 +64,13 @@ class Rollout(Phase):
         return 0, self._recorder.ids.trace_id().to_bytes(16, "big")
 
     def __enter__(self) -> Self:
-        return super().__enter__() if self._recorded else self
+        if self._recorded:
+            return super().__enter__()
+        self._split_from(self._recorder.clock.now())
+        return self
+
+    def _split_from(self, time: int) -> None:
+        """Begin to split the time into parts."""
 
 
 class Trajectory(Rollout):
@@ -71,6 +80,7 @@ class Trajectory(Rollout):
     """
 
     span_name = semconv.SPAN_TRAJECTORY
+    _split: TimeSplit | None = None  # `None` until it begins
 
     def __init__(
         self, recorder: Recorder, *, recorded: bool, policy_version: int | None, attributes: Mapping[str, object]
@@ -81,6 +91,35 @@ class Trajectory(Rollout):
         batch = trace.get_current_span()
         if recorded and isinstance(batch, Rollout):
             self.add_link(batch.get_span_context())
+
+    def part(self, kind: str = "", /, *_extra: Never, name: str = "", **attributes: object) -> Part:
+        """Return a context manager for a part of the trajectory.
+
+        The time of each kind is summed over the trajectories of a step, and the time of tools by name. While several
+        parts are open, time counts for the last one that began. A call with another kind is refused and counted.
+
+        Args:
+            kind: "model", "tool", "environment" or "verifier".
+            name: Name of the tool, model, environment or verifier, such as "search".
+            attributes: Attributes of its span.
+        """
+        recorder = self._recorder
+        if _extra:
+            refuse_extra(recorder, "part", _extra)
+        known = known_kind(recorder, kind)
+        return Part(recorder, self, known, cut_name(recorder, "part", name), attributes, recorded=self._recorded)
+
+    def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:
+        super()._begin(parent, start_time)
+        self._split_from(self._began)
+
+    def _split_from(self, time: int) -> None:
+        self._split = TimeSplit(time)
+
+    @property
+    def split(self) -> TimeSplit | None:
+        """The time of its parts; `None` before it begins."""
+        return self._split
 
     @never_raises
     def generated(self, tokens: int, policy_version: int | None = None) -> None:
@@ -106,6 +145,8 @@ class Trajectory(Rollout):
         ticket: Ticket = {"policy_version": versions, "tokens": tokens}
         if self._reward is not None:
             ticket["reward"] = self._reward
+        if self._split is not None:
+            ticket |= self._split.told(self._recorder.clock.now())
         if self._recorded:
             here = self.get_span_context()
             ticket["traceparent"] = format_traceparent(SpanIds(here.trace_id, here.span_id))
@@ -113,6 +154,9 @@ class Trajectory(Rollout):
 
     def end(self, end_time: int | None = None) -> None:
         """End the trajectory; a second call does nothing."""
+        now = self._moment(end_time)
+        if self._split is not None:
+            self._split.close(now)
         if not self._ended:
             told: dict[str, Any] = {semconv.TRAJECTORY_TOKENS: sum(self._tokens.values())}
             if self._reward is not None:
@@ -120,7 +164,7 @@ class Trajectory(Rollout):
             if len(self._tokens) > 1:
                 told[semconv.POLICY_VERSIONS] = list(self._tokens)
             self.set_attributes(told)
-        super().end(end_time)
+        super().end(now)
 
 
 def consumed(
@@ -141,7 +185,8 @@ def consumed(
         ids = b"".join(one.ids for one in part)
         rewards = array("d", [one.reward for one in part]).tobytes()
         segments = array("q", [number for n, one in enumerate(part) for two in one.segments for number in (n, *two)])
-        yield Consumed(step, time, outcome, version, ids, rewards, segments.tobytes())
+        parts, tools = merged(one.split for one in part)
+        yield Consumed(step, time, outcome, version, ids, rewards, segments.tobytes(), parts, tools)
 
 
 class _Known(NamedTuple):
@@ -150,6 +195,7 @@ class _Known(NamedTuple):
     ids: bytes
     reward: float
     segments: list[tuple[int, int]]
+    split: Split
 
 
 def _known(tickets: Any, refuse: Callable[[str], None]) -> Iterator[_Known]:
@@ -158,7 +204,7 @@ def _known(tickets: Any, refuse: Callable[[str], None]) -> Iterator[_Known]:
             raise TypeError(f"a {type(tickets).__name__} where a sequence of tickets is expected")
         for ticket in tickets:
             try:
-                yield _Known(_ids(ticket), _reward(ticket), _segments(ticket))
+                yield _Known(_ids(ticket), _reward(ticket), _segments(ticket), split_of(ticket))
             except Exception as error:  # a foreign object may raise anything
                 refuse(f"ticket: {text_of(error)}")
     except Exception as error:  # not a sequence, or one that fails half way

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl import semconv
+from otel_rl.agent.analysis.trajectory_time import TrajectoryTime, slowest_tool
 from otel_rl.agent.hardware.measurement import Point
 from otel_rl.export import SpanLink
 from otel_rl.journal.records import IDS, TRAINED, UNKNOWN
@@ -31,6 +32,7 @@ class Consumption:
     def __init__(self) -> None:
         self._trajectories: Counter[str] = Counter()
         self._tokens: Counter[tuple[str, str]] = Counter()
+        self._time = TrajectoryTime()
 
     def take(self, records: Iterable[Consumed]) -> dict[str, float]:
         """Add the trajectories of a step; return the step's values by name.
@@ -40,6 +42,7 @@ class Consumption:
         staleness that this share of the tokens does not exceed. A bias is the mean over dropped trajectories less
         the mean over those that were trained on.
         """
+        records = list(records)
         told = [one for record in records for one in _each(record)]
         values: dict[str, float] = {}
         for outcome in sorted({one.outcome for one in told}):
@@ -50,7 +53,8 @@ class Consumption:
             for staleness, tokens in one.stale:
                 self._tokens[self._label(one.outcome), _bucket(staleness)] += tokens
         values |= {f"trajectories/staleness/{name}": n for name, n in _staleness(told).items()}
-        return values | {f"trajectories/bias/{name}": difference for name, difference in _bias(told).items()}
+        values |= {f"trajectories/bias/{name}": difference for name, difference in _bias(told).items()}
+        return values | self._time.take(records)
 
     def points(self) -> list[Point]:
         """Return the trajectories and tokens so far."""
@@ -96,12 +100,12 @@ def dropped_tokens(records: Iterable[Consumed]) -> int:
 def of_step(records: Sequence[Consumed]) -> dict[str, AttributeValue]:
     """Return the attributes of a step's root span that describe its trajectories."""
     trained = [record for record in records if record.outcome == TRAINED]
+    tool = slowest_tool(records)
+    slowest: dict[str, AttributeValue] = {semconv.TRAJECTORY_TOOL_SLOWEST: tool} if tool else {}
     if not trained:
-        return {}
+        return slowest
     version = max(record.policy_version for record in trained)
-    told: dict[str, AttributeValue] = {
-        semconv.TRAJECTORIES_TRAINED: sum(len(record.ids) // IDS.size for record in trained)
-    }
+    told = slowest | {semconv.TRAJECTORIES_TRAINED: sum(len(record.ids) // IDS.size for record in trained)}
     return told | ({semconv.POLICY_VERSION: version} if version != UNKNOWN else {})
 
 

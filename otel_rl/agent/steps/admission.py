@@ -72,7 +72,7 @@ _NAMES: dict[type, tuple[str, ...]] = {
     Happened: ("name", "attributes"),
     Refusals: ("counts",),
     DeviceSeen: ("uuid", "name"),
-    Consumed: ("outcome",),
+    Consumed: ("outcome", "parts", "tools"),
 }
 """Fields that are a name or contain names, by kind of record."""
 
@@ -219,6 +219,11 @@ def _consumed(record: Consumed) -> None:
     if len(record.segments) % (8 * _SEGMENT):
         raise ValueError(f"invalid segments of {len(record.segments)} bytes: must be three integers of 8 bytes each")
     segments = memoryview(record.segments).cast("q")
+    times = [*record.parts.values(), *(seconds for _, *both in record.tools.values() for seconds in both)]
+    if not all(0 <= seconds < math.inf for seconds in times):
+        raise ValueError(f"invalid times of parts {times}: must be finite numbers of at least 0")
+    for calls, _, _ in record.tools.values():
+        _within("calls", calls, 0, _INT64)
     for which, version, tokens in zip(segments[0::3], segments[1::3], segments[2::3], strict=True):
         _within("trajectory", which, 0, count)
         _within("version", version, -1, _INT64)

@@ -1,0 +1,210 @@
+"""The parts of a trajectory: its time in the model, tools, the environment and the verifier, with a span for each."""
+
+from __future__ import annotations
+
+import math
+from threading import RLock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opentelemetry.trace import SpanKind
+
+from otel_rl import semconv
+from otel_rl.convert.known_names import OTHER
+from otel_rl.convert.values import to_number, to_whole
+from otel_rl.errors.texts import meant, name_of, shown
+from otel_rl.journal.records import PART_KINDS
+from otel_rl.trainer.phase import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from opentelemetry import trace
+    from typing_extensions import Self
+
+    from otel_rl.trainer.recorder import Recorder
+    from otel_rl.trainer.step import StepSpan
+    from otel_rl.trainer.trajectories import Trajectory
+
+Tools = dict[str, tuple[int, float, float]]
+"""Calls, their seconds, and the seconds of the longest call, by tool."""
+
+_MOST_TOOLS = 64
+"""Names of tools in a ticket or a record; the calls of all others are added up as "other"."""
+_SPAN_NAMES = {kind: f"{semconv.SPAN_TRAJECTORY}.{kind}" for kind in PART_KINDS}
+_LONGEST_S = 1e9
+
+
+class Split(NamedTuple):
+    """The seconds of trajectories by kind of part, with "other", and the calls of their tools."""
+
+    parts: dict[str, float]
+    tools: Tools
+
+
+class TimeSplit:
+    """The time of a trajectory that is open, by kind of part.
+
+    While several parts are open, time counts for the last one that began. So the kinds, with "other", add up to the
+    duration, also if tools run at the same time in threads. The seconds of a tool are those of its calls.
+    """
+
+    def __init__(self, began: int) -> None:
+        self.is_open = True
+        self._until = began
+        self._nanoseconds: dict[str, int] = {}
+        self._open: dict[Part, str] = {}
+        self._tools: Tools = {}
+        self._has_parts = False
+        self._lock = RLock()  # a signal handler that interrupts may end the parts
+
+    def enter(self, part: Part, kind: str, time: int) -> None:
+        """Record that a part begins."""
+        with self._lock:
+            self._advance(time)
+            self._open[part] = kind
+            self._has_parts = True
+
+    def leave(self, part: Part, tool: str, seconds: float, time: int) -> None:
+        """Record that a part ends; if it was a call of a tool, it has a name and seconds."""
+        with self._lock:
+            self._advance(time)
+            if self._open.pop(part, None) is not None and tool:
+                _add_tool(self._tools, tool, (1, seconds, seconds))
+
+    def close(self, time: int) -> None:
+        """Record that the trajectory ends; a second call does nothing."""
+        with self._lock:
+            self._advance(time)
+            self.is_open = False
+
+    def told(self, time: int) -> dict[str, Any]:
+        """Return what tickets hold: the seconds up to `time`, or to the end; nothing if there were no parts."""
+        with self._lock:
+            self._advance(time)
+            if not self._has_parts:
+                return {}
+            ticket: dict[str, Any] = {"parts": {kind: count / 1e9 for kind, count in self._nanoseconds.items()}}
+            return ticket | ({"tools": {tool: [*calls] for tool, calls in self._tools.items()}} if self._tools else {})
+
+    def _advance(self, time: int) -> None:
+        """Add the time since the last call to the part that began last."""
+        if self.is_open and time > self._until:
+            kind = next(reversed(self._open.values()), OTHER)
+            self._nanoseconds[kind] = self._nanoseconds.get(kind, 0) + time - self._until
+            self._until = time
+
+
+class Part(Phase):
+    """A part of a trajectory, with a span inside the span of the trajectory; a context manager.
+
+    A part whose kind was refused, or whose trajectory is not open, records nothing.
+    """
+
+    kind = SpanKind.INTERNAL
+    _depth = 2
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        trajectory: Trajectory,
+        kind: str,
+        name: str,
+        attributes: Mapping[str, object],
+        *,
+        recorded: bool,
+    ) -> None:
+        told: dict[str, object] = {semconv.TRAJECTORY_PART_KIND: kind}
+        if name:
+            told[semconv.GEN_AI_TOOL_NAME if kind == "tool" else semconv.TRAJECTORY_PART_NAME] = name
+        super().__init__(recorder, _SPAN_NAMES.get(kind, ""), {**told, **attributes})
+        self._trajectory = trajectory
+        self._kind = kind
+        self._tool = name if kind == "tool" else ""
+        self._recorded = recorded
+        self._split: TimeSplit | None = None  # while it is open
+
+    def __enter__(self) -> Self:
+        if not self._kind:
+            return self
+        split = self._trajectory.split
+        if split is None or not split.is_open:
+            self._recorder.refuse("part", f"part {shown(self._kind)}: its trajectory is not open")
+            return self
+        self._split = split
+        if self._recorded:
+            return super().__enter__()
+        self._began = self._recorder.clock.now()
+        split.enter(self, self._kind, self._began)
+        return self
+
+    def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:
+        super()._begin(parent, start_time)
+        if self._split is not None:
+            self._split.enter(self, self._kind, self._began)
+
+    def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
+        """Return the current span if it is of the trajectory, else the trajectory: the part may be in a thread."""
+        place = super()._place(parent, step)
+        whole = self._trajectory
+        return place if place[1] == whole.trace_id else (whole.span_id, whole.trace_id)
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the part; a second call does nothing."""
+        now = self._moment(end_time)
+        super().end(now)
+        split, self._split = self._split, None
+        if split is not None:
+            split.leave(self, self._tool, max(0, now - self._began) / 1e9, now)
+
+
+def known_kind(recorder: Recorder, kind: object) -> str:
+    """Return the kind of a part; if it is unknown, refuse it and return an empty text."""
+    known = str.__str__(kind) if isinstance(kind, str) else ""
+    if known in PART_KINDS:
+        return known
+    recorder.refuse("part", f"part {shown(kind)} of a trajectory: unknown kind{meant(known, PART_KINDS)}")
+    return ""
+
+
+def split_of(ticket: Mapping[str, Any]) -> Split:
+    """Return the time that a ticket holds.
+
+    Raises:
+        Exception: The ticket is invalid.
+    """
+    parts = {_kind_of(kind): _seconds(value) for kind, value in (ticket.get("parts") or {}).items()}
+    tools: Tools = {}
+    for tool, (calls, seconds, longest) in (ticket.get("tools") or {}).items():
+        _add_tool(tools, name_of(tool), (to_whole(calls, 0), _seconds(seconds), _seconds(longest)))
+    return Split(parts, tools)
+
+
+def merged(splits: Iterable[Split]) -> Split:
+    """Return the sum over trajectories."""
+    parts: dict[str, float] = {}
+    tools: Tools = {}
+    for one in splits:
+        for kind, seconds in one.parts.items():
+            parts[kind] = parts.get(kind, 0.0) + seconds
+        for tool, calls in one.tools.items():
+            _add_tool(tools, tool, calls)
+    return Split(parts, tools)
+
+
+def _add_tool(tools: Tools, tool: str, more: tuple[int, float, float]) -> None:
+    known = tool if tool in tools or len(tools) < _MOST_TOOLS else OTHER
+    calls, seconds, longest = tools.get(known, (0, 0.0, 0.0))
+    tools[known] = calls + more[0], seconds + more[1], max(longest, more[2])
+
+
+def _kind_of(kind: object) -> str:
+    if kind not in (*PART_KINDS, OTHER):
+        raise ValueError(f"unknown kind of part {shown(kind)}")
+    return str(kind)
+
+
+def _seconds(value: object) -> float:
+    seconds = float(to_number(value))
+    if not 0 <= seconds < _LONGEST_S or math.isnan(seconds):
+        raise ValueError(f"{seconds} is not a number of seconds")
+    return seconds

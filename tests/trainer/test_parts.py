@@ -1,0 +1,186 @@
+"""Parts of trajectories: their time in tickets, their spans, and calls that are refused."""
+
+from __future__ import annotations
+
+import json
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl.journal.records import Consumed, Record, SpanStarted
+from tests.trainer.reading import begin, ended, refusals, started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_rl import Run
+
+    RecordsOf = Callable[..., list[Record]]
+
+
+def test_a_part_is_inside_its_trajectory(recording: Run, records_of: RecordsOf) -> None:
+    """It has a span with its kind, the name of the tool, and the attributes that were given."""
+    with recording.trajectory() as trajectory, trajectory.part("tool", name="search", query_tokens=7):
+        pass
+    records = records_of(recording)
+    spans = started(records)
+
+    assert spans["rl.trajectory.tool"].parent_id == spans["rl.trajectory"].span_id
+    assert spans["rl.trajectory.tool"].trace_id == spans["rl.trajectory"].trace_id
+    assert ended(records, "rl.trajectory.tool").attributes == {
+        "rl.trajectory.part.kind": "tool",
+        "gen_ai.tool.name": "search",
+        "query_tokens": 7,
+    }
+
+
+def test_a_part_in_a_thread_is_inside_its_trajectory(recording: Run, records_of: RecordsOf) -> None:
+    """A new thread has no current span."""
+    with recording.trajectory() as trajectory:
+
+        def call() -> None:
+            with trajectory.part("tool", name="search"):
+                pass
+
+        thread = Thread(target=call)
+        thread.start()
+        thread.join()
+    spans = started(records_of(recording))
+
+    assert spans["rl.trajectory.tool"].parent_id == spans["rl.trajectory"].span_id
+
+
+def test_the_kinds_add_up_to_the_duration(recording: Run, records_of: RecordsOf) -> None:
+    """Also if parts are inside others: time counts for the one that began last."""
+    with recording.trajectory() as trajectory:
+        with trajectory.part("model"):
+            pass
+        with trajectory.part("verifier"), trajectory.part("model", name="judge"):
+            pass
+    records = records_of(recording)
+    nanoseconds = ended(records, "rl.trajectory").time - started(records)["rl.trajectory"].time
+    parts = trajectory.ticket()["parts"]
+
+    assert parts.keys() == {"model", "verifier", "other"}
+    assert sum(parts.values()) == pytest.approx(nanoseconds / 1e9)
+
+
+def test_a_ticket_with_parts_is_plain_json(recording: Run) -> None:
+    """Each tool has its calls, their seconds, and those of the longest call."""
+    with recording.trajectory() as trajectory:
+        for tool in ("search", "search", "python"):
+            with trajectory.part("tool", name=tool):
+                pass
+        with trajectory.part("environment", name="sandbox"):
+            pass
+    ticket = json.loads(json.dumps(trajectory.ticket()))
+
+    assert {tool: calls for tool, (calls, _, _) in ticket["tools"].items()} == {"search": 2, "python": 1}
+    assert ticket["tools"]["search"][1] >= ticket["tools"]["search"][2] > 0
+    assert ticket["parts"].keys() == {"tool", "environment", "other"}
+
+
+def test_a_step_has_the_time_of_its_trajectories(recording: Run, records_of: RecordsOf) -> None:
+    """The record has the sums, and the longest call of each tool."""
+    tickets = [
+        {"parts": {"model": 1.0, "tool": 2, "other": 0.5}, "tools": {"search": [2, 2.0, 1.5]}},
+        {"parts": {"model": 0.5}, "tools": {"search": [1, 4.0, 4.0]}},
+        {"policy_version": 3},
+    ]
+    with recording.step(0):
+        recording.trained(tickets)
+    (record,) = (record for record in records_of(recording) if isinstance(record, Consumed))
+
+    assert record.parts == {"model": 1.5, "tool": 2.0, "other": 0.5}
+    assert record.tools == {"search": (3, 6.0, 4.0)}
+
+
+def test_a_ticket_names_a_limited_number_of_tools(recording: Run) -> None:
+    """The calls of all others are added up."""
+    with recording.trajectory() as trajectory:
+        for n in range(100):
+            with trajectory.part("tool", name=f"tool {n}"):
+                pass
+    tools = trajectory.ticket()["tools"]
+
+    assert len(tools) == 65
+    assert tools["other"][0] == 36
+
+
+@pytest.mark.parametrize("kind", ["tol", "", None, 3, ["tool"]])
+def test_an_unknown_kind_is_refused(recording: Run, records_of: RecordsOf, kind: object) -> None:
+    """The block runs, its time is that of no part, and the call is counted."""
+    ran = False
+    with recording.trajectory() as trajectory, trajectory.part(kind):  # type: ignore[arg-type]
+        ran = True
+    records = records_of(recording)
+
+    assert ran
+    assert "parts" not in trajectory.ticket()
+    assert refusals(records) == {"part": 1}
+    assert [one.name for one in records if isinstance(one, SpanStarted)] == ["rl.trajectory"]
+
+
+def test_other_arguments_are_refused(recording: Run, records_of: RecordsOf) -> None:
+    """A second argument by position is counted, and the part is recorded."""
+    with recording.trajectory() as trajectory, trajectory.part("tool", "search"):  # type: ignore[arg-type]
+        pass
+    records = records_of(recording)
+
+    assert refusals(records) == {"part": 1}
+    assert "rl.trajectory.tool" in started(records)
+
+
+def test_a_part_outside_of_its_trajectory_is_refused(recording: Run, records_of: RecordsOf) -> None:
+    """Before the trajectory begins, and after it has ended."""
+    trajectory = recording.trajectory()
+    with trajectory.part("tool"):
+        pass
+    with trajectory:
+        pass
+    with trajectory.part("tool"):
+        pass
+
+    assert refusals(records_of(recording)) == {"part": 2}
+
+
+def test_an_exception_passes_through_a_part(recording: Run, records_of: RecordsOf) -> None:
+    """The span has the error, and the time still counts."""
+    with recording.trajectory() as trajectory, pytest.raises(TimeoutError), trajectory.part("tool", name="search"):
+        raise TimeoutError("no answer")
+
+    assert ended(records_of(recording), "rl.trajectory.tool").error == ("TimeoutError", "no answer")
+    assert trajectory.ticket()["tools"]["search"][0] == 1
+
+
+@pytest.mark.parametrize(
+    "ticket",
+    [
+        {"parts": {"tol": 1.0}},
+        {"parts": {"tool": -1}},
+        {"parts": 3},
+        {"tools": {"search": 1}},
+        {"parts": {"tool": "x"}},
+    ],
+)
+def test_invalid_times_in_a_ticket_are_refused(recording: Run, records_of: RecordsOf, ticket: object) -> None:
+    """They are counted, and never raise into the trainer."""
+    with recording.step(0):
+        recording.trained([ticket])  # type: ignore[list-item]
+
+    assert refusals(records_of(recording)) == {"trained": 1}
+
+
+def test_without_spans_the_times_are_there(
+    tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`OTEL_SDK_DISABLED` switches traces off, not the times."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    run = begin(tmp_path)
+    with run.trajectory() as trajectory, trajectory.part("tool", name="search"):
+        pass
+
+    assert trajectory.ticket()["tools"]["search"][0] == 1
+    assert [record for record in records_of(run) if isinstance(record, SpanStarted)] == []
