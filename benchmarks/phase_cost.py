@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
+_PHASE = "otel_rl run.phase"
+_PART = "otel_rl trajectory.part"
 _PEER = "OTel SDK start_as_current_span"
 
 
@@ -58,10 +60,14 @@ def measure() -> list[Table]:
                 pass
             devices.found, devices._clock = None, None
 
+        def part() -> None:
+            with trajectory.part("tool", name="search"):
+                pass
+
         devices = recorder_of(run).devices
         device, clock = ImaginaryDevice(), DeviceClock(PassedEvent, bool)
         flush = provider.force_flush
-        bare = [Contestant("otel_rl run.phase", phase), Contestant(_PEER, span, flush)]
+        bare = [Contestant(_PHASE, phase), Contestant(_PEER, span, flush)]
         full = [
             Contestant("otel_rl run.phase, 3 attributes", phase_with_attributes),
             Contestant(f"{_PEER}, 3 attributes", span_with_attributes, flush),
@@ -69,6 +75,8 @@ def measure() -> list[Table]:
         ]
         tight = interleave([*bare, *full, TIMER], rounds=15, calls=1000)
         paused = interleave([*bare, TIMER], rounds=7, calls=200, pause_s=0.002)
+        with run.trajectory() as trajectory:
+            parts = interleave([Contestant(_PHASE, phase), Contestant(_PART, part), TIMER], rounds=15, calls=1000)
     provider.shutdown()
     return [
         _table(
@@ -80,9 +88,16 @@ def measure() -> list[Table]:
             "span (÷ ≤ 1); the device is imaginary and answers at once, so what CUDA takes comes on top.",
         ),
         _table("Each after a pause of 2 ms", paused, "Caches are cold, and every phase takes two memory snapshots."),
+        _table(
+            "A part of a trajectory",
+            parts,
+            "A call of a tool, compared with a phase inside the same trajectory. It has a name and a kind as "
+            "attributes, and no memory snapshots.",
+            than=("phase", _PHASE),
+        ),
     ]
 
 
-def _table(title: str, found: dict[str, list[Round]], note: str) -> Table:
-    rows: list[list[Cell]] = [[name, *cost(one), ratio(one, found[_PEER])] for name, one in found.items()]
-    return Table(title, ["with …", "p50 µs", "p99 µs", "worst µs", "p50 ÷ SDK span"], rows, note)
+def _table(title: str, found: dict[str, list[Round]], note: str, than: tuple[str, str] = ("SDK span", _PEER)) -> Table:
+    rows: list[list[Cell]] = [[name, *cost(one), ratio(one, found[than[1]])] for name, one in found.items()]
+    return Table(title, ["with …", "p50 µs", "p99 µs", "worst µs", f"p50 ÷ {than[0]}"], rows, note)

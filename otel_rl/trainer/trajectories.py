@@ -92,7 +92,9 @@ class Trajectory(Rollout):
         if recorded and isinstance(batch, Rollout):
             self.add_link(batch.get_span_context())
 
-    def part(self, kind: str = "", /, *_extra: Never, name: str = "", **attributes: object) -> Part:
+    def part(  # type: ignore[override] # the name of a part is a text, not an attribute of any type
+        self, kind: str = "", /, *_extra: Never, name: str = "", **attributes: object
+    ) -> Part:
         """Return a context manager for a part of the trajectory.
 
         The time of each kind is summed over the trajectories of a step, and the time of tools by name. While several
