@@ -44,7 +44,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run([sys.executable, str(_EXAMPLES / "stable_baselines3_ppo.py")], place, **_ONE_THREAD)
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable]
     told = {"OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "off", "OTEL_RL_HARDWARE": "0", "OTEL_RL_QUIET": "1"}
-    run([*command, str(_EXAMPLES / "stable_baselines3_off_policy.py")], place, **told, **_ONE_THREAD)
+    run([*command, str(_EXAMPLES / "stable_baselines3_sac_dqn.py")], place, **told, **_ONE_THREAD)
     return place
 
 
