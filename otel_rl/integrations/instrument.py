@@ -116,8 +116,10 @@ def _hook_all(known: Mapping[str, Framework], names: Iterable[str]) -> None:
 
 def _say_if_nothing() -> None:
     """Log one line if a script that uses PyTorch has ended without a run."""
-    script = str(getattr(sys.modules.get("__main__"), "__file__", None) or "")
-    is_script = script.endswith(".py") and "site-packages" not in script  # not a launcher or a worker
+    script = sys.argv[0] if sys.argv else ""  # Python has removed `__file__` of the script by now
+    processes = sys.modules.get("multiprocessing.process")
+    is_worker = processes is not None and processes.parent_process() is not None
+    is_script = script.endswith(".py") and "site-packages" not in script and not is_worker  # and no launcher
     if is_script and "torch.optim" in sys.modules and "otel_rl.trainer.opening" not in sys.modules:
         logger.warning(_NOTHING, ", ".join(_active))
 
