@@ -78,7 +78,8 @@ def sorted_out(names: Iterable[str], framework: str, *, whole: bool = True) -> N
     found = Names([], [], [], [])
     for name in sorted(set(names)):
         spelled = list(_spellings(name, framework, whole=whole))
-        if all(dialect(OWN).read(each) is not None for each in spelled):
+        declared = any(dialect(framework).declares(each) for each in spelled)
+        if not declared and all(dialect(OWN).read(each) is not None for each in spelled):
             continue
         readings = [reading for each in spelled if (reading := dialect(framework).read(each)) is not None]
         shown = name.replace(_HOLE, "*")
@@ -87,7 +88,7 @@ def sorted_out(names: Iterable[str], framework: str, *, whole: bool = True) -> N
             phases = [dict(reading.attributes).get(semconv.PHASE) for reading in readings]
             if not any(phase is None or str(phase) in _categorized() for phase in phases) and _HOLE not in name:
                 found.uncategorized.append(shown)
-        elif any(dialect(framework).declares(each) for each in spelled):
+        elif declared:
             found.declared.append(shown)
         else:
             found.unknown.append(shown)
