@@ -113,14 +113,12 @@ def _recorders(options: Any, backends: list[Any]) -> list[Any]:
     return [LoggingBackend(project=options.project_name, dir=options.log_dir, **named)]
 
 
-def _number_of_step(variables: Mapping[str, Any]) -> int | None:
-    """Return the learner's global step, or the update that a trainer without a learner begins."""
-    caller: Any = variables.get("self")
-    for name in ("rl_engine", "rl_cluster"):
-        caller = getattr(caller, name, caller)
-    if hasattr(caller, "is_managed_externally") and not caller.is_managed_externally:
-        return int(caller.train_steps) + 1
-    return getattr(caller, "global_steps", None)
+def _number_of_step(variables: Mapping[str, Any]) -> int:
+    """Return the learner's global step, which its trainers know too, or the update that a trainer begins alone."""
+    caller: Any = variables["self"]
+    learner = getattr(caller, "rl_engine", None) or getattr(caller, "rl_cluster", None)
+    number = variables.get("global_step") if learner is None else learner.global_steps
+    return int(caller.train_steps + 1 if number is None else number)
 
 
 _TIMERS = Timers(_STEP, _number_of_step)
