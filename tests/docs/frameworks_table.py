@@ -36,7 +36,7 @@ def page(text: str) -> str:
     """Return the page with the table of the files, between its two comments."""
     before, _, rest = text.partition("<!-- frameworks -->\n")
     _, _, after = rest.partition("<!-- end of frameworks -->\n")
-    found = results().values()
+    found = sorted(results().values(), key=_title)
     notes = "".join(f"- {_title(one)}: {_text(one['explained'])}\n" for one in found if one["explained"])
     head = f"| {' | '.join(_HEADINGS)} |\n{'|---' * len(_HEADINGS)}|\n"
     table = head + "".join(map(_line, found)) + (f"\n{notes}" if notes else "")
@@ -50,7 +50,7 @@ def _line(one: dict[str, Any]) -> str:
         *(_title(one), _text(one["revision"]), _text(one["ran"])),
         *(one[key] for key in ("numbers", "equal", "different", "steps")),
         "" if share is None else f"{share:.0%}",
-        *(one["names"], one["mapped"], known if one["unknown"] else "all"),
+        *(one["names"], one["mapped"], "all" if known == one["names"] else known),
     )
     return f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in cells)} |\n".replace("|  |", "| |")
 
