@@ -91,8 +91,8 @@ def measure() -> list[Table]:
         _table(
             "A part of a trajectory",
             parts,
-            "A call of a tool, compared with a phase inside the same trajectory. It has a name and a kind as "
-            "attributes, and no memory snapshots.",
+            "A call of a tool, compared with a phase inside the same trajectory. It has a name as "
+            "attribute, and no memory snapshots.",
             than=("phase", _PHASE),
         ),
     ]

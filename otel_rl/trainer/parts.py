@@ -31,6 +31,7 @@ Tools = dict[str, tuple[int, float, float]]
 _MOST_TOOLS = 64
 """Names of tools in a ticket or a record; the calls of all others are added up as "other"."""
 _SPAN_NAMES = {kind: f"{semconv.SPAN_TRAJECTORY}.{kind}" for kind in PART_KINDS}
+_NAME = {"tool": semconv.GEN_AI_TOOL_NAME}
 _LONGEST_S = 1e9
 
 
@@ -113,10 +114,9 @@ class Part(Phase):
         *,
         recorded: bool,
     ) -> None:
-        told: dict[str, object] = {semconv.TRAJECTORY_PART_KIND: kind}
         if name:
-            told[semconv.GEN_AI_TOOL_NAME if kind == "tool" else semconv.TRAJECTORY_PART_NAME] = name
-        super().__init__(recorder, _SPAN_NAMES.get(kind, ""), {**told, **attributes})
+            attributes = {_NAME.get(kind, semconv.TRAJECTORY_PART_NAME): name, **attributes}
+        super().__init__(recorder, _SPAN_NAMES.get(kind, ""), attributes)
         self._trajectory = trajectory
         self._kind = kind
         self._tool = name if kind == "tool" else ""
@@ -159,7 +159,7 @@ class Part(Phase):
 
 def known_kind(recorder: Recorder, kind: object) -> str:
     """Return the kind of a part; if it is unknown, refuse it and return an empty text."""
-    known = str.__str__(kind) if isinstance(kind, str) else ""
+    known = kind if type(kind) is str else str.__str__(kind) if isinstance(kind, str) else ""
     if known in PART_KINDS:
         return known
     recorder.refuse("part", f"part {shown(kind)} of a trajectory: unknown kind{meant(known, PART_KINDS)}")

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_rl import semconv
 from otel_rl.convert.values import to_whole
-from otel_rl.errors.texts import text_of
+from otel_rl.errors.texts import LONGEST_NAME, text_of
 from otel_rl.journal.ids import SpanIds, format_traceparent, parse_traceparent
 from otel_rl.journal.records import IDS, UNKNOWN, Consumed
 from otel_rl.trainer.arguments import cut_name, refuse_extra
@@ -109,7 +109,8 @@ class Trajectory(Rollout):
         if _extra:
             refuse_extra(recorder, "part", _extra)
         known = known_kind(recorder, kind)
-        return Part(recorder, self, known, cut_name(recorder, "part", name), attributes, recorded=self._recorded)
+        called = name if type(name) is str and len(name) <= LONGEST_NAME else cut_name(recorder, "part", name)
+        return Part(recorder, self, known, called, attributes, recorded=self._recorded)
 
     def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:
         super()._begin(parent, start_time)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def test_a_part_is_inside_its_trajectory(recording: Run, records_of: RecordsOf) -> None:
-    """It has a span with its kind, the name of the tool, and the attributes that were given."""
+    """It has a span with the name of the tool, and the attributes that were given."""
     with recording.trajectory() as trajectory, trajectory.part("tool", name="search", query_tokens=7):
         pass
     records = records_of(recording)
@@ -30,7 +30,6 @@ def test_a_part_is_inside_its_trajectory(recording: Run, records_of: RecordsOf) 
     assert spans["rl.trajectory.tool"].parent_id == spans["rl.trajectory"].span_id
     assert spans["rl.trajectory.tool"].trace_id == spans["rl.trajectory"].trace_id
     assert ended(records, "rl.trajectory.tool").attributes == {
-        "rl.trajectory.part.kind": "tool",
         "gen_ai.tool.name": "search",
         "query_tokens": 7,
     }
