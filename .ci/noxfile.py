@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import nox
@@ -31,12 +32,32 @@ def trl(session: nox.Session) -> None:
 
 @nox.session
 def verl(session: nox.Session) -> None:
-    """Real loop of verl, with stand-ins for GPU workers; trackers and timers of SkyRL, Trinity-RFT and OpenRLHF."""
+    """Real loop of verl, with stand-ins for GPU workers; trackers and timers of SkyRL and OpenRLHF."""
     session.install("torch")
-    alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "trinity-rft==0.6.0", "openrlhf==0.11.2")
+    alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "openrlhf==0.11.2")
     session.install("--no-deps", *alone)  # their other dependencies are CUDA packages
     imported = ("tensordict", "torch", "loguru", "cachetools", "uvicorn", "fastapi", "aiohttp")
-    _run(session, ("verl==0.9.1", *imported), "verl", "skyrl", "trinity", "openrlhf")
+    _run(session, ("verl==0.9.1", *imported), "verl", "skyrl", "openrlhf")
+
+
+@nox.session
+@nox.parametrize("version", ["0.6.0", "0.5.1"])
+def trinity(session: nox.Session, version: str) -> None:
+    """Trinity-RFT, whose engine needs GPUs; its trainer loop and its monitors do not."""
+    session.install("--no-deps", f"trinity-rft=={version}")
+    _run(session, ("torch", "ray==2.48.0", "pandas", "omegaconf", "requests", "tqdm", "safetensors"), "trinity")
+
+
+@nox.session
+def roll(session: nox.Session) -> None:
+    """ROLL, from a checkout in `OTEL_RL_SOURCES`: it is on no package index, and its pipelines import much."""
+    if not os.environ.get("OTEL_RL_SOURCES"):
+        session.skip("no OTEL_RL_SOURCES")
+    session.install("--no-deps", "TransferQueue==0.1.6")
+    packages = ("torch", "tensordict", "ray==2.48.0", "codetiming", "transformers", "datasets", "peft", "omegaconf")
+    others = ("hydra-core", "dacite", "more-itertools", "pybase64", "pyzmq", "httpx", "gymnasium", "imageio", "pillow")
+    exporters = ("opentelemetry-exporter-otlp", "loguru", "jsonlines", "langdetect", "openai")
+    _run(session, packages + others + exporters, "roll")
 
 
 @nox.session

@@ -162,6 +162,11 @@ class Recordings:
         if (recording := self._of.get(id(logger_))) is not None:
             recording.run.log(values, step=step)
 
+    def table(self, logger_: object, name: str, data: object, step: int | None) -> None:
+        """Record a table that a logger gets."""
+        if (recording := self._of.get(id(logger_))) is not None:
+            recording.run.table(name, data, step=step)
+
     def holds(self, logger_: object) -> bool:
         """Return whether a logger is being recorded."""
         return id(logger_) in self._of

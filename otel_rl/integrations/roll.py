@@ -1,7 +1,12 @@
 """Coming from ROLL.
 
-Replace `from roll.utils.tracking import create_tracker` by `from otel_rl.integrations.roll import create_tracker`;
-the configuration stays what it is:
+Keep ROLL's own tracker and its configuration: `otel-rl run -- python examples/start_agentic_pipeline.py …` records the
+values of any tracker, or of none. The loop of `run` becomes steps, numbered with its `global_step`. The timers of the
+driver and `do_checkpoint` become phases, without the prefixes `step_` and `cal_`: `generate`, `model_update`,
+`ref_log_probs`, `train` … A step lasts until the next one begins. `track_with: otel_rl` needs no other tracker.
+
+Or replace `from roll.utils.tracking import create_tracker` by `from otel_rl.integrations.roll import create_tracker`;
+the agent then writes to the tracker. The configuration stays what it is:
 
     track_with: wandb
     tracker_kwargs:
@@ -13,54 +18,54 @@ the configuration stays what it is:
     tracker.log({"critic/score/mean": 0.5, "actor/clipfrac@sum": 0.1}, step=1)
     tracker.finish()
 
-Or keep ROLL's own: `otel-rl run -- python examples/start_agentic_pipeline.py …` adds `track_with: otel_rl`, and records
-the values of any other tracker as well.
+The same: the names of trackers and their keywords, and reducer tags in names, which trackers do not receive. A tracker
+that was registered with ROLL gets its values, and is recorded. Different: NumPy scalars and tensors are recorded too. A
+tracker that fails is reported and does not delay training. Two tags of one name are two metrics. Keywords that have no
+counterpart are named in one warning. API keys go into the environment, not into a file. Texts are recorded as tables,
+with `content=True` only.
 
-`state_offload_manager` replaces the one of `roll.utils.context_managers`: its phases, times and memory are recorded.
-
-The same: the names of trackers and their keywords, and reducer tags in names, which trackers do not receive. Different:
-NumPy scalars and tensors are recorded too. A tracker that fails is reported and does not delay training. Two tags of
-one name are two metrics. API keys go into the environment, not into a file. Texts are recorded as tables, with
-`content=True` only.
+ROLL's workers are Ray actors and begin no run. `@traced_actor(role="actor_train")` (see `otel_rl.integrations.ray`)
+makes a worker join the run of the driver. Then ROLL's `state_offload_manger` is a phase of the worker, with its parts,
+under `otel-rl run`; elsewhere import it as `otel_rl.integrations.roll.state_offload_manager`.
 """
 
 from __future__ import annotations
 
+import copy
+import logging
 import os
+import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import otel_rl
-from otel_rl.convert.values import to_number
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording, flat
-from otel_rl.stats import statistics
+from otel_rl.integrations.timers import Timers
 from otel_rl.trainer.no_span import NO_SPAN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+logger = logging.getLogger("otel_rl")
 
 _KEYWORDS = {
-    "tensorboard": {"log_dir": "log_dir"},
-    "wandb": {"project": "project", "name": "name", "notes": "notes", "tags": "tags", "mode": "mode",
-              "settings": "settings", "entity": "entity", "group": "group"},
-    "swanlab": {"project": "project", "workspace": "workspace", "logdir": "logdir", "description": "description",
-                "experiment_name": "experiment_name", "tags": "tags", "mode": "mode"},
-    "trackio": {"project": "project", "name": "name", "group": "group", "space_id": "space_id"},
-    "stdout": {},
-}  # fmt: skip
-_SUFFIXES = ("mean", "max", "min", "p50", "p99", "std", "sum")
-
-
-class Tracker(Protocol):
-    """The result of `create_tracker`."""
-
-    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Log the values of a step."""
-
-    def finish(self) -> None:
-        """Deliver everything and end."""
+    "tensorboard": ("log_dir",),
+    "wandb": ("project", "name", "notes", "tags", "mode", "settings", "entity", "group"),
+    "swanlab": ("project", "workspace", "logdir", "description", "experiment_name", "tags", "mode"),
+    "trackio": ("project", "name", "group", "space_id"),
+    "stdout": (),
+}
+_WITHOUT_EFFECT = ("max_queue", "flush_secs", "api_key", "login_kwargs")
+_STEP, _PHASE = "pipeline_step", "_otel_rl_phase"
+_STEP_TIMERS = ("step_total", "pipeline_step_total")
+_WORKERS = (
+    "ROLL: the driver's values, steps and phases are recorded. Phases and memory of a worker are recorded only if its "
+    "class has @otel_rl.integrations.ray.traced_actor(role=...)"
+)
 
 
 class RunTracker:
@@ -72,21 +77,28 @@ class RunTracker:
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Record numbers as values, arrays as observations and texts as tables; other keywords are ignored."""
         run = self._recording.run
-        named = dict(flat(values))
-        texts = {name: value for name, value in named.items() if isinstance(value, str)}
-        numbers = {name: value for name, value in named.items() if name not in texts}
-        if numbers:
-            run.log(numbers, step=step)
-        for name, text in texts.items():
-            run.table(name, {"text": [text]}, step=step)
+        with harmless("Tracker.log"):
+            named = dict(flat(values))
+            texts = {name: value for name, value in named.items() if isinstance(value, str)}
+            if numbers := {name: value for name, value in named.items() if name not in texts}:
+                run.log(numbers, step=step)
+            for name, text in texts.items():
+                run.table(name, {"text": [text]}, step=step)
+
+    def log_system(self, values: Mapping[str, Any]) -> None:
+        """Record numbers that belong to no step, as ROLL's trackio tracker does."""
+        self.log(values)
 
     def finish(self) -> None:
         """End the run, if this tracker began it, and wait until it is delivered."""
         self._recording.finish()
 
 
-class NoTracker:
+class NoTracker(RunTracker):
     """Records nothing."""
+
+    def __init__(self) -> None:
+        pass
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Do nothing."""
@@ -95,141 +107,180 @@ class NoTracker:
         """Do nothing."""
 
 
-def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs: Any) -> Tracker:
+def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs: Any) -> Any:
     """Return the tracker of this name; one that records nothing for an empty name.
 
     Args:
-        tracker_name: `tensorboard`, `wandb`, `swanlab`, `trackio` or `stdout`.
+        tracker_name: `tensorboard`, `wandb`, `swanlab`, `trackio`, `stdout`, or a name that is registered with ROLL.
         config: The run's hyper-parameters.
         kwargs: ROLL's `tracker_kwargs`. API keys among them go to the environment of the agent.
 
     Raises:
-        ValueError: The name is unknown, or TensorBoard has no `log_dir`.
+        KeyError: TensorBoard has no `log_dir`.
+        ValueError: The name is unknown.
     """
     if not tracker_name:
         return NoTracker()
     if tracker_name not in _KEYWORDS:
-        raise ValueError(f"unknown tracker {tracker_name!r}: must be one of {', '.join(_KEYWORDS)}")
-    known = _KEYWORDS[tracker_name]
-    options = {known[key]: value for key, value in kwargs.items() if key in known}
+        if "roll.utils.tracking" not in sys.modules:
+            raise ValueError(f"unknown tracker {tracker_name!r}: must be one of {', '.join(_KEYWORDS)}")
+        own = sys.modules["roll.utils.tracking"].create_tracker(tracker_name, config, **kwargs)
+        return own if hasattr(own.log, "_self_wrapper") else _recorded(own, config, kwargs, Patches())
+    options = {key: value for key, value in kwargs.items() if key in _KEYWORDS[tracker_name]}
     if tracker_name == "tensorboard":
-        if "log_dir" not in options:
-            raise ValueError("tracker 'tensorboard' needs log_dir=")
         options["log_dir"] = str(Path(options["log_dir"]).absolute())
+    if others := sorted(kwargs.keys() - options.keys() - set(_WITHOUT_EFFECT)):
+        logger.warning("tracker %r: no effect of %s", tracker_name, ", ".join(others))
     _take_keys(tracker_name, kwargs)
     name = kwargs.get("name") or kwargs.get("experiment_name")
     named: dict[str, Any] = {"project": kwargs.get("project") or None, "name": name or None}
     return RunTracker(Recording(exporters=[{tracker_name: options}], config=config, dialect="roll", **named))
 
 
+def _make(config: Any, **kwargs: Any) -> RunTracker:
+    named = {key: kwargs[key] for key in ("project", "name") if kwargs.get(key)}
+    return RunTracker(Recording(config=config, dialect="roll", **named))
+
+
+def _recorded(tracker: Any, config: Any, kwargs: Mapping[str, Any], patches: Patches) -> Any:
+    """Record the values that a tracker of ROLL gets, and return the tracker."""
+    own = _make(config, **{name: kwargs[name] for name in ("project", "name") if name in kwargs})
+    patches.observe(tracker, "log", ("values", "step"), lambda _, told: own.log(**told), first=True)
+    patches.observe(tracker, "finish", (), lambda *_: own.finish(), first=True)
+    return tracker
+
+
 def patch(module: Any, patches: Patches) -> None:
     """Register `otel_rl` as a tracker of ROLL, and record the values of the other trackers."""
 
-    def make(config: Mapping[str, Any], **kwargs: Any) -> RunTracker:
-        named = {key: kwargs[key] for key in ("project", "name") if kwargs.get(key)}
-        return RunTracker(Recording(config=config, dialect="roll", **named))
-
     def create(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(("tracker_name", "config"), args, strict=False)) | kwargs
+        config = copy.copy(given.get("config"))  # TensorBoard's tracker replaces its values by texts
         tracker = function(*args, **kwargs)
         with harmless("create_tracker"):
-            given = dict(zip(("tracker_name", "config"), args, strict=False)) | kwargs
-            if given.pop("tracker_name", None) and not isinstance(tracker, RunTracker):
-                own = make(**given)
-                patches.observe(tracker, "log", ("values", "step"), lambda _, told: own.log(**told), first=True)
-                patches.observe(tracker, "finish", (), lambda *_: own.finish(), first=True)
+            if not isinstance(tracker, RunTracker):
+                _recorded(tracker, config, given, patches)
         return tracker
 
-    module.tracker_registry.setdefault("otel_rl", make)
+    module.tracker_registry.setdefault("otel_rl", _make)
     patches.wrap(module, "create_tracker", create)
 
 
-class Strategy(Protocol):
-    """A strategy of ROLL."""
+def patch_pipeline(module: Any, patches: Patches) -> None:
+    """Record the loop of a pipeline as steps, and the timers of the driver as phases."""
 
-    def load_states(self, **kwargs: Any) -> None:
-        """Load states to the device."""
+    def number(variables: Mapping[str, Any]) -> object:
+        return variables.get("global_step") if isinstance(variables.get("self"), module.BasePipeline) else None
 
-    def offload_states(self) -> None:
-        """Offload states from the device."""
+    timers = Timers(_STEP, number)
+
+    def begin(name: str) -> Any:
+        if timers._number_here() is None:  # another user of codetiming
+            return None
+        timers.begin(_STEP)
+        return None if name in _STEP_TIMERS else timers.begin(name.removeprefix("step_").removeprefix("cal_"))
+
+    def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        timer.__dict__[_PHASE] = begin(timer.name) if timer.name else None
+        return function(*args, **kwargs)
+
+    def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = _STEP if timer.name in _STEP_TIMERS else timer.name
+        timers.end(name, timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
+        return function(*args, **kwargs)
+
+    def save(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with timers.timed("do_checkpoint"):
+            return function(*args, **kwargs)
+
+    logger.warning(_WORKERS)
+    codetiming = sys.modules["codetiming"]
+    patches.wrap(codetiming, "Timer.__enter__", enter)
+    patches.wrap(codetiming, "Timer.__exit__", leave)
+    patches.wrap(module, "BasePipeline.do_checkpoint", save)
+
+
+def patch_states(module: Any, patches: Patches) -> None:
+    """Record where a worker loads states, computes and offloads states, as the parts of a phase."""
+
+    def manage(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(("strategy", "metrics", "metric_infix"), args, strict=False)) | kwargs
+        return _in_parts(function(*args, **kwargs), str(given.get("metric_infix")).rpartition("/")[2])
+
+    patches.wrap(module, "state_offload_manger", manage)
 
 
 @contextmanager
-def state_offload_manager(
-    strategy: Strategy,
-    metrics: Mapping[str, Any],
-    metric_infix: str,
-    is_offload_states: bool = True,
-    load_kwargs: Mapping[str, Any] | None = None,
-) -> Iterator[None]:
-    """Load states, run the body, and offload the states, as three parts of a phase; ROLL's `state_offload_manger`.
-
-    Times and memory are in the step's row under ROLL's names, also if the body raises. Then the states stay on the
-    device, as in ROLL.
-
-    Args:
-        strategy: The owner of the states.
-        metrics: Not changed.
-        metric_infix: Name of the phase: train_step, generate, …
-        is_offload_states: If true, states are offloaded at the end.
-        load_kwargs: Arguments of `load_states`.
-    """
+def _in_parts(own: AbstractContextManager[None], name: str) -> Iterator[None]:
     run = otel_rl.current()
-    with NO_SPAN if run is None else run.phase(metric_infix) as phase:
+    with NO_SPAN if run is None else run.phase(name) as phase:
         with phase.onload():
-            strategy.load_states(**(load_kwargs or {}))
-        with phase.execute():
-            yield
-        if is_offload_states:
+            own.__enter__()
+        try:
+            with phase.execute():
+                yield
+        except BaseException as error:
+            if not own.__exit__(type(error), error, error.__traceback__):
+                raise
+        else:
             with phase.offload():
-                strategy.offload_states()
+                own.__exit__(None, None, None)
+
+
+def state_offload_manager(strategy: Any, metrics: Any, metric_infix: str, *args: Any, **kwargs: Any) -> Any:
+    """Return ROLL's `state_offload_manger` for these arguments, with its parts recorded as those of a phase."""
+    own = resolve_name("roll.utils.context_managers:state_offload_manger")
+    manager = own(strategy, metrics, metric_infix, *args, **kwargs)
+    return manager if hasattr(own, "_self_wrapper") else _in_parts(manager, metric_infix.rpartition("/")[2])
 
 
 state_offload_manger = state_offload_manager  # as ROLL spells it
 
 
-def reduce_metrics(
-    metrics: Mapping[str, Any], reduce_func: Callable[[Sequence[float]], float] | None = None
-) -> dict[str, Any]:
-    """Return metrics with each list reduced: by the tag in its name, else by its last word, else by `reduce_func`.
+def reduce_metrics(metrics: dict[str, Any], reduce_func: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """Reduce each list in place: by the tag in its name, else by its last word, else by `reduce_func`; as ROLL does.
 
-    Scalars are unchanged, empty lists are omitted, and names keep their tags. Log lists of several workers as
+    Scalars, tensors and empty lists are unchanged, and names keep their tags. Log lists of several workers as
     observations instead: they are pooled, however many each worker has.
 
     Args:
-        metrics: Scalars, and lists or 1-D arrays, by name.
+        metrics: Scalars, tensors, and lists, tuples or arrays, by name.
         reduce_func: The mean by default.
 
     Raises:
         ValueError: A tag is unknown.
     """
-    found: dict[str, Any] = {}
+    import numpy as np
+
+    torch = sys.modules.get("torch")
+    plain = (int, float, np.number, *(() if torch is None else (torch.Tensor,)))
     for name, value in metrics.items():
-        if not hasattr(value, "__len__") or isinstance(value, str):
-            found[name] = value
-        elif len(value):
-            samples = [to_number(item) for item in value]
-            statistic = _statistic(name)
-            if statistic is None:
-                found[name] = reduce_func(samples) if reduce_func else statistics.mean(samples)
-            else:
-                found[name] = statistics.reduce(statistic, samples)
-    return found
+        is_list = isinstance(value, (list, tuple, np.ndarray))
+        if not (isinstance(value, plain) or (is_list and len(value) == 0)):
+            metrics[name] = float(
+                _reducer(name, reduce_func or np.mean)(value) if is_list else (reduce_func or np.mean)(value)
+            )
+    return metrics
 
 
-def _statistic(name: str) -> str | None:
+def _reducer(name: str, default: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    import numpy as np
+
+    reducers: dict[str, Callable[[Any], Any]] = {
+        "mean": np.mean, "max": np.max, "min": np.min, "std": np.std, "sum": np.sum,
+        "p50": lambda values: np.percentile(values, 50), "p99": lambda values: np.percentile(values, 99),
+    }  # fmt: skip
     _, at, tag = name.rpartition("@")
-    if at:
-        if tag not in _SUFFIXES:
-            raise ValueError(f"{name!r}: unknown reducer {tag!r}: must be one of {', '.join(_SUFFIXES)}")
-        return tag
-    suffix = name.rpartition("_")[2]
-    return suffix if suffix in _SUFFIXES and suffix != name else None
+    if at and tag.strip() not in reducers:
+        raise ValueError(f"Unknown reducer tag {tag.strip()!r} in metric {name!r}")
+    _, line, suffix = name.rpartition("_")
+    return reducers[tag.strip()] if at else reducers.get(suffix if line else "", default)
 
 
 def _take_keys(tracker: str, kwargs: Mapping[str, Any]) -> None:
     """Put API keys into the environment, which the agent inherits, and never into the run's files."""
     keys = {
         "WANDB_API_KEY": kwargs.get("api_key") if tracker == "wandb" else None,
-        "SWANLAB_API_KEY": kwargs.get("login_kwargs", {}).get("api_key") if tracker == "swanlab" else None,
+        "SWANLAB_API_KEY": (kwargs.get("login_kwargs") or {}).get("api_key") if tracker == "swanlab" else None,
     }
     os.environ.update({name: key for name, key in keys.items() if key})

@@ -81,7 +81,14 @@ FRAMEWORKS: dict[str, Framework] = {
         },
     ),
     "ray": Framework(),
-    "roll": Framework(modules=("roll",), hooks={"roll.utils.tracking": "otel_rl.integrations.roll:patch"}),
+    "roll": Framework(
+        modules=("roll",),
+        hooks={
+            "roll.utils.tracking": "otel_rl.integrations.roll:patch",
+            "roll.utils.context_managers": "otel_rl.integrations.roll:patch_states",
+            "roll.pipeline.base_pipeline": "otel_rl.integrations.roll:patch_pipeline",
+        },
+    ),
     "skyrl": Framework(
         modules=("skyrl_train", "skyrl"),
         distribution="skyrl",
@@ -106,8 +113,12 @@ FRAMEWORKS: dict[str, Framework] = {
         modules=("trinity",),
         built_on="verl",
         distribution="trinity-rft",
-        tested=">=0.6,<0.7",
-        hooks={"trinity.utils.monitor": "otel_rl.integrations.trinity:register"},
+        tested=">=0.5.1,<0.7",
+        hooks={
+            "trinity.utils.monitor": "otel_rl.integrations.trinity:patch_monitors",
+            "trinity.utils.timer": "otel_rl.integrations.trinity:patch_timer",
+            "trinity.trainer.trainer": "otel_rl.integrations.trinity:patch_trainer",
+        },
     ),
     "trl": Framework(
         modules=("trl",),

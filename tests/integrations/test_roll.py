@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import otel_rl
-from otel_rl.integrations.roll import create_tracker, reduce_metrics, state_offload_manger
-from otel_rl.journal.records import Configured, Logged, SpanStarted, Tabled
+from otel_rl.integrations.roll import create_tracker, reduce_metrics
+from otel_rl.journal.records import Configured, Logged, Tabled
 from tests.processes import journal_of, rows_of, run_python
 from tests.real_parts import needs
 
@@ -39,7 +39,7 @@ def test_unknown_tracker() -> None:
 
 def test_tensorboard_needs_a_directory() -> None:
     """As ROLL demands it."""
-    with pytest.raises(ValueError, match="log_dir"):
+    with pytest.raises(KeyError, match="log_dir"):
         create_tracker("tensorboard", {})
 
 
@@ -142,13 +142,34 @@ def test_reducers(name: str, expected: float) -> None:
 
 def test_an_unknown_tag() -> None:
     """It is an error, unlike an unknown last word."""
-    with pytest.raises(ValueError, match="unknown reducer 'foo'"):
+    with pytest.raises(ValueError, match="Unknown reducer tag 'foo'"):
         reduce_metrics({"x@foo": [1.0]})
 
 
 def test_what_passes_unchanged() -> None:
-    """Scalars do, empty lists are left out, and another function may be the default."""
-    assert reduce_metrics({"a@sum": 3.0, "b": [], "c": [1, 5], "t": "text"}, max) == {"a@sum": 3.0, "c": 5, "t": "text"}
+    """Scalars and empty lists do, another function may be the default, and the metrics are reduced in place."""
+    metrics = {"a@sum": 3.0, "b": [], "c": [1, 5]}
+
+    assert reduce_metrics(metrics, max) is metrics
+    assert metrics == {"a@sum": 3.0, "b": [], "c": 5}
+
+
+def test_keywords_without_effect_are_named(recording: otel_rl.Run, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning names those that have no counterpart."""
+    create_tracker("wandb", {}, project="p", log_dir="logs", reinit=True)
+
+    assert "'wandb': no effect of log_dir, reinit" in caplog.text
+
+
+def test_values_that_are_no_mapping_are_counted(
+    recording: otel_rl.Run, records_of: Callable[..., list[Record]]
+) -> None:
+    """They do not raise; ROLL's tracker for no name takes them too."""
+    tracker = create_tracker("stdout", {})
+    tracker.log(None, step=0)  # type: ignore[arg-type] # that is the test
+    tracker.log({"loss": 1.0}, step=1)
+
+    assert [r.step for r in records_of(recording) if isinstance(r, Logged)] == [1]
 
 
 def test_hyper_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,41 +185,3 @@ def test_hyper_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     tracker.finish()
 
     assert [r.values for r in records if isinstance(r, Configured)] == [{"actor.lr": 1e-6}]
-
-
-class Recorded:
-    """A strategy that writes down what it is asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[object] = []
-
-    def load_states(self, **kwargs: object) -> None:
-        self.asked.append(kwargs)
-
-    def offload_states(self) -> None:
-        self.asked.append("offload")
-
-
-@pytest.mark.parametrize("offloads", [True, False])
-def test_states_are_loaded_and_unloaded(
-    offloads: bool, recording: otel_rl.Run, records_of: Callable[..., list[Record]]
-) -> None:
-    """In the parts of a phase; ROLL's arguments, and what it is called with its typing error."""
-    strategy = Recorded()
-    with recording.step(0), state_offload_manger(strategy, {}, "train_step", offloads, {"include": ["model"]}):
-        strategy.asked.append("body")
-    spans = [(r.name, r.part) for r in records_of(recording) if isinstance(r, SpanStarted)]
-
-    assert strategy.asked == [{"include": ["model"]}, "body", *(["offload"] if offloads else [])]
-    assert spans == [
-        *(("train_step", part) for part in ("", "onload", "execute", "offload") if offloads or part != "offload")
-    ]
-
-
-def test_without_a_run_states_are_loaded_all_the_same() -> None:
-    """Nothing is recorded, and the trainer goes on."""
-    strategy = Recorded()
-    with state_offload_manger(strategy, {}, "generate"):
-        pass
-
-    assert strategy.asked == [{}, "offload"]

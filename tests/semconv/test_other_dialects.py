@@ -12,7 +12,7 @@ from otel_rl.semconv.dialect import dialect
 from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl.stats import statistics
 
-OTHERS = ("verl", "trl", "openrlhf", "skyrl", "nemo_lens", "nemo_rl")
+OTHERS = ("verl", "trl", "openrlhf", "skyrl", "nemo_lens", "nemo_rl", "roll", "trinity")
 STRANGE = ("generate", "weight_sync", "step", "mean@08", "node.00.gpu.01.util", "p99.9", "", "{phase}", "\n")
 NAMES = Path(__file__).parent.parent / "data" / "names"
 

@@ -49,6 +49,7 @@ class Row(NamedTuple):
     name: str
     unit: str
     kind: str
+    meaning: str
 
 
 def rows(framework: str) -> list[Row]:
@@ -59,6 +60,7 @@ def rows(framework: str) -> list[Row]:
                 re.sub(r"<\w+>|\{\w+\}", lambda part: FACTS.examples[part[0]], row["metric_name_pattern"]),
                 row["unit"],
                 row["kind"],
+                row["meaning"],
             )
             for row in csv.DictReader(file)
             if SEEDS[row["seed"].removesuffix(" (repo)")] == framework
@@ -86,7 +88,7 @@ def decided(framework: str) -> dict[str, str]:
         if known.read(row.name)
         else "phase"
         if row.kind == "span" and row.name in known.phases
-        else known.passes(row.name) or ""
+        else known.passes(row.name) or ("any other metric" if row.meaning.endswith("(family prefix)") else "")
         for row in rows(framework)
     }
 

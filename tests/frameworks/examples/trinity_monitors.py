@@ -2,18 +2,22 @@
 
 from types import SimpleNamespace
 
+import pandas as pd
+
 from otel_rl.integrations.instrument import instrument
 
 instrument("trinity")
-from trinity.utils.monitor import MONITOR, Monitor
+from trinity.utils.monitor import MONITOR, Monitor, TensorboardMonitor
 
 config = SimpleNamespace(monitor=SimpleNamespace(cache_dir="own"))
 place = {"project": "p", "group": "g", "name": "rft", "role": "explorer"}
 ours = MONITOR.get("otel_rl")(**place, config={"lr": 0.5})
-own = MONITOR.get("tensorboard")(**place, config=config)
+own = TensorboardMonitor(**place, config=config)  # not from the registry, so it is not recorded
 assert isinstance(ours, Monitor)
 for step in range(1, 5):
     for monitor in (own, ours):
         monitor.log({"rollout/reward/mean": step / 7, "eval/gsm8k/accuracy/mean@4": 0.25}, step=step)
+ours.log({"text": "a", "nothing": None}, step=4)
+ours.log_table("experiences", pd.DataFrame([{"prompt": "a", "reward": 1.0}]), step=4)
 for monitor in (own, ours):
     monitor.close()

@@ -1,0 +1,305 @@
+"""ROLL's own code, from a checkout in the directory that `OTEL_RL_SOURCES` names: its RLVR loop, trackers, reducers."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_rl.export import Span
+from otel_rl.integrations import roll as ours
+from otel_rl.integrations.patches import Patches
+from otel_rl.journal.records import SpanStarted
+from otel_rl.semconv.drift import sorted_out
+from tests.frameworks.results import SOURCES, compared, keep, phase_coverage
+from tests.processes import items_of, rows_of, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import otel_rl
+    from otel_rl.journal.records import Record
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not (SOURCES / "ROLL").exists(), reason="no ROLL in OTEL_RL_SOURCES"),
+]
+REVISION = "8eb27cc"
+_SCRIPT = str(Path(__file__).with_name("examples") / "roll_with_toy_clusters.py")
+_TIMED = {"stop_server", "model_update", "generate", "ref_log_probs", "old_log_probs_values", "get_sample_level_mask"}
+_TIMED |= {"reward_postprocess", "get_token_reward", "compute_advantage", "train", "do_checkpoint"}
+
+
+@pytest.fixture(scope="module")
+def roll(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Import ROLL's trackers, reducers and context managers, for a device that has no memory."""
+    sys.path.insert(0, str(SOURCES / "ROLL"))
+    os.environ["ROLL_LOG_DIR"] = str(tmp_path_factory.mktemp("logs"))
+    import torch
+    from roll.utils import context_managers, functionals, tracking  # type: ignore[import-not-found] # a checkout
+
+    platform = context_managers.current_platform
+    for name in ("reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats"):
+        setattr(platform, name, lambda _: None)
+    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
+        setattr(platform, name, lambda *_: 2**30)
+    platform.device_memory_used, platform.mem_get_info = lambda: 2**31, lambda _: (2**31, 2**32)
+    return type(
+        "roll", (), {"tracking": tracking, "functionals": functionals, "states": context_managers, "torch": torch}
+    )
+
+
+def train(directory: Path, tracker: str, keywords: dict[str, str], *launcher: str, **environment: str) -> Path:
+    """Train with ROLL's loop; return the run directory."""
+    set_up = {"PYTHONPATH": str(SOURCES / "ROLL"), "OTEL_RL_DIR": str(directory / "runs"), "OTEL_RL_HARDWARE": "false"}
+    set_up |= {"ROLL_DEBUG": "1", "RAY_raylet_start_wait_time_s": "300", **environment}
+    run([*launcher, sys.executable, _SCRIPT, tracker, json.dumps(keywords)], directory, **set_up)
+    (found,) = (directory / "runs").glob("*/*/rows.jsonl")
+    return found.parent
+
+
+def logged(directory: Path) -> dict[int, dict[str, float]]:
+    """Return the values that the pipeline logged, by step, without the tags of reducers."""
+    rows = [json.loads(line) for line in (directory / "logged.jsonl").read_text().splitlines()]
+    return {row["step"]: {name.rsplit("@", 1)[0]: value for name, value in row["values"].items()} for row in rows}
+
+
+def scalars(directory: Path) -> dict[int, dict[str, float]]:
+    """Return the numbers in the files of TensorBoard, by step."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found: dict[int, dict[str, float]] = {}
+    for path in {event.parent for event in directory.rglob("events.out.tfevents.*")}:
+        events = EventAccumulator(str(path), {"scalars": 0}).Reload()
+        for tag in events.Tags()["scalars"]:
+            for event in events.Scalars(tag):
+                name = path.name if path != directory and "_" in path.name else ""
+                found.setdefault(event.step, {})[f"{name}:{tag}" if name else tag] = event.value
+    return found
+
+
+def finite(values: dict[str, float]) -> dict[str, float]:
+    """Return what is a number, as precise as TensorBoard's files are."""
+    return {name: float(np.float32(value)) for name, value in values.items() if not math.isnan(value)}
+
+
+def test_the_loop_without_changes(tmp_path: Path) -> None:
+    """Every number that the loop logs is in the row of its step, its timers are phases, its tracker gets the same."""
+    directory = train(
+        tmp_path, "tensorboard", {"log_dir": "tb"}, str(Path(sys.executable).with_name("otel-rl")), "run", "--"
+    )
+    wrote = {(step, name): value for step, values in logged(tmp_path).items() for name, value in values.items()}
+    numbers = {key: "NaN" if math.isnan(value) else value for key, value in wrote.items()}
+    found = compared(numbers, rows_of(directory))  # type: ignore[arg-type] # as rows spell it
+    ran = "RLVRPipeline.run for three steps under `otel-rl run`; toy clusters and schedulers, the rest is ROLL's"
+    keep("roll", REVISION, ran, found, phase_coverage(directory))
+    spans = [item for item in items_of(directory) if isinstance(item, Span)]
+    steps = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
+    phases = {
+        number: {s.attributes["rl.phase"] for s in spans if steps.get(s.parent_id) == number}
+        for number in steps.values()
+    }
+
+    assert (len(found.equal) > 900, found.different, found.steps) == (True, [], [0, 1, 2])
+    assert sorted_out(found.names, "roll").unknown == []
+    assert phases == {0: _TIMED | {"val_step"}, 1: _TIMED, 2: _TIMED | {"val_step"}}
+    own = scalars(tmp_path / "tb")
+    for step, values in logged(tmp_path).items():
+        assert finite(values) == finite(own[step])
+
+
+def test_coming_from_its_tracker(tmp_path: Path) -> None:
+    """With the replacements in ROLL's loop, the agent writes what ROLL's own tracker would write."""
+    train(tmp_path, "tensorboard", {"log_dir": "tb"}, COMING_FROM="roll")
+    written = scalars(tmp_path / "tb")
+
+    for step, values in logged(tmp_path).items():
+        assert finite(values).items() <= written[step].items()
+
+
+_VALUES = st.one_of(
+    st.integers(-(2**40), 2**40),
+    st.floats(-1e6, 1e6),
+    st.booleans(),
+    st.text("ab", max_size=3),
+    st.none(),
+    st.lists(st.floats(-1e6, 1e6), max_size=5),
+    st.lists(st.booleans(), max_size=4),
+    st.tuples(st.integers(-9, 9), st.integers(-9, 9)),
+    st.lists(st.floats(-9, 9), min_size=1, max_size=4).map(np.array),
+    st.lists(st.lists(st.floats(-9, 9), min_size=2, max_size=2), min_size=1, max_size=3).map(np.array),
+    st.floats(-9, 9).map(np.float32),
+    st.floats(-9, 9).map(np.array),
+    st.sampled_from(["0-d tensor", "2-d tensor"]),
+    st.dictionaries(st.text("ab"), st.integers(), max_size=1),
+)
+_NAMES = st.sampled_from(
+    ["loss", "loss@sum", "x@ max", "x@foo", "a@b@mean", "@std", "ratio_max", "max", "_min", "x_p99", "t@p50", "n_foo"]
+)
+
+
+@given(st.dictionaries(_NAMES, _VALUES, max_size=4), st.sampled_from([None, np.max, len]))
+@settings(max_examples=400, deadline=None)
+def test_metrics_are_reduced_as_by_roll(
+    roll: Any, metrics: dict[str, Any], function: Callable[..., Any] | None
+) -> None:
+    """The same metrics are left, in place, or the same exception is raised."""
+    tensors = {"0-d tensor": roll.torch.tensor(1.5), "2-d tensor": roll.torch.ones(2, 2)}
+    given = {
+        name: tensors[value] if isinstance(value, str) and value in tensors else value
+        for name, value in metrics.items()
+    }
+    outcomes = []
+    for reduce in (roll.functionals.reduce_metrics, ours.reduce_metrics):
+        reduced = dict(given)
+        try:
+            returned = reduce(reduced, *([] if function is None else [function]))
+            outcomes.append((returned is reduced, repr(reduced)))
+        except Exception as error:  # whatever ROLL raises
+            outcomes.append((type(error), repr(reduced)))
+
+    assert outcomes[0] == outcomes[1]
+
+
+_LOGGED = st.dictionaries(
+    st.sampled_from(["loss", "loss@sum", "a/b", "critic@max"]),
+    st.one_of(
+        st.integers(-(2**20), 2**20), st.floats(-9, 9, width=32), st.text("ab", min_size=1), st.lists(st.integers())
+    ),
+    max_size=3,
+)
+
+
+def test_trackers_write_the_same_files(roll: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same random calls to ROLL's TensorBoard tracker and to otel-rl's: the same numbers at the same steps."""
+    monkeypatch.setenv("OTEL_RL_HARDWARE", "false")
+    monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path / "runs"))
+    draw = np.random.default_rng(0)
+    calls = [
+        {
+            name: float(np.float32(draw.normal())) if draw.random() < 0.7 else int(draw.integers(100))
+            for name in ("a", "b/c", "loss@sum")
+        }
+        for _ in range(20)
+    ]
+    for create, place in ((roll.tracking.create_tracker, "own"), (ours.create_tracker, "ours")):
+        tracker = create("tensorboard", {"lr": 1e-6, "nested": {"x": 1}}, log_dir=str(tmp_path / place), max_queue=3)
+        for step, values in enumerate(calls):
+            tracker.log(values=dict(values), step=step)
+        tracker.finish()
+    own, found = scalars(tmp_path / "own"), scalars(tmp_path / "ours")
+
+    assert len(own) == 20
+    assert {step: {n: v for n, v in values.items() if ":" not in n} for step, values in own.items()} == found
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "error"),
+    [
+        (None, {}, None),
+        ("", {}, None),
+        ("comet", {}, ValueError),
+        ("tensorboard", {}, KeyError),
+        ("stdout", {"x": 1}, None),
+    ],
+)
+def test_trackers_raise_the_same(
+    roll: Any, recording: otel_rl.Run, name: str | None, keywords: dict[str, int], error: type[Exception] | None
+) -> None:
+    """Both raise, or neither does, and whatever is logged then raises only in ROLL's."""
+    for create in (roll.tracking.create_tracker, ours.create_tracker):
+        if error is None:
+            tracker = create(name, {}, **keywords)
+            tracker.log({"loss": 1.0, "nested": {"a@max": 2}}, step=0)
+            tracker.finish()
+        else:
+            with pytest.raises(error):
+                create(name, {}, **keywords)
+
+
+def test_a_tracker_of_the_user(roll: Any, recording: otel_rl.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker that is registered with ROLL gets its calls, and is recorded."""
+
+    class Own(roll.tracking.BaseTracker):  # type: ignore[misc] # ROLL's class
+        calls: ClassVar[list[object]] = []
+
+        def __init__(self, config: object, **keywords: object) -> None:
+            self.calls.append(keywords)
+
+        def log(self, values: object, step: int | None = None, **keywords: object) -> None:
+            self.calls.append((values, step))
+
+    monkeypatch.setitem(roll.tracking.tracker_registry, "own", Own)
+    tracker: Any = ours.create_tracker("own", {}, project="p")
+    tracker.log({"loss": 0.5}, step=3)
+
+    assert Own.calls == [{"project": "p"}, ({"loss": 0.5}, 3)]
+
+
+class Strategy:
+    """What ROLL asks of a strategy, written down."""
+
+    def __init__(self, offload_nccl: bool) -> None:
+        self.offload_nccl = offload_nccl
+        self.asked: list[object] = []
+
+    def load_states(self, **keywords: object) -> None:
+        self.asked.append(("load", keywords))
+
+    def offload_states(self, **keywords: Any) -> None:
+        self.asked.append(("offload", {name: Counter(map(str, value)) for name, value in keywords.items()}))
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("debug", ["0", "1"])
+@pytest.mark.parametrize("nccl", [False, True])
+@pytest.mark.parametrize("offloads", [True, False])
+@pytest.mark.parametrize("fails", [False, True])
+def test_states_are_managed_as_by_roll(
+    *,
+    roll: Any,
+    recording: otel_rl.Run,
+    records_of: Callable[..., list[Record]],
+    monkeypatch: pytest.MonkeyPatch,
+    hooked: bool,
+    debug: str,
+    nccl: bool,
+    offloads: bool,
+    fails: bool,
+) -> None:
+    """The same calls in the same order, process groups included, the same metrics, the same exception; and a phase."""
+    monkeypatch.setenv("ROLL_DEBUG", debug)
+    seen: list[object] = []
+    for name in ("reload_process_groups", "destroy_process_groups"):
+        monkeypatch.setattr(roll.states, name, lambda name=name: seen.append(name))
+    keywords = {"include": [roll.states.OffloadStateType.model_params]}
+    patches, found = Patches(), []
+    for manage in (roll.states.state_offload_manger, ours.state_offload_manager):
+        if hooked and manage is ours.state_offload_manager:
+            ours.patch_states(roll.states, patches)
+        strategy, metrics = Strategy(nccl), {}
+        seen.clear()
+        try:
+            with manage(strategy, metrics, "actor_train/train_step", offloads, load_kwargs=keywords):
+                strategy.asked.append("body")
+                if fails:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            strategy.asked.append("interrupted")
+        found.append((strategy.asked, list(seen), sorted(metrics)))
+    patches.undo()
+    started = [r for r in records_of(recording) if isinstance(r, SpanStarted)]
+
+    assert found[0] == found[1]
+    assert [(r.name, r.part) for r in started] == [
+        ("train_step", part) for part in ("", "onload", "execute", "offload") if not (fails and part == "offload")
+    ]
