@@ -91,8 +91,8 @@ def measure() -> list[Table]:
         _table(
             "A part of a trajectory",
             parts,
-            "A call of a tool, compared with a phase inside the same trajectory. It has a name as "
-            "attribute, and no memory snapshots.",
+            "Target: at most twice a phase in the same trajectory (÷ ≤ 2). It is a call of a tool, with its name as "
+            "attribute and without memory snapshots. The time of the trajectory is split at both ends.",
             than=("phase", _PHASE),
         ),
     ]

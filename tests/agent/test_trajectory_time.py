@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from otel_rl.agent.analysis.consumption import Consumption, of_step
+from otel_rl.agent.steps.admission import check
 from otel_rl.journal.records import Consumed, StepEnded, StepStarted
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.trainer.trajectories import consumed
@@ -84,3 +87,20 @@ def test_it_is_in_the_row() -> None:
     items = reducer.feed([("rank0", StepStarted(1, 2 * S, b""))]).items
 
     assert rows(items)[0].values["trajectories/time/tool"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("parts", "tools"),
+    [
+        ({"tool": -1.0}, {}),
+        ({"tool": math.inf}, {}),
+        ({}, {"search": (1, math.nan, 1.0)}),
+        ({}, {"search": (-1, 1.0, 1.0)}),
+    ],
+)
+def test_invalid_times_of_another_machine_are_refused(
+    parts: dict[str, float], tools: dict[str, tuple[int, float, float]]
+) -> None:
+    """A damaged record changes nothing: it would fail again after each restart."""
+    with pytest.raises(ValueError, match="invalid"):
+        check(Consumed(0, 1, "trained", 3, b"", b"", b"", parts, tools))

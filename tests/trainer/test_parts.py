@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl import Run
+    from otel_rl.trainer.trajectories import Trajectory
 
     RecordsOf = Callable[..., list[Record]]
 
@@ -183,3 +185,44 @@ def test_without_spans_the_times_are_there(
 
     assert trajectory.ticket()["tools"]["search"][0] == 1
     assert [record for record in records_of(run) if isinstance(record, SpanStarted)] == []
+
+
+def test_trajectories_at_the_same_time_have_their_own_parts(recording: Run, records_of: RecordsOf) -> None:
+    """Two tasks take turns inside their parts; each span is in the trace of its own trajectory."""
+
+    async def roll_out(tool: str) -> dict[str, object]:
+        with recording.trajectory() as trajectory, trajectory.part("tool", name=tool):
+            await asyncio.sleep(0)
+        return trajectory.ticket()
+
+    async def both() -> list[dict[str, object]]:
+        return await asyncio.gather(roll_out("search"), roll_out("python"))
+
+    tickets = asyncio.run(both())
+    spans = [record for record in records_of(recording) if isinstance(record, SpanStarted)]
+    wholes = {span.trace_id: span.span_id for span in spans if span.name == "rl.trajectory"}
+    parts = [span for span in spans if span.name == "rl.trajectory.tool"]
+
+    assert [list(ticket["tools"]) for ticket in tickets] == [["search"], ["python"]]  # type: ignore[call-overload]
+    assert len(wholes) == 2
+    assert [span.parent_id for span in parts] == [wholes[span.trace_id] for span in parts]
+
+
+def test_tools_at_the_same_time_do_not_exceed_the_duration(recording: Run, records_of: RecordsOf) -> None:
+    """The seconds of the kinds add up; the calls of tools overlap."""
+
+    async def call(trajectory: Trajectory, tool: str) -> None:
+        with trajectory.part("tool", name=tool):
+            await asyncio.sleep(0.01)
+
+    async def both() -> Trajectory:
+        with recording.trajectory() as trajectory:
+            await asyncio.gather(call(trajectory, "search"), call(trajectory, "python"))
+        return trajectory
+
+    ticket = asyncio.run(both()).ticket()
+    records = records_of(recording)
+    nanoseconds = ended(records, "rl.trajectory").time - started(records)["rl.trajectory"].time
+
+    assert sum(ticket["parts"].values()) == pytest.approx(nanoseconds / 1e9)
+    assert ticket["tools"].keys() == {"search", "python"}
