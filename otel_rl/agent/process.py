@@ -104,6 +104,8 @@ class Agent:
                 logger.info("the journals of this machine, %s, are in %s", parts.this_machine().host, directory.local)
             if wired.manifest.agent.hardware.enabled:
                 wired.poller.start()
+            for engine in wired.engines():
+                wired.poller.measure(engine)
         self._status.say("ready", self._loop.finished)
 
     def _try_a_turn(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from otel_rl.agent.hardware.engines import Engine
 from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.input.follow import Follower
 from otel_rl.agent.input.remote import give_up_missing
@@ -39,7 +40,7 @@ from otel_rl.setup.directory import Manifest
 from otel_rl.setup.head import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from otel_rl.agent.input.receiver import Receiver
     from otel_rl.export import Exporter, RunInfo
@@ -142,6 +143,12 @@ class Wiring:
     def is_over(self) -> bool:
         """Whether every process of the run has finished, and no process of this machine lives."""
         return self.pipeline.reducer.is_finished and not self.follower.alive
+
+    def engines(self) -> Iterator[Engine]:
+        """Yield the inference servers, for the agent that makes the rows; `target` warns of invalid URLs."""
+        for url in () if self.manifest.sends else self.manifest.agent.hardware.engines:
+            with contextlib.suppress(ValueError):
+                yield Engine(url, self.pipeline.reducer.engines.hear)
 
     def needed(self) -> Position:
         """Return the place in the outbox before which neither the agent nor an exporter needs anything."""

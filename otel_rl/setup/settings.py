@@ -124,8 +124,8 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
         interval: Seconds between two measurements; at least 1 for GPUs.
         flush_interval: Seconds between two exports of measurements to trackers.
         pcie: If true, PCIe throughput is measured too, which takes the driver 20 ms each time.
-        engines: URLs of the metrics endpoints of inference servers, such as `http://node1:8000/metrics`. A Prometheus
-            that finds this run also finds them.
+        engines: URLs of the metrics endpoints of inference servers, such as `http://node1:8000/metrics`. Rows
+            have their load, and a Prometheus that finds this run also finds them.
     """
 
     enabled: bool = True

@@ -69,6 +69,10 @@ class Poller:
         for name, look in (("nvml", lambda: nvml.devices(self.watched, io=self._io)), ("amd", amd.devices)):
             threading.Thread(target=self._look_for, args=(name, look), name=f"otel-rl-{name}", daemon=True).start()
 
+    def measure(self, probe: Probe) -> None:
+        """Measure something else too, from now on."""
+        self._poll(probe, self._interval)
+
     def watch(self, processes: Sequence[Watched]) -> None:
         """Set the trainer processes that are alive."""
         self._watched = processes

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from otel_rl.agent.analysis import consumption
 from otel_rl.agent.analysis.consumption import Consumption
+from otel_rl.agent.analysis.engine_load import EngineLoad
 from otel_rl.agent.analysis.goodput import PRODUCTIVE
 from otel_rl.agent.analysis.stragglers import Stragglers
 from otel_rl.agent.steps import assemble, derive, rows
@@ -58,11 +59,13 @@ class ClosedSteps:
         self._reductions, self._vocabulary = reductions, vocabulary
         self.stragglers = Stragglers()
         self.consumption = Consumption()
+        self.engines = EngineLoad()
         self._more_values = {
             "derivation": self._derived,
             "memory": lambda closed, _: closed.step.memory,
             "goodput": self._productive,
             "consumption": self._consumed,
+            "inference servers": self._engines,
         }
 
     def add(self, closed: Closed, made: Reduced) -> None:
@@ -128,6 +131,13 @@ class ClosedSteps:
         found = self.consumption.take(closed.step.consumed)
         self._goodput.drop(consumption.dropped_tokens(closed.step.consumed))
         return found
+
+    def _engines(self, closed: Closed, _: Mapping[str, Number]) -> dict[str, float]:
+        """Return the load of the inference servers between the first begin and the last end of the step."""
+        step = closed.step
+        if closed.late:
+            return {}
+        return self.engines.during(min(step.begun.values(), default=0), max(step.ended.values(), default=step.time))
 
     def _numbered(self, tables: Iterable[Table], *, late: bool) -> Iterator[Table]:
         """Yield the tables of a step with their parts: the first one of a name has 0, unless it is late."""

@@ -92,6 +92,7 @@ class Reducer:
         self._lives = Lives(self.state, self._intake, self.forensics, self.goodput)
         self._closed = ClosedSteps(run_id, self.state, reductions, vocabulary, model, self.goodput, self.quarantine)
         self.stragglers, self.consumption = self._closed.stragglers, self._closed.consumption
+        self.engines = self._closed.engines
         self._met: dict[int, int] = {}
         self._heard: int | None = None
         self._live = ""
