@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 Place = tuple[str, str, str]
 _trainings: dict[Place, int] = {}
 """The number of trainings of each run in this process, by directory, project and id."""
+_promised: set[Place] = set()
+"""The runs that `elsewhere` returned, which may also begin in this process."""
 
 
 class Recording:
@@ -271,7 +273,11 @@ def _of_training(options: dict[str, Any]) -> dict[str, Any]:
     chosen = load({name: value for name, value in options.items() if name != "config"})
     if isinstance(chosen, JobSettings):  # `init` numbers the trainings of a job
         return options
-    number = _next((str(Path(chosen.dir).absolute()), chosen.project, chosen.id))
+    place = str(Path(chosen.dir).absolute()), chosen.project, chosen.id
+    if place in _promised:
+        _promised.remove(place)
+        return options
+    number = _next(place)
     if number == 1:
         return options
     run_id = f"{chosen.id}-{number}"
@@ -302,6 +308,22 @@ def _borrowed(run: Run, trainer: object, after: Recording | None) -> Run:
         *(run.id, number, number),
     )
     return cast("Run", LaterTraining(run, number))
+
+
+def elsewhere(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of `otel_rl.init` with which other processes record the next training of this process.
+
+    Args:
+        options: The keywords that are given. The environment and the settings file win over the others.
+
+    Raises:
+        SettingsError: A setting is wrong.
+    """
+    chosen = load({name: value for name, value in options.items() if name != "config"})
+    place = {"project": chosen.project, "id": chosen.id, "name": chosen.name, "dir": str(Path(chosen.dir).absolute())}
+    found = _of_training(options | place)
+    _promised.add((found["dir"], found["project"], found["id"]))
+    return found
 
 
 def _next(place: Place) -> int:

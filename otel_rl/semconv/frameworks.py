@@ -81,6 +81,19 @@ FRAMEWORKS: dict[str, Framework] = {
         },
     ),
     "ray": Framework(),
+    "ray_train": Framework(
+        modules=("ray.train.v2.api.data_parallel_trainer",),
+        distribution="ray",
+        tested=">=2.60,<3",
+        hooks={"ray.train.v2.api.data_parallel_trainer": "otel_rl.integrations.ray_train:patch"},
+    ),
+    "rllib": Framework(
+        modules=("ray.rllib",),
+        built_on="ray_train",
+        distribution="ray",
+        tested=">=2.60,<3",
+        hooks={"ray.rllib.algorithms.algorithm": "otel_rl.integrations.rllib:patch"},
+    ),
     "roll": Framework(
         modules=("roll",),
         hooks={

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _MODULES = {path.name: path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+_MODULES |= {"test_ray_train.py": "pyarrow", "test_rllib.py": "gymnasium"}  # what these parts of Ray need besides Ray
 
 collect_ignore: list[str] = []
 if os.environ.get("REQUIRE_FRAMEWORKS") != "1":

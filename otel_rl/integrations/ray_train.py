@@ -1,0 +1,172 @@
+"""Ray Train: the values that `ray.train.report` gets, and its iterations.
+
+    trainer = TorchTrainer(recorded(train_loop), scaling_config=ScalingConfig(num_workers=2))
+
+Or change no code: `otel-rl run -- python train.py`. Each worker is a rank of the run, under Ray's number. As in Ray's
+`Result`, the values are those of the worker with rank 0, under their own names; nested ones are joined with slashes.
+The `train_loop_config` is the hyper-parameters. Steps are the reports, counted from 1. A step begins when the one
+before it is reported, so the time after the last report is in a step without values. Phases are what Ray times in a
+worker: `report`, which waits for the other workers, `checkpoint_sync` and `checkpoint_transfer`. For the loop's own
+work, add `--instrument torch`, or use `otel_rl.current().phase("forward")` in it.
+
+The run ends with the training. A worker group that Ray starts again after a failure is another attempt of the run, and
+its steps go on. If the loop trains with another framework that is recorded, such as Lightning, its steps count.
+
+Run directories are below the driver's working directory, although Ray changes that of the workers. Workers on other
+machines need `head=`, or `OTEL_RL_HEAD` in their environment. `ray.tune` is not recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ray.train.v2._internal.execution.callback import TrainContextCallback
+from ray.train.v2._internal.execution.context import get_train_context
+from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
+
+import otel_rl
+from otel_rl.integrations.patches import harmless
+from otel_rl.integrations.recording import Recording, elsewhere, flat, numbers
+from otel_rl.trainer.current import recorder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from otel_rl.integrations.patches import Patches
+
+_Loop = TypeVar("_Loop", bound="Callable[..., Any]")
+_MARK = "_otel_rl_recorded"
+_OTHERS = ("lightning.pytorch", "transformers.trainer")
+"""Frameworks whose steps count in their loops inside of Ray Train's."""
+
+
+def recorded(train_loop: _Loop, **options: Any) -> _Loop:
+    """Return a training function that is recorded in each worker. Call this in the driver.
+
+    Args:
+        train_loop: The function for the trainer's `train_loop_per_worker`.
+        options: Keywords of `otel_rl.init`.
+
+    Raises:
+        SettingsError: A setting is wrong.
+    """
+    if getattr(train_loop, _MARK, False):
+        return train_loop
+    place = elsewhere(options)
+
+    @functools.wraps(train_loop)
+    def call(*args: Any) -> Any:
+        return _train(train_loop, args, place)
+
+    setattr(call, _MARK, True)
+    return call  # type: ignore[return-value] # it has the signature of the function
+
+
+class _Phases(TrainContextCallback):  # type: ignore[misc] # mypy does not read Ray's types
+    """Makes phases of what Ray times in a worker."""
+
+    @contextmanager
+    def on_report(self) -> Iterator[None]:
+        """Record a report, which waits until all workers have reported and the checkpoint is stored."""
+        with _phase("report"):
+            yield
+
+    @contextmanager
+    def on_checkpoint_sync(self) -> Iterator[None]:
+        """Record the agreement of the workers on the directory of a checkpoint."""
+        with _phase("checkpoint_sync"):
+            yield
+
+    @contextmanager
+    def on_checkpoint_transfer(self) -> Iterator[None]:
+        """Record the upload of a checkpoint."""
+        with _phase("checkpoint_transfer"):
+            yield
+
+
+class _Worker:
+    """The training function in one worker.
+
+    Args:
+        utils: Ray's functions of this worker, the object behind `ray.train.report`.
+        options: Keywords of `otel_rl.init`.
+    """
+
+    def __init__(self, utils: Any, options: dict[str, Any]) -> None:
+        context = utils.get_context()
+        self._rank = context.get_world_rank()
+        place = {"rank": self._rank, "world_size": context.get_world_size()}
+        self._recording = Recording(**(options | place))
+        self._next = 1
+        if utils.is_distributed():
+            ray_context = get_train_context()
+            self._next += ray_context.current_report_index
+            ray_context.execution_context.train_context_callbacks.append(_Phases())
+            if config := ray_context.train_run_context.train_loop_config:
+                self._recording.run.params(config)
+        self._reports = utils.report
+        utils.report = self._report
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin the step of the next report, unless another framework makes the steps."""
+        last = recorder_of(self._recording.run).last_begun
+        if last == -1 and any(module in sys.modules for module in _OTHERS):
+            return
+        if self._recording.number in (last, None if last == -1 else last):
+            self._recording.begin_step(self._next)
+
+    def _report(self, metrics: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+        self._reports(metrics, *args, **kwargs)
+        with harmless("ray.train.report"):
+            recorder = recorder_of(self._recording.run)
+            if self._rank == 0:
+                is_mine = recorder.last_begun in (-1, self._recording.number)
+                step = self._next if is_mine else recorder.last_begun
+                self._recording.run.log(numbers(dict(flat(metrics))), step=step)
+            self._next += 1
+            self._begin()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run."""
+        self._recording.end_step(error)
+        self._recording.finish()
+
+
+def _train(train_loop: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    worker = None
+    with harmless("ray_train"):
+        worker = _Worker(get_train_fn_utils(), options)
+    try:
+        answer = train_loop(*args)
+    except BaseException as error:
+        if worker is not None:
+            worker.end(error)
+        raise
+    if worker is not None:
+        worker.end()
+    return answer
+
+
+@contextmanager
+def _phase(name: str) -> Iterator[None]:
+    if (run := otel_rl.current()) is None:
+        yield
+        return
+    with run.phase(name):
+        yield
+
+
+def patch(module: Any, patches: Patches) -> None:
+    """Record the training function of each trainer."""
+
+    def get(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        train_loop = function(*args, **kwargs)
+        with harmless("train_loop_per_worker"):
+            return recorded(train_loop)
+        return train_loop
+
+    patches.wrap(module, "DataParallelTrainer._get_train_func", get)
