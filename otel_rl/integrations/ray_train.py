@@ -65,7 +65,7 @@ def recorded(train_loop: _Loop, **options: Any) -> _Loop:
     return call  # type: ignore[return-value] # it has the signature of the function
 
 
-class _Phases(TrainContextCallback):  # type: ignore[misc] # mypy does not read Ray's types
+class _Phases(TrainContextCallback):
     """Makes phases of what Ray times in a worker."""
 
     @contextmanager
@@ -166,7 +166,8 @@ def patch(module: Any, patches: Patches) -> None:
     def get(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         train_loop = function(*args, **kwargs)
         with harmless("train_loop_per_worker"):
-            return recorded(train_loop)
+            if not getattr(train_loop, _MARK, False):
+                return recorded(train_loop)
         return train_loop
 
     patches.wrap(module, "DataParallelTrainer._get_train_func", get)

@@ -36,7 +36,7 @@ _NO_METRICS = ("config", "done", "pid", "timestamp")
 _SIMPLE = (str, int, float, bool)
 
 
-class OtelRlCallback(RLlibCallback):  # type: ignore[misc] # mypy does not read RLlib's types
+class OtelRlCallback(RLlibCallback):
     """A callback that records the algorithm in which it is."""
 
     def on_algorithm_init(self, *, algorithm: Any, **kwargs: Any) -> None:
