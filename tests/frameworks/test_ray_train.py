@@ -19,6 +19,7 @@ from tests.processes import items_of, rows_of, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _EXAMPLES = Path(__file__).with_name("examples")
+_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300"}
 _NO_CODE = "from otel_rl.integrations.ray_train import recorded\n"
 _ONE_LINE = 'recorded(train_loop, project="p", id="loop", quiet=True, hardware=False)'
 
@@ -34,7 +35,7 @@ def found_in(output: str, run_dir: Path) -> Compared:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What the example prints, and its run."""
     place: Path = tmp_path_factory.mktemp("ray_train")
-    output = run([sys.executable, str(_EXAMPLES / "ray_train_loop.py")], place, RAY_USAGE_STATS_ENABLED="0")
+    output = run([sys.executable, str(_EXAMPLES / "ray_train_loop.py")], place, **_RAY)
     return output, place / "runs" / "p" / "loop"
 
 
@@ -48,14 +49,14 @@ def test_rows_are_what_it_reported(recorded: tuple[str, Path]) -> None:
 
 
 def test_phases(recorded: tuple[str, Path]) -> None:
-    """Each report is a phase, with what Ray times in it."""
+    """The loop's own time, and each report with what Ray times in it."""
     spans = [item for item in items_of(recorded[1]) if isinstance(item, Span)]
     roots = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
     traces = {span.trace_id: roots[span.span_id] for span in spans if span.name == "rl.loop"}
 
     for step in (1, 2, 3):
         of_step = sorted(span.name for span in spans if traces[span.trace_id] == step)
-        assert of_step == ["checkpoint_sync", "checkpoint_transfer", "report", "rl.loop"]
+        assert of_step == ["checkpoint_sync", "checkpoint_transfer", "report", "rl.loop", "rl.train"]
 
 
 def test_parameters(recorded: tuple[str, Path]) -> None:
@@ -73,6 +74,6 @@ def test_without_code_changes(tmp_path: Path) -> None:
     settings = {"OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "plain", "OTEL_RL_HARDWARE": "false"}
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "train.py"]
 
-    found = found_in(run(command, tmp_path, RAY_USAGE_STATS_ENABLED="0", **settings), tmp_path / "runs" / "p" / "plain")
+    found = found_in(run(command, tmp_path, **_RAY, **settings), tmp_path / "runs" / "p" / "plain")
 
     assert (found.different, found.steps) == ([], [1, 2, 3])
