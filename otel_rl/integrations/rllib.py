@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MARK = "_otel_rl_recording"
 _WHOLES = ("training_iteration", "training_step")
-"""Timers around the others, which are no phases."""
+"""Timers around the others, which are not recorded as phases."""
 _NO_METRICS = ("config", "done", "pid", "timestamp")
 _SIMPLE = (str, int, float, bool)
 

@@ -33,7 +33,7 @@ def found_in(output: str, run_dir: Path) -> Compared:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What the example prints, and its run."""
+    """The output of the example, and its run."""
     place: Path = tmp_path_factory.mktemp("ray_train")
     output = run([sys.executable, str(_EXAMPLES / "ray_train_loop.py")], place, **_RAY)
     return output, place / "runs" / "p" / "loop"

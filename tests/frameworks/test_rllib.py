@@ -37,7 +37,7 @@ def found_in(output: str, run_dir: Path) -> Compared:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What the example prints, and its run."""
+    """The output of the example, and its run."""
     place: Path = tmp_path_factory.mktemp("rllib")
     return run(
         [sys.executable, str(_EXAMPLE)], place, RAY_USAGE_STATS_ENABLED="0", **_SETTINGS
