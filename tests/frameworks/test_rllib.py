@@ -30,9 +30,10 @@ _NOT_RECORDED = {"pid", "timestamp"}
 
 def found_in(output: str, run_dir: Path) -> Compared:
     """Compare the results that the example prints with the rows."""
-    results = json.loads(output.splitlines()[-1])
-    wrote = {(step, name): value for step, told in enumerate(results, 1) for name, value in told.items()}
-    return compared({key: value for key, value in wrote.items() if key[1] not in _NOT_RECORDED}, rows_of(run_dir))
+    results = json.loads(output.splitlines()[-1], parse_constant=str)  # rows have the text NaN
+    named = ((step, name, value) for step, told in enumerate(results, 1) for name, value in told.items())
+    wrote = {(step, name): value for step, name, value in named if name not in _NOT_RECORDED}
+    return compared(wrote, rows_of(run_dir))
 
 
 @pytest.fixture(scope="module")
