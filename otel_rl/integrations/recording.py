@@ -321,6 +321,10 @@ def elsewhere(options: dict[str, Any]) -> dict[str, Any]:
     """
     chosen = load({name: value for name, value in options.items() if name != "config"})
     place = {"project": chosen.project, "id": chosen.id, "name": chosen.name, "dir": str(Path(chosen.dir).absolute())}
+    run = otel_rl.current()
+    if run is not None and _place(run) == (place["dir"], place["project"], place["id"]):
+        _trainings.setdefault(_place(run), 1)  # this process is its rank 0
+    _promised.discard((place["dir"], place["project"], place["id"]))
     found = _of_training(options | place)
     _promised.add((found["dir"], found["project"], found["id"]))
     return found

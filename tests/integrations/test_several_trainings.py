@@ -10,7 +10,7 @@ import pytest
 import otel_rl
 from otel_rl import semconv
 from otel_rl.archive.history import read
-from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.recording import Recording, elsewhere
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.trainer.current import recorder_of
 from tests.processes import rows_of
@@ -126,3 +126,25 @@ def test_names_of_later_trainings_keep_their_meaning() -> None:
     assert vocabulary.read("2/train/loss") is not None
     assert vocabulary.read("2/unheard_of") is None
     assert vocabulary.read("train/loss").metric == semconv.METRIC_TRAIN_LOSS  # type: ignore[union-attr]
+
+
+def test_trainings_of_other_processes(place: Path) -> None:
+    """Their runs are chosen here, in the order of the trainings."""
+    assert elsewhere({}) == {"project": "p", "id": "job", "name": "job", "dir": str(place.parent)}
+    assert elsewhere({})["id"] == "job-2"
+
+
+def test_a_training_of_other_processes_beside_a_run(place: Path) -> None:
+    """It gets a run of its own: this process is the rank 0 of the present one."""
+    run = otel_rl.init()
+
+    assert elsewhere({})["id"] == "job-2"
+    assert run.finish()
+
+
+def test_a_training_that_was_meant_for_other_processes(place: Path) -> None:
+    """It keeps its id, if it takes place in this process after all."""
+    recording = Recording(**elsewhere({}))
+
+    assert recording.run.id == "job"
+    assert recording.finish()
