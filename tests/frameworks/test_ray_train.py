@@ -56,7 +56,7 @@ def test_phases(recorded: tuple[str, Path]) -> None:
 
     for step in (1, 2, 3):
         of_step = sorted(span.name for span in spans if traces[span.trace_id] == step)
-        assert of_step == ["checkpoint_sync", "checkpoint_transfer", "report", "rl.loop", "rl.train"]
+        assert of_step == ["checkpoint_sync", "checkpoint_transfer", "report", "rl.loop", "train_loop"]
 
 
 def test_parameters(recorded: tuple[str, Path]) -> None:
