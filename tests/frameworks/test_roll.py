@@ -63,8 +63,8 @@ def train(directory: Path, tracker: str, keywords: dict[str, str], *launcher: st
     set_up = {"PYTHONPATH": str(SOURCES / "ROLL"), "OTEL_RL_DIR": str(directory / "runs"), "OTEL_RL_HARDWARE": "false"}
     set_up |= {"ROLL_DEBUG": "1", "RAY_raylet_start_wait_time_s": "300", **environment}
     run([*launcher, sys.executable, _SCRIPT, tracker, json.dumps(keywords)], directory, **set_up)
-    (found,) = (directory / "runs").glob("*/*/rows.jsonl")
-    return found.parent
+    (found,) = (directory / "runs").glob("*/*")
+    return found
 
 
 def logged(directory: Path) -> dict[int, dict[str, float]]:
