@@ -19,7 +19,7 @@ def _run(session: nox.Session, packages: tuple[str, ...], *names: str) -> None:
     session.chdir(_ROOT)
     session.install("-e", ".[tensorboard]", *_TESTS, *packages)
     files = [f"tests/frameworks/test_{name}.py" for name in names]
-    session.run("pytest", *files, env={"REQUIRE_FRAMEWORKS": "1"})
+    session.run("pytest", "-m", "", *files, env={"REQUIRE_FRAMEWORKS": "1"})
 
 
 @nox.session
