@@ -22,6 +22,8 @@ from tests.processes import items_of, rows_of, run
 pytestmark = pytest.mark.timeout(500)
 _EXAMPLES = Path(__file__).with_name("examples")
 _QUIET = {"OTEL_RL_HARDWARE": "false"}
+_NUMBERS = {"0.6.0": 40, "0.5.1": 33}
+"""What the trainer of each generation logs in three steps."""
 _PHASES = {"sample_data", "read_experience", "train_step"}
 
 
@@ -83,7 +85,8 @@ def test_the_trainer_without_changes(tmp_path: Path) -> None:
         for n in (1, 2, 3)
     }
 
-    assert (len(found.equal), found.different, found.steps) == (40, [], [1, 2, 3])
+    assert (found.different, found.steps) == ([], [1, 2, 3])
+    assert len(found.equal) == _NUMBERS[metadata.version("trinity-rft")]
     assert sorted_out(found.names, "trinity").unknown == []
     assert all(found >= _PHASES for found in phases.values())
     assert "save_checkpoint" in phases[2]

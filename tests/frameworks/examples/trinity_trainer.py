@@ -51,6 +51,8 @@ class Buffer:
             for n in range(3)
         ]
 
+    read_async = read  # its name in 0.5
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
