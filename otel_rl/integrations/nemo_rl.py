@@ -32,7 +32,7 @@ import numpy as np
 
 from otel_rl.convert.tables import device_of
 from otel_rl.integrations.patches import harmless
-from otel_rl.integrations.recording import Recording, flat
+from otel_rl.integrations.recording import Recording, flat, unless_set
 from otel_rl.integrations.timers import Timers
 from otel_rl.trainer.current import recorder_of
 
@@ -55,7 +55,9 @@ class Backend:
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         named = cfg.get("wandb") or {}
-        self._recording = Recording(project=named.get("project"), name=named.get("name"), dialect="nemo_rl")
+        self._recording = Recording(
+            dialect="nemo_rl", **unless_set(project=named.get("project"), name=named.get("name"))
+        )
 
     def log_metrics(
         self,
@@ -103,8 +105,6 @@ class Logger(Backend):
         monitoring: Mapping[str, float] = cfg.get("gpu_monitoring") or {}
         self._recording = Recording(
             dir=self.base_log_dir,
-            project=named.get("project") or sections["mlflow"].get("experiment_name"),
-            name=named.get("name") or sections["mlflow"].get("run_name"),
             exporters=[
                 {name: self._options(name, sections[name])} for name in _BACKENDS if cfg.get(f"{name}_enabled", False)
             ],
@@ -114,6 +114,10 @@ class Logger(Backend):
                 "interval": monitoring.get("collection_interval"),
                 "flush_interval": monitoring.get("flush_interval"),
             },
+            **unless_set(
+                project=named.get("project") or sections["mlflow"].get("experiment_name"),
+                name=named.get("name") or sections["mlflow"].get("run_name"),
+            ),
         )
 
     def log_batched_dict_as_jsonl(self, to_log: Mapping[str, Any], filename: str) -> None:

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 import otel_rl
 from otel_rl.integrations.patches import Patches, harmless
-from otel_rl.integrations.recording import Recording, flat
+from otel_rl.integrations.recording import Recording, flat, unless_set
 from otel_rl.integrations.timers import Timers
 from otel_rl.trainer.no_span import NO_SPAN
 
@@ -133,12 +133,12 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
         logger.warning("tracker %r: no effect of %s", tracker_name, ", ".join(others))
     _take_keys(tracker_name, kwargs)
     name = kwargs.get("name") or kwargs.get("experiment_name")
-    named: dict[str, Any] = {"project": kwargs.get("project") or None, "name": name or None}
+    named = unless_set(project=kwargs.get("project") or "", name=name or "")
     return RunTracker(Recording(exporters=[{tracker_name: options}], config=config, dialect="roll", **named))
 
 
 def _make(config: Any, **kwargs: Any) -> RunTracker:
-    named = {key: kwargs[key] for key in ("project", "name") if kwargs.get(key)}
+    named = unless_set(**{key: kwargs[key] for key in ("project", "name") if kwargs.get(key)})
     return RunTracker(Recording(config=config, dialect="roll", **named))
 
 

@@ -27,6 +27,7 @@ import jax
 from tunix.sft import metrics_logger
 
 from otel_rl.integrations.metrax import LoggingBackend
+from otel_rl.integrations.recording import unless_set
 from otel_rl.integrations.timers import Timers
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def _recorders(options: Any, backends: list[Any]) -> list[Any]:
         return []
     if options is None:
         return [LoggingBackend()]
-    named = {"name": options.run_name} if options.run_name else {}
-    return [LoggingBackend(project=options.project_name, dir=options.log_dir, **named)]
+    named = unless_set(project=options.project_name, name=options.run_name or "")
+    return [LoggingBackend(dir=options.log_dir, **named)]
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int:

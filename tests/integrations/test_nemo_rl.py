@@ -109,6 +109,15 @@ def test_backends_by_their_switches(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("wandb")) == []
 
 
+def test_the_environment_names_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's variable wins over the project in the framework's configuration."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    monkeypatch.setenv("OTEL_RL_PROJECT", "mine")
+    Logger({"log_dir": str(tmp_path), "wandb": {"project": "grpo", "name": "baseline"}}).finish()
+
+    assert [path.parent.name for path in tmp_path.glob("*/baseline-*")] == ["mine"]
+
+
 def test_no_backend_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is recorded all the same."""
     monkeypatch.setenv("OTEL_RL_AGENT", "off")

@@ -61,6 +61,16 @@ def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+def test_the_environment_names_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's variable wins over the project that ROLL passes to its tracker."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path))
+    monkeypatch.setenv("OTEL_RL_PROJECT", "mine")
+    create_tracker("stdout", {}, project="theirs").finish()
+
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_stdout(tmp_path: Path) -> None:
     """One line a step: a tag, and strict JSON."""
     script = """
