@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(500)
 _EXAMPLES = Path(__file__).with_name("examples")
 _QUIET = {"OTEL_RL_HARDWARE": "false"}
 _NUMBERS = {"0.6.0": 40, "0.5.1": 33}
-"""What the trainer of each generation logs in three steps."""
+"""Values that the trainer of each generation logs in three steps."""
 _PHASES = {"sample_data", "read_experience", "train_step"}
 
 
