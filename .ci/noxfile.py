@@ -1,6 +1,6 @@
 """The real frameworks, each set in an environment of its own, since they want different versions of the same packages.
 
-`nox -f .ci/noxfile.py` runs all of them, `nox -f .ci/noxfile.py -s trl` one.
+`nox -f .ci/noxfile.py` runs them, `nox -f .ci/noxfile.py -s trl` one. Some sessions run only by name.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import nox
 
 nox.options.default_venv_backend = "uv"  # it links the 6 GB that torch brings, instead of copying them
 _ROOT = Path(__file__).parents[1]
+_ALONE = ("ray_train", "rllib")
+"""Sessions that run only by name: if other tests run on the same two cores, Ray stops waiting for its own processes."""
 _TESTS = ("pytest>=8.2", "pytest-timeout>=2.3", "hypothesis>=6.100")
 
 
@@ -80,7 +82,7 @@ def _session_of(test: Path) -> None:
     """Make a session of a test that lists its packages as inline script metadata."""
     packages = nox.project.load_toml(test).get("dependencies", [])
     name = test.stem.removeprefix("test_")
-    nox.session(lambda session: _run(session, tuple(packages), name), name=name)
+    nox.session(lambda session: _run(session, tuple(packages), name), name=name, default=name not in _ALONE)
 
 
 for _test in sorted((_ROOT / "tests" / "frameworks").glob("test_*.py")):
