@@ -23,7 +23,7 @@ _SETTINGS = {
     "OTEL_RL_PROJECT": "p",
     "OTEL_RL_RUN_ID": "ppo",
     "OTEL_RL_HARDWARE": "false",
-    "": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
 }
 _NOT_RECORDED = {"pid", "timestamp"}
 
@@ -40,9 +40,7 @@ def found_in(output: str, run_dir: Path) -> Compared:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The output of the example, and its run."""
     place: Path = tmp_path_factory.mktemp("rllib")
-    return run(
-        [sys.executable, str(_EXAMPLE)], place, RAY_USAGE_STATS_ENABLED="0", **_SETTINGS
-    ), place / "runs" / "p" / "ppo"
+    return run([sys.executable, str(_EXAMPLE)], place, **_SETTINGS), place / "runs" / "p" / "ppo"
 
 
 def test_rows_are_the_results(recorded: tuple[str, Path]) -> None:
@@ -80,6 +78,6 @@ def test_without_code_changes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script.replace("from otel_rl.integrations.rllib import OtelRlCallback\n", ""))
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "train.py"]
 
-    found = found_in(run(command, tmp_path, RAY_USAGE_STATS_ENABLED="0", **_SETTINGS), tmp_path / "runs" / "p" / "ppo")
+    found = found_in(run(command, tmp_path, **_SETTINGS), tmp_path / "runs" / "p" / "ppo")
 
     assert (found.different, found.steps) == ([], [1, 2, 3, 4])
