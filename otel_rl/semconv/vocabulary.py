@@ -66,8 +66,9 @@ class Vocabulary:
         registered = registry.metrics().get(name)
         if registered is not None and registered.instrument == "gauge":  # trainers can use the registry's names
             return Reading(name, reduce=registered.reduce)
-        if self.chosen is not None and dialect(self.chosen).declares(name):  # `time/fps` of SB3 is not a phase
-            return None
+        theirs = None if self.chosen is None else dialect(self.chosen)
+        if theirs is not None and theirs.read(name) is None and theirs.declares(name):
+            return None  # `time/fps` of SB3 is not a phase
         own = self._own.read(name)
         if own is not None:
             return replace(own, attributes=tuple((key, self._canonical(key, value)) for key, value in own.attributes))

@@ -84,16 +84,16 @@ def steps(run: otel_rl.Run) -> Iterator[tuple[int, float, AbstractContextManager
 
 
 def names(framework: str) -> list[str]:
-    """Return what a framework logs, of the lists that the tests of the dialects use."""
-    listed = DATA / "names" / f"{framework}.txt"
-    if listed.exists():
-        return [line for line in listed.read_text().splitlines() if line and not line.startswith("#")]
+    """Return the names that a framework logs, of the lists that the tests of the dialects use."""
+    path = DATA / "names" / f"{framework}.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    listed = [line for line in lines if line and not line.startswith("#")]
     examples = yaml.safe_load((DATA / "rosetta.yaml").read_text())["examples"]
     with (DATA / "metrics.csv").open() as file:
         found = [row["metric_name_pattern"] for row in csv.DictReader(file) if framework in row["seed"].lower()]
     for placeholder, example in examples.items():
         found = [name.replace(placeholder, example) for name in found]
-    return [name for name in found if not set("{}<>* ") & set(name)]
+    return [*dict.fromkeys([*listed, *(name for name in found if not set("{}<>* ") & set(name))])]
 
 
 def plays_names_of(framework: str, phases: Mapping[str, float]) -> Callable[[str], None]:

@@ -143,3 +143,8 @@ def disputed() -> str:
         if len(meanings) > 1 and dialect("openrlhf").read(name) is not None:
             return name
     raise LookupError("no two dialects disagree")
+
+
+def test_a_mapped_name_is_read_although_a_pattern_declares_it() -> None:
+    """A pattern of names without a meaning also fits names that have one."""
+    assert Vocabulary("verl").read("fully_async/count/current_param_version") is not None
