@@ -1,27 +1,57 @@
 """The real frameworks, each set in an environment of its own, since they want different versions of the same packages.
 
 `nox -f .ci/noxfile.py` runs them, `nox -f .ci/noxfile.py -s trl` one. Some sessions run only by name.
+The versions that a session installs are in its lock in `.ci/locks`, which `.ci/lock` renews.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import nox
 
 nox.options.default_venv_backend = "uv"  # it links the 6 GB that torch brings, instead of copying them
 _ROOT = Path(__file__).parents[1]
+_LOCKS = _ROOT / ".ci" / "locks"
 _ALONE = ("ray_train", "rllib")
 """Sessions that run only by name: if other tests run on the same two cores, Ray stops waiting for its own processes."""
+Packages = tuple[str, ...]
 _TESTS = ("pytest>=8.2", "pytest-timeout>=2.3", "hypothesis>=6.100")
 
 
-def _run(session: nox.Session, packages: tuple[str, ...], *names: str) -> None:
+def _run(
+    session: nox.Session,
+    packages: tuple[str, ...],
+    *names: str,
+    first: tuple[str, ...] = (),
+    alone: tuple[str, ...] = (),
+) -> None:
+    """Run the tests of frameworks with some packages; those of `alone` come without their dependencies."""
+    lock = _LOCKS / f"{re.sub(r'[^a-z0-9._]+', '-', session.name).strip('-')}.txt"
+    if session.posargs[:1] == ["--lock"]:
+        _lock(session, lock, (*_TESTS, *packages, *first), session.posargs[1:])
+        return
+    environment = {"UV_CONSTRAINT": str(lock)}
     session.chdir(_ROOT)
-    session.install("-e", ".[tensorboard]", *_TESTS, *packages)
+    if first:
+        session.install(*first, env=environment)
+    if alone:
+        session.install("--no-deps", *alone, env=environment)
+    session.install("-e", ".[tensorboard]", *_TESTS, *packages, env=environment)
     files = [f"tests/frameworks/test_{name}.py" for name in names]
     session.run("pytest", "-m", "", *files, env={"REQUIRE_FRAMEWORKS": "1"})
+
+
+def _lock(session: nox.Session, lock: Path, packages: Packages, options: list[str]) -> None:
+    """Write the versions that packages need together, for the Python and the system that the sessions run on."""
+    session.chdir(_ROOT)
+    wanted = Path(session.create_tmp(), "packages.in")
+    wanted.write_text("\n".join(packages))
+    lock.parent.mkdir(exist_ok=True)
+    compile_ = ("uv", "pip", "compile", *options, "--python-version", "3.11", "--extra", "tensorboard")
+    session.run(*compile_, "--output-file", str(lock), "pyproject.toml", str(wanted), external=True)
 
 
 @nox.session
@@ -35,31 +65,28 @@ def trl(session: nox.Session) -> None:
 @nox.session
 def verl(session: nox.Session) -> None:
     """Real loop of verl, with stand-ins for GPU workers; trackers and timers of SkyRL and OpenRLHF."""
-    session.install("torch")
-    alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "openrlhf==0.11.2")
-    session.install("--no-deps", *alone)  # their other dependencies are CUDA packages
+    alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "openrlhf==0.11.2")  # their other dependencies are CUDA packages
     imported = ("tensordict", "torch", "loguru", "cachetools", "uvicorn", "fastapi", "aiohttp")
-    _run(session, ("verl==0.9.1", *imported), "verl", "skyrl", "openrlhf")
+    _run(session, ("verl==0.9.1", *imported), "verl", "skyrl", "openrlhf", first=("torch",), alone=alone)
 
 
 @nox.session
 @nox.parametrize("version", ["0.6.0", "0.5.1"])
 def trinity(session: nox.Session, version: str) -> None:
     """Trinity-RFT, whose engine needs GPUs; its trainer loop and its monitors do not."""
-    session.install("--no-deps", f"trinity-rft=={version}")
-    _run(session, ("torch", "ray==2.48.0", "pandas", "omegaconf", "requests", "tqdm", "safetensors"), "trinity")
+    packages = ("torch", "ray==2.48.0", "pandas", "omegaconf", "requests", "tqdm", "safetensors")
+    _run(session, packages, "trinity", alone=(f"trinity-rft=={version}",))
 
 
 @nox.session
 def roll(session: nox.Session) -> None:
     """ROLL, from a checkout in `OTEL_RL_SOURCES`: it is on no package index, and its pipelines import much."""
-    if not os.environ.get("OTEL_RL_SOURCES"):
+    if not os.environ.get("OTEL_RL_SOURCES") and not session.posargs:
         session.skip("no OTEL_RL_SOURCES")
-    session.install("--no-deps", "TransferQueue==0.1.6")
     packages = ("torch", "tensordict", "ray==2.48.0", "codetiming", "transformers", "datasets", "peft", "omegaconf")
     others = ("hydra-core", "dacite", "more-itertools", "pybase64", "pyzmq", "httpx", "gymnasium", "imageio", "pillow")
-    exporters = ("opentelemetry-exporter-otlp", "loguru", "jsonlines", "langdetect", "openai")
-    _run(session, packages + others + exporters, "roll")
+    exporters = ("opentelemetry-exporter-otlp", "wandb", "loguru", "jsonlines", "langdetect", "openai")
+    _run(session, packages + others + exporters, "roll", alone=("TransferQueue==0.1.6",))
 
 
 @nox.session
@@ -71,11 +98,11 @@ def tunix(session: nox.Session) -> None:
 @nox.session
 def maxent_grpo(session: nox.Session) -> None:
     """Both generations of MaxEnt-GRPO, from checkouts in `OTEL_RL_SOURCES`; skipped without them."""
-    session.install("--no-deps", "oat-llm==0.1.3.post1")  # its other dependencies are CUDA packages
+    alone = ("oat-llm==0.1.3.post1",)  # its other dependencies are CUDA packages
     trainer = ("trl==0.18.0", "transformers==4.53.0", "accelerate==1.4.0", "datasets", "pydantic", "omegaconf", "torch")
     grader = ("math-verify==0.7.0", "pylatexenc", "latex2sympy2-extended", "sympy", "scipy")
     learner = ("dm-tree", "pandas", "tyro", "peft", "rich", "Levenshtein", "einops", *grader)
-    _run(session, trainer + learner, "maxent_grpo", "oat_drgrpo")
+    _run(session, trainer + learner, "maxent_grpo", "oat_drgrpo", alone=alone)
 
 
 def _session_of(test: Path) -> None:

@@ -25,6 +25,8 @@ _BENCHMARKS = {
     "trl": "benchmarks.trl_cost",
     "hardware": "benchmarks.hardware_cost",
     "gpu": "benchmarks.gpu_cost",
+    "scrape": "benchmarks.scrape_cost",
+    "redaction": "benchmarks.redaction_cost",
     "kills": "benchmarks.kills",
 }
 _ON_REQUEST = {"kills"}  # what takes too long to be run with the others

@@ -42,6 +42,8 @@ NEEDS = {
     "critic": "Needs a critic.",
     "asynchronous": "Needs `run.trajectory`, `run.trained`, `run.queue`, or a framework that logs these.",
     "aborted": "Needs a trainer that logs what is aborted.",
+    "trajectory_parts": "Needs `trajectory.part`.",
+    "engines": "Needs `hardware.engines`.",
     "engine": "Needs `hardware.engines` and a Prometheus that follows the target files.",
     "ranks": "Needs two ranks or more.",
     "incomplete": "Empty as long as all rows are complete.",

@@ -58,8 +58,7 @@ def scraping(directory: Path, *targets: str, files: str = "", rules: str = "") -
     A file of rules is evaluated as often.
     """
     found = {"file_sd_configs": [{"files": [files], "refresh_interval": "1s"}]} if files else {}
-    config, port = directory / "prometheus.yml", free_port()
-    config.write_text(
+    (directory / "prometheus.yml").write_text(
         json.dumps(
             {
                 "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -68,20 +67,29 @@ def scraping(directory: Path, *targets: str, files: str = "", rules: str = "") -
             }
         )
     )
+    with running(directory) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running(directory: Path, *arguments: str) -> Iterator[Prometheus]:
+    """Start a server with the prometheus.yml of a directory, on a free port."""
+    port = free_port()
     with (directory / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             [
                 "prometheus",
-                f"--config.file={config}",
+                f"--config.file={directory / 'prometheus.yml'}",
                 f"--storage.tsdb.path={directory / 'tsdb'}",
                 f"--web.listen-address=127.0.0.1:{port}",
+                *arguments,
             ],
             stdout=log,
             stderr=log,
         )
     try:
         server = Prometheus(f"http://127.0.0.1:{port}")
-        wait_for(server.ready, "Prometheus does not answer")
+        wait_for(server.ready, "Prometheus does not answer", 60)
         yield server
     finally:
         process.terminate()

@@ -16,12 +16,12 @@ import pytest
 
 def needs(module: str) -> pytest.MarkDecorator:
     """Mark a test, or a module as its `pytestmark`, that imports `module`."""
-    return _needs(module, present=find_spec(module) is not None)
+    return given(module, present=find_spec(module) is not None)
 
 
 def needs_program(name: str) -> pytest.MarkDecorator:
     """Mark a test that runs the program `name`."""
-    return _needs(name, present=shutil.which(name) is not None)
+    return given(name, present=shutil.which(name) is not None)
 
 
 def part(module: str) -> Any:
@@ -33,5 +33,6 @@ def _required() -> bool:
     return os.environ.get("REQUIRE_REAL_PARTS") == "1"
 
 
-def _needs(what: str, *, present: bool) -> pytest.MarkDecorator:
+def given(what: str, *, present: bool) -> pytest.MarkDecorator:
+    """Mark a test that needs something that is not a module or a program."""
     return pytest.mark.skipif(not present and not _required(), reason=f"needs {what}")

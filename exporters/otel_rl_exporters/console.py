@@ -7,6 +7,7 @@ import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from otel_rl.errors.sinks import one_line
 from otel_rl.export import Event, Refused, Row, Table
 
 if TYPE_CHECKING:
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 8
 _LONGEST_CELL = 200
-_CONTROLS: dict[int, int | str] = {  # Unicode symbols for the characters that a terminal would act on
-    **{code: 0x2400 + code for code in range(0x20)},
-    **{code: f"\\x{code:02x}" for code in range(0x7F, 0xA0)},
-}
 
 
 class ConsoleExporter:
@@ -41,7 +38,7 @@ class ConsoleExporter:
         Raises:
             Refused: The reader of standard output has closed it.
         """
-        lines = [line for item in items for line in self._lines(item)]
+        lines = [one_line(line) for item in items for line in self._lines(item)]
         if not lines:
             return
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
@@ -107,7 +104,7 @@ def _table(table: Table, most: int) -> Iterable[str]:
 
 def _literal(cell: Cell) -> str:
     text = "" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
-    return text[:_LONGEST_CELL].translate(_CONTROLS)
+    return one_line(text[:_LONGEST_CELL])
 
 
 def _first(values: Mapping[str, object]) -> Iterable[str]:

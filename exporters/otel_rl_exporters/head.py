@@ -12,18 +12,20 @@ from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_rl.export import Machine, Recorded
+from otel_rl.export import Machine, NotNow, Recorded, Refused
 from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, Lost, from_machine, to_event
 from otel_rl.journal.records import AnyRecord
 from otel_rl.otlp.connection import Connection, check_files
-from otel_rl.setup import head
+from otel_rl.setup import head, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from otel_rl.export import Item, RunInfo
+    from otel_rl_exporters.otlp_sender import Sender
 
 _SCOPE = InstrumentationScope("otel_rl")
+_UNAUTHENTICATED = "401"
 _decoder: msgspec.msgpack.Decoder[AnyRecord | Lost] = msgspec.msgpack.Decoder(AnyRecord | Lost)
 
 
@@ -39,13 +41,17 @@ class HeadExporter:
 
     def __init__(self, run: RunInfo, *, address: str) -> None:
         self._resource = Resource.create({**run.resource, "host.name": socket.gethostname()})
-        token = os.environ.get(head.TOKEN_VARIABLE, "")
-        place = head.parse(address)
+        self._place = head.parse(address)
+        self._tokens = tokens.find()
+        self._token = self._tokens.first
+        self._sender = self._connected()
+
+    def _connected(self) -> Sender:
         where = Connection(
             signal="LOGS",
-            endpoint=f"{place.url}/v1/logs",
-            secure=place.secure,
-            headers={"authorization": f"Bearer {token}"} if token else {},
+            endpoint=f"{self._place.url}/v1/logs",
+            secure=self._place.secure,
+            headers={"authorization": f"Bearer {self._token}"} if self._token else {},
             compression="gzip",
             certificate=os.environ.get(head.AUTHORITY_VARIABLE, ""),
             proxies=False,  # within a cluster there is none
@@ -55,7 +61,7 @@ class HeadExporter:
         from otel_rl_exporters.otlp_sender import Sender  # which the agent alone loads
         from otel_rl_exporters.otlp_transport import transport
 
-        self._sender = Sender(transport(where), encode_logs)
+        return Sender(transport(where), encode_logs)
 
     @staticmethod
     def check(*, address: str) -> None:
@@ -70,12 +76,21 @@ class HeadExporter:
             Refused: The head did not take some of them.
             NotNow: It cannot take them yet.
         """
+        if self._tokens.first != self._token:  # the file has changed
+            self._token = self._tokens.first
+            self._sender.close()
+            self._sender = self._connected()
         readable = [
             (n, ReadableLogRecord(event, self._resource, _SCOPE))
             for n, item in enumerate(items)
             for event in events(item)
         ]
-        self._sender.send(readable, len(items))
+        try:
+            self._sender.send(readable, len(items))
+        except Refused as error:
+            if error.error_type != _UNAUTHENTICATED:
+                raise
+            raise NotNow(str(error), error_type=error.error_type) from error  # the token may be rotated soon
 
     def shutdown(self) -> None:
         """Close the connection."""

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from otel_rl.export import Gone
+from otel_rl.journal.modes import make_directory, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +21,9 @@ class Appended:
     """
 
     def __init__(self, path: Path, flags: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         self.path = path
-        self.file = os.open(path, flags | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.file = open_file(path, flags | os.O_CREAT | os.O_APPEND)
         self._size = 0
 
     def check(self) -> int:

@@ -7,7 +7,6 @@ table and `rl.run.config` the parameters. All other records are ignored.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,7 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Ended, Gone, Params, Refused, Row, Table
+from otel_rl.journal.modes import make_directory
 from otel_rl.otlp.step_events import item_of, run_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _Item = Row | Params | Table | Ended
-_logger = logging.getLogger(__name__)
+_logger = log_of(__name__)
 
 
 class RowLogRecordExporter(LogRecordExporter):
@@ -101,7 +102,7 @@ class RowLogRecordExporter(LogRecordExporter):
     def _exporter(self, run: RunInfo) -> Exporter:
         """Return the exporter of a run."""
         if run.directory not in self._exporters:
-            Path(run.directory).mkdir(parents=True, exist_ok=True)
+            make_directory(Path(run.directory))
             factory = resolve_name(self.exporter_class)
             try:
                 self._exporters[run.directory] = factory(run)

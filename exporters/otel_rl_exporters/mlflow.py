@@ -7,12 +7,12 @@ import json
 import os
 import re
 from functools import partial
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.convert.strict_json import spelled
+from otel_rl.errors.sinks import shortened
 from otel_rl.export import Ended, Gone, Machine, Outcome, Params, Refused, Row, Table, values_of
 from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.table_places import TablePlaces
@@ -28,6 +28,7 @@ _TABLES_LISTED = 16  # what fits in one tag, of 5000 characters in older servers
 _RUN_ID_TAG = "rl.run.id"
 _ERROR_TAG = "rl.run.error"
 _LONGEST_TAG = 5000
+_LONGEST_DIRECTORY = 200  # bytes; file systems allow 255
 _STATUS: dict[Outcome, str] = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "lost": "KILLED"}
 _TABLES_TAG = "mlflow.loggedArtifacts"
 _ENVIRONMENT = {
@@ -190,7 +191,7 @@ class MlflowExporter:
             yield self._metric(escape(name), float(value), milliseconds, row.step)
 
     def _log_table(self, table: Table) -> None:
-        step = f"tables/{escape(table.name)}/step_{table.step:06d}"
+        step = f"tables/{shortened(escape(table.name), _LONGEST_DIRECTORY, in_bytes=True)}/step_{table.step:06d}"
         place = f"{step}{self._places.suffix(step, table)}.json"
         self._client.log_text(self._run_id, _json(table), place)
         self._places.wrote(step, table)
@@ -205,7 +206,7 @@ class MlflowExporter:
             self._client.log_batch(self._run_id, params=some)
         for name, value in values.items():
             if name in self._params and self._params[name] != value[:_LONGEST_PARAM]:
-                self._client.set_tag(self._run_id, f"changed.{name}"[:_LONGEST_NAME], value[:_LONGEST_PARAM])
+                self._client.set_tag(self._run_id, shortened(f"changed.{name}", _LONGEST_NAME), value[:_LONGEST_PARAM])
         self._params.update(fresh)
 
 
@@ -257,9 +258,7 @@ def escape(name: str) -> str:
     `unescape` cannot undo.
     """
     escaped = _NOT_ALLOWED.sub(lambda found: ".at." if found[0] == "@" else f".x{ord(found[0]):x}.", name)
-    if len(escaped) <= _LONGEST_NAME:
-        return escaped or _EMPTY
-    return f"{escaped[: _LONGEST_NAME - 17].rstrip('/.')}-{sha256(name.encode()).hexdigest()[:16]}"
+    return shortened(escaped, _LONGEST_NAME) or _EMPTY
 
 
 def unescape(escaped: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -24,6 +23,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.view import Aggregation, ExponentialBucketHistogramAggregation
 
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import NotNow, Refused
 from otel_rl.otlp.connection import one_of
 from otel_rl_exporters.otlp_sender import Sender
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from otel_rl.otlp.connection import Connection
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 _HISTOGRAMS = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 _DELTAS: dict[str, tuple[type, ...]] = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import NotNow, Refused
 from otel_rl_exporters.otlp_transport import Answer
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from otel_rl_exporters.otlp_transport import Transport
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _LARGEST_REQUEST = 7 << 19
 """Bytes: a little less than the 4 MiB that a gRPC server takes by default."""
 _SMALLEST_LIMIT = 1 << 12

@@ -23,15 +23,17 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from otel_rl.errors.sinks import one_line
 from otel_rl.errors.texts import type_of
 from otel_rl.otlp.signals import SERVICES, with_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from google.protobuf.message import Message
 
     from otel_rl.otlp.connection import Connection
+    from otel_rl.otlp.signals import Service
 
 _RETRIED_STATUSES = (429, 502, 503, 504)
 _TOO_LARGE = 413
@@ -39,6 +41,9 @@ _RETRIED_CODES = ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "
 _LARGER = re.compile(r"larger than max|too large|message length", re.IGNORECASE)
 """The messages of gRPC servers (C++, Go, Java, Rust) about a request that is too large; there is no code for it."""
 _LARGEST_ANSWER = 1 << 22
+_LARGE_RESPONSE = ("CLIENT: Received message larger", "Decompressed message larger")
+"""The messages of gRPC's own client about a response that is too large. Servers say the second one about a request."""
+_AT_ONCE = 1 << 16
 _LONGEST_TEXT = 300
 _USER_AGENT = (
     f"otel-rl/{version('otel-rl')} OTel-OTLP-Exporter-Python/{version('opentelemetry-exporter-otlp-proto-common')}"
@@ -97,6 +102,7 @@ class HttpTransport:
         self._session.headers.update({"User-Agent": _USER_AGENT} | connection.headers)
         self._session.headers["Content-Type"] = "application/json" if self._json else "application/x-protobuf"
         self._session.headers.pop("Content-Encoding", None)
+        self._session.headers["Accept-Encoding"] = "gzip"
         if connection.compression != "none":
             self._session.headers["Content-Encoding"] = connection.compression
         self._session.verify = connection.certificate or True
@@ -110,6 +116,7 @@ class HttpTransport:
     def send(self, request: Message) -> Answer:
         """Send a request once, and return the answer."""
         import requests
+        import urllib3
 
         limit = self._connection.timeout
         body = _json(request).encode() if self._json else request.SerializeToString()
@@ -122,9 +129,9 @@ class HttpTransport:
                 stream=True,
                 allow_redirects=False,  # it would make a GET without a body of some of them
             ) as response:
-                said = _read(response.iter_content(1 << 16), None if limit is None else began + limit)
+                said = _read(response.raw, None if limit is None else began + limit)
                 return self._answer(response.status_code, response.reason or "", response.headers, said)
-        except (requests.RequestException, TimeoutError) as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
             cause = _innermost(error)
             if limit is not None and isinstance(cause, TimeoutError | requests.Timeout):
                 return self._later(f"no answer within {limit:g} s (OTEL_EXPORTER_OTLP_TIMEOUT)", "timeout")
@@ -160,9 +167,9 @@ class HttpTransport:
         try:
             if kind == "application/json":
                 return json_format.Parse(body, self._service.response(), ignore_unknown_fields=True)
-            return self._service.response.FromString(body)
-        except (DecodeError, json_format.ParseError, UnicodeDecodeError):  # not OTLP, but it said that it took them
+        except (json_format.ParseError, UnicodeDecodeError, RecursionError):
             return self._service.response()
+        return _decoded(self._service, body)
 
 
 class GrpcTransport:
@@ -196,7 +203,7 @@ class GrpcTransport:
         self._call = self._channel.unary_unary(
             f"/opentelemetry.proto.collector.{self._service.name}/Export",
             request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=self._service.response.FromString,
+            response_deserializer=lambda body: _decoded(self._service, body),
         )
 
     def send(self, request: Message) -> Answer:
@@ -221,11 +228,17 @@ class GrpcTransport:
         message = f"{self._address}: {code}" + (f": {details}" if details else "")
         if code == "DEADLINE_EXCEEDED" and self._connection.timeout is not None:
             message += f" (OTEL_EXPORTER_OTLP_TIMEOUT is {self._connection.timeout:g} s)"
+        if code == "RESOURCE_EXHAUSTED" and self._is_of_response(details):  # the server took the request and answered
+            return Answer("taken", f"{self._address}: its response was too large to be read", "partial_success")
         if code in ("RESOURCE_EXHAUSTED", "OUT_OF_RANGE") and asked is None and _LARGER.search(details):
             return Answer("too_large", message, code)
         if code in _RETRIED_CODES or (code == "RESOURCE_EXHAUSTED" and asked is not None):
             return Answer("later", message, code, retry_after=asked)
         return Answer("never", message + _hint(self._connection, refused=code == "UNIMPLEMENTED"), code)
+
+    def _is_of_response(self, details: str) -> bool:
+        of_client, of_either = _LARGE_RESPONSE
+        return of_client in details or (of_either in details and self._connection.compression == "none")
 
 
 class StdoutTransport:
@@ -245,8 +258,16 @@ class StdoutTransport:
 
 def clean(text: str) -> str:
     """Return a foreign message as one short line without control characters."""
-    line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+    line = one_line(" ".join(text.split()))
     return line if len(line) <= _LONGEST_TEXT else line[:_LONGEST_TEXT] + "…"
+
+
+def _decoded(service: Service, body: bytes) -> Any:
+    """Return the response of a server that accepted a request; an empty one if it is not OTLP."""
+    try:
+        return service.response.FromString(body)
+    except DecodeError:
+        return service.response()
 
 
 def _taken(address: str, response: Any, rejected: str) -> Answer:
@@ -299,15 +320,24 @@ def _hint(connection: Connection, *, refused: bool) -> str:
     return f" (if it takes no {connection.signal.lower()}: OTEL_{connection.signal}_EXPORTER=none)" if refused else ""
 
 
-def _read(chunks: Iterator[bytes], deadline: float | None) -> bytes:
-    body = b""
-    for chunk in chunks:
+def _read(raw: Any, deadline: float | None) -> bytes:
+    """Return the body of a response, or its beginning; nothing that a server sends takes more memory or time.
+
+    Raises:
+        TimeoutError: The deadline has passed.
+    """
+    body = bytearray()
+    read = getattr(raw, "read1", raw.read)  # urllib3 1.x waits until it has as many bytes as asked for
+    while len(body) < _LARGEST_ANSWER and (chunk := read(_AT_ONCE, decode_content=False)):
         body += chunk
         if deadline is not None and time.monotonic() > deadline:
             raise TimeoutError
-        if len(body) > _LARGEST_ANSWER:
-            break
-    return body
+    if raw.headers.get("Content-Encoding") != "gzip":
+        return bytes(body)
+    try:
+        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body, _LARGEST_ANSWER)
+    except zlib.error:
+        return b""
 
 
 def _compressed(body: bytes, compression: str) -> bytes:

@@ -1,43 +1,70 @@
-"""Prometheus: OTel's own pull reader behind prometheus_client's HTTP server."""
+"""Prometheus: OTel's own pull reader behind an HTTP server that renders once for all who ask at the same time."""
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import TYPE_CHECKING
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from otel_rl import semconv
+from otel_rl.setup import listeners, tokens
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer as _Server
-
     from otel_rl.export import RunInfo
 
 _PORTS = 100
 _LABELS = frozenset({semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_PROJECT})
+_IDLE_S, _BODY_S = 60.0, 5.0
+_MOST_CONNECTIONS = 512
 
 
 class PrometheusReader:
     """Serves `/metrics` on the first free port, starting at `port`.
 
-    The run's identity is a label of every series; the rest of the resource is in `target_info`.
+    The run's identity is a label of every series; the rest of the resource is in `target_info`. On an address that
+    other machines reach, requests need the bearer token of `otel-rl token`, and TLS is used.
 
     Attributes:
         reader: The SDK's metric reader.
         address: URL to scrape.
 
+    Args:
+        insecure: If true, other machines may scrape without TLS.
+
     Raises:
         OSError: None of the 100 ports is free, or the host is not an address of this machine.
+        SettingsError: Other machines reach the address, and it has no token or no TLS.
     """
 
     requires = ("prometheus_client",)
 
-    def __init__(self, run: RunInfo, *, host: str = "127.0.0.1", port: int = 9464) -> None:
+    def __init__(self, run: RunInfo, *, host: str = "127.0.0.1", port: int = 9464, insecure: bool = False) -> None:
+        from otel_rl.otlp.bridge.answers import Refusals
+        from otel_rl.otlp.serving import Serving  # the HTTP server, which the agent alone loads
+        from otel_rl_exporters.metrics_page import Handler, Pages
+
+        is_local = listeners.is_loopback(host)
+        valid = tokens.Tokens() if is_local else tokens.find()
+        listeners.check_endpoint(host, os.environ, has_token=bool(valid), insecure=insecure)
+        tls = None if is_local else listeners.server_tls(os.environ)
         registry = CollectorRegistry()
-        self._server, actual = _serve(host, port, registry)
-        self.address: str | None = f"http://{_shown(host)}:{actual}/metrics"
+        sockets, actual = _listen(host, port)
+        self.address: str | None = f"{'https' if tls else 'http'}://{_shown(host)}:{actual}/metrics"
+        self._pages = Pages(registry)
+        self._serving = Serving(
+            sockets,
+            Handler,
+            {"pages": self._pages, "valid": valid},
+            Refusals(),
+            name="otel-rl-metrics",
+            tls=tls,
+            idle_s=_IDLE_S,
+            body_s=_BODY_S,
+            most=_MOST_CONNECTIONS,
+        )
         self.reader = PrometheusMetricReader(
             registry=registry,
             scope_info_enabled=False,  # there is only one scope, so its labels would be the same on every series
@@ -46,15 +73,18 @@ class PrometheusReader:
 
     def shutdown(self) -> None:
         """Close the port."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._serving.close(1.0)
+        self._pages.close()
 
 
-def _serve(host: str, port: int, registry: CollectorRegistry) -> tuple[_Server, int]:
+def _listen(host: str, port: int) -> tuple[list[socket.socket], int]:
+    """Return sockets on the first free port."""
+    from otel_rl.otlp.serving import listen
+
     last = min(port + _PORTS, 1 << 16) - 1
     for candidate in range(port, last + 1):
         try:
-            server, _ = start_http_server(candidate, host, registry)
+            sockets = listen(host, candidate)
         except OSError as error:
             if candidate == last:
                 raise OSError(
@@ -62,7 +92,7 @@ def _serve(host: str, port: int, registry: CollectorRegistry) -> tuple[_Server, 
                     "set OTEL_EXPORTER_PROMETHEUS_PORT, or OTEL_METRICS_EXPORTER=none to have no endpoint"
                 ) from error
         else:
-            return server, server.server_port
+            return sockets, int(sockets[0].getsockname()[1])
     raise ValueError(f"invalid port={port}: must be between 0 and 65535")
 
 

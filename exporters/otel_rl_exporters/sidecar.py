@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from otel_rl.convert.strict_json import spelled
+from otel_rl.errors.sinks import at, shortened
 from otel_rl.export import Table
 from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.modes import make_directory
 from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:
@@ -48,12 +49,11 @@ class SidecarExporter:
         """Write the tables among `items`."""
         for item in items:
             if isinstance(item, Table):
-                place = Path(
-                    self._directory,
-                    self._pattern.format(name=_file_name(item.name), step=item.step, attempt=item.attempt),
-                )
+                name = self._pattern.format(name=_file_name(item.name), step=item.step, attempt=item.attempt)
+                place = Path(self._directory, name)
+                place = at(place.parent, place.name)
                 suffix = self._places.suffix(str(place), item)
-                place.parent.mkdir(parents=True, exist_ok=True)
+                make_directory(place.parent)
                 write_atomically(place.with_suffix(f"{suffix}{place.suffix}") if suffix else place, _json(item))
                 self._places.wrote(str(place), item)
 
@@ -76,9 +76,7 @@ def _file_name(name: str) -> str:
     safe = quote(name, safe=" ", errors="surrogatepass")
     if safe.startswith("."):
         safe = "%2E" + safe[1:]
-    if len(safe) > _LONGEST_NAME:
-        return f"{safe[: _LONGEST_NAME - 17]}-{hashlib.sha256(safe.encode()).hexdigest()[:16]}"
-    return safe
+    return shortened(safe, _LONGEST_NAME)
 
 
 def _json(table: Table) -> bytes:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from otel_rl.errors.sinks import ACTIVE, shortened
 from otel_rl.export import Ended, Machine, Params, Refused, Row, Table, values_of
 from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.modes import make_directory
 from otel_rl_exporters import swanlab_files
 from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.leveldb_log import PendingItems
@@ -78,7 +79,7 @@ class SwanlabExporter:
         self._pending = PendingItems()
         self._flushed = swanlab_files.callback()
         logs = Path(run.directory, logdir)
-        logs.mkdir(parents=True, exist_ok=True)
+        make_directory(logs)
         earlier = sorted(logs.glob("run-*/run-*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
         resolved = _mode(mode)
         self._held = swanlab_files.Held(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
@@ -87,7 +88,7 @@ class SwanlabExporter:
             log_dir=str(logs),
             project=_project(project or run.project),
             workspace=workspace,
-            name=(experiment_name or run.name)[:_LONGEST_NAME] or None,
+            name=shortened(experiment_name or run.name, _LONGEST_NAME) or None,
             description=description,
             tags=tags,
             config=self._config,
@@ -181,13 +182,16 @@ def _points(item: Row | Machine | Table) -> dict[str, Any]:
 
 
 _TRIMMED = re.compile(
-    r"""^[ ./] | [ ./]\Z             # characters that SwanLab trims
-    | [\x00-\x1f\x7f]               # or does not accept
+    rf"""^[ ./] | [ ./]\Z             # characters that SwanLab trims
+    | [{ACTIVE}]               # or does not accept, or prints as they are
     | ^_(?=_swanlab__\.)            # or uses itself
-    | %(?=[0-9A-Fa-f]{2}) | ^%\Z    # a percent sign that would look like an escape
+    | %(?=[0-9A-Fa-f]{{2}}) | ^%\Z    # a percent sign that would look like an escape
     """,
     re.VERBOSE,
 )
+
+
+_ENCODED = re.compile("(?:%[0-9A-F]{2})+")
 
 
 def escape(name: str) -> str:
@@ -196,17 +200,19 @@ def escape(name: str) -> str:
     `loss/` is `loss%2F` and so another metric than `loss`; an empty name is `%`. Beyond 512 characters a name
     is cut and ends in a hash of itself, which `unescape` cannot undo.
     """
-    escaped = _TRIMMED.sub(lambda found: f"%{ord(found[0]):02X}", name) or "%"
-    if len(escaped) <= _LONGEST_NAME:
-        return escaped
-    return f"{escaped[: _LONGEST_NAME - 17]}-{sha256(name.encode()).hexdigest()[:16]}"
+    escaped = _TRIMMED.sub(_percent_encoded, name) or "%"
+    return shortened(escaped, _LONGEST_NAME)
 
 
 def unescape(escaped: str) -> str:
     """Return the name from which `escape` made this one."""
     if escaped == "%":
         return ""
-    return re.sub("%([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), escaped)
+    return _ENCODED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), escaped)
+
+
+def _percent_encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "backslashreplace"))
 
 
 def _mode(asked: Mode | None) -> str:
@@ -219,15 +225,12 @@ def _mode(asked: Mode | None) -> str:
 
 
 def _project(name: str) -> str:
-    return re.sub(r"[^0-9A-Za-z_\-+.]", "-", name)[:_LONGEST_PROJECT] or "otel-rl"
+    return shortened(re.sub(r"[^0-9A-Za-z_\-+.]", "-", name), _LONGEST_PROJECT) or "otel-rl"
 
 
 def _run_id(id_: str) -> str:
     """Return an id that SwanLab accepts; different ids stay different."""
-    allowed = re.sub(r"[^A-Za-z0-9_-]", "-", id_)
-    if allowed == id_ and len(id_) <= 64:
-        return id_
-    return f"{allowed[:47]}-{sha256(id_.encode()).hexdigest()[:16]}"
+    return shortened(re.sub(r"[^A-Za-z0-9_-]", "-", id_), 64, of=id_)
 
 
 def _markdown(table: Table) -> str:

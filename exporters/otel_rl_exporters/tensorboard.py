@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl import semconv
+from otel_rl.errors.sinks import markdown_cell
 from otel_rl.export import ATTEMPT, PART, Ended, Event, Gone, Identities, Machine, Params, Row, Table, values_of
 from otel_rl_exporters.in_place import Appended, append
 
@@ -27,11 +28,6 @@ _HEADER, _FOOTER = 12, 4  # of a record: its length and two checksums
 _LONGEST_RECORD = 1 << 30
 _SUFFIX = ".otel-rl"
 _MACHINE = "machine"
-_LITERAL = str.maketrans(
-    {character: f"&#{ord(character)};" for character in "\\`*_[]<>&|!~#\t"}
-    | {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # HTML does not have these
-    | {"\n": "<br>"}
-)
 
 
 class TensorBoardExporter:
@@ -295,4 +291,4 @@ def _line(cells: Sequence[Cell]) -> str:
 def _shown(cell: Cell) -> str:
     text = "" if cell is None else str(cell)
     more = len(text) - _LONGEST_CELL
-    return text[:_LONGEST_CELL].replace("\r\n", "\n").translate(_LITERAL) + (f"… ({more} more)" if more > 0 else "")
+    return markdown_cell(text[:_LONGEST_CELL]) + (f"… ({more} more)" if more > 0 else "")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
 import os
 import re
 import sys
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from otel_rl.convert.strict_json import spelled
+from otel_rl.errors.sinks import log_of, one_line, shortened
 from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, values_of
 from otel_rl.semconv.dialect import Axis, axes
 from otel_rl.semconv.frameworks import DIALECTS
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Item, RunInfo
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _WRITTEN_WITHIN_S = 20.0
 """Seconds to wait for W&B's service to complete a file after the end of its run, or of the previous agent."""
 _EMPTY = "-"  # W&B drops a value without a name
@@ -260,17 +259,11 @@ class WandbExporter:
 
 def _run_id(id_: str) -> str:
     """Return an id that W&B accepts; different ids stay different."""
-    return _adapted(id_, re.sub(r"[:;,#?/'\\%\s]", "-", id_), 64)
+    return shortened(re.sub(r"[:;,#?/'\\%\s]", "-", id_), 64, of=id_)
 
 
 def _table_key(name: str) -> str:
     """Return a key that W&B accepts for a table, a relative path; different names stay different."""
-    parts = re.sub(r'[\\:*?"<>|#%\x00-\x1f]', "-", name).split("/")
-    return _adapted(name, "/".join("-" if part in ("", ".", "..") else part for part in parts), _LONGEST_TABLE_KEY)
-
-
-def _adapted(name: str, allowed: str, longest: int) -> str:
-    """Return `name` if it equals `allowed` and is not too long, else a prefix of `allowed` and a hash of `name`."""
-    if allowed == name and len(name) <= longest:
-        return name
-    return f"{allowed[: longest - 17]}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    parts = re.sub(r'[\\:*?"<>|#%]', "-", one_line(name)).split("/")
+    allowed = "/".join("-" if part in ("", ".", "..") else part for part in parts)
+    return shortened(allowed, _LONGEST_TABLE_KEY, of=name)

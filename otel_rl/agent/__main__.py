@@ -32,6 +32,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Supervise until the agent ends as it should; return its exit code."""
+        os.umask(0o077)  # also for what trackers write, until the agent knows the setting `share`
         for number in _OF_TRAINERS:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._stop)
@@ -87,6 +88,7 @@ def _hold(directory: Path) -> int:
 
 
 def _say(text: str) -> None:
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)  # a path can forge lines of the log
     print(time.strftime("%Y-%m-%d %H:%M:%S"), "WARNING otel_rl.agent:", text, file=sys.stderr, flush=True)  # noqa: T201
 
 

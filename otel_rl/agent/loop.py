@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from otel_rl.agent.repair import unencodable
 from otel_rl.agent.steps.forensics import write_reports
 from otel_rl.agent.steps.pipeline import Turn
 from otel_rl.agent.steps.state import Checkpoint
+from otel_rl.errors.sinks import log_of
 from otel_rl.journal.record_events import Revived
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_rl.export import Item
     from otel_rl.journal.segments import Position
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _READ_AT_ONCE = 500
 """Records of one journal that one turn reads."""
 _RELEASE_EVERY_S = 5.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import shutil
 import threading
@@ -20,8 +19,10 @@ from otel_rl.agent.process import REGISTERED, GoneError, StartError, run_agent
 from otel_rl.agent.wiring import read_manifest
 from otel_rl.delivery import signs, undelivered
 from otel_rl.delivery.left_behind import deliver_with
+from otel_rl.errors.sinks import log_of
 from otel_rl.journal.claim import noted
 from otel_rl.journal.locks import Lock, is_held
+from otel_rl.journal.modes import make_directory
 from otel_rl.setup import agent_start, parts
 from otel_rl.setup import directory as directories
 from otel_rl.setup.directory import RunDirectory
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from otel_rl.export import Exporter
     from otel_rl.setup.parts import Part
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _SPARE_S = 30.0
 """Seconds beyond `idle_timeout` in which an agent that has nothing to do closes its exporters and ends."""
 _LOOK_S = 1.0
@@ -236,7 +237,7 @@ class Delivery:
         work = one.directory.local
         try:
             shutil.rmtree(work, ignore_errors=True)
-            work.mkdir(mode=0o700, parents=True)
+            make_directory(work)
             copy = undelivered.read(self._run, one.name)
             if copy is None:
                 raise FileNotFoundError(f"{undelivered.place_of(self._run, one.name)} is incomplete now")

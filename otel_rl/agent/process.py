@@ -23,12 +23,16 @@ from otel_rl.agent.repair.rescue import catch_up, is_elsewhere
 from otel_rl.agent.status import Status
 from otel_rl.agent.wiring import Wiring, read_manifest
 from otel_rl.delivery.left_behind import deliver_with, left_behind
-from otel_rl.errors import SettingsError, stop_signals
+from otel_rl.errors import SettingsError, redaction, stop_signals
+from otel_rl.errors.redaction import redacted
+from otel_rl.errors.sinks import OneLine, log_of
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.claim import remove_abandoned
 from otel_rl.journal.locks import Lock
+from otel_rl.journal.modes import own_process, share_with
+from otel_rl.journal.own_files import ForeignError
 from otel_rl.setup import directory as directories
-from otel_rl.setup import parts
+from otel_rl.setup import loading, parts, secret_options
 from otel_rl.setup.agent_start import DIRECTORY, MACHINE, AgentStatus, incomplete
 from otel_rl.setup.directory import FULL, RunDirectory, unwritable
 from otel_rl.setup.otel_environment import log_level, only_valid
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Exporter
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _POLL_S = 0.05
 _MOST_DESCRIPTORS = 65_536
 _CLOSE_WITHIN_S = 30.0
@@ -212,7 +216,9 @@ def _what_became_of(directory: RunDirectory, place: Path | None) -> str:
 
 def log_to_stderr() -> None:
     """Log to standard error; silence the SDK's exporters, since otel-rl's report their failures."""
-    logging.basicConfig(level=log_level(os.environ), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=log_level(os.environ), handlers=[handler])
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
 
 
@@ -245,12 +251,15 @@ def run_agent(
 
     Raises:
         FileNotFoundError: It is not a run directory.
+        ForeignError: Another user made the manifest, or can write it.
         BlockingIOError: Another agent runs there.
         StartError: An exporter or a listener cannot be built.
         ValueError: The manifest is damaged.
     """
     directory = run if isinstance(run, RunDirectory) else directories.at(run)
     manifest = read_manifest(directory)
+    share_with(manifest.agent.share)
+    redaction.begin(manifest.agent.redact.patterns, manifest.agent.redact.names, os.environ)
     try:
         parts.check(directory.path, directory.host)
     except PermissionError as error:
@@ -263,9 +272,10 @@ def run_agent(
     remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
     try:
         try:
+            manifest = secret_options.with_secrets(manifest, os.environ, _given_options)
             wired = Wiring(directory, manifest, once=once, of_copy=of_copy, exporters=exporters)
         except Exception as error:
-            why = str(error)
+            why = redacted(str(error))
             if isinstance(error, OSError) and error.errno in FULL:
                 why = str(unwritable(directory.path.parents[1], directory.local, error))
             failed = AgentStatus(pid=os.getpid(), state="failed", error=why, cause=_cause(error))
@@ -279,15 +289,23 @@ def run_agent(
         lock.release()
 
 
+def _given_options() -> dict[str, object]:
+    """Return the options of the exporters in the environment and the settings file of this process."""
+    with contextlib.suppress(SettingsError):
+        return {spec.name: spec.options for spec in loading.load({}).exporters}
+    return {}
+
+
 def work(directory: RunDirectory) -> int:
     """Run the agent of a run directory as the child of its supervisor; return the exit code."""
     log_to_stderr()
+    own_process()
     try:
         code = DONE if run_agent(directory) else INCOMPLETE
     except BlockingIOError:
         logger.info("another agent runs in %s", directory.path)
         code = NOT_NEEDED
-    except (StartError, FileNotFoundError, ValueError) as error:
+    except (StartError, FileNotFoundError, ForeignError, ValueError) as error:
         logger.error("the agent cannot start: %s", error)
         code = CANNOT_START
     except GoneError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.agent.input.follow import UNFINISHED
+from otel_rl.errors.redaction import redacted
+from otel_rl.errors.sinks import log_of
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.claim import settle
 from otel_rl.journal.records import encodable_value
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.wiring import Wiring
     from otel_rl.journal.segments import Position
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 
 
 class Losses:
@@ -78,13 +79,13 @@ class Status:
             pid=os.getpid(),
             state=state,
             prometheus=wired.address,
-            warnings=wired.warnings,
-            unreachable=wired.unreachable,
+            warnings=[redacted(warning) for warning in wired.warnings],
+            unreachable=redacted(wired.unreachable),
             finished=dict(finished) if tell_finished else self.said.finished,
             given_up=wired.follower.given_up,
             delivered={one.label: START if has_ended and one.is_alive() else one.delivered for one in wired.exporters},
             failures={name: one.failures for name, one in delivering if one.failures},
-            last_error={name: encodable_value(one.last_error) for name, one in delivering if one.last_error},
+            last_error={name: encodable_value(redacted(one.last_error)) for name, one in delivering if one.last_error},
             lost=wired.losses.lost,
             waiting=wired.waiting() if has_ended else {},
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import socket
 import threading
 import time
@@ -32,12 +30,14 @@ from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.delivery.outbox_reader import count_before
 from otel_rl.delivery.quarantine import Quarantine
-from otel_rl.errors import SettingsError
+from otel_rl.errors import UNDECODABLE, SettingsError
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import READER_ENTRY_POINT_GROUP
 from otel_rl.journal.claim import noted
+from otel_rl.journal.own_files import read_own
 from otel_rl.journal.segments import START
+from otel_rl.setup import tokens
 from otel_rl.setup.directory import Manifest
-from otel_rl.setup.head import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from otel_rl.setup.directory import RunDirectory
 
 Made = TypeVar("Made")
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 
 
 class Wiring:
@@ -175,8 +175,16 @@ class Wiring:
         manifest = self.manifest
         used = {"METRICS": "otlp" in dict(manifest.readers), "LOGS": "otlp_logs" in dict(manifest.exporters)}
         ways = to_collector([signal for signal, is_used in used.items() if is_used], own=[manifest.receives])
-        token = os.environ.get(TOKEN_VARIABLE, "")
-        return Receiver(manifest.receives, manifest.id, self.directory.journals, manifest.journal_limit, token, ways)
+        return Receiver(
+            manifest.receives,
+            manifest.id,
+            self.directory.journals,
+            self.directory.outbox,
+            manifest.journal_limit,
+            tokens.find(),
+            ways,
+            insecure=manifest.agent.insecure,
+        )
 
     def _open_readers(self, run: RunInfo) -> dict[str, Any]:
         readers = {}
@@ -232,10 +240,11 @@ def read_manifest(directory: RunDirectory) -> Manifest:
 
     Raises:
         FileNotFoundError: It is not a run directory.
+        ForeignError: Another user made the manifest, or can write it: it names code that the agent imports.
         ValueError: The manifest is damaged.
     """
     place = directory.own_manifest if directory.own_manifest.exists() else directory.manifest
     try:
-        return msgspec.json.decode(place.read_bytes(), type=Manifest)
-    except msgspec.MsgspecError as error:
+        return msgspec.json.decode(read_own(place), type=Manifest)
+    except UNDECODABLE as error:
         raise ValueError(f"{place} is damaged ({error}); start the run again, or restore the file") from error

@@ -9,7 +9,6 @@ for row in read("runs/grpo/5f2c"):
 from __future__ import annotations
 
 import json
-import logging
 from collections import defaultdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -18,13 +17,15 @@ import msgspec
 from msgspec.structs import replace
 
 from otel_rl.convert.strict_json import SPELLED
+from otel_rl.errors import UNDECODABLE
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Row
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _FILE = "rows.jsonl"
 
 
@@ -73,7 +74,7 @@ def _index(file: IO[bytes]) -> list[tuple[int, int, bool, int, int, int]]:
                 row = _row(line)
                 first = row.step if row.begins is None else row.begins
                 found.append((row.attempt, first, row.late, row.step, row.part, offset))
-        except (ValueError, TypeError, KeyError, AttributeError, msgspec.ValidationError):
+        except (KeyError, TypeError, AttributeError, *UNDECODABLE):
             damaged += 1
         offset += len(line)
     if damaged:

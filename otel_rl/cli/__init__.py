@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge` and `stack`.
+"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge`, `stack` and `token`.
 
 No room imports it. Each command calls one room.
 """
@@ -11,15 +11,17 @@ from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.run import run
 from otel_rl.cli.stack import stack
+from otel_rl.cli.terminal import Commands
+from otel_rl.cli.token import token
 from otel_rl.cli.watch import watch
 from otel_rl.demo.command import demo
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="otel-rl")
 def main() -> None:
     """The flight recorder for RL post-training."""
 
 
-for command in (agent, bridge, demo, run, stack, watch):
+for command in (agent, bridge, demo, run, stack, token, watch):
     main.add_command(command)

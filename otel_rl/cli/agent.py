@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 
+from otel_rl.cli.terminal import say
+from otel_rl.journal.modes import own_process
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 
@@ -32,9 +34,10 @@ def agent(run_dir: Path, *, once: bool) -> None:
     from otel_rl.agent.process import GoneError, StartError, log_to_stderr
 
     log_to_stderr()
+    own_process()
     _look_at(run_dir)
     try:
-        complete = Delivery(run_dir, partial(click.echo, err=True)).deliver() if once else _run(run_dir)
+        complete = Delivery(run_dir, partial(say, err=True)).deliver() if once else _run(run_dir)
     except FileNotFoundError as error:
         raise click.ClickException(f"{run_dir} is not a run directory: {error.filename} is missing") from None
     except (StartError, GoneError, ValueError, OSError) as error:
@@ -54,7 +57,7 @@ def _run(run_dir: Path) -> bool:
         pid = agent_start.read_status(directory).pid
         raise click.ClickException(f"another agent{f' (pid {pid})' if pid else ''} runs in {run_dir}") from None
     if not complete:
-        click.echo(agent_start.incomplete(agent_start.read_status(directory)), err=True)
+        say(agent_start.incomplete(agent_start.read_status(directory)), err=True)
     return complete
 
 
@@ -65,7 +68,7 @@ def _look_at(run_dir: Path) -> None:
     looking.start()
     looking.join(_ANSWERS_WITHIN_S)
     if not found:
-        click.echo(f"Error: the file system of {run_dir} has not responded for {_ANSWERS_WITHIN_S:.0f} s", err=True)
+        say(f"Error: the file system of {run_dir} has not responded for {_ANSWERS_WITHIN_S:.0f} s", err=True)
         os._exit(1)  # the waiting thread cannot be stopped
     if not found[0]:
         raise click.UsageError(f"{run_dir} is not a directory")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import ssl
 import threading
 from pathlib import Path
 
 import click
 
+from otel_rl.cli.terminal import say
 from otel_rl.errors import stop_signals
+from otel_rl.journal.modes import SHARED, own_process
+from otel_rl.setup import listeners, tokens
 
 _FILE, _PATH = click.Path(exists=True, path_type=Path), click.Path(path_type=Path)
 _END_WITHIN_S = 45
@@ -27,17 +29,38 @@ _END_WITHIN_S = 45
 )
 @click.option("--http", default="127.0.0.1:4318", show_default=True, help="Address of OTLP/HTTP.")
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="Address of OTLP/gRPC; empty for none.")
-@click.option("--token-file", type=_FILE, help="File with the clients' bearer token.")
+@click.option(
+    "--token-file",
+    type=_FILE,
+    help="File with the clients' bearer tokens, from `otel-rl token`. By default OTEL_RL_TOKEN, OTEL_RL_TOKEN_FILE or "
+    "the user's own token.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    envvar=listeners.INSECURE_VARIABLE,
+    help="Allow addresses that other machines reach without TLS. They need a token all the same.",
+)
 @click.option("--tls-cert", type=_FILE, help="Certificate, as PEM; needs --tls-key.")
 @click.option("--tls-key", type=_FILE, help="Private key of the certificate, as PEM.")
+@click.option(
+    "--share",
+    type=click.Choice([*SHARED]),
+    default="none",
+    show_default=True,
+    envvar="OTEL_RL_SHARE",
+    help="Other users who may read the files.",
+)
 def bridge(
     exporters: tuple[str, ...],
     directory: Path,
     http: str,
     grpc: str,
     token_file: Path | None,
+    insecure: bool,
     tls_cert: Path | None,
     tls_key: Path | None,
+    share: str,
 ) -> None:
     """Receive OTLP from any SDK, and export each rl.step.metrics event to trackers exactly once."""
     stopped = threading.Event()
@@ -55,23 +78,34 @@ def bridge(
     from otel_rl.setup import head
 
     log_to_stderr()
+    own_process(share)
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("set both --tls-cert and --tls-key, or neither")
-    token = token_file.read_text().strip() if token_file else ""
     try:
         place = head.parse(http)
+        valid = tokens.find(file=token_file)
+        for option, address in (("--http", http), *([("--grpc", grpc)] if grpc else [])):
+            listeners.check(
+                f"{option} {address}",
+                head.parse(address).host,
+                has_token=bool(valid),
+                is_encrypted=tls_cert is not None,
+                insecure=insecure,
+                fix="give --tls-cert and --tls-key",
+            )
+        tls = listeners.context(str(tls_cert), str(tls_key)) if tls_cert else None
         for name in exporters:
             plugins.check(export.ENTRY_POINT_GROUP, name, {})
         runs = Runs(directory.absolute(), [(name, {}) for name in exporters])
         runs.resume()
         passes_on = any(name.startswith("otlp") for name in exporters)
         sink = IntoRuns(runs, to_collector(["METRICS", "LOGS"] if passes_on else [], own=[http, grpc]))
-        server = HttpServer((place.host, place.port), sink, token, _tls(tls_cert, tls_key))
-        other = rpc.serve(grpc, sink, token, _credentials(tls_cert, tls_key)) if grpc else None
+        server = HttpServer((place.host, place.port), sink, valid, tls)
+        other = rpc.serve(grpc, sink, valid, _credentials(tls_cert, tls_key)) if grpc else None
     except (SettingsError, OSError, RuntimeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     shown = f"http {place.host}:{server.port}" + (f", grpc port {other[1]}" if other else "")
-    click.echo(f"otel-rl bridge: {shown}; {', '.join(exporters)} into {directory}", err=True)
+    say(f"otel-rl bridge: {shown}; {', '.join(exporters)} into {directory}", err=True)
     stop_signals.wait(stopped)
     ended = other[0].stop(1) if other else None
     server.close()
@@ -79,17 +113,9 @@ def bridge(
         ended.wait(5)
     complete = runs.close()
     if not complete:
-        click.echo("not everything was delivered; the next bridge with this directory delivers the rest", err=True)
+        say("not everything was delivered; the next bridge with this directory delivers the rest", err=True)
     logging.shutdown()
     os._exit(0)  # a hanging exporter must not keep the process alive
-
-
-def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    if cert is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    return context
 
 
 def _credentials(cert: Path | None, key: Path | None) -> object:

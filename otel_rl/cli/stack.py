@@ -1,4 +1,4 @@
-"""`otel-rl stack`: Prometheus with the rules, Alertmanager and optional servers for the runs of a directory."""
+"""`otel-rl stack`: Prometheus with the rules, Alertmanager, and servers for traces, for the runs of a directory."""
 
 from __future__ import annotations
 
@@ -10,53 +10,24 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from otel_rl.agent.output.targets import sweep
+from otel_rl.cli.servers import PORTS, SERVERS, configurations, found, why_not
+from otel_rl.cli.terminal import say
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.modes import PRIVATE, PUBLIC, TRAVERSED, make_directory, own_process
+from otel_rl.setup import tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _HERE = Path(__file__).parents[1]
-_READY_WITHIN_S = 20.0
-
-
-class Server(NamedTuple):
-    """A server of the stack that can run without a container.
-
-    Attributes:
-        programs: Its possible names on PATH, in order of preference.
-        arguments: With `{state}` for the directory of the stack and `{port}` for its port on loopback.
-    """
-
-    programs: tuple[str, ...]
-    arguments: tuple[str, ...]
-    port: int
-
-
-SERVERS = {
-    "alertmanager": Server(
-        ("alertmanager", "prometheus-alertmanager"),
-        (
-            "--config.file={state}/alertmanager.yml",
-            "--storage.path={state}/alertmanager",
-            "--web.listen-address=127.0.0.1:{port}",
-            "--cluster.listen-address=",
-        ),
-        9093,
-    ),
-    "prometheus": Server(
-        ("prometheus",),
-        (
-            "--config.file={state}/prometheus.yml",
-            "--storage.tsdb.path={state}/prometheus",
-            "--web.listen-address=127.0.0.1:{port}",
-            "--enable-feature=exemplar-storage",
-        ),
-        9090,
-    ),
-}
-"""The servers that run without containers; the compose file adds Grafana, Tempo and the Collector."""
+_READY_WITHIN_S = 60.0
+"""Tempo alone waits for 15 s."""
 
 
 @click.group(short_help="Run Prometheus, Alertmanager and Grafana for your runs.")
@@ -64,7 +35,8 @@ def stack() -> None:
     """Run Prometheus, Alertmanager and Grafana for the runs of a directory.
 
     With a container engine, it starts deploy/compose.yaml. Otherwise it starts the servers found on PATH, with the same
-    configuration files but without Grafana.
+    configuration files: Prometheus, Alertmanager, Tempo or Jaeger, and the Collector. It says how to get those that are
+    missing.
     """
 
 
@@ -78,20 +50,29 @@ _runs = click.option(
 @click.option("--local", is_flag=True, help="Use the servers on PATH even if there is a container engine.")
 def up(runs: Path, *, local: bool) -> None:
     """Start the servers."""
-    (runs / ".targets").mkdir(parents=True, exist_ok=True)
+    own_process()
+    make_directory(runs, PRIVATE.directory | TRAVERSED)
+    make_directory(runs / ".targets", PUBLIC.directory)
     sweep(runs / ".targets", now=time.time())
     if not local:
         _run_in_containers(runs, "up", "-d")
-    state = prepare(runs)
-    for name, server in SERVERS.items():
-        program = next(filter(None, map(shutil.which, server.programs)), None)
-        if program is None:
-            click.echo(f"{name}: not started: {' or '.join(server.programs)} is not on PATH")
+    programs = found()
+    state = prepare(runs, programs)
+    failed = False
+    for name in SERVERS:
+        if name not in programs:
+            say(f"{name}: {why_not(name)}")
         elif _running(state, name):
-            click.echo(f"{name}: running at http://127.0.0.1:{server.port}")
+            say(f"{name}: running at http://127.0.0.1:{PORTS[name]}")
+        elif problem := _start(name, programs[name], state):
+            failed = True
+            say(f"{name}: {problem}", err=True)
         else:
-            _start(name, server, program, state)
-    click.echo("grafana, tempo, collector: not started: no container engine; you can import dashboards/grafana/*.json")
+            say(f"{name}: http://127.0.0.1:{PORTS[name]} ({programs[name]})")
+    say("grafana: not started: no container engine; you can import dashboards/grafana/*.json into yours")
+    if "collector" in programs:
+        say(f"for traces: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://127.0.0.1:{PORTS['otlp_http']}/v1/traces")
+    sys.exit(int(failed))
 
 
 @stack.command()
@@ -102,7 +83,7 @@ def down(runs: Path) -> None:
     pids = {name: pid for name in SERVERS if (pid := _running(state, name))}
     for name, pid in pids.items():
         os.kill(pid, signal.SIGTERM)
-        click.echo(f"{name}: stopped")
+        say(f"{name}: stopped")
     deadline = time.monotonic() + _READY_WITHIN_S
     while any(_running(state, name) for name in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -115,24 +96,28 @@ def down(runs: Path) -> None:
 def status(runs: Path) -> None:
     """Show the status of the servers. Exits with 1 if any of them is down."""
     state = _state(runs)
-    known = {name: server for name, server in SERVERS.items() if (state / f"{name}.pid").exists()}
+    known = [name for name in SERVERS if (state / f"{name}.pid").exists()]
     if not known:
         _run_in_containers(runs, "ps")
-    ready = {name: _running(state, name) > 0 and _answers(server) for name, server in known.items()}
+    ready = {name: _running(state, name) > 0 and _answers(name) for name in known}
     for name, is_ready in ready.items():
-        click.echo(f"{name}: {'ready' if is_ready else 'not running'}, http://127.0.0.1:{SERVERS[name].port}")
+        say(f"{name}: {'ready' if is_ready else 'not running'}, http://127.0.0.1:{PORTS[name]}")
     if not known:
-        click.echo("no server was started here")
+        say("no server was started here")
     sys.exit(0 if ready and all(ready.values()) else 1)
 
 
-def prepare(runs: Path) -> Path:
+def prepare(runs: Path, programs: Mapping[str, str]) -> Path:
     """Write the configuration of the servers; return its directory."""
     state, deploy, dashboards = _state(runs), _files("deploy"), _files("dashboards")
-    state.mkdir(parents=True, exist_ok=True)
-    for source in (deploy / "prometheus" / "prometheus.yml", deploy / "alertmanager" / "alertmanager.yml"):
-        shutil.copy(source, state)
-    alertmanagers = [{"targets": [f"127.0.0.1:{SERVERS['alertmanager'].port}"]}]
+    make_directory(state)
+    for name, text in configurations(deploy, programs).items():
+        (state / name).write_text(text.replace("{state}", str(state)))
+    if (valid := tokens.find()).first:
+        write_atomically(state / "token", valid.first.encode(), PRIVATE.file)
+        config = state / "prometheus.yml"
+        config.write_text(config.read_text().replace("# authorization:", "authorization:"))
+    alertmanagers = [{"targets": [f"127.0.0.1:{PORTS['alertmanager']}"]}]
     (state / "alertmanagers.json").write_bytes(msgspec.json.encode(alertmanagers))
     for link, target in (("rules", dashboards / "rules"), ("targets", (runs / ".targets").absolute())):
         (state / link).unlink(missing_ok=True)
@@ -140,21 +125,23 @@ def prepare(runs: Path) -> Path:
     return state
 
 
-def _start(name: str, server: Server, program: str, state: Path) -> None:
-    if _answers(server):
-        raise click.ClickException(f"{name}: port {server.port} is in use by another program")
-    arguments = [argument.format(state=state, port=server.port) for argument in server.arguments]
+def _start(name: str, program: str, state: Path) -> str:
+    """Start a server; return what went wrong, empty if it answers."""
+    if _answers(name):
+        return f"port {PORTS[name]} is in use by another program"
+    arguments = [argument.format(state=state, **PORTS) for argument in SERVERS[name].arguments]
     with (state / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             [program, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     deadline = time.monotonic() + _READY_WITHIN_S
-    while not _answers(server):
+    while not _answers(name):
         if process.poll() is not None or time.monotonic() > deadline:
-            raise click.ClickException(f"{name} did not start; see {state / name}.log")
+            process.terminate()
+            return f"{program} did not start; see {state / name}.log"
         time.sleep(0.1)
     (state / f"{name}.pid").write_text(str(process.pid))
-    click.echo(f"{name}: http://127.0.0.1:{server.port}")
+    return ""
 
 
 def _state(runs: Path) -> Path:
@@ -189,9 +176,9 @@ def _running(state: Path, name: str) -> int:
     return pid if os.fsencode(state) in command else 0
 
 
-def _answers(server: Server) -> bool:
+def _answers(name: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/-/ready", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORTS[name]}{SERVERS[name].ready}", timeout=2) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

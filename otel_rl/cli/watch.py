@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from otel_rl.agent.output.targets import REFRESH_S, sweep
+from otel_rl.cli.terminal import say
 from otel_rl.errors import SettingsError, stop_signals
+from otel_rl.journal.modes import own_process
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 
@@ -49,6 +51,7 @@ def watch(runs: Path, every: float) -> None:
     from otel_rl.agent.process import log_to_stderr
 
     log_to_stderr()
+    own_process()
     stopped = threading.Event()
     stop_signals.set_at((signal.SIGTERM, signal.SIGINT), stopped)
     failed: dict[Path, _Failure] = {}
@@ -67,10 +70,10 @@ def watch(runs: Path, every: float) -> None:
                 pause, again_at = min(2 * failure.pause, _LONGEST_PAUSE_S), time.monotonic() + failure.pause
                 failed[directory.path] = _Failure(pause, again_at, str(error))
                 if failure.text != str(error):
-                    click.echo(f"otel-rl watch: {directory.path}: {error}; will retry", err=True)
+                    say(f"otel-rl watch: {directory.path}: {error}; will retry", err=True)
             else:
                 failed.pop(directory.path, None)
-                click.echo(f"otel-rl watch: {directory.path}", err=True)
+                say(f"otel-rl watch: {directory.path}", err=True)
         stopped.wait(every)
     agent_start.end_agents(timeout=25.0)
 

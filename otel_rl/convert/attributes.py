@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_rl.convert.values import Unconvertible, to_number
 from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.redaction import LONGEST_SECRET, without_secret
 from otel_rl.errors.texts import name_of, text_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _PRIMITIVE = frozenset({str, bool, int, float})
 def clean_attributes(
     attributes: Mapping[str, object] | None, refuse: Callable[[str, str], None] = lambda _, __: None
 ) -> dict[str, AttributeValue]:
-    """Convert values to attributes of OpenTelemetry: other types become text, and `None` is omitted.
+    """Convert values to attributes of OpenTelemetry without secrets: other types become text, and `None` is omitted.
 
     Args:
         attributes: Values by name.
@@ -41,7 +42,9 @@ def clean_attributes(
                 refuse("attribute", f"attribute: {error}")
                 continue
             clean = _clean(value)
-            found[known] = cut = _cut(clean)
+            if type(clean) is str or type(clean) is list:
+                clean = without_secret(known, _cut(clean, LONGEST_TEXT + LONGEST_SECRET))
+            found[known] = cut = _cut(clean, LONGEST_TEXT)
             if cut is not clean and cut != clean:
                 refuse("attribute_limits", f"attribute {known}: a text is truncated to {LONGEST_TEXT} characters")
     except Exception as error:  # not a mapping, or a mapping that raises
@@ -64,10 +67,10 @@ def _clean(value: object) -> AttributeValue:
         return type(value).__name__
 
 
-def _cut(value: Any) -> Any:
+def _cut(value: Any, longest: int) -> Any:
     if isinstance(value, list):
-        return [_cut(item) for item in value]
-    return value[:LONGEST_TEXT] if isinstance(value, str) else value
+        return [_cut(item, longest) for item in value]
+    return value[:longest] if isinstance(value, str) else value
 
 
 def _digits(value: object) -> str:

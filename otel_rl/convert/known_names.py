@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+from otel_rl.errors.sinks import log_of
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 OTHER = "other"
 """The name that replaces all names beyond the limit."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_rl.errors.redaction import REDACTED, hides, redacted_name, redacted_start, without_secret_options
 from otel_rl.errors.texts import LONGEST_NAME, encodable_text, shown, text_of
 
 if TYPE_CHECKING:
@@ -16,23 +16,18 @@ if TYPE_CHECKING:
 
 Plain = bool | int | float | str | None
 
-REDACTED = "[redacted]"
 _LONGEST_TEXT = 2000
 _DEEPEST = 50
+_USERS = frozenset({"user", "username", "user_name", "login", "email", "account"})
+"""Names that make a `pass` next to them a password."""
 _NO_LISTS = (str, bytes, bytearray, memoryview, range)
-_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
-_SECRET = re.compile(  # "token" is a secret or a piece of text, depending on the word before it
-    r"api_?key|secret|passw(or)?d|passphrase|credential|(private|access|signing|encryption)_?key|"
-    r"(^|_)(auth(orization|entication)?|cookies?)(_|$)|^token$|"
-    r"(^|_)(access|auth|api|hf|hub|huggingface|refresh|bearer|session|security|user|bot|service|login|"
-    r"gh|github|gitlab|slack|wandb|swanlab|mlflow|comet|neptune)_?token$"
-)
 
 
 def flatten(config: object, refuse: Callable[[str, str], None] = lambda _, __: None) -> dict[str, Plain]:
     """Flatten `config`: nested names are joined with `.`, and list items are named by their index.
 
-    A value whose name is that of a secret, such as `api_key`, is replaced by "[redacted]".
+    A value whose name is that of a secret, such as `api_key`, is replaced by "[redacted]", and so are secrets in texts
+    and after options in a list, such as `--api-key`.
 
     Args:
         config: A mapping, dataclass, struct, pydantic model or object with `to_dict`, nested at will. Other values
@@ -45,7 +40,7 @@ def flatten(config: object, refuse: Callable[[str, str], None] = lambda _, __: N
 def _flat(
     name: str, value: object, refuse: Callable[[str, str], None], above: tuple[int, ...]
 ) -> Iterator[tuple[str, Plain]]:
-    if is_secret(name.rpartition(".")[2]):
+    if hides(name, value):
         yield name, REDACTED
         return
     try:
@@ -57,30 +52,41 @@ def _flat(
         refuse("params", f"params: {name or type(value).__name__}: {text_of(error)}")
         return
     if items is not None:
+        meant = _meant(items)
         for key, item in items:
-            yield from _flat(f"{name}.{key}" if name else key, item, refuse, (*above, id(value)))
+            called = f"{name}.{key}" if name else key
+            if hides(meant.get(key.lower(), ""), item):
+                yield called, REDACTED
+            else:
+                yield from _flat(called, item, refuse, (*above, id(value)))
     elif len(name) > LONGEST_NAME:
         refuse("params", f"params: a name of {len(name)} characters, {shown(name)}: {LONGEST_NAME} at most")
     elif value is None or type(value) in (bool, int, float, str):
-        yield name, value[:_LONGEST_TEXT] if isinstance(value, str) else value  # type: ignore[misc]
+        yield name, redacted_start(value, _LONGEST_TEXT) if isinstance(value, str) else value  # type: ignore[misc]
     else:
         yield name, text_of(value)[:_LONGEST_TEXT]
 
 
+def _meant(items: list[tuple[str, object]]) -> dict[str, str]:
+    """Return what names mean next to others: `pass` of a user, and `value` of a name."""
+    beside = {key.lower(): item for key, item in items}
+    named = beside.get("name", beside.get("key"))
+    return {"pass": "password" if _USERS & beside.keys() else "", "value": named if isinstance(named, str) else ""}
+
+
 def _key(key: object) -> str:
-    return encodable_text(key if type(key) is str else text_of(key))
-
-
-def is_secret(key: str) -> bool:
-    """Return whether a name is that of a secret, such as `api_key` or `authToken`."""
-    return _SECRET.search(_WORD_BOUNDARY.sub("_", key).lower()) is not None
+    if type(key) is not str:
+        return encodable_text(text_of(key))
+    return encodable_text(redacted_name(key) if len(key) <= LONGEST_NAME else key)  # a longer one is refused
 
 
 def _nested(value: object) -> Mapping[Any, object] | None:
     if isinstance(value, Mapping):
         return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=False))
     if isinstance(value, Sequence) and not isinstance(value, _NO_LISTS):
-        return dict(enumerate(value))
+        return dict(enumerate(without_secret_options(value) if str in map(type, value) else value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, msgspec.Struct):

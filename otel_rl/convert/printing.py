@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from otel_rl.convert.completions import message_text
 from otel_rl.convert.tables import Limits, cut
+from otel_rl.errors.sinks import lines as lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +28,6 @@ _LOWEST_MARKER = ("🔴", "red")
 _UNKNOWN_MARKER = ("❔", "bright_black")
 _ROLES = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
 _OTHER_ROLE = "blue"
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that move the cursor, ring the bell, start an escape sequence, or change the text direction."""
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -137,9 +135,7 @@ def marker(reward: float) -> tuple[str, str]:
 
 def _printable(encoding: str, literal: str, style: str = "") -> Text:
     """Return a text as a terminal of this encoding can show it."""
-    shown = literal.replace("\r\n", "\n")
-    shown = _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), shown)
-    return Text(shown.encode(encoding, "backslashreplace").decode(encoding), style)
+    return Text(lines_of(literal).encode(encoding, "backslashreplace").decode(encoding), style)
 
 
 def _statistics(rewards: Sequence[float], printable: Callable[..., Text]) -> Panel:

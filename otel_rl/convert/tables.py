@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from otel_rl.convert.redaction import redact
+from otel_rl.errors.redaction import LONGEST_SECRET, REDACTED, hides, redact
 from otel_rl.errors.texts import encodable_text
 from otel_rl.export import Cell
 
@@ -16,7 +16,6 @@ _TEXTS = (str, bytes, bytearray, memoryview)
 _EXACT = frozenset({bool, float, str, type(None)})
 _NUMBER_BYTES = 9  # the largest encoding of a number in MessagePack
 _HEADER_BYTES = 5  # the largest header of a text or a row in MessagePack
-_LONGEST_SECRET = 4096  # how far beyond the limit a truncated secret is still recognized
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -148,8 +147,9 @@ def clean(columns: Mapping[str, Sequence[object]], *, with_text: bool, limits: L
     """
     kept: list[_CleanRow] = []
     room = limits.table_bytes
+    names = [*columns]
     for cells in islice(zip(*columns.values(), strict=False), limits.rows):
-        row = _clean_row(cells, limits.text if with_text else None)
+        row = _clean_row(cells, names, limits.text if with_text else None)
         room -= row.size
         if room < 0:
             break
@@ -170,11 +170,14 @@ class _CleanRow(msgspec.Struct):
     redacted: int
 
 
-def _clean_row(values: Sequence[object], text_limit: int | None) -> _CleanRow:
+def _clean_row(values: Sequence[object], names: Sequence[str], text_limit: int | None) -> _CleanRow:
     cells: list[Cell] = []
     size, cut, redacted = _HEADER_BYTES, 0, 0
-    for value in values:
+    for value, name in zip(values, names, strict=True):
         cell = _plain(value)
+        if hides(name, cell):
+            cell = REDACTED
+            redacted += 1
         if not isinstance(cell, str):
             size += _NUMBER_BYTES
         elif text_limit is None:
@@ -221,9 +224,9 @@ def _clean_text(text: str, limit: int) -> tuple[str, bool, int]:
 
     A secret that crosses the limit is redacted as a whole.
     """
-    beyond = max(len(text) - limit - _LONGEST_SECRET, 0)
-    found, secrets = redact(encodable_text(text[: limit + _LONGEST_SECRET]))
-    shown = max(min(limit, len(found) - _LONGEST_SECRET), 0) if beyond else limit
+    beyond = max(len(text) - limit - LONGEST_SECRET, 0)
+    found, secrets = redact(encodable_text(text[: limit + LONGEST_SECRET]))
+    shown = max(min(limit, len(found) - LONGEST_SECRET), 0) if beyond else limit
     return cut(found, shown, beyond), bool(beyond) or len(found) > shown, secrets
 
 

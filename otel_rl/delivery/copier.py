@@ -10,6 +10,7 @@ from otel_rl.delivery import undelivered
 from otel_rl.delivery.outbox import identity, positions_of
 from otel_rl.delivery.outbox_reader import Head, located
 from otel_rl.delivery.undelivered import Copy, Extent
+from otel_rl.journal.modes import make_directory, open_file
 from otel_rl.journal.segments import START, Position, payloads, segment_numbers, segment_path
 from otel_rl.setup.parts import CURSORS, JOURNALS, OUTBOX, Machine
 
@@ -130,8 +131,8 @@ class Copier:
         done = self._done.get(file)
         is_there = done is not None and target.exists() and target.stat().st_size >= done.end
         first = done.end if done and is_there and done.first <= extent.first <= done.end else extent.first
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(target, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+        make_directory(target.parent)
+        fd = open_file(target, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW)
         try:
             with (self._part / file).open("rb") as source:
                 source.seek(first)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import threading
 import time
@@ -18,8 +17,10 @@ from otel_rl.delivery.outbox import ItemPosition, released_items
 from otel_rl.delivery.outbox_reader import OutboxReader
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Ended, Gone, NotNow
 from otel_rl.journal.atomic_files import read_json, write_atomically
+from otel_rl.journal.modes import make_directory
 from otel_rl.journal.segments import START, Position
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Exporter, Item, RunInfo
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 _LONGEST_ASKED_S = 3600.0
 """Maximum Retry-After in seconds: a backend that asks for more is broken."""
@@ -222,7 +223,7 @@ class ExporterThread(threading.Thread):
     def _write_cursor(self) -> None:
         place = self._place
         cursor = Cursor(place.position, place.index, self._outbox.id, self._handover.ended)
-        self._path.parent.mkdir(exist_ok=True)
+        make_directory(self._path.parent)
         write_atomically(self._path, msgspec.json.encode(cursor))
 
     def _read_cursor(self) -> ItemPosition:

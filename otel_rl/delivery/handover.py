@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.delivery.outbox import ItemPosition
+from otel_rl.errors.redaction import redacted
 from otel_rl.errors.texts import type_of
 from otel_rl.export import Ended, Gone, Item, NotNow, Refused, Row
 
@@ -250,8 +251,8 @@ def is_of_the_item(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """Return type and message of an error."""
-    return str(error) if isinstance(error, NotNow | Gone) else f"{type(error).__name__}: {error}"
+    """Return type and message of an error, without secrets: SDKs put the URL or the headers of a request there."""
+    return redacted(str(error) if isinstance(error, NotNow | Gone) else f"{type(error).__name__}: {error}")
 
 
 def error_type(error: BaseException) -> str:

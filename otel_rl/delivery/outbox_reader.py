@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import msgspec
 
 from otel_rl.delivery.outbox import Batch, ItemPosition, released_items
+from otel_rl.errors import UNDECODABLE
 from otel_rl.export import Item
-from otel_rl.journal.atomic_files import read_checked, write_checked
+from otel_rl.journal.atomic_files import number_in, read_checked, write_checked
+from otel_rl.journal.modes import make_directory
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.segments import START, Position, payloads, segment_numbers
 
@@ -79,7 +81,7 @@ def located(path: Path, kind: type[T], position: Position = START) -> Iterator[L
     for number in segment_numbers(path):
         if number >= position.segment:
             for payload, offset in payloads(path, number):
-                with contextlib.suppress(msgspec.MsgspecError):
+                with contextlib.suppress(*UNDECODABLE):
                     if (end := Position(number, offset)) > position:
                         yield Located(decode(payload), end)
 
@@ -166,7 +168,7 @@ class OutboxReader:
         if made is None:
             if time.monotonic() - self._asked_at > _ASK_AGAIN_S:
                 self._asked_at = time.monotonic()
-                (self._path / _REPAIRS).mkdir(exist_ok=True)
+                make_directory(self._path / _REPAIRS)
                 write_checked(_repair(self._path, start, _WANTED), self._known)
             time.sleep(_PAUSE_S)
             return None
@@ -202,9 +204,9 @@ def wanted(path: Path) -> list[tuple[Position, Wanted]]:
         return []
     found: dict[Position, Wanted] = {}
     for name in names:
-        segment, _, offset = name.removesuffix(_WANTED).partition("-")
-        if segment.isdecimal() and offset.isdecimal():
-            found[Position(int(segment), int(offset))] = read_checked(path / _REPAIRS / name, Wanted) or Wanted()
+        segment, offset = map(number_in, name.removesuffix(_WANTED).partition("-")[::2])
+        if segment is not None and offset is not None:
+            found[Position(segment, offset)] = read_checked(path / _REPAIRS / name, Wanted) or Wanted()
     return sorted(found.items(), key=itemgetter(0))
 
 
@@ -222,8 +224,8 @@ def forget_repairs(path: Path, first: int) -> None:
     """Remove the answers for segments before `first`."""
     with contextlib.suppress(FileNotFoundError):
         for file in (path / _REPAIRS).iterdir():
-            segment = file.name.partition("-")[0]
-            if segment.isdecimal() and int(segment) < first:
+            segment = number_in(file.name.partition("-")[0])
+            if segment is not None and segment < first:
                 file.unlink(missing_ok=True)
 
 

@@ -7,7 +7,6 @@ continues with the next one.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 from collections import Counter
@@ -16,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_rl.errors.occasional import is_power_of_ten
+from otel_rl.errors.redaction import redacted
+from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import encodable_text
+from otel_rl.journal.modes import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 LIMIT_BYTES = 16 << 20
 """Maximum size of the file in bytes: 16 MiB hold some thousand records."""
 _LONGEST_ENTRY = 64 << 10
@@ -83,7 +85,7 @@ class Quarantine:
             return False
         line = msgspec.json.encode(entry) + b"\n"
         try:
-            fd = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            fd = open_file(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
             try:
                 if os.fstat(fd).st_size + len(line) > self._limit_bytes:
                     return False
@@ -111,4 +113,4 @@ def _text(thing: object, spell: Callable[[object], str] = repr) -> str:
         text = spell(thing)
     except Exception as error:
         text = f"no text: {type(error).__name__}"
-    return encodable_text(text[:_LONGEST_ENTRY])
+    return encodable_text(redacted(text[:_LONGEST_ENTRY]))

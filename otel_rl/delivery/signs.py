@@ -7,7 +7,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from otel_rl.journal.atomic_files import read_line, write_first
+from otel_rl.journal.atomic_files import read_line, write_atomically, write_first
+from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ class Sign:
         try:
             touched = self.path.stat().st_mtime
             probe = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-            probe.write_bytes(b"x")
+            write_first(probe, b"x")
             now = probe.stat().st_mtime
             probe.unlink()
         except OSError:
@@ -45,8 +46,8 @@ class Sign:
     def put(self, who: str) -> None:
         """Create the file with the name of a process."""
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(who)
+            make_directory(self.path.parent)
+            write_atomically(self.path, who.encode())
 
     def put_first(self, who: str) -> bool:
         """Create the file unless another process has; return whether it was created."""

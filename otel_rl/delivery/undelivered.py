@@ -19,13 +19,14 @@ import msgspec
 from otel_rl.delivery.outbox import identity
 from otel_rl.delivery.signs import alive
 from otel_rl.journal.atomic_files import read_checked, read_number, write_atomically, write_checked
+from otel_rl.journal.modes import make_directory, open_file
 from otel_rl.journal.segments import segment_numbers
+from otel_rl.setup.directory import UNDELIVERED
 from otel_rl.setup.parts import CURSORS, JOURNALS, OUTBOX, OWNER, Machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-UNDELIVERED = "undelivered"
 _INDEX, _NUMBER = "index", "copied"
 
 BLOCK_BYTES = 1 << 20
@@ -127,19 +128,20 @@ def restore(run: Path, copy: Copy, part: Path, *, journals: bool = True, manifes
     """
     place = place_of(run, copy.name)
     for folder in (OUTBOX, CURSORS, JOURNALS):
-        (part / folder).mkdir(parents=True, exist_ok=True)
+        make_directory(part / folder)
     for old in (*(part / OUTBOX).glob("*.seg"), *(part / CURSORS).glob("*.json")):
         old.unlink()
     for journal in copy.directories if journals else ():
-        (part / JOURNALS / journal).mkdir(parents=True, exist_ok=True)
+        make_directory(part / JOURNALS / journal)
     for file, content in copy.contents.items():
         if file.startswith((OUTBOX, CURSORS)) or (journals if file.startswith(JOURNALS) else manifest):
-            (part / file).parent.mkdir(parents=True, exist_ok=True)
+            make_directory((part / file).parent)
             write_atomically(part / file, content)
     for file, extent in copy.files.items():
         if journals or file.startswith(OUTBOX):
-            (part / file).parent.mkdir(parents=True, exist_ok=True)
-            with (place / file).open("rb") as source, (part / file).open("wb") as target:
+            make_directory((part / file).parent)
+            opened = open(part / file, "wb", opener=open_file)  # noqa: SIM115
+            with (place / file).open("rb") as source, opened as target:
                 source.seek(extent.first)
                 target.seek(extent.first)
                 left = extent.end - extent.first

@@ -40,7 +40,9 @@ def demo(steps: int, ranks: int, seed: int, directory: str, hold: bool, exporter
 
     from otel_rl import SettingsError
     from otel_rl.demo.processes import perform
+    from otel_rl.journal.modes import own_process
 
+    own_process()
     wanted = tuple(dict.fromkeys(("jsonl", *exporters)))  # the display reads rows.jsonl
     options = Options(steps=steps, ranks=ranks, seed=seed, dir=directory, exporters=wanted)
     try:

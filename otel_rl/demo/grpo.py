@@ -117,7 +117,7 @@ def save_checkpoint(run: otel_rl.Run, policy: Policy, step: int) -> None:
     """Write the weights into the run directory."""
     path = run.dir / "checkpoints" / f"step-{step}.pt"
     with run.phase("checkpoint"):
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         torch.save(policy.state_dict(), path)
     run.event("rl.checkpoint", path=str(path))
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from otel_rl.archive.history import read
+from otel_rl.errors.sinks import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +134,7 @@ def print_summary(console: Console, rows: Sequence[Row], run: otel_rl.Run, *, ra
         console.print(f"  {metric}: {change}", highlight=False)
     console.print()
     for name, place in _places(run.dir, run.prometheus, held=held):
-        console.print(f"[bold]{name:14}[/] {place}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{name:14}[/] {escape(one_line(place))}", highlight=False, soft_wrap=True)
 
 
 def series(rows: Sequence[Row], name: str) -> list[float]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from otel_rl import semconv
 from otel_rl.errors.texts import text_of, type_of
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +45,9 @@ def describe(error: BaseException, devices: Framework | None, place: Path) -> di
         found[semconv.MEMORY_SUMMARY] = summary(fullest.index)[:_LONGEST]
     found[semconv.MEMORY_LARGEST] = _largest_tensors()
     if getattr(devices, "keeps_history", False):
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(place.parent)
         path = place.with_name(f"{place.name}.pickle")
+        write_atomically(path, b"")  # torch keeps the mode of a file that exists
         devices.dump_history(str(path))  # type: ignore[attr-defined] # whoever keeps a history can write it
         found[semconv.MEMORY_SNAPSHOT_FILE] = str(path)
     return found

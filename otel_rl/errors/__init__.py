@@ -1,13 +1,19 @@
-"""Exceptions, repeated warnings, interrupts that the trainer's own code handles, and signals that stop the process.
+"""Exceptions, warnings, texts without secrets and control characters, interrupts, and signals that stop the process.
 
 Every room may import it. It imports none.
 """
 
 from __future__ import annotations
 
+from otel_rl.errors.redaction import redacted
+from otel_rl.errors.sinks import one_line
+
 
 class SettingsError(ValueError):
-    """A setting is invalid; the message names it and the fix."""
+    """A setting is invalid; the message names it and the fix, without secrets."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(redacted(text)))
 
 
 class UnavailableError(SettingsError):
@@ -16,3 +22,11 @@ class UnavailableError(SettingsError):
 
 class UnwritableError(UnavailableError):
     """A directory cannot be written."""
+
+
+UNDECODABLE = (ValueError, RecursionError)
+"""The exceptions of decoders for bytes that are damaged or hostile.
+
+The errors of msgspec are `ValueError`. So are those of invalid UTF-8 and of numbers with too many digits, which are not
+msgspec's own. Values that nest too deeply raise `RecursionError`.
+"""

@@ -6,18 +6,22 @@ import difflib
 from typing import TYPE_CHECKING
 
 from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.redaction import LONGEST_SECRET, redacted, redacted_name, redacted_start
+from otel_rl.errors.sinks import one_line, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 LONGEST_NAME = 4096
 """The largest number of characters in the name of a metric, phase, attribute, column or parameter."""
+_LONGEST_SHOWN = 120
 
 
 def text_of(value: object) -> str:
-    """Return the text of any object, truncated to 4,096 characters; its type if `str` raises."""
+    """Return the text of any object without secrets, truncated to 4,096 characters; its type if `str` raises."""
     try:
-        return str.__str__(value if isinstance(value, str) else str(value))[:LONGEST_NAME]
+        text = str.__str__(value if isinstance(value, str) else str(value))
+        return redacted_start(text, LONGEST_NAME)
     except Exception as error:  # an object whose `str` raises
         let_pass(error)
         return type(value).__name__
@@ -29,25 +33,30 @@ def encodable_text(text: str) -> str:
 
 
 def name_of(value: object) -> str:
-    """Return the text of a name, with lone surrogates escaped.
+    """Return the text of a name without secrets, with lone surrogates escaped.
 
     Raises:
         ValueError: The name has more than 4,096 characters.
     """
-    text = encodable_text(value if type(value) is str else text_of(value))
+    if isinstance(value, str) and str.__len__(value) > LONGEST_NAME:  # before the search, which takes time
+        text = value
+    else:
+        text = encodable_text(redacted_name(value) if type(value) is str else text_of(value))
     if len(text) > LONGEST_NAME:
         raise ValueError(f"a name of {len(text)} characters, which begins with {shown(text)}: {LONGEST_NAME} at most")
     return text
 
 
 def shown(value: object) -> str:
-    """Return a short representation of an object in one line, for error messages."""
+    """Return a short representation of an object in one line, for error messages; two long ones stay different."""
     try:
         text = str.__str__(str.__repr__(value) if isinstance(value, str) else repr(value))
+        if (more := len(text) - LONGEST_NAME - LONGEST_SECRET) > 0:  # the search takes time
+            text = f"{text[:-more]}… [{more} characters more]"
     except Exception as error:  # an object whose `repr` raises
         let_pass(error)
         text = f"a {type(value).__name__}"
-    return text if len(text) <= 100 else f"{text[:100]}…"
+    return shortened(one_line(redacted(text)), _LONGEST_SHOWN)
 
 
 def meant(name: str, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:

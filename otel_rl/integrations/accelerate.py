@@ -6,8 +6,8 @@
     accelerator.end_training()
 
 Without code changes, `otel-rl run -- accelerate launch train.py` records what goes through `Accelerator.log`, with any
-trackers. Names and steps are the trainer's own. `config` is hyper-parameters. Accelerate has no phases: add them with
-`otel_rl.current().phase("generate")`.
+trackers. Names and steps are the trainer's own. `config` is hyper-parameters. Accelerate has no phases: add
+`--instrument torch`, or use `otel_rl.current().phase("generate")`. One line says so.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate.tracking import GeneralTracker
 
 from otel_rl.integrations.recording import Recording, Recordings, numbers
+from otel_rl.integrations.tracked import warn_without_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +61,7 @@ class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # mypy does not read 
         self.start()
         if self.tracker is not None:
             self.tracker.log(numbers(values), step=step)
+            warn_without_steps("accelerate", step)
 
     def finish(self) -> None:
         """End the run, if this object began it."""
@@ -79,6 +81,7 @@ def patch(module: Any, patches: Patches) -> None:
 
     def log(accelerator: Any, given: dict[str, Any]) -> None:
         recordings.log(accelerator, numbers(given["values"]), given.get("step"))
+        warn_without_steps("accelerate", given.get("step"))
 
     def end(accelerator: Any, given: dict[str, Any]) -> None:
         recordings.finish(accelerator)

@@ -8,12 +8,12 @@ imports it; otel-rl never imports it itself.
 from __future__ import annotations
 
 import atexit
-import logging
 import sys
 from importlib import metadata
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.semconv.frameworks import FRAMEWORKS, INSTRUMENTED, Framework
 from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
@@ -21,7 +21,7 @@ from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 
 _CAPTURE = "otel_rl.integrations.capture"
 TRACKERS: dict[str, Framework] = {

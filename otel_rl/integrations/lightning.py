@@ -11,7 +11,6 @@ ends with the process, so `validate` and `test` before and after `fit` are in it
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.callbacks import Callback
@@ -19,6 +18,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 import otel_rl
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from otel_rl.integrations.patches import Patches
 
-_log = logging.getLogger("otel_rl")
+_log = log_of("otel_rl")
 
 
 class OtelRlLogger(Logger):  # type: ignore[misc] # mypy does not read Lightning's types

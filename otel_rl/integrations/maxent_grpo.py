@@ -21,11 +21,11 @@ negative. The package logs `paper_eval/*` and `generation/retry_*` to W&B alone;
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recordings, numbers
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from otel_rl.integrations.patches import Patches
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 _CLAMPED = {"loss": "total_loss_scalar", "kl": "kl_loss_scalar"}
 """Values for each token, which the framework raises to 0, and where the values for all tokens are."""
 _TABLE = "rich_completions"

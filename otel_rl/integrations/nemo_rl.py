@@ -16,6 +16,10 @@ Different: a backend that fails does not affect the others, and the logger never
 counted, such as figures. Keys that the configuration lacks are off; `tensorboard.log_dir` has an effect. Lists and
 histograms become observations (`name/mean`, `name/max` …). Metrics with their own axis (`step_metric`) belong to the
 last training step. `Timer` writes no DEBUG lines. The agent of each node measures GPUs, not Ray's endpoints.
+
+NeMo-RL's workers are Ray actors and begin no run. `@traced_actor(role="policy")` (see `otel_rl.integrations.ray`) makes
+a worker join the run of the driver. NeMo-RL creates an environment with `uv` for each kind of worker, and otel-rl has
+to be installed in it.
 """
 
 from __future__ import annotations
@@ -26,20 +30,24 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from otel_rl.convert.tables import device_of
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat, unless_set
 from otel_rl.integrations.timers import Timers
+from otel_rl.journal.modes import make_directory, open_file
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from otel_rl.integrations.patches import Patches
+
+logger = log_of("otel_rl")
 
 _BACKENDS: dict[str, tuple[str, ...]] = {
     "wandb": ("project", "name", "entity", "group", "tags", "notes", "mode"),
@@ -48,6 +56,13 @@ _BACKENDS: dict[str, tuple[str, ...]] = {
     "swanlab": ("project", "workspace", "experiment_name", "description", "mode"),
 }
 """The backends, each with the options that otel-rl's exporter has too."""
+_WORKERS = (
+    "NeMo-RL: the driver's values, steps and phases are recorded. Phases and memory of a worker are recorded only if "
+    "its class has @otel_rl.integrations.ray.traced_actor(role=...)"
+)
+_ENVIRONMENT = (
+    "NeMo-RL: %s cannot be recorded, because its environment lacks otel-rl; install it: uv pip install -p %s otel-rl"
+)
 
 
 class Backend:
@@ -124,7 +139,7 @@ class Logger(Backend):
         """Write an object for each sample to a file in the log directory, with its `idx`; the file is replaced."""
         with harmless("log_batched_dict_as_jsonl"):
             samples = len(next(iter(to_log.values()), ()))
-            with self._file(filename).open("w") as file:
+            with self._open(filename, "w") as file:
                 for n in range(samples):
                     parts = {key: column[n : n + 1] for key, column in to_log.items()}
                     lists = {key: part.tolist() if hasattr(part, "tolist") else part for key, part in parts.items()}
@@ -132,7 +147,7 @@ class Logger(Backend):
 
     def log_string_list_as_jsonl(self, to_log: Sequence[str], filename: str) -> None:
         """Append texts, such as JSON, to a file in the log directory, one line each."""
-        with harmless("log_string_list_as_jsonl"), self._file(filename).open("a") as file:
+        with harmless("log_string_list_as_jsonl"), self._open(filename, "a") as file:
             file.writelines(f"{line}\n" for line in to_log)
 
     def _options(self, name: str, section: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,10 +155,10 @@ class Logger(Backend):
         given = {**section, "log_dir": place} if name == "tensorboard" else section
         return {key: given[key] for key in _BACKENDS[name] if given.get(key) is not None}
 
-    def _file(self, filename: str) -> Path:
+    def _open(self, filename: str, mode: str) -> IO[str]:
         path = Path(self.base_log_dir, filename)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+        make_directory(path.parent)
+        return cast("IO[str]", open(path, mode, opener=open_file))
 
 
 def _flat(value: Any) -> Any:
@@ -159,7 +174,7 @@ def get_next_experiment_dir(base_log_dir: str) -> str:
     """Create `exp_001`, `exp_002`, … below a directory, one more than the highest there is; return its path."""
     found = (re.match(r"exp_(\d+)", path.name) for path in Path(base_log_dir).glob("exp_*"))
     path = Path(base_log_dir, f"exp_{max((int(match[1]) for match in found if match), default=0) + 1:03d}")
-    path.mkdir(parents=True, exist_ok=True)
+    make_directory(path)
     return str(path)
 
 
@@ -172,6 +187,28 @@ def patch_timer(module: Any, patches: Patches) -> None:
     """Record the sections of `Timer` as steps and phases."""
     patches.observe(module, "Timer.start", ("label",), lambda timer, given: _begin(timer, given["label"]))
     patches.observe(module, "Timer.stop", ("label",), lambda timer, given: _end(timer, given["label"]))
+
+
+def warn_of_workers(module: Any, patches: Patches) -> None:
+    """Log how workers are recorded, in the process that creates them."""
+    logger.warning(_WORKERS)
+
+
+def patch_environments(module: Any, patches: Patches) -> None:
+    """Log one line for each kind of worker whose environment lacks otel-rl."""
+    seen = set[str]()
+
+    def create(function: Callable[..., Any], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        python = function(*args, **kwargs)
+        with harmless("create_local_venv_on_each_node"):
+            place = Path(python).parents[1]
+            lacks = not any(place.glob("lib/python*/site-packages/otel_rl*"))
+            if lacks and place.is_dir() and python not in seen:
+                seen.add(python)
+                logger.warning(_ENVIRONMENT, place.name, python)
+        return python
+
+    patches.wrap(module, "create_local_venv_on_each_node", create)
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int | None:

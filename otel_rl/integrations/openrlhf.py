@@ -4,10 +4,10 @@
 
 Rows have the names that its trackers get (`train/reward`, `eval/…`) at its global steps, with its own timings
 (`train/timing/*`). Its arguments are hyper-parameters. Switch on one of its loggers, for W&B or TensorBoard: without
-one, OpenRLHF logs nothing. A step begins with the generation of its samples and lasts until the next one begins. Its
-phases are methods of the trainer: `generate_samples`, `make_experience_batch`, `ppo_train`, `broadcast_to_vllm`,
-`save_logs_and_checkpoints`, `evaluate`. The asynchronous trainer generates in another actor, so its steps begin with
-the training.
+one, OpenRLHF logs nothing, and one line says so. A step begins with the generation of its samples and lasts until the
+next one begins. Its phases are methods of the trainer: `generate_samples`, `make_experience_batch`, `ppo_train`,
+`broadcast_to_vllm`, `save_logs_and_checkpoints`, `evaluate`. The asynchronous trainer generates in another actor, so
+its steps begin with the training.
 
 The loggers were tested. The trainer needs GPUs and flash-attn, and was not run.
 """
@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import otel_rl
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.recording import Recordings
 from otel_rl.integrations.timers import Timers
 
@@ -24,7 +26,13 @@ if TYPE_CHECKING:
 
     from otel_rl.integrations.patches import Patches
 
+logger = log_of("otel_rl")
+
 _LOGGERS = ("WandbLogger", "TensorboardLogger")
+_NOTHING = (
+    "OpenRLHF logs nothing without a logger, so nothing is recorded; give it --logger.wandb.key or "
+    "--logger.tensorboard_dir"
+)
 _STEP = "step"
 _FIRST = ("generate_samples", "make_experience_batch")
 """The methods with which a step can begin. The asynchronous trainer does not generate."""
@@ -79,8 +87,15 @@ def patch_trainer(module: Any, patches: Patches) -> None:
 
         return call
 
+    def logged(trainer: Any, given: dict[str, Any]) -> None:
+        if otel_rl.current() is None and not told:
+            told.append(_NOTHING)
+            logger.warning(_NOTHING)
+
+    told: list[str] = []
     for path in _PHASES:
         patches.wrap(module, path, timed(path.partition(".")[2]))
+    patches.observe(module, "BasePPOTrainer.save_logs_and_checkpoints", (), logged, first=True)
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int | None:

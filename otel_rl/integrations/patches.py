@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.errors.sinks import log_of
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 
 Wrapper = "Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]"
 """A replacement for a function. It gets the function, the object that it is bound to, and its arguments."""

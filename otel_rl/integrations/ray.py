@@ -11,9 +11,12 @@ The driver needs only `otel_rl.init`. Each call carries the caller's run and cur
 its first call. Each method call is a span, and inside a method `otel_rl.current()` is the run. Several actors of a role
 are numbered.
 
-Actors on other machines need `head=` in the driver's `init`. If you use `OTEL_RL_TOKEN`, set it in the actors'
+Actors on other machines need `head=` in the driver's `init`. Set `OTEL_RL_TOKEN` in the actors'
 environment: a token is never sent with a call. For tasks, and for actors whose class cannot be decorated, use
 `ray.init(runtime_env={"env_vars": run.environment()})` and `otel_rl.attach(carrier)`.
+
+Frameworks such as verl train in an actor, which `otel-rl run` records if Ray passes it the driver's variables. If Ray
+runs already and the driver does not pass them, one line says so.
 
 Tested with Ray 2.60. The hook is `__ray_invocation_decorator__`, which Ray calls in the caller of an actor's method.
 """
@@ -22,21 +25,50 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
+import os
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry.trace import SpanKind
 
 import otel_rl
+from otel_rl.errors.sinks import log_of
+from otel_rl.integrations.patches import harmless
+from otel_rl.setup.settings import INSTRUMENT_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-logger = logging.getLogger(__name__)
+    from otel_rl.integrations.patches import Patches
+
+logger = log_of(__name__)
 _CONTEXT = "_otel_rl"
 """The keyword with which a call carries its context."""
 _Class = TypeVar("_Class", bound=type)
+_TRAINERS = {"verl": "verl", "skyrl": "SkyRL", "skyrl_train": "SkyRL", "openrlhf": "OpenRLHF", "trinity": "Trinity-RFT"}
+"""Frameworks whose trainer is an actor, by their modules."""
+_CLUSTER = (
+    "%s trains in a Ray actor, and this Ray cluster was running already: the actor is recorded only if it has the "
+    "variables %s and PYTHONPATH of this process; to pass them: ray.init(runtime_env={'env_vars': {...}})"
+)
+
+
+def patch(module: Any, patches: Patches) -> None:
+    """Log one line if the driver connects to a cluster that does not get its variables."""
+
+    def connected(function: Callable[..., Any], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = function(*args, **kwargs)
+        with harmless("ray.init"):
+            trainer = next((title for name, title in _TRAINERS.items() if name in sys.modules), None)
+            node = module._private.worker._global_node
+            passed = module.get_runtime_context().runtime_env.get("env_vars") or {}
+            is_elsewhere = node is None or not node.head
+            if trainer and is_elsewhere and INSTRUMENT_VARIABLE in os.environ and INSTRUMENT_VARIABLE not in passed:
+                logger.warning(_CLUSTER, trainer, INSTRUMENT_VARIABLE)
+        return answer
+
+    patches.wrap(module, "init", connected)
 
 
 def traced_actor(role: str = "") -> Callable[[_Class], _Class]:
@@ -112,7 +144,7 @@ def _join(environment: dict[str, str] | None, role: str) -> otel_rl.Run | None:
     present = otel_rl.current()
     if present is not None or environment is None:
         return present
-    place = {
+    place: dict[str, object] = {
         option: environment[variable]
         for option, variable in (
             ("id", "OTEL_RL_RUN_ID"),
@@ -123,4 +155,5 @@ def _join(environment: dict[str, str] | None, role: str) -> otel_rl.Run | None:
         )
         if variable in environment
     }
+    place |= {"insecure": True} if environment.get("OTEL_RL_INSECURE") == "true" else {}
     return otel_rl.init(**place, role=role, quiet=True)  # type: ignore[arg-type] # each of them is text

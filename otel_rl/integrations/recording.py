@@ -11,7 +11,6 @@ gets its own series. One warning says how:
 from __future__ import annotations
 
 import atexit
-import logging
 import operator
 from collections.abc import Mapping
 from functools import partial
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 import otel_rl
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import harmless
 from otel_rl.setup.loading import load, set_outside
 from otel_rl.setup.settings import JobSettings
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from otel_rl.trainer.run import Run
     from otel_rl.trainer.step import StepSpan
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 Place = tuple[str, str, str]
 _trainings: dict[Place, int] = {}
 """The number of trainings of each run in this process, by directory, project and id."""

@@ -32,7 +32,6 @@ under `otel-rl run`; elsewhere import it as `otel_rl.integrations.roll.state_off
 from __future__ import annotations
 
 import copy
-import logging
 import os
 import sys
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording, flat, unless_set
 from otel_rl.integrations.timers import Timers
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 
 _KEYWORDS = {
     "tensorboard": ("log_dir",),

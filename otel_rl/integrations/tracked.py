@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.recording import Recordings, numbers
 from otel_rl.integrations.timers import end_step
 from otel_rl.trainer.current import recorder_of
@@ -16,8 +16,21 @@ if TYPE_CHECKING:
     from otel_rl.integrations.patches import Patches
 
 
-logger = logging.getLogger("otel_rl")
-_FIX = "use `with otel_rl.current().step(n)` and `.phase(name)` in the training loop"
+logger = log_of("otel_rl")
+_NO_TIMERS = (
+    "this trainer of %s has no timers: its steps and phases are not recorded; add --instrument torch, or use "
+    "`with otel_rl.current().step(n)` and `.phase(name)` in the training loop"
+)
+_first: dict[str, object] = {}
+"""The first step that a framework logged at, by its name; `None` once the line has been logged."""
+
+
+def warn_without_steps(framework: str, step: object) -> None:
+    """Log one line if a framework logs at a second step, and no step has begun in its run."""
+    run, first = otel_rl.current(), _first.setdefault(framework, step)
+    if first not in (None, step) and run is not None and recorder_of(run).last_begun < 0:
+        _first[framework] = None
+        logger.warning(_NO_TIMERS, framework)
 
 
 def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Sequence[str]) -> None:
@@ -30,7 +43,6 @@ def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Se
         arguments: The arguments of the class, in order; `project_name`, `experiment_name` and `config` among them.
     """
     recordings = Recordings()
-    first: dict[str, object] = {}
 
     def begin(tracking: Any, given: dict[str, Any]) -> None:
         project, name = str(given["project_name"]), str(given["experiment_name"])
@@ -38,10 +50,7 @@ def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Se
 
     def log(tracking: Any, given: dict[str, Any]) -> None:
         recordings.log(tracking, numbers(given["data"]), given["step"])
-        run, known = otel_rl.current(), first.setdefault(dialect, given["step"])
-        if known not in (None, given["step"]) and run is not None and recorder_of(run).last_begun < 0:
-            first[dialect] = None
-            logger.warning("this trainer of %s has no timers: its steps and phases are not recorded; %s", dialect, _FIX)
+        warn_without_steps(dialect, given["step"])
 
     def end(tracking: Any, given: dict[str, Any]) -> None:
         if recordings.holds(tracking):

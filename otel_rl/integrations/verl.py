@@ -11,7 +11,7 @@ verl's own backends are unchanged. Rows have verl's names at verl's steps. The c
 Workers and inference servers report their states to RL-Insight (`actor_update`, `vllm_generate`). Each state is a span
 with its lane, whether RL-Insight is installed or not. They are other processes. They join the run as roles if
 `OTEL_RL_RUN_ID` is set, and `OTEL_RL_PROJECT` and `OTEL_RL_NAME` have the values of verl's `trainer.project_name` and
-`experiment_name`.
+`experiment_name`. If a variable is not set, one line says so.
 
 `main_ppo` runs the trainer in a Ray actor, which needs the variables that `otel-rl run` sets. A Ray that the driver
 starts on its own machine passes them on. Elsewhere, put them into `runtime_env`. `RayPPOTrainer.fit` was run on a CPU
@@ -20,13 +20,14 @@ with stand-ins for its GPU workers. The SFT trainer has no timers: it gets rows,
 
 from __future__ import annotations
 
-import logging
 import os
+import sys
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations import tracked
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.timers import Timers, attribute_of_self
@@ -36,9 +37,14 @@ if TYPE_CHECKING:
 
     from otel_rl.integrations.patches import Patches
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _WHICH = ("OTEL_RL_RUN_ID", "OTEL_RL_PROJECT", "OTEL_RL_NAME")
 """The variables that identify the run; the path of its directory has all three."""
+_STATES = (
+    "verl: states of workers and inference servers are not recorded; to record them, set OTEL_RL_RUN_ID, and set "
+    "OTEL_RL_PROJECT and OTEL_RL_NAME to verl's trainer.project_name and trainer.experiment_name"
+)
+_TRAINER = "verl.trainer.ppo.ray_trainer"
 _ARGUMENTS = ("project_name", "experiment_name", "default_backend", "config")
 _TIMERS = Timers("step", attribute_of_self("global_steps"), before=("start_profile",))
 _ROLES = {"rank": "worker", "replica": "rollout"}
@@ -69,8 +75,13 @@ def _patch_states(module: Any, patches: Patches) -> None:
         name = str(kwargs.get("state_name", args[0] if args else ""))
         return _in_state(name, str(kwargs.get("state_lane_id", "")), function(*args, **kwargs))
 
+    def warn(*_: Any) -> None:
+        if _TRAINER in sys.modules and not all(os.environ.get(variable) for variable in _WHICH):
+            logger.warning(_STATES)
+
     if hasattr(module, "RLInsightLogger"):
         patches.wrap(module, "RLInsightLogger.trace_state", state)
+        patches.observe(module, "Tracking.__init__", (), warn, what="Tracking")
 
 
 @contextmanager

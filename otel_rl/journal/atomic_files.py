@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 from typing import TYPE_CHECKING, TypeVar
@@ -11,34 +10,34 @@ from zlib import crc32
 
 import msgspec
 
+from otel_rl.errors import UNDECODABLE
+from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
+from otel_rl.journal.modes import open_file
+from otel_rl.journal.own_files import ForeignError, read_own
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
 _CHECKSUM_BYTES = 4
+_MOST_DIGITS = 18
+_warnings = Occasional(log_of("otel_rl"))
 
 
-def make_directory(place: Path) -> None:
-    """Make a directory and its parents; if `place` is a dangling symbolic link, make its target.
-
-    Raises:
-        OSError: The directory cannot be made.
-    """
-    try:
-        place.resolve().mkdir(parents=True, exist_ok=True)
-    except RuntimeError as error:  # Python before 3.13 does not raise OSError for links in a circle
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(place)) from error
-
-
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, mode: int | None = None) -> None:
     """Replace the file in one step, so that a reader sees either the old or the new content.
+
+    Its mode is that of this process's files, or the one given.
 
     Raises:
         OSError: The file cannot be written. The error names `path`, not the temporary file.
     """
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # a pid is not unique: containers count from 1
     try:
-        fresh.write_bytes(content)
+        fd = open_file(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        with open(fd, "wb") as file:  # noqa: PTH123
+            file.write(content)
         fresh.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -51,7 +50,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_first(path: Path, content: bytes) -> bool:
     """Write a file that does not exist yet; return false if another process was faster."""
     try:
-        with path.open("xb") as file:
+        with open(path, "xb", opener=open_file) as file:
             file.write(content)
     except FileExistsError:
         return False
@@ -59,11 +58,18 @@ def write_first(path: Path, content: bytes) -> bool:
 
 
 def read_json(path: Path, kind: type[T]) -> T | None:
-    """Return the content of a JSON file; `None` if it is missing, damaged or of another type."""
+    """Return the content of a JSON file; `None` if it is missing, damaged, of another type or another user's."""
+    with contextlib.suppress(OSError, *UNDECODABLE):
+        return msgspec.json.decode(_own(path), type=kind)
+    return None
+
+
+def _own(path: Path) -> bytes:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError):
-        return None
+        return read_own(path)
+    except ForeignError as error:
+        _warnings.warn(str(error))
+        raise
 
 
 def read_line(path: Path) -> str:
@@ -76,8 +82,12 @@ def read_line(path: Path) -> str:
 
 def read_number(path: Path) -> int:
     """Return the number that is the text of a file; 0 if there is none."""
-    text = read_line(path)
-    return int(text) if text.isdecimal() else 0
+    return number_in(read_line(path)) or 0
+
+
+def number_in(text: str) -> int | None:
+    """Return the number that a text is; `None` if it is not one of at most 18 digits, which fit into 63 bits."""
+    return int(text) if len(text) <= _MOST_DIGITS and text.isdecimal() else None
 
 
 def write_checked(path: Path, content: msgspec.Struct) -> None:
@@ -91,9 +101,9 @@ def write_checked(path: Path, content: msgspec.Struct) -> None:
 
 
 def read_checked(path: Path, kind: type[T]) -> T | None:
-    """Return what `write_checked` wrote; `None` if it is missing, damaged or of another type."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        raw = path.read_bytes()
+    """Return what `write_checked` wrote; `None` if it is missing, damaged, of another type or another user's."""
+    with contextlib.suppress(OSError, *UNDECODABLE):
+        raw = _own(path)
         if crc32(raw[_CHECKSUM_BYTES:]) == int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
             return msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=kind)
     return None

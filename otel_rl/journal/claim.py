@@ -17,6 +17,7 @@ import msgspec
 from otel_rl.errors import UnavailableError
 from otel_rl.journal.atomic_files import read_json, write_atomically, write_first
 from otel_rl.journal.locks import LONG_S, Lock, is_held
+from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +72,7 @@ class Claim:
         """
         if not self._lock.is_in_place:
             self._lock.release()
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path)
             self._lock = Lock(self.path, patience=0)  # does not wait, since this is the trainer's thread
 
     def keep_until_exit(self) -> None:
@@ -102,11 +103,11 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, lea
     """
     own = secrets.token_hex(_ID_BYTES)  # a pid is not unique: containers count from 1
     fresh = journals / f".{who}.{own}"
-    fresh.mkdir()
+    make_directory(fresh)
     lock = Lock(fresh)
     try:
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time_ns()}
-        (fresh / _OWNER).write_bytes(msgspec.json.encode(owner))  # for people who look into the directory
+        write_first(fresh / _OWNER, msgspec.json.encode(owner))  # for people who look into the directory
         with Lock(journals, patience=LONG_S):  # one claim at a time on this machine
             attempt = max(least, _next_attempt(journals, who, attempts))
             while not _is_first(attempts, Noted(f"{_name(who, attempt)}.{own}", part)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,12 +40,19 @@ def ending_by(error: BaseException | None) -> Ending:
 def ending_by_status(status: int) -> Ending:
     """Return how a process with this exit status ended; the status is 0 to 255."""
     if status - _BY_SIGNAL in signal.valid_signals():  # such as `sys.exit(143)` in a handler of SIGTERM
-        return _by_signal(signal.Signals(status - _BY_SIGNAL))
+        return _by_signal(status - _BY_SIGNAL)
     return Ending("failed", (SystemExit.__name__, f"exit code {status}"), status) if status else Ending()
 
 
-def _by_signal(number: signal.Signals) -> Ending:
-    return Ending("crashed", (number.name, signal.strsignal(number) or ""), _BY_SIGNAL + number)
+def _by_signal(number: int) -> Ending:
+    return Ending("crashed", (_name(number), signal.strsignal(number) or ""), _BY_SIGNAL + number)
+
+
+def _name(number: int) -> str:
+    """Return the name of a signal; of the real-time signals, Python names the first and the last one only."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 class Interpreter:

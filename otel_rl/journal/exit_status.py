@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.errors import UNDECODABLE
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.ending import ending_by_status
 from otel_rl.journal.records import Finished
@@ -61,7 +62,7 @@ def read(journal: Path) -> Finished | None:
         content = (journal / _NAME).read_bytes()
         size = 4 + int.from_bytes(content[:4], "big")
         end = msgspec.msgpack.decode(content[4:size], type=Finished)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNDECODABLE):
         return None
     status = content[size : size + _STATUS_BYTES]
     if not status or status[0] == end.exit_code:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from otel_rl.errors import UNDECODABLE
 from otel_rl.journal.segments import (
     GAP,
     GAP_MAGIC,
@@ -123,7 +124,7 @@ class Reader(Generic[T]):
                 else:
                     try:
                         records.append(self._decode(payload))
-                    except msgspec.MsgspecError:
+                    except UNDECODABLE:
                         self.undecodable += 1
                 at += HEADER.size + len(payload)
             if at == 0:
@@ -154,7 +155,7 @@ class Reader(Generic[T]):
         if at > 0 and payload_at(os.pread(self._fd, at, offset), 0) is not None:
             return True  # the frame here was completed after the first look
         torn = rest if at < 0 else rest[:at]
-        self._torn_tail = len(torn.rstrip(b"\0"))
+        self._torn_tail = len(torn.rstrip(b"\0") if at < 0 else torn)  # zeros before a frame were records
         self.unfinished_bytes = self._torn_tail if at < 0 and not ended and _is_unfinished(rest) else 0
         if at >= 0 or ended:
             self._skipped, self._torn_tail = self.skipped_bytes, 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from otel_rl.errors import UNDECODABLE
 from otel_rl.export import Machine
 from otel_rl.journal.records import AnyRecord, Record
 
@@ -58,7 +59,7 @@ def from_event(name: str, body: object) -> Record:
     fields = [_incoming(body.get(field)) for field in kind.__struct_fields__]
     try:
         return msgspec.convert([tag, *fields], kind, builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
+    except UNDECODABLE as error:
         raise ValueError(f"{name}: {error}") from error
 
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from otel_rl.journal.atomic_files import read_json, write_atomically
+from otel_rl.journal.atomic_files import number_in, read_json, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,8 @@ def segment_numbers(directory: Path) -> list[int]:
         names = [path.name for path in directory.iterdir()]
     except FileNotFoundError:
         return []
-    return sorted(int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdigit())
+    found = (number_in(name[:-4]) for name in names if name.endswith(".seg"))
+    return sorted(number for number in found if number)
 
 
 def frame_of(payload: bytes, magic: bytes = MAGIC) -> bytes:

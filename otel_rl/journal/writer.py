@@ -30,6 +30,7 @@ from zlib import crc32
 
 import msgspec
 
+from otel_rl.journal.modes import open_file
 from otel_rl.journal.segments import (
     GAP,
     GAP_MAGIC,
@@ -214,7 +215,7 @@ class _Segment:
         self.draft = directory / f"{number:08d}.{next(_drafts)}{_DRAFT}"
         self.after: dict[None, _Segment] = {}  # at most one entry; `setdefault` decides between threads
         self.populate_at = self.populated = 0
-        fd = os.open(self.draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644)
+        fd = open_file(self.draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC)
         try:
             _reserve(fd, size)
             self.map = mmap.mmap(fd, size)
@@ -276,7 +277,7 @@ class _Segment:
         if self.look()[1] < end:  # it was also truncated, so a part of the mapping is gone
             return
         with contextlib.suppress(FileExistsError):
-            fd = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            fd = open_file(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
             try:
                 os.write(fd, self.map[:end])
             finally:

@@ -6,7 +6,6 @@ with a warning, as the specification requires.
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
@@ -15,11 +14,12 @@ import msgspec
 
 from otel_rl.errors import SettingsError
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_warn = Occasional(logging.getLogger(__name__)).warn
+_warn = Occasional(log_of(__name__)).warn
 Signal = Literal["TRACES", "LOGS", "METRICS"]
 PROTOCOLS = ("http/protobuf", "http/json", "grpc")
 _TIMEOUT_S = 10.0
@@ -171,7 +171,7 @@ def _grpc_target(name: str, text: str, *, insecure: bool) -> tuple[str, bool]:
         return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}", parts.scheme == "https"
     host, _, port = text.rpartition(":")
     scheme = text.partition(":")[0].lower()
-    has_port = host and port.isdecimal() and int(port) < 1 << 16 and not re.search(r"[\s/@]", text)
+    has_port = host and port.isdecimal() and len(port) < 6 and int(port) < 1 << 16 and not re.search(r"[\s/@]", text)
     if scheme in _GRPC_SCHEMES or has_port or re.fullmatch(r"[\w.-]+", text):
         return text, not insecure
     raise SettingsError(f"{name}={_shown(text)!r}: expected a URL such as http://localhost:4317, or host:port")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from otel_rl import semconv
+from otel_rl.errors.sinks import at, file_name
+from otel_rl.errors.texts import shown
 from otel_rl.export import Ended, Event, Outcome, Params, Row, RunInfo, Table
-
-_LONGEST_NAME = 100
-"""The largest readable part of a directory name, in bytes; file systems allow 255."""
-_HASHED = re.compile(r"-[0-9a-f]{16}$")
 
 
 def item_of(name: str, time: int, attributes: Mapping[str, Any], body: Any) -> Row | Params | Table | Ended | None:
@@ -86,13 +82,13 @@ def run_of(resource: Mapping[str, Any], directory: Path | None = None) -> RunInf
     service = resource.get("service.name", "unknown_service")
     id_, project = resource.get(semconv.RUN_ID, service), resource.get(semconv.RUN_PROJECT, service)
     place = directory or Path(os.environ.get("OTEL_RL_DIR", "runs"))
-    path = place.absolute() / _file_name(str(project)) / _file_name(str(id_))
+    path = at(at(place.absolute(), file_name(str(project))), file_name(str(id_)))
     return RunInfo(str(id_), str(project), str(resource.get(semconv.RUN_NAME, id_)), str(path), dict(resource))
 
 
 def _outcome(value: Any) -> Outcome:
     if value not in (known := get_args(Outcome)):
-        raise ValueError(f"{semconv.RUN_OUTCOME} must be one of {', '.join(known)}, not {str(value)[:100]!r}")
+        raise ValueError(f"{semconv.RUN_OUTCOME} must be one of {', '.join(known)}, not {shown(value)}")
     return cast("Outcome", value)
 
 
@@ -109,7 +105,7 @@ def _integer(attributes: Mapping[str, Any], name: str, default: int | None = Non
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
-        raise TypeError(f"attribute {name}={str(value)[:100]!r} must be an integer")
+        raise TypeError(f"attribute {name}={shown(value)} must be an integer")
     return value
 
 
@@ -118,16 +114,3 @@ def _map(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"attribute {name} must be a map of names to values, not {type(value).__name__}")
     return value
-
-
-def _file_name(text: str) -> str:
-    """Return a directory name for a text: the text if it is a valid name, otherwise a readable part with a hash.
-
-    A text that already ends like a hash gets another one, so that two texts never have the same name.
-    """
-    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-")
-    if kept == text and len(os.fsencode(text)) <= _LONGEST_NAME and not _HASHED.search(text):
-        return text
-    short = kept.encode()[:_LONGEST_NAME].decode(errors="ignore") or "run"
-    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
-    return f"{short}-{digest}"

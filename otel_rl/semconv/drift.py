@@ -1,10 +1,10 @@
 """Measures how many of a framework's metric names its dialect knows: `python -m otel_rl.semconv.drift PATH`.
 
 `PATH` is a run directory, or Python source: a file, or the folder of a package. Names of a run are those of its rows.
-Names of a source are its string keys with a slash: `{"actor/loss": …}`, `metrics["actor/loss"] = …`, `update(…)`
-and f-strings. Keys without a slash get their prefix elsewhere, so they are not measured, nor are f-strings
-without a name of their own. A key with a slash may get a prefix too: it is known if it is known after a prefix of the
-dialect. A name is one of
+Names of a source are its string keys with a slash: `{"actor/loss": …}`, `metrics["actor/loss"] = …`, `update(…)`,
+`metrics["actor/loss"].append(…)` and f-strings. Keys without a slash get their prefix elsewhere, so they are not
+measured, nor are f-strings without a name of their own. A key with a slash may get a prefix too: it is known if it is
+known after a prefix of the dialect. A name is one of
 
 * mapped: a pattern of the dialect gives its meaning;
 * declared: `passing` of the dialect gives the reason why it has none, by a pattern that is not a catch-all;
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from otel_rl import semconv
+from otel_rl.errors.sinks import one_line
 from otel_rl.semconv import registry
 from otel_rl.semconv.dialect import dialect, placeholders
 from otel_rl.semconv.frameworks import DIALECTS
@@ -48,6 +49,8 @@ _MOST_HOLES = 3
 _STATISTICS = (_HOLE, "mean", "max", "min", "std", "sum")
 _STORES = ("update", "setdefault", "log", "log_scalar", "add_scalar")
 """Methods whose first argument is a name, or holds names as keys."""
+_ADDS = ("append", "extend")
+"""Methods of the lists in which values are collected under their names."""
 _NO_TESTS = frozenset({"tests", "test", "examples", "docs"})
 
 
@@ -132,10 +135,18 @@ def _keys(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.DictComp):
             keys = [node.key]
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            keys = [node.slice]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STORES:
-            keys = node.args[:1]
+            keys = list(_subscripts(node))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            keys = node.args[:1] if node.func.attr in _STORES else ()
+            keys = list(_subscripts(node.func.value)) if node.func.attr in _ADDS else keys
         yield from (text for key in keys if (text := _text(key)))
+
+
+def _subscripts(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the keys of `values[key]` and `values[key][0]`."""
+    while isinstance(node, ast.Subscript):
+        yield node.slice
+        node = node.value
 
 
 def _text(key: ast.expr | None) -> str:
@@ -152,6 +163,8 @@ def _text(key: ast.expr | None) -> str:
 
 def _spellings(name: str, framework: str, *, whole: bool) -> Iterator[str]:
     """Yield a name with values in place of those that an f-string replaces, also after the dialect's prefixes."""
+    if name.startswith(_HOLE) and name[1] != "/":  # a variable with a prefix, which may be empty
+        yield from _spellings(name[1:], framework, whole=whole)
     parts = name.split(_HOLE)
     if len(parts) > 1 + _MOST_HOLES:
         parts = [*parts[:_MOST_HOLES], _VALUES[0].join(parts[_MOST_HOLES:])]
@@ -222,7 +235,7 @@ def main(arguments: Sequence[str]) -> str | None:
     for place, names_of_place in places.items():
         here = sorted_out(names_of_place, framework, whole=is_run)
         for title, listed in (("unknown", here.unknown), ("phase without a goodput category", here.uncategorized)):
-            write("".join(f"{place}: {title}: {name}\n" for name in listed))
+            write("".join(f"{place}: {title}: {one_line(name)}\n" for name in listed))
     if 100 * found.known < given.at_least:
         return f"{100 * found.known:.1f} % of the names are known, less than {given.at_least:g} %"
     return None

@@ -66,6 +66,8 @@ FRAMEWORKS: dict[str, Framework] = {
         hooks={
             "nemo_rl.utils.logger": "otel_rl.integrations.nemo_rl:patch",
             "nemo_rl.utils.timer": "otel_rl.integrations.nemo_rl:patch_timer",
+            "nemo_rl.utils.venvs": "otel_rl.integrations.nemo_rl:patch_environments",
+            "nemo_rl.distributed.worker_groups": "otel_rl.integrations.nemo_rl:warn_of_workers",
         },
     ),
     "oat_drgrpo": Framework(
@@ -80,7 +82,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "openrlhf.trainer.ppo_trainer": "otel_rl.integrations.openrlhf:patch_trainer",
         },
     ),
-    "ray": Framework(),
+    "ray": Framework(hooks={"ray": "otel_rl.integrations.ray:patch"}),
     "ray_train": Framework(
         modules=("ray.train.v2.api.data_parallel_trainer",),
         distribution="ray",

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from otel_rl.errors import SettingsError, UnavailableError, UnwritableError
+from otel_rl.errors.sinks import log_of
 from otel_rl.journal.atomic_files import read_json
 from otel_rl.journal.locks import LONG_S, Lock, is_held
+from otel_rl.journal.modes import open_file
+from otel_rl.journal.own_files import ForeignError
 from otel_rl.journal.segments import Position
 from otel_rl.setup import parts
+from otel_rl.setup.secret_options import VARIABLE
 from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_rl.setup.directory import RunDirectory
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 _POLL_S = 0.01
 # The agent can import the same modules as the trainer, such as an exporter next to its script, and no others.
 _SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
 _SUPERVISOR = Path(__file__).parents[1] / "agent" / "__main__.py"
+_NO_SECRETS: Mapping[str, object] = MappingProxyType({})
 _children: list[subprocess.Popen[bytes]] = []  # kept, so that a running agent causes no resource warning
 
 MACHINE, DIRECTORY = "machine", "directory"
@@ -79,20 +87,25 @@ def agent_is_alive(directory: RunDirectory) -> bool:
     return is_held(directory.agent_lock)
 
 
-def _environment() -> dict[str, str]:
-    """Return the agent's environment, without the variables that instrument or capture a trainer."""
+def _environment(secrets: Mapping[str, object]) -> dict[str, str]:
+    """Return the agent's environment: with the secret options, and without variables that instrument a trainer."""
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     kept = {name: value for name, value in os.environ.items() if name not in (INSTRUMENT_VARIABLE, CAPTURE_VARIABLE)}
-    return kept | {"PYTHONPATH": paths}
+    passed = {VARIABLE: json.dumps(secrets)} if secrets else {}
+    return kept | {"PYTHONPATH": paths} | passed
 
 
-def _spawn(directory: RunDirectory, *, show_output: bool) -> subprocess.Popen[bytes]:
+def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_output: bool) -> subprocess.Popen[bytes]:
     """Start a supervisor, which starts the agent."""
-    with directory.agent_log.open("ab") as log:
+    try:
+        parts.check(directory.path, directory.host)
+    except ForeignError as error:
+        raise UnavailableError(f"the agent cannot be started: {error}") from error
+    with open(directory.agent_log, "ab", opener=open_file) as log:
         try:
             process = subprocess.Popen(
                 [sys.executable, *_SAFE_PATH, str(_SUPERVISOR), *map(str, directory)],
-                env=_environment(),
+                env=_environment(secrets),
                 stdin=subprocess.DEVNULL,
                 stdout=None if show_output else log,
                 stderr=log,
@@ -109,8 +122,10 @@ def is_looked_after(directory: RunDirectory) -> bool:
     return agent_is_alive(directory) or is_held(directory.supervisor_lock)
 
 
-def restart_agent(directory: RunDirectory, *, show_output: bool) -> bool:
+def restart_agent(directory: RunDirectory, secrets: Mapping[str, object] = _NO_SECRETS, *, show_output: bool) -> bool:
     """Start the agent of this machine if it has no supervisor; return whether it was started, without waiting.
+
+    `secrets` are the secret options of its exporters, by path.
 
     Raises:
         OSError: It cannot be started.
@@ -122,12 +137,20 @@ def restart_agent(directory: RunDirectory, *, show_output: bool) -> bool:
     with lock:
         if is_looked_after(directory):
             return False
-        _spawn(directory, show_output=show_output)
+        _spawn(directory, secrets, show_output=show_output)
     return True
 
 
-def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float = 60.0) -> AgentStatus:
+def ensure_agent(
+    directory: RunDirectory,
+    secrets: Mapping[str, object] = _NO_SECRETS,
+    *,
+    show_output: bool,
+    timeout: float = 60.0,
+) -> AgentStatus:
     """Start the agent of this machine unless it runs; return its status when it is ready.
+
+    `secrets` are the secret options of its exporters, by path.
 
     Raises:
         UnavailableError: The machine does not allow it to start; the message is the agent's own.
@@ -141,7 +164,7 @@ def ensure_agent(directory: RunDirectory, *, show_output: bool, timeout: float =
         if agent_is_alive(directory):
             return read_status(directory)
         directory.status.unlink(missing_ok=True)
-        process = _spawn(directory, show_output=show_output)
+        process = _spawn(directory, secrets, show_output=show_output)
         deadline = time.monotonic() + timeout
         while (status := read_status(directory)).state == "starting":
             # An agent of another supervisor may run, so the end of this one alone means nothing.

@@ -20,9 +20,9 @@ from otel_rl.setup.settings import ExporterSpec
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-_LISTS = ("rows.metrics", "rows.quantiles", "hardware.engines")
+_LISTS = ("rows.metrics", "rows.quantiles", "hardware.engines", "redact.names")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _PLAIN = {str: "a text", bool: "true or false (in the environment also 1 or 0, yes or no, on or off)"}
 
@@ -64,7 +64,9 @@ def _exact(value: object) -> object:
 
 def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
     if path == "exporters":
-        return exporter_specs(value)
+        specs = exporter_specs(value)
+        _check_encoding([spec.name for spec in specs])
+        return specs
     value = _exact(value)
     if path == "rows.metrics" and callable(value):
         value = _importable_name(value)
@@ -74,22 +76,29 @@ def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
         value = _reducers(value)
     if path in _LISTS and isinstance(value, str) and (path != "rows.metrics" or "," in value):
         value = tuple(part.strip() for part in value.split(",") if part.strip())
+    if path == "redact.patterns" and isinstance(value, str):
+        value = _expressions(value)
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if kind is bool and isinstance(value, str) and not strict:
         value = _BOOLEANS.get(value.strip().lower(), value)
     found = msgspec.convert(value, kind, strict=strict)
-    if isinstance(found, str):
-        found.encode()  # a lone surrogate names no file and cannot be written as JSON
+    _check_encoding(found)
     if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
         raise ValueError("must fit into 64 bits")
-    if path == "reduce":
-        _check_reducers(found)
+    if found and path in _CHECKS:
+        _CHECKS[path](found)
     if path == "rows.metrics" and isinstance(found, str) and function_at(found) is None:
         _check_pattern(found)
-    if path == "head" and found:
-        head.parse(found)
     return found
+
+
+def _check_encoding(value: object) -> None:
+    """Raise if there is a lone surrogate at any depth: it names no file, and the agent gets settings as JSON."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raise ValueError("must be valid UTF-8") from None
 
 
 def _allowed(kind: Any) -> str:
@@ -127,6 +136,29 @@ def _check_reducers(reducers: Mapping[str, str | tuple[str, ...]]) -> None:
                 statistics.parse(statistic)
             except ValueError as error:
                 raise ValueError(f"{pattern!r}: {error}") from None
+
+
+def _expressions(text: str) -> list[str]:
+    """Return the expressions of a variable: a list in JSON, or one expression, which may contain commas."""
+    return json.loads(text) if text.lstrip().startswith('["') else [text]
+
+
+def _check_expressions(patterns: Iterable[str]) -> None:
+    for pattern in patterns:
+        try:
+            matches_nothing = re.compile(pattern).search("") is not None
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        if matches_nothing:
+            raise ValueError(f"{pattern!r} matches an empty text")
+
+
+_CHECKS: dict[str, Callable[[Any], object]] = {
+    "reduce": _check_reducers,
+    "redact.patterns": _check_expressions,
+    "head": head.parse,
+}
+"""Further checks of settings, which raise `ValueError`."""
 
 
 def _check_pattern(text: str) -> None:
@@ -167,7 +199,9 @@ def _with_options(name: str, options: object) -> ExporterSpec:
     if options is not None and not isinstance(options, dict):
         raise ValueError(f"the options of {name!r} must be a mapping such as {{'mode': 'offline'}}")
     try:
-        held = json.loads(json.dumps(dict(options or {}), default=_for_json, allow_nan=False))
+        held = json.loads(
+            json.dumps(dict(options or {}), default=_for_json, allow_nan=False, ensure_ascii=False).encode()
+        )
     except (TypeError, ValueError) as error:
         raise ValueError(f"the options of {name!r} go to the agent as JSON: {text_of(error)}") from None
     return ExporterSpec(name, held)

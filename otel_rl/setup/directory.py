@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.errors import UnwritableError
+from otel_rl.errors import UnwritableError, sinks
+from otel_rl.errors.occasional import Occasional
 from otel_rl.export import RunInfo
-from otel_rl.journal.atomic_files import make_directory
+from otel_rl.journal.modes import PRIVATE, TRAVERSED, chosen, close_to_others, make_directory, set_mode
+from otel_rl.journal.own_files import check_levels, check_own, is_own
 from otel_rl.setup import parts
 from otel_rl.setup.settings import AgentSettings
 
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
     from otel_rl.setup.parts import Part
     from otel_rl.setup.settings import Settings
 
-_ATTEMPTS = "attempts"
+_warnings = Occasional(sinks.log_of("otel_rl"))
+_MANIFEST, _ATTEMPTS, UNDELIVERED = "run.json", "attempts", "undelivered"
+_BELIEVED = (_MANIFEST, _ATTEMPTS, parts.LOCAL, UNDELIVERED)
+"""The entries of a run directory that the agent believes only if no other user can write them."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""
 _NEEDED_MIB = 16
@@ -35,8 +41,8 @@ class RunDirectory(_Place):
     """The paths in a run directory."""
 
     def __init__(self, path: Path, local: Path, host: str) -> None:
-        self.manifest = path / "run.json"  # the settings that the agent needs
-        self.own_manifest = local / "run.json"  # of a machine that sends to a head, with which it may share `path`
+        self.manifest = path / _MANIFEST  # the settings that the agent needs
+        self.own_manifest = local / _MANIFEST  # of a machine that sends to a head, with which it may share `path`
         self.attempts = path / _ATTEMPTS  # of all ranks: all machines can read them, also after `local/` was removed
         self.journals = local / parts.JOURNALS  # one journal for each process and attempt
         self.outbox = local / parts.OUTBOX  # the journal of the items for the exporters
@@ -90,15 +96,16 @@ def create(settings: Settings, *, sends: bool = False) -> RunDirectory:
     """
     path = place_of(settings)
     try:
-        return make(path, settings.local_dir, sends=sends)
+        return make(path, settings.local_dir, sends=sends, strict=settings.strict)
     except OSError as error:
         raise unwritable(settings.dir, path, error) from error
 
 
 def place_of(settings: Settings) -> Path:
     """Return the path of the run directory, without creating it."""
-    label = settings.id if settings.name == settings.id else f"{_file_name(settings.name)}-{settings.id}"
-    return Path(settings.dir).absolute() / _file_name(settings.project) / label
+    name = sinks.readable(settings.name) or "run"
+    label = settings.id if settings.name == settings.id else f"{name}-{settings.id}"
+    return sinks.at(sinks.at(Path(settings.dir).absolute(), sinks.file_name(settings.project)), label)
 
 
 def unwritable(chosen: str | Path, place: Path, error: OSError) -> UnwritableError:
@@ -111,20 +118,44 @@ def unwritable(chosen: str | Path, place: Path, error: OSError) -> UnwritableErr
     )
 
 
-def make(path: Path, local_dir: str = "", *, sends: bool = False) -> RunDirectory:
+def make(path: Path, local_dir: str = "", *, sends: bool = False, strict: bool = False) -> RunDirectory:
     """Create the missing directories of a run directory and of the part of this machine.
 
     Args:
         path: The run directory.
         local_dir: Directory of the part if the run directory is shared; empty for one that outlives the job.
         sends: If true, this machine sends to a head.
+        strict: If true, raise if another user made a directory that would be used.
 
     Raises:
-        OSError: It cannot be created or written.
+        OSError: It cannot be created or written, or another user can write it.
     """
+    check_levels(path)
+    make_directory(path.parents[1], chosen().directory | TRAVERSED)
     make_directory(path)
+    _open_as_chosen(path)
+    check_own(path.resolve())
     make_directory(path / _ATTEMPTS)
-    return with_part(path, parts.make(path, parts.this_machine(), local_dir, parts.SENDER if sends else ""))
+    kind = parts.SENDER if sends else ""
+    return with_part(path, parts.make(path, parts.this_machine(), local_dir, kind, strict=strict))
+
+
+def _open_as_chosen(run: Path) -> None:
+    """Let only those read a run directory that exists who may: an earlier version left it open to all.
+
+    The directory of the project lets the readers of one of its runs pass.
+    """
+    run, wanted = run.resolve(), chosen().directory
+    if wanted != PRIVATE.directory and is_own(run.parent):
+        set_mode(run.parent, _mode_of(run.parent) | wanted)
+    if not is_own(run) or (mode := _mode_of(run)) == wanted:
+        return
+    set_mode(run, wanted)
+    if mode & ~wanted:
+        for name in _BELIEVED:  # what else is there, such as the user's checkpoints, is out of reach now
+            close_to_others(run / name)
+    if (mode := _mode_of(run)) != wanted:
+        _warnings.warn(f"the file system of {run} keeps mode {mode:04o}: other users may read the run")
 
 
 def remake(directory: RunDirectory) -> None:
@@ -143,8 +174,8 @@ def above(journal: Path) -> RunDirectory:
     return RunDirectory(local.parents[1], local, local.name)
 
 
-def _file_name(text: str) -> str:
-    return parts.file_name(text, 100) or "run"
+def _mode_of(directory: Path) -> int:
+    return stat.S_IMODE(directory.stat().st_mode) & 0o777
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

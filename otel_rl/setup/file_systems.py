@@ -10,6 +10,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_rl.journal.atomic_files import write_first
+from otel_rl.journal.modes import PRIVATE, set_mode
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -86,8 +89,9 @@ def what_fails(directory: Path) -> str:
     with tempfile.TemporaryDirectory(prefix=".probe.", dir=directory, ignore_cleanup_errors=True) as made:
         place = Path(made)
         first, second = place / "1", place / "2"
-        first.write_bytes(bytes(mmap.PAGESIZE))
-        second.write_bytes(b"")
+        set_mode(place, PRIVATE.directory)  # whatever the umask
+        write_first(first, bytes(mmap.PAGESIZE))
+        write_first(second, b"")
         if not _locks_hold(place):
             return "locks of directories"
         if not _mappings_hold(first):

@@ -7,14 +7,14 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.setup.launcher import find_place
+from otel_rl.setup.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TOKEN_VARIABLE = "OTEL_RL_TOKEN"  # settings are written to files, secrets are not
 CERTIFICATE_VARIABLE, KEY_VARIABLE = "OTEL_RL_TLS_CERTIFICATE", "OTEL_RL_TLS_KEY"
 AUTHORITY_VARIABLE = "OTEL_RL_TLS_CA"
-VARIABLES = (TOKEN_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE, AUTHORITY_VARIABLE)
+VARIABLES = (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE, AUTHORITY_VARIABLE)
 """Variables of the agents that are not settings."""
 
 _ADDRESS = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/@\s]+):(\d{1,5})/?", re.IGNORECASE)

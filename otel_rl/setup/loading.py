@@ -6,7 +6,6 @@ OpenTelemetry's own `OTEL_*` variables keep their standard meaning and win over 
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -17,10 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from otel_rl.errors import SettingsError, UnavailableError
+from otel_rl.errors import UNDECODABLE, SettingsError, UnavailableError
 from otel_rl.errors.occasional import Occasional
-from otel_rl.errors.texts import meant, shown, text_of
-from otel_rl.setup import head
+from otel_rl.errors.redaction import REDACTED, is_secret
+from otel_rl.errors.sinks import log_of
+from otel_rl.errors.texts import encodable_text, meant, shown, text_of
+from otel_rl.journal.own_files import ForeignError, read_found
+from otel_rl.setup import head, secret_options
 from otel_rl.setup.conversion import convert
 from otel_rl.setup.launcher import find_place, parent_job
 from otel_rl.setup.settings import CAPTURE_VARIABLE, GROUPS, INSTRUMENT_VARIABLE, JobSettings, Settings
@@ -28,10 +30,16 @@ from otel_rl.setup.settings import CAPTURE_VARIABLE, GROUPS, INSTRUMENT_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_warnings = Occasional(logging.getLogger(__name__))
+_warnings = Occasional(log_of(__name__))
 _FILES = ("otel-rl.toml", "otel-rl.yaml", "otel-rl.yml")
 _CONFIG_FILE_VARIABLE = "OTEL_RL_CONFIG_FILE"
-_OTHER_VARIABLES = (_CONFIG_FILE_VARIABLE, INSTRUMENT_VARIABLE, CAPTURE_VARIABLE, *head.VARIABLES)
+_OTHER_VARIABLES = (
+    _CONFIG_FILE_VARIABLE,
+    INSTRUMENT_VARIABLE,
+    CAPTURE_VARIABLE,
+    *head.VARIABLES,
+    secret_options.VARIABLE,
+)
 _VARIABLES = {"id": "OTEL_RL_RUN_ID", "hardware.enabled": "OTEL_RL_HARDWARE"}
 """The variables that are not called like their setting."""
 _COMMON = {"hardware": "interval", "memory": "peaks"}
@@ -144,8 +152,6 @@ def unknown_setting(name: str, value: object, known: Iterable[str], source: str 
 
 def _public(name: str, value: object) -> object:
     """Return the value of an unknown setting for an error; not that of a name which may be that of a secret."""
-    from otel_rl.convert.params import REDACTED, is_secret  # only an error needs it
-
     return REDACTED if is_secret(name) or re.search("token|key", name, re.IGNORECASE) else value
 
 
@@ -197,9 +203,12 @@ def _from_file(environ: Mapping[str, str]) -> tuple[str, dict[str, object]]:
     if others:
         _warnings.warn(f"{path} has the settings; {', '.join(map(str, others))} is ignored: keep one of them")
     try:
-        content = path.read_bytes()
+        content = path.read_bytes() if named else read_found(path.absolute())
         values: object = msgspec.toml.decode(content) if path.suffix == ".toml" else _yaml(content)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except ForeignError as error:  # it may name code that the agent imports
+        _warnings.warn(f"{error}: its settings are not used; set {_CONFIG_FILE_VARIABLE}={path} to use them")
+        return "file", {}
+    except (OSError, *UNDECODABLE) as error:
         raise SettingsError(f"{path}: cannot be read as settings: {error}") from error
     if not isinstance(values, dict):
         raise SettingsError(f"{path}: expected settings by name, e.g. `project: grpo`")
@@ -225,8 +234,8 @@ def _yaml(content: bytes) -> object:
 
     try:
         return yaml.load(content, Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise msgspec.DecodeError(str(error)) from error
+    except Exception as error:  # the constructors of `!!timestamp`, `!!int` and others raise whatever they stumble on
+        raise msgspec.DecodeError(text_of(error)) from error
 
 
 def _otel_sampler(environ: Mapping[str, str]) -> dict[str, object]:
@@ -287,6 +296,6 @@ def _complete(settings: Settings) -> Settings:
             "set OTEL_RL_RUN_ID (or id=) to the same text in all of them"
         )
     run_id = settings.id or os.urandom(6).hex()
-    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    script = encodable_text(Path(sys.argv[0]).stem) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
     project, name = settings.project or script or "otel-rl", settings.name or run_id
     return msgspec.structs.replace(settings, id=run_id, project=project, name=name)

@@ -11,13 +11,15 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
+from otel_rl.errors.texts import encodable_text
 from otel_rl.export import READER_ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 Plugin = tuple[str, dict[str, object]]
-_warnings = Occasional(logging.getLogger(__name__))
+_warnings = Occasional(log_of(__name__))
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 UNUSED = {
     "OTEL_CONFIG_FILE": "settings come from variables, keywords of init() and OTEL_RL_CONFIG_FILE",
@@ -99,7 +101,7 @@ def metric_readers(environ: Mapping[str, str]) -> list[Plugin]:
     listed = _listed(environ, "METRICS")
     if listed is None:
         listed = ["prometheus", *(["otlp"] if _endpoint(environ, "METRICS") else [])]
-    host = environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "127.0.0.1"
+    host = encodable_text(environ.get("OTEL_EXPORTER_PROMETHEUS_HOST", "")) or "127.0.0.1"
     options: dict[str, dict[str, object]] = {
         "prometheus": {"host": host, "port": int(_valid(environ, "OTEL_EXPORTER_PROMETHEUS_PORT") or 9464)}
     }
@@ -187,12 +189,15 @@ def resource(environ: Mapping[str, str]) -> dict[str, str]:
     from urllib.parse import unquote
 
     entries = [entry for entry in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",") if entry.strip()]
-    pairs = [(key.strip(), unquote(value.strip())) for key, _, value in (entry.partition("=") for entry in entries)]
+    pairs = [
+        (encodable_text(key.strip()), encodable_text(unquote(value.strip())))
+        for key, _, value in (entry.partition("=") for entry in entries)
+    ]
     if any("=" not in entry or not entry.split("=")[0].strip() for entry in entries):  # then all of it is discarded
         _warnings.warn("OTEL_RESOURCE_ATTRIBUTES is ignored: expected key=value pairs with commas between them")
         pairs = []
     found = {"host.name": socket.gethostname()} | dict(pairs)
-    name = environ.get("OTEL_SERVICE_NAME")
+    name = encodable_text(environ.get("OTEL_SERVICE_NAME", ""))
     return found | {"service.name": name} if name else found
 
 

@@ -17,14 +17,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.journal.atomic_files import make_directory, read_json, read_line, write_atomically
+from otel_rl.errors import UNDECODABLE
+from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of, readable
+from otel_rl.journal.atomic_files import read_json, read_line, write_atomically
 from otel_rl.journal.locks import LONG_S, Lock, is_held
+from otel_rl.journal.modes import make_directory
+from otel_rl.journal.own_files import ForeignError, check_levels, check_own, read_own
 from otel_rl.setup.file_systems import is_shared, what_fails
 from otel_rl.setup.private_directories import MOST_NAMES, home, make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_warnings = Occasional(log_of("otel_rl"))
 LOCAL = "local"
 SENDER = ".sender"
 OWNER = "machine.json"
@@ -83,7 +89,7 @@ def find(run: Path, machine: Machine, kind: str = "") -> Part:
     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
 
 
-def make(run: Path, machine: Machine, chosen: str = "", kind: str = "") -> Part:
+def make(run: Path, machine: Machine, chosen: str = "", kind: str = "", *, strict: bool = False) -> Part:
     """Create the part of this machine, or its missing directories.
 
     Args:
@@ -91,16 +97,18 @@ def make(run: Path, machine: Machine, chosen: str = "", kind: str = "") -> Part:
         machine: This machine.
         chosen: Directory of the part if the run directory is shared; empty for one that outlives the job.
         kind: `SENDER` if the machine sends to a head; in the next attempt it may be the head itself.
+        strict: If true, raise if another user made the directory that would be used.
 
     Raises:
-        OSError: It cannot be created or written.
+        OSError: It cannot be created or written, or another user can write it.
     """
     local = run / LOCAL
-    make_directory(local)
     _check_link(local)
+    make_directory(local)
+    check_own(local.resolve())
     is_in_use = any((path / JOURNALS).is_dir() for path in local.iterdir())
     if is_shared(local) or (not is_in_use and what_fails(local)):
-        return _make_elsewhere(run, machine, chosen, kind)
+        return _make_elsewhere(run, machine, chosen, kind, strict=strict)
     with Lock(local, patience=LONG_S):
         part = find(run, machine, kind)
         if part.is_elsewhere:  # created when the file system counted as shared
@@ -125,10 +133,13 @@ def read(run: Path, name: str) -> Part | None:
     """Return the part with a name; `None` if there is none."""
     place = run / LOCAL / name
     try:
-        found = msgspec.json.decode(place.read_bytes(), type=Pointer)
+        found = msgspec.json.decode(read_own(place), type=Pointer)
     except IsADirectoryError:
         return Part(name=name, place=place, machine=read_json(place / OWNER, Machine))
-    except (OSError, msgspec.MsgspecError):  # if it is damaged, it is recreated
+    except ForeignError as error:
+        _warnings.warn(str(error))
+        return None
+    except (OSError, *UNDECODABLE):  # if it is damaged, it is recreated
         return None
     return Part(
         name=name, place=Path(found.place), machine=found.machine, is_elsewhere=True, is_delivered=found.is_delivered
@@ -174,17 +185,24 @@ def is_at_work(place: Path) -> bool:
 
 
 def check(run: Path, name: str) -> None:
-    """Check the links of a part before anything is written there.
+    """Check a run directory and a part of it before anything that is in there is believed, or written.
 
     Raises:
-        PermissionError: Other users can write it.
+        ForeignError: Another user made them, or can write them.
     """
+    check_levels(run)
     local, part = run / LOCAL, read(run, name)
     _check_link(local)
-    if part is not None and part.is_elsewhere and part.place.exists():
-        make_private(part.place)
+    if part is not None and part.is_elsewhere:
+        place = part.place
+        if place.exists():
+            make_private(place)
     else:
-        _check_link(local / name)
+        place = local / name
+        _check_link(place)
+    for directory in (run, local, place, *(place / one for one in (JOURNALS, OUTBOX, CURSORS))):
+        with contextlib.suppress(FileNotFoundError):
+            check_own(directory.resolve())
 
 
 def _check_link(path: Path) -> None:
@@ -193,13 +211,8 @@ def _check_link(path: Path) -> None:
         make_private(path.parent.resolve() / path.readlink())
 
 
-def file_name(text: str, longest: int) -> str:
-    """Return a text as a part of a file name; empty if nothing of it is allowed there."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip(".-")[:longest]
-
-
 def _names(machine: Machine, kind: str) -> Iterator[str]:
-    host = (file_name(machine.host, _LONGEST_HOST) or "host") + kind
+    host = (readable(machine.host, _LONGEST_HOST) or "host") + kind
     return (f"{host}.{number}" if number else host for number in (0, *range(2, MOST_NAMES + 2)))
 
 
@@ -208,8 +221,8 @@ def _is_of(part: Part, machine: Machine) -> bool:
     return part.may_be_of(machine) or not (part.is_elsewhere or is_shared(part.place) or is_at_work(part.place))
 
 
-def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str) -> Part:
-    base = home(chosen)
+def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str, *, strict: bool) -> Part:
+    base = home(chosen, strict=strict)
     if base is None:  # the last resort: locks and mappings may not work, but no other machine has this name
         found_or_new = (read_or_new(run, name) for name in _names(machine, kind))
         here = next(part for part in found_or_new if not part.is_elsewhere and part.may_be_of(machine))

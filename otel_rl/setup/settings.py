@@ -18,7 +18,7 @@ _NAME = Meta(
     max_length=128,
     description="at most 128 letters, digits, '-', '_' and '.', since it names directories",
 )
-_URL = Meta(pattern=r"\Ahttps?://[^/\s]+(/\S*)?\Z", description="a URL such as http://node1:8000/metrics")
+_URL = Meta(pattern=r"\Ahttps?://[^/\s@]+(/\S*)?\Z", description="a URL such as http://node1:8000/metrics")
 
 FileName = Annotated[str, _NAME]
 Url = Annotated[str, _URL]
@@ -33,6 +33,10 @@ Metrics = Annotated[
     str | tuple[str, ...],
     Meta(description="'full', a list of name patterns such as ['loss', 'time/*'], or a function of the values"),
 ]
+Patterns = Annotated[
+    tuple[str, ...], Meta(description=r"a list of regular expressions such as ['ACME-\d{6}'], none of an empty text")
+]
+Names = Annotated[tuple[str, ...], Meta(description="a list of names such as ['*_badge']")]
 Reducers = Annotated[
     dict[str, str | tuple[str, ...]],
     Meta(description="a mapping such as {'tokens': 'sum', 'reward': ['mean', 'p95']}"),
@@ -151,6 +155,18 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     history: Count = 0
 
 
+class Redact(msgspec.Struct, frozen=True, kw_only=True):
+    """Secrets of your own, which are redacted like those that otel-rl knows.
+
+    Attributes:
+        patterns: Regular expressions of secrets in texts. The variable has one, or a list in JSON.
+        names: Names of parameters, attributes and columns whose values are secrets; `*` stands for any characters.
+    """
+
+    patterns: Patterns = ()
+    names: Names = ()
+
+
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that the agent reads too.
 
@@ -158,19 +174,24 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         reduce: Reducers by name pattern: one or several of mean, max, min, sum, last, std, count, geomean, and
             quantiles such as p95.
         head: `host:port` of the agent that makes the rows of all machines, on the machine that owns the address; empty
-            for one machine. `OTEL_RL_TOKEN` and the prefix `https://` protect it. The head also receives spans of
-            inference servers.
+            for one machine. An address that other machines reach needs a token (`otel-rl token`) and the prefix
+            `https://`. The head also receives spans of inference servers.
+        insecure: If true, addresses that other machines reach may be used without TLS. They need a token all the same.
+        share: Other users who may read the files of the run: "none", the "group" of the directory, or "all".
         strict: If true, `init` raises `SettingsError` where it would otherwise warn and record in another way: a
             directory that cannot be written, a port in use, a run that another process records.
     """
 
     reduce: Reducers = {}
     head: str = ""
+    insecure: bool = False
+    share: Literal["none", "group", "all"] = "none"
     strict: bool = False
     rows: Rows = Rows()
     traces: Traces = Traces()
     flops: Flops = Flops()
     hardware: Hardware = Hardware()
+    redact: Redact = Redact()
 
 
 class Settings(AgentSettings, frozen=True, kw_only=True):
@@ -222,6 +243,8 @@ class JobSettings(Settings, frozen=True, kw_only=True):
     """Settings whose `id` is the launcher's identity of a job, in which there may be several runs."""
 
 
-GROUPS: dict[str, type[msgspec.Struct]] = {one.__name__.lower(): one for one in (Rows, Traces, Flops, Hardware, Memory)}
+GROUPS: dict[str, type[msgspec.Struct]] = {
+    one.__name__.lower(): one for one in (Rows, Traces, Flops, Hardware, Memory, Redact)
+}
 OPERATOR_ONLY = ("local_dir", "local_world_size", "idle_timeout", "journal_limit")
 """Settings that describe a machine or a cluster: the environment and the settings file have them, `init` does not."""

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from otel_rl.errors import UNDECODABLE
 from otel_rl.journal.atomic_files import write_first
+from otel_rl.journal.modes import make_directory
+from otel_rl.journal.own_files import check_own
 from otel_rl.setup.launcher import Launch
 
 if TYPE_CHECKING:
@@ -59,7 +62,9 @@ class Notes:
         self.place = place
         self._job, self._restarts = job, restarts
         self._taken: set[tuple[int, int]] = set()
-        place.mkdir(parents=True, exist_ok=True)
+        make_directory(place)
+        check_own(place.parent)
+        check_own(place)
 
     def read(self) -> dict[tuple[int, int], Training]:
         """Return all trainings by restarts of the job, and number since that restart."""
@@ -100,7 +105,7 @@ def _decoded(path: Path, type_: type[T]) -> T | None:
             return msgspec.json.decode(path.read_bytes(), type=type_)
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             if time.monotonic() > deadline:
                 return None
         time.sleep(_POLL_S)

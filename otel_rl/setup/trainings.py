@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from otel_rl.errors import UNDECODABLE
 from otel_rl.journal import exit_status
 from otel_rl.journal.atomic_files import read_json
 from otel_rl.journal.claim import label
@@ -218,7 +219,7 @@ def _has_finished(journal: Path) -> bool:
     end = exit_status.read(journal)
     if end is None:
         for raw in _last_records(journal):
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(*UNDECODABLE):
                 end = msgspec.msgpack.decode(raw, type=Finished)
     return end is not None and end.outcome == "finished"
 

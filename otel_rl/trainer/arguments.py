@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from otel_rl.convert.values import to_number, to_whole
+from otel_rl.errors.redaction import redacted_name, redacted_start
+from otel_rl.errors.sinks import shortened
 from otel_rl.errors.texts import LONGEST_NAME, name_of, shown, text_of
 from otel_rl.journal.records import UNKNOWN
 
@@ -25,10 +27,12 @@ def refuse_extra(
 
 
 def cut_name(recorder: Recorder, call: str, name: object) -> str:
-    """Return the text of a name, cut to 4,096 characters; a cut is counted."""
+    """Return the text of a name of at most 4,096 characters; a longer one ends in its hash, and is counted."""
     if isinstance(name, str) and str.__len__(name) > LONGEST_NAME:
         recorder.refuse("name", f"{call} {shown(name)}: its name is cut to {LONGEST_NAME} characters")
-    return text_of(name)
+        whole = str.__str__(name)
+        return shortened(redacted_start(whole, LONGEST_NAME), LONGEST_NAME, of=whole)
+    return redacted_name(name) if type(name) is str else text_of(name)
 
 
 def to_whole_or_none(recorder: Recorder, call: str, name: str, value: object) -> int | None:

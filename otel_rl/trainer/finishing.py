@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import context, trace
 
 from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown, text_of, type_of
 from otel_rl.journal.ending import Interpreter, ending_by
 from otel_rl.journal.records import Finished
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.session import Session
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 PATIENCE_S = 30.0
 """Seconds that `finish` waits for the exporters by default."""
 _ARRIVAL_S = 5.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import sys
@@ -16,9 +15,11 @@ from otel_rl.delivery import plugins
 from otel_rl.delivery.log_scalar import adapted
 from otel_rl.errors import SettingsError, UnavailableError
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.redaction import without_secret
+from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown
 from otel_rl.semconv.frameworks import DIALECTS, imported
-from otel_rl.setup import head, otel_environment
+from otel_rl.setup import head, listeners, otel_environment, tokens
 from otel_rl.setup.directory import Manifest
 from otel_rl.setup.settings import AgentSettings
 
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from otel_rl.setup.otel_environment import Plugin
     from otel_rl.setup.settings import Settings
 
-_warnings = Occasional(logging.getLogger("otel_rl"))
+_warnings = Occasional(log_of("otel_rl"))
 
 _ANSWERS_WITHIN_S = 2.0
 """Seconds to wait for a connection to the head, if its address should be one of this machine."""
+_LOOPBACK = "127.0.0.1"
 _ATTACH = "attach"
 """The option of an exporter that adds to the tracker's run of the trainer, in the trainer's process."""
 
@@ -70,6 +72,8 @@ def manifest_of(settings: Settings) -> Manifest:
         SettingsError: A dialect or an exporter is unknown, or has an unknown option.
     """
     exporters, readers = exporters_and_readers(settings)
+    if settings.agent == "auto":
+        _check_listeners(settings, dict(readers))
     sends = bool(settings.head) and not head.is_head(head.parse(settings.head).host, os.environ)
     if sends:
         exporters = [("head", {"address": settings.head})]
@@ -83,19 +87,32 @@ def manifest_of(settings: Settings) -> Manifest:
         "service.instance.id": f"{settings.id}/{socket.gethostname()}",  # the agent's, the same in all its signals
     }
     identity = {semconv.RUN_ID: settings.id, semconv.RUN_NAME: settings.name, semconv.RUN_PROJECT: settings.project}
+    resource = defaults | otel_environment.resource(os.environ) | identity
     return Manifest(
         id=settings.id,
         project=settings.project,
         name=settings.name,
         exporters=exporters,
         readers=readers,
-        resource=defaults | otel_environment.resource(os.environ) | identity,
+        resource={name: str(without_secret(name, value)) for name, value in resource.items()},
         dialect=settings.dialect if settings.dialect != "auto" else imported(sys.modules) or "auto",
         receives="" if sends else settings.head,
         agent=msgspec.convert(settings, AgentSettings, from_attributes=True),
         idle_timeout=settings.idle_timeout,
         journal_limit=settings.journal_limit,
     )
+
+
+def _check_listeners(settings: Settings, readers: Mapping[str, Mapping[str, object]]) -> None:
+    """Raise if other machines reach an address of the run that has no token or no TLS; the agent checks it too."""
+    endpoint = readers.get("prometheus")
+    if not settings.head and endpoint is None:
+        return
+    if settings.head:
+        listeners.check_head(settings.head, has_token=bool(tokens.find()), insecure=settings.insecure)
+    if endpoint is not None and not listeners.is_loopback(host := str(endpoint.get("host", _LOOPBACK))):
+        insecure = bool(endpoint.get("insecure"))
+        listeners.check_endpoint(host, os.environ, has_token=bool(tokens.find()), insecure=insecure)
 
 
 def own_exporters(settings: Settings) -> dict[str, Callable[..., Exporter]]:
@@ -161,6 +178,8 @@ def exporters_and_readers(settings: Settings) -> tuple[list[Plugin], list[Plugin
         if not otel_environment.sdk_is_disabled(os.environ):
             readers[name] = readers.get(name, {}) | options
             exporters |= {"otlp_traces": {}, "otlp_logs": {}} if name == "otlp" else {}
+    if settings.insecure and "prometheus" in readers:
+        readers["prometheus"] = {"insecure": True} | readers["prometheus"]
     return list(exporters.items()), list(readers.items())
 
 

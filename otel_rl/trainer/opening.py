@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import math
+import os
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
-from otel_rl.errors import SettingsError, UnavailableError
+from otel_rl.errors import SettingsError, UnavailableError, redaction
 from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.redaction import REDACTED, redacted
+from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.claim import HeldError, has_attempts, label
+from otel_rl.journal.modes import share_with
 from otel_rl.journal.sink import NOWHERE
 from otel_rl.setup import directory as directories
 from otel_rl.setup.directory import RunDirectory
@@ -25,7 +29,7 @@ from otel_rl.trainer.session import Session
 if TYPE_CHECKING:
     from otel_rl.journal.records import Finished
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 
 
 def open_session(settings: Settings) -> Session | Unrecorded:
@@ -34,7 +38,9 @@ def open_session(settings: Settings) -> Session | Unrecorded:
     Raises:
         SettingsError: A setting is invalid; or the run is strict and the machine does not allow what it asks for.
     """
-    asked, problems = settings, list[str]()
+    share_with(settings.share)
+    redaction.begin(settings.redact.patterns, settings.redact.names, os.environ)
+    asked, problems = _named_without_secrets(settings), list[str]()
     while True:
         start = find_start(asked)
         chosen = start.settings
@@ -60,6 +66,20 @@ def open_session(settings: Settings) -> Session | Unrecorded:
                 where = f"run {chosen.id} is recorded into {session.directory.path} instead"
                 logger.warning("%s; %s; strict=True raises an error", "; ".join(problems), where)
             return session
+
+
+def _named_without_secrets(settings: Settings) -> Settings:
+    """Return the settings without secrets in the names of the run; identities get a hash, the same on all ranks."""
+    named = {name: getattr(settings, name) for name in ("id", "role", "name", "project")}
+    clean = {name: redacted(text) for name, text in named.items()}
+    if clean == named:
+        return settings
+    for name in ("id", "role"):  # they name directories
+        if clean[name] != named[name]:
+            clean[name] = f"{clean[name].replace(REDACTED, 'redacted')}-{sha256(named[name].encode()).hexdigest()[:16]}"
+    changed = ", ".join(name for name in named if clean[name] != named[name])
+    logger.warning("a secret was removed from the %s of the run", changed)
+    return replace(settings, **clean)
 
 
 def _another_id(held: Settings) -> Settings:

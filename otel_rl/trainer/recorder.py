@@ -5,7 +5,6 @@ Nothing here raises into the trainer: calls that cannot be served are counted an
 
 from __future__ import annotations
 
-import logging
 import operator
 import os
 import sys
@@ -20,6 +19,7 @@ from otel_rl.devices.accelerators import Devices
 from otel_rl.devices.host_memory import MemoryReader
 from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.occasional import is_power_of_ten
+from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.clock import Clock
 from otel_rl.journal.ending import Ending, ending_by
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from otel_rl.trainer.spans import JournaledSpan
     from otel_rl.trainer.step import StepSpan
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 STEPS = 1 << 63
 """Exclusive upper bound of step numbers."""
 _REPORTED = "_otel_rl_reported"

@@ -6,6 +6,7 @@ After `init`, nothing here raises into the trainer: calls that cannot be served 
 
 from __future__ import annotations
 
+import json
 import operator
 import sys
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from opentelemetry import trace
 from otel_rl.convert import params
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.convert.values import is_plain, sort
+from otel_rl.errors.redaction import redacted_name
 from otel_rl.errors.texts import LONGEST_NAME, shown, text_of
 from otel_rl.journal.ids import packed_step_ids
 from otel_rl.journal.records import TRAINED, Configured, Happened, Logged, Observed, Tabled
@@ -131,7 +133,8 @@ class Run:
         recorder = self._recorder
         if _extra:
             refuse_extra(recorder, "phase", _extra)
-        known = name if type(name) is str and len(name) <= LONGEST_NAME else cut_name(recorder, "phase", name)
+        is_short = type(name) is str and len(name) <= LONGEST_NAME
+        known = redacted_name(name) if is_short else cut_name(recorder, "phase", name)
         return Phase(recorder, known, attributes) if self._spans else NO_SPAN
 
     def rollout(self, *_extra: Never, policy_version: int | None = None, **attributes: object) -> Rollout:
@@ -357,6 +360,12 @@ class Run:
         }
         if chosen.head:
             variables["OTEL_RL_HEAD"] = chosen.head
+        if chosen.redact.patterns:
+            variables["OTEL_RL_REDACT_PATTERNS"] = json.dumps(chosen.redact.patterns)
+        if chosen.redact.names:
+            variables["OTEL_RL_REDACT_NAMES"] = ",".join(chosen.redact.names)
+        if chosen.insecure:
+            variables["OTEL_RL_INSECURE"] = "true"
         return variables | {name.upper(): text for name, text in carrier().items()}
 
     def finish(self, timeout: float = PATIENCE_S, *_extra: Never, **_unknown: Never) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import shutil
@@ -18,6 +17,7 @@ from otel_rl.devices.host_memory import PAGE_SIZE
 from otel_rl.errors import UnavailableError, UnwritableError
 from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
 from otel_rl.journal import exit_status
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.claim import claim_journal, claim_role, label, settle
@@ -26,6 +26,7 @@ from otel_rl.journal.segments import START
 from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start, otel_environment
 from otel_rl.setup import directory as directories
+from otel_rl.setup.secret_options import without_secrets
 from otel_rl.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from otel_rl.setup.settings import Settings
 
 
-logger = logging.getLogger("otel_rl")
+logger = log_of("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
 _LONGEST_PAUSE_S = 300.0
@@ -81,7 +82,8 @@ class Session:
 
     def _open(self, manifest: Manifest, own: Mapping[str, Callable[..., Exporter]]) -> None:
         settings = self.settings
-        self._manifest = msgspec.json.format(msgspec.json.encode(manifest))
+        public, self._secrets = without_secrets(manifest)
+        self._manifest = msgspec.json.format(msgspec.json.encode(public))
         sends = settings.head and not manifest.receives
         self._manifest_place = self.directory.own_manifest if sends else self.directory.manifest
         self.label = label(settings.role, settings.rank)  # this process in file names
@@ -162,7 +164,7 @@ class Session:
                 self._restart_pause = _CHECK_S  # it lived long enough for a quick restart
             return
         self._restart_at = now + self._restart_pause
-        if agent_start.restart_agent(self.directory, show_output=self._shows_output):
+        if agent_start.restart_agent(self.directory, self._secrets, show_output=self._shows_output):
             self._restart_pause = min(2 * self._restart_pause, _LONGEST_PAUSE_S)
             _warnings.warn(f"the agent has died and is restarted; see {self.directory.agent_log}")
 
@@ -247,7 +249,8 @@ class Session:
     def _ensure_agent(self, timeout: float = 60.0) -> str | None:
         if self.settings.agent == "off":
             return None
-        return agent_start.ensure_agent(self.directory, show_output=self._shows_output, timeout=timeout).prometheus
+        shows, secrets = self._shows_output, self._secrets
+        return agent_start.ensure_agent(self.directory, secrets, show_output=shows, timeout=timeout).prometheus
 
     @property
     def _shows_output(self) -> bool:

@@ -17,6 +17,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.errors.interrupts import detach
+from otel_rl.errors.redaction import redacted
 from otel_rl.errors.texts import text_of, type_of
 from otel_rl.trainer.with_blocks import is_left
 
@@ -152,7 +153,7 @@ class JournaledSpan(trace.Span):
         described = {
             "exception.type": type_of(exception),
             "exception.message": text_of(exception),
-            "exception.stacktrace": stack[-_LONGEST_STACK:],
+            "exception.stacktrace": redacted(stack)[-_LONGEST_STACK:],
         }
         self.add_event("exception", {**described, **self._clean(attributes)}, timestamp)
 

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_rl.errors import SettingsError
+from otel_rl.errors.sinks import one_line
 from otel_rl.errors.texts import shown
 from otel_rl.journal import locks
 from otel_rl.setup.loading import known_settings, load, unknown_setting
@@ -22,7 +23,7 @@ from otel_rl.trainer.run import Run
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_rl.setup.settings import Flops, Hardware, Memory, Rows, Traces
+    from otel_rl.setup.settings import Flops, Hardware, Memory, Redact, Rows, Traces
 
 Begin = TypeVar("Begin", bound="Callable[..., Any]")
 
@@ -59,6 +60,7 @@ def init(
     world_size: int | None = None,
     role: str | None = None,
     head: str | None = None,
+    insecure: bool | None = None,
     dialect: str | None = None,
     reduce: Mapping[str, str | Sequence[str]] | None = None,
     content: bool | None = None,
@@ -67,17 +69,19 @@ def init(
     flops: Mapping[str, object] | Flops | None = None,
     hardware: Mapping[str, object] | Hardware | bool | None = None,
     memory: Mapping[str, object] | Memory | None = None,
+    redact: Mapping[str, object] | Redact | None = None,
     agent: str | None = None,
     set_global: bool | None = None,
+    share: str | None = None,
     strict: bool | None = None,
     quiet: bool | None = None,
 ) -> Run:
     """Begin to record this process as one rank of a run.
 
     Each keyword can also be given in the environment (`OTEL_RL_RANK`, `OTEL_RL_ROWS_EVERY`) and in a settings file; a
-    keyword wins. A group (`rows`, `traces`, `flops`, `hardware`, `memory`) is a mapping of the settings that differ
-    from those places, or a struct of `otel_rl.setup.settings`, which sets all of its fields. A second call returns the
-    run that is being recorded, if it gives the same keywords or none.
+    keyword wins. A group (`rows`, `traces`, `flops`, `hardware`, `memory`, `redact`) is a mapping of the settings that
+    differ from those places, or a struct of `otel_rl.setup.settings`, which sets all of its fields. A second call
+    returns the run that is being recorded, if it gives the same keywords or none.
 
     Args:
         project: Name by which trackers group runs; by default the script's.
@@ -92,6 +96,7 @@ def init(
         world_size: Number of trainer processes of the run; by default the launcher's.
         role: Role of this process, if it is not a trainer rank: "driver", "rollout", "reward".
         head: `host:port` of the agent that makes the rows of all machines; by default there is one machine.
+        insecure: If true, addresses that other machines reach may be used without TLS; they need a token all the same.
         dialect: Framework whose metric names are expected; by default it is detected.
         reduce: Reducers over ranks by name pattern, such as `{"tokens": "sum", "reward": ["mean", "p95"]}`.
         content: If true, texts such as prompts and completions may leave the process.
@@ -101,8 +106,10 @@ def init(
         flops: For FLOP/s and MFU: `parameters` of the model, FLOPs `per_token`, `peak` FLOP/s of a device.
         hardware: Hardware poller: `interval` and `flush_interval` (seconds), `pcie`, `engines` (URLs); or `False`.
         memory: On the device: `device_clock`, `peaks` ("shared" or "reset"), `history` (allocator events).
+        redact: Secrets of your own: `patterns` (regular expressions) and `names`, in addition to those that are known.
         agent: "auto" starts the agent of this machine; "off" only records.
         set_global: If true, this run's tracer provider becomes OpenTelemetry's global one.
+        share: Other users who may read the files of the run: "none" (the default), "group" or "all".
         strict: If true, raise where otherwise one warning says what is done instead.
         quiet: If true, print nothing.
 
@@ -146,7 +153,7 @@ def init(
         local = session.directory.local
         more = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
         more += f"; metrics at {run.prometheus}" if run.prometheus else ""
-        print(f"otel-rl: recording into {run.dir}{more}", file=sys.stderr)  # noqa: T201
+        print(one_line(f"otel-rl: recording into {run.dir}{more}"), file=sys.stderr)  # noqa: T201
     return run
 
 

@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_rl import semconv
 from otel_rl.convert.values import to_whole
+from otel_rl.errors.redaction import redacted_name
 from otel_rl.errors.texts import LONGEST_NAME, text_of
 from otel_rl.journal.ids import SpanIds, format_traceparent, parse_traceparent
 from otel_rl.journal.records import IDS, UNKNOWN, Consumed
@@ -109,7 +110,8 @@ class Trajectory(Rollout):
         if _extra:
             refuse_extra(recorder, "part", _extra)
         known = known_kind(recorder, kind)
-        called = name if type(name) is str and len(name) <= LONGEST_NAME else cut_name(recorder, "part", name)
+        is_short = type(name) is str and len(name) <= LONGEST_NAME
+        called = redacted_name(name) if is_short else cut_name(recorder, "part", name)
         return Part(recorder, self, known, called, attributes, recorded=self._recorded)
 
     def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:

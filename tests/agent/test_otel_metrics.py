@@ -169,11 +169,11 @@ def test_phases_of_a_rank_are_one_series_each() -> None:
 
 
 def test_a_counter_of_lost_ranks_begins_with_0() -> None:
-    """Prometheus sees a rise only where there was a value before."""
+    """Prometheus sees a rise only where there was a value before; processes with a role are counted too."""
     shown, reader = instruments()
-    shown.show_journals([journal(0), journal(1)])
+    shown.show_processes([journal(0), journal(1), journal(role="reward")])
 
-    assert points(reader, "rl.processes.lost") == {(0,): 0}
+    assert points(reader, "rl.processes.lost") == {(0,): 0, (0, "reward"): 0}
 
 
 def test_a_late_row_is_not_the_latest_view() -> None:
@@ -201,7 +201,7 @@ def test_phases_are_bounded_and_what_exceeds_them_is_counted(caplog: pytest.LogC
 
 
 def test_memory_of_a_process_that_is_over_is_shown_no_longer() -> None:
-    """Nobody has it; what was lost is counted from 0 on, for a process with a role too."""
+    """Nobody has it."""
     shown, reader = instruments()
     one, other = journal(), journal(role="reward")
     one.resident = other.resident = 100
@@ -212,4 +212,3 @@ def test_memory_of_a_process_that_is_over_is_shown_no_longer() -> None:
 
     assert before == {(0,): 100, (0, "reward"): 100}
     assert points(reader, "process.memory.usage") == {(0,): 100}
-    assert points(reader, "rl.processes.lost") == {(0,): 0, (0, "reward"): 0}

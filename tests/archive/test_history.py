@@ -120,7 +120,9 @@ def test_lines_that_are_not_rows(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         found = list(read(file))
 
     assert [row.values for row in found] == [{"x": 1}]
-    assert [record.args for record in caplog.records] == [(str(file), 6)]
+    assert len(caplog.messages) == 1
+    assert str(file) in caplog.messages[0]
+    assert "6" in caplog.messages[0].replace(str(file), "")
 
 
 def test_there_is_no_file(tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ def test_bad_requests(body: bytes, path: str, headers: dict[str, str], status: i
 def test_nobody_comes_in_without_the_token(tmp_path: Path) -> None:
     """Over HTTP and over gRPC."""
     (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").chmod(0o600)
     bridge = Bridge(tmp_path / "bridged", "--token-file", str(tmp_path / "token"))
     request = step_metrics("run", {0: {"loss": 1.0}})
     statuses = [

@@ -20,7 +20,7 @@ import pytest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from otel_rl.otlp.bridge import bodies
+from otel_rl.otlp.bridge import bodies, budget
 from otel_rl.otlp.bridge import http as otlp
 from otel_rl.otlp.bridge.answers import MALFORMED, Refusal, Refusals, response
 from otel_rl.otlp.bridge.http import HttpServer
@@ -53,7 +53,7 @@ class Taken:
         self.gate = threading.Event()
         self.gate.set()
 
-    def take_request(self, signal: str, request: Any) -> Any:
+    def take_request(self, signal: str, request: Any, peer: str = "") -> Any:
         self.gate.wait(30)
         if self.error is not None:
             raise self.error
@@ -306,7 +306,7 @@ def test_a_body_without_an_end(server: HttpServer, monkeypatch: pytest.MonkeyPat
                 sent += 1
 
     assert sent < 100
-    assert server.held == 0
+    assert server.budget.held == 0
 
 
 def test_slow_clients_are_let_go(sink: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +340,7 @@ def test_a_waiting_sink_blocks_nobody(server: HttpServer, sink: Taken) -> None:
     threads = [threading.Thread(target=lambda: statuses.append(ask(server)[0].status)) for _ in range(40)]
     for thread in threads:
         thread.start()
-    wait_for(lambda: server.waiting == 40, "requests do not come in")
+    wait_for(lambda: server.budget.requests == 40, "requests do not come in")
     meanwhile = ask(server, path="/")[0].status
     sink.gate.set()
     for thread in threads:
@@ -351,19 +351,19 @@ def test_a_waiting_sink_blocks_nobody(server: HttpServer, sink: Taken) -> None:
 
 
 def test_too_many_wait(server: HttpServer, sink: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than the limit are asked to come again."""
-    monkeypatch.setattr(otlp, "_MOST_WAITING", 2)
+    """More than half of the limit from one address are asked to come again."""
+    monkeypatch.setattr(budget, "MOST_REQUESTS", 4)
     sink.gate.clear()
     threads = [threading.Thread(target=ask, args=(server,)) for _ in range(2)]
     for thread in threads:
         thread.start()
-    wait_for(lambda: server.waiting == 2, "requests do not come in")
+    wait_for(lambda: server.budget.requests == 2, "requests do not come in")
     answer, _ = ask(server)
     sink.gate.set()
     for thread in threads:
         thread.join()
 
-    assert (answer.status, answer.getheader("Retry-After")) == (503, "5")
+    assert (answer.status, answer.getheader("Retry-After")) == (429, "5")
 
 
 def test_connections_have_a_limit(sink: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,7 +391,7 @@ def test_a_handshake_that_never_ends(sink: Taken, tmp_path: Path, monkeypatch: p
     subprocess.run(["openssl", "req", *made, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
-    server = HttpServer(("127.0.0.1", 0), sink, "", context)
+    server = HttpServer(("127.0.0.1", 0), sink, None, context)
     silent = socket.create_connection(("127.0.0.1", server.port), timeout=20)
     ended = [silent.recv(1), raw(server, b"POST /v1/logs HTTP/1.1\r\n\r\n")]
     silent.close()
@@ -407,7 +407,7 @@ def test_clients_that_leave_hold_nothing(server: HttpServer, sink: Taken) -> Non
     for length in (len(BODY) + 100, len(BODY)):
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
             connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + BODY)
-    wait_for(lambda: server.held == 0 and server.waiting == 0, "something is held")
+    wait_for(lambda: server.budget.held == 0 and server.budget.requests == 0, "something is held")
 
     assert ask(server)[0].status == 200
     assert len(sink.requests) == 2
@@ -441,7 +441,7 @@ def test_a_closed_server_answers_what_has_come(sink: Taken) -> None:
     statuses: list[int] = []
     asking = threading.Thread(target=lambda: statuses.append(ask(server)[0].status))
     asking.start()
-    wait_for(lambda: server.waiting == 1, "the request does not come in")
+    wait_for(lambda: server.budget.requests == 1, "the request does not come in")
     closing = threading.Thread(target=server.close)
     closing.start()
     time.sleep(0.2)

@@ -56,7 +56,13 @@ vllm:num_requests_waiting 1
 # TYPE vllm:kv_cache_usage_perc gauge
 vllm:kv_cache_usage_perc 0.5
 # TYPE vllm:generation_tokens_total counter
-vllm:generation_tokens_total {}
+vllm:generation_tokens_total {now}
+# TYPE vllm:num_preemptions_total counter
+vllm:num_preemptions_total {now}
+# TYPE vllm:prefix_cache_queries_total counter
+vllm:prefix_cache_queries_total {now}
+# TYPE vllm:prefix_cache_hits_total counter
+vllm:prefix_cache_hits_total {half}
 """
 
 
@@ -167,8 +173,10 @@ def engine() -> Iterator[str]:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")  # as vLLM does
             self.end_headers()
-            self.wfile.write(_ENGINE.format(int(time.monotonic() * 700)).encode())
+            now = int(time.monotonic() * 700)
+            self.wfile.write(_ENGINE.format(now=now, half=now // 2).encode())
 
         def log_message(self, *_: object) -> None:
             pass

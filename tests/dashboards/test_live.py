@@ -18,6 +18,8 @@ FULL = ("trl", "verl", "roll")
 ONLY = {
     "gpu": {"gpu"},
     "engine": {"asynchronous"},
+    "engines": {"asynchronous"},
+    "trajectory_parts": {"asynchronous"},
     "ranks": set(proof.TWO_RANKS),
     "refused": {"telemetry"},
     "nonfinite": {"diverged"},

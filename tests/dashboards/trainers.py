@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parents[1] / "data"
 CALM = 28.0
 STEP = 0.4
+_PARTS = (
+    *(("environment", "browser", 0.002), ("model", "", 0.01), ("tool", "search", 0.006), ("model", "", 0.01)),
+    *(("tool", "python", 0.003), ("verifier", "math", 0.004)),
+)
+"""The parts of a trajectory: kind, name and seconds."""
 HEALTHY = {"reward": 0.5, "kl": 0.02, "entropy": 1.2, "grad_norm": 0.5, "loss": -0.1, "completions/mean_length": 120.0}
 
 
@@ -201,13 +206,16 @@ class Filling(Allocator):
 
 
 def play_asynchronous(name: str) -> None:
-    """Roll out and train in one process, with trajectories that grow old."""
+    """Roll out and train in one process, with trajectories that have parts and grow old."""
     run = begin(name, hardware={"interval": 1, "engines": [os.environ["ENGINE"]]})
     for n, seconds, step in steps(run):
         version = max(0, n - (9 if seconds > CALM else 1))
         tickets = []
         for each in range(4):
             with run.trajectory(policy_version=version) as trajectory:
+                for kind, called, length in _PARTS:
+                    with trajectory.part(kind, name=called):
+                        time.sleep(length)
                 trajectory.generated(100 + 10 * each)
                 trajectory.rewarded(each / 4)
             tickets.append(trajectory.ticket())

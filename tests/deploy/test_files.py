@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from dashboards import rules
+from otel_rl.cli.servers import configurations
 from tests.real_parts import needs_program
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -71,9 +73,11 @@ def test_compose_mounts_what_is_there() -> None:
 
 
 @needs_program("promtool")
+@needs_program("prometheus")
 def test_prometheus(tmp_path: Path) -> None:
-    """Prometheus accepts its configuration, with all rules."""
-    shutil.copy(_DEPLOY / "prometheus" / "prometheus.yml", tmp_path)
+    """Prometheus 2 and 3 accept the configuration of the stack, with all rules."""
+    program = shutil.which("prometheus") or ""
+    (tmp_path / "prometheus.yml").write_text(configurations(_DEPLOY, {"prometheus": program})["prometheus.yml"])
     shutil.copy(_DEPLOY / "prometheus" / "alertmanagers.json", tmp_path)
     shutil.copytree(_DEPLOY.parent / "dashboards" / "rules", tmp_path / "rules")
     told = run("promtool", "check", "config", str(tmp_path / "prometheus.yml"))
@@ -143,6 +147,36 @@ def test_slurm(script: Path) -> None:
     assert options == list(range(1, len(options) + 1))
     assert bool(options) == (script.suffix == ".sbatch")
     assert all(line[8:].startswith("--") for line in lines if line.startswith("#SBATCH "))
+
+
+def test_every_file_is_listed() -> None:
+    """The table of deploy/README.md has a line for each file, and for no other."""
+    lines = (_DEPLOY / "README.md").read_text().partition("## What was run, and what was not")[2].splitlines()
+    listed = [name for line in lines for name in re.findall(r"^\| `([^`]+)` \|", line)]
+    files = {str(path.relative_to(_DEPLOY)) for path in _DEPLOY.rglob("*") if path.is_file()} - {"README.md"}
+
+    assert sorted(listed) == sorted(files)
+
+
+@pytest.mark.parametrize(
+    ("service", "module", "pattern"),
+    [
+        (
+            "prometheus",
+            "prometheus",
+            r"/prometheus/prometheus v0\.3(\d+)\.(\d+)",
+        ),
+        ("alertmanager", "alertmanager", r"prometheus/alertmanager v0\.(\d+)\.(\d+)"),
+        ("collector", "collector", r"receiver/otlpreceiver v0\.(\d+)\.(\d+)"),
+    ],
+)
+def test_images_are_those_that_were_run(service: str, module: str, pattern: str) -> None:
+    """Their versions are those of the servers that the tests build."""
+    image = yaml.safe_load((_DEPLOY / "compose.yaml").read_text())["services"][service]["image"]
+    found = re.search(pattern, (_DEPLOY.parent / ".ci" / "go" / module / "go.mod").read_text(), re.DOTALL)
+    assert found is not None
+
+    assert image.rpartition(":")[2].lstrip("v").split(".")[1:] == [str(int(part)) for part in found.groups()]
 
 
 @pytest.mark.parametrize("name", ["gateway", "node", "tail-sampling"])

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
 import otel_rl
-from otel_rl.cli import main
-from otel_rl.cli.stack import SERVERS
-from tests.collector import free_port, wait_for
+from otel_rl.cli.servers import PORTS, found
+from tests.collector import wait_for
 from tests.prometheus import Prometheus
 from tests.real_parts import needs_program
+from tests.servers.running import A_WHILE, get, stack, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,43 +20,29 @@ if TYPE_CHECKING:
 pytestmark = [
     needs_program("prometheus"),
     needs_program("prometheus-alertmanager"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(400),
     pytest.mark.slow,
 ]
-
-
-def told(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(main, ["stack", *arguments])
-    return result.exit_code, result.output
-
-
-def get(server: str, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{SERVERS[server].port}{path}") as answer:
-        return json.load(answer)
 
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The stack on other ports, for the runs of this directory."""
-    for name, server in list(SERVERS.items()):
-        monkeypatch.setitem(SERVERS, name, server._replace(port=free_port()))
-    code, output = told("up", "--local")
-    try:
-        assert code == 0, output
+    with stack(monkeypatch) as output:
         yield output
-    finally:
-        told("down")
 
 
 def test_it_watches_the_runs(running: str) -> None:
     """A run that begins afterwards is found, its rules are evaluated, and Prometheus knows the Alertmanager."""
     run = otel_rl.init(project="p", id="seen", exporters=["jsonl"], quiet=True, hardware=False)
-    prometheus = Prometheus(f"http://127.0.0.1:{SERVERS['prometheus'].port}")
+    prometheus = Prometheus(f"http://127.0.0.1:{PORTS['prometheus']}")
     with run.step(0):
         run.log({"reward": 1.0})
 
-    wait_for(lambda: prometheus.value("rl_run_info"), "the run is not scraped", 60)
-    wait_for(lambda: get("prometheus", "/api/v1/alertmanagers")["data"]["activeAlertmanagers"], "no Alertmanager", 60)
+    wait_for(lambda: prometheus.value("rl_run_info"), "the run is not scraped", A_WHILE)
+    wait_for(
+        lambda: get("prometheus", "/api/v1/alertmanagers")["data"]["activeAlertmanagers"], "no Alertmanager", A_WHILE
+    )
     groups = get("prometheus", "/api/v1/rules")["data"]["groups"]
     assert {group["name"] for group in groups} == {"otel-rl", "otel-rl-recorded"}
     assert "grafana" in running
@@ -68,10 +51,10 @@ def test_it_watches_the_runs(running: str) -> None:
 def test_status(running: str) -> None:
     """`status` lists the servers, `up` starts nothing twice, and `down` stops what `up` started."""
     assert told("status")[0] == 0
-    assert told("up", "--local")[1].count("running at") == 2
-    assert told("down")[1].count("stopped") == 2
+    assert told("up", "--local")[1].count("running at") == len(found())
+    assert told("down")[1].count("stopped") == len(found())
     code, output = told("status")
-    assert (code, output.count("not running")) == (1, 2)
+    assert (code, output.count("not running")) == (1, len(found()))
 
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, running: str) -> None:

@@ -20,6 +20,7 @@ from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
 from otel_rl.journal.records import Logged
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.setup.head import parse
+from otel_rl.setup.tokens import Tokens
 from tests.bridge.bridges import any_value, pairs, step_metrics
 from tests.bridge.test_http import Taken
 from tests.clients import programs
@@ -263,7 +264,7 @@ def test_metrics_and_logs_are_passed_on(tmp_path: Path) -> None:
 @pytest.fixture
 def receiver(tmp_path: Path) -> Iterator[tuple[Receiver, str]]:
     address = head()
-    receiver = Receiver(address, "run-7", tmp_path, 1 << 20, "")
+    receiver = Receiver(address, "run-7", tmp_path, tmp_path, 1 << 20, Tokens())
     yield receiver, address
     receiver.close()
 

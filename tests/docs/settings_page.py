@@ -19,7 +19,8 @@ the five groups is a mapping, and a section of the file. The first of these plac
 
 1. a keyword of `init`, such as `rank=0` or `rows={"every": 10}`
 2. the variable, such as `OTEL_RL_RANK` or `OTEL_RL_ROWS_EVERY`; the variable of `id` is `OTEL_RL_RUN_ID`
-3. `otel-rl.toml`, `otel-rl.yaml` or `otel-rl.yml` in the working directory, or the file in `OTEL_RL_CONFIG_FILE`
+3. `otel-rl.toml`, `otel-rl.yaml` or `otel-rl.yml` in the working directory, or the file in `OTEL_RL_CONFIG_FILE`.
+   A file in the working directory is ignored, with a warning, if another user owns it or everybody can write it
 4. the launcher ([Launchers](launchers.md)), then the default
 
 An invalid setting raises `SettingsError`, which names the setting, the value and what is allowed. OpenTelemetry's own
@@ -52,6 +53,7 @@ _TITLES = {
     "flops": "FLOPs",
     "hardware": "Hardware and inference servers",
     "memory": "Memory and clock of the device",
+    "redact": "Secrets of your own",
 }
 _OTHERS = """
 ## Variables that are not settings
@@ -59,8 +61,10 @@ _OTHERS = """
 | variable | meaning |
 |---|---|
 | `OTEL_RL_CONFIG_FILE` | The settings file. |
-| `OTEL_RL_TOKEN` | Bearer token that the head requires from the agents of other machines. |
-| `OTEL_RL_TLS_CERTIFICATE`, `OTEL_RL_TLS_KEY` | PEM files of the head, for `https://` in `head`. |
+| `OTEL_RL_TOKEN` | Bearer token of the head and the metrics endpoint. Addresses that other machines reach need one. |
+| `OTEL_RL_TOKEN_FILE` | File with such tokens, from `otel-rl token FILE`; by default `~/.config/otel-rl/token`. |
+| `OTEL_RL_SECRET_OPTIONS` | JSON object with secret options of exporters; otel-rl sets it for the agent. |
+| `OTEL_RL_TLS_CERTIFICATE`, `OTEL_RL_TLS_KEY` | PEM files for TLS of the head and the metrics endpoint. |
 | `OTEL_RL_TLS_CA` | PEM file of the authority that signed the head's certificate. |
 | `OTEL_RL_INSTRUMENT` | Frameworks that `otel-rl run` instruments, separated by commas, or `all`. |
 | `OTEL_RL_CAPTURE` | Trackers that `otel-rl run` captures: `wandb`, `tensorboard`, `mlflow`, `swanlab`. |

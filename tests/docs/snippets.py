@@ -61,6 +61,16 @@ def blocks() -> list[Block]:
     return [block for page in pages() for block in _of(page)]
 
 
+def coming_from(framework: str) -> str:
+    """Return the Python of a framework's section in the page on migrating; there is one block."""
+    page = ROOT / "docs" / "how-to" / "migrate.md"
+    lines = page.read_text().splitlines()
+    first = lines.index(f"## {framework}")
+    last = next((n for n in range(first + 1, len(lines)) if lines[n].startswith("## ")), len(lines))
+    (code,) = [block.code for block in _of(page) if first < block.line <= last and block.language == "python"]
+    return code
+
+
 def _of(page: Path) -> list[Block]:
     text, found = page.read_text(), []
     for match in _BLOCK.finditer(text):

@@ -50,3 +50,31 @@ def test_publishing_needs_no_token() -> None:
 
     assert "id-token: write" in workflow
     assert "secrets." not in workflow
+
+
+@pytest.mark.parametrize("path", _WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_run_only_what_was_reviewed(path) -> None:
+    """Actions are pinned by commit, with the version as a comment; the token can only read, except to publish."""
+    text = path.read_text()
+    content = yaml.safe_load(text)
+    uses = re.findall(r"uses: (.*)", text)
+
+    assert uses
+    assert [one for one in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", one)] == []
+    assert content["permissions"] == {"contents": "read"}
+    granted = {name: job["permissions"] for name, job in content["jobs"].items() if "permissions" in job}
+    assert granted in ({}, {"publish": {"id-token": "write"}})
+    assert "pull_request_target" not in text
+    assert text.count("persist-credentials: false") == text.count("actions/checkout@")
+
+
+def test_everything_that_is_pinned_is_renewed() -> None:
+    """Dependabot proposes newer versions of actions, images and the packages of the clients in other languages."""
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    watched = {(one["package-ecosystem"], one["directory"]) for one in updates}
+    clients = {"go": ("gomod", "go.sum"), "js": ("npm", "package-lock.json"), "rust": ("cargo", "Cargo.lock")}
+
+    for folder, (ecosystem, lock) in {**clients, "java": ("maven", "jars.sha256")}.items():
+        assert (ROOT / "tests" / "clients" / folder / lock).exists()
+        assert (ecosystem, f"/tests/clients/{folder}") in watched
+    assert {("github-actions", "/"), ("docker", "/deploy"), ("docker-compose", "/deploy")} <= watched

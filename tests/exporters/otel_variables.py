@@ -77,7 +77,7 @@ OTHERS = [
         "`otlp`, `console`, `otlp/stdout`, `none`, or several. If it is not set: `otlp` where an endpoint is set. "
         "It chooses where step events go; trackers are chosen by `exporters=`.",
     ),
-    Variable("OTEL_EXPORTER_PROMETHEUS_HOST", "`127.0.0.1` by default."),
+    Variable("OTEL_EXPORTER_PROMETHEUS_HOST", "`127.0.0.1` by default. Other addresses need a token."),
     Variable("OTEL_EXPORTER_PROMETHEUS_PORT", "9464 by default; if that is taken, the next one that is free."),
     _declined("OTEL_EXPORTER_ZIPKIN_ENDPOINT", "Send OTLP to a Collector that exports to Zipkin."),
     _declined("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "Send OTLP to a Collector that exports to Zipkin."),

@@ -78,7 +78,7 @@ def test_table_is_literal(run, capsys):
 
     assert printed_lines[0] == "table [b]t  step 0"
     assert printed_lines[1].split() == ["[i]x", "y"]
-    assert printed_lines[3] == " [red]a[/red] :smile:   b␛[31m␊c␍␇\\x9b"
+    assert printed_lines[3] == " [red]a[/red] :smile:   b\\x1b[31m\\nc\\r\\x07\\x9b"
 
 
 def test_wide_table(run, capsys, monkeypatch):

@@ -15,6 +15,7 @@ from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.journal.records import Consumed, Finished, Logged, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
+from otel_rl.setup.tokens import Tokens
 from tests.collector import running, wait_for
 from tests.faults import hostile
 from tests.processes import local_of, rows_of
@@ -249,7 +250,7 @@ def test_hostile_requests_do_not_stop_the_head(tmp_path: Path) -> None:
     ]
     journals = tmp_path / "journals"
     journals.mkdir()
-    receiver = Receiver(f"127.0.0.1:{free_port()}", "run", journals, 1 << 30, "")
+    receiver = Receiver(f"127.0.0.1:{free_port()}", "run", journals, journals, 1 << 30, Tokens())
     zero = AnyValue(int_value=0)
     hostile_ones = [request("rl.journal.finished", name, zero, body) for name in names]
     hostile_ones += [request("rl.journal.finished", good, index, body) for index in indices]

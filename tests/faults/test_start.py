@@ -164,6 +164,8 @@ def test_no_directory_can_be_written(tmp_path: Path) -> None:
 def test_a_port_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """An address that cannot be listened on: metrics are at another one, and the warning names both."""
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "192.0.2.1")
+    monkeypatch.setenv("OTEL_RL_TOKEN", "secret")
+    monkeypatch.setenv("OTEL_RL_INSECURE", "true")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "prometheus")
     run = begin(tmp_path, agent="auto", hardware=False)
     run.log({"loss": 1.0}, step=0)
@@ -203,9 +205,13 @@ def test_ranks_that_their_head_cannot_hear(
     assert f"head='{head}': cannot be listened on" in caplog.messages[-1]
 
 
-def test_a_head_that_is_nobodys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_head_that_is_nobodys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All ranks are here, the address is not: the run is recorded here, and it says so; a strict run raises."""
     nobody = "192.0.2.1:4320"  # RFC 5737
+    monkeypatch.setenv("OTEL_RL_TOKEN", "secret")
+    monkeypatch.setenv("OTEL_RL_INSECURE", "true")
     with pytest.raises(otel_rl.SettingsError, match="nobody answers there"):
         begin(tmp_path, head=nobody, strict=True)
     run = begin(tmp_path, agent="auto", hardware=False, head=nobody, exporters=["jsonl"])

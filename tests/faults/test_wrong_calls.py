@@ -86,7 +86,7 @@ def test_settings_that_do_not_exist(given: tuple[Any, ...], named: dict[str, Any
 
 _FULL = """
 import errno, os, otel_rl
-from pathlib import Path
+from otel_rl.journal import atomic_files
 def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 {broken} = full
@@ -97,7 +97,7 @@ except otel_rl.SettingsError as error:
 """
 
 
-@pytest.mark.parametrize("broken", ["os.posix_fallocate", "Path.write_bytes", "os.mkdir"])
+@pytest.mark.parametrize("broken", ["os.posix_fallocate", "atomic_files.open_file", "os.mkdir"])
 def test_a_full_disk(tmp_path: Path, broken: str) -> None:
     """Wherever a strict run notices it: the error names the path and what to do, and nothing is left of the journal."""
     told = run_python(_FULL.format(broken=broken), tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from otel_rl.export import Params
 from tests.frameworks.results import compared, keep
-from tests.processes import items_of, rows_of, run
+from tests.processes import items_of, rows_of, run, start
 
 pytestmark = pytest.mark.timeout(500)
 _SCRIPT = Path(__file__).with_name("examples") / "accelerate_loop.py"
@@ -40,12 +40,14 @@ def test_the_tracker(tmp_path: Path) -> None:
 
 
 def test_no_line(tmp_path: Path) -> None:
-    """With `otel-rl run`; its own trackers get the same, and the user's project wins over the one in the script."""
+    """With `otel-rl run`; its own trackers get the same, the user's project wins, and one line says what is missing."""
     lines = _SCRIPT.read_text().splitlines(keepends=True)
     plain = "".join(line for line in lines if "OtelRlTracker" not in line)
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "accelerate", "--", sys.executable, "-c"]
     told = {"OTEL_RL_RUN_ID": "accelerated", "OTEL_RL_PROJECT": "mine", "OTEL_RL_HARDWARE": "0"}
-    run([*command, plain.replace("=tracker", '="tensorboard"')], tmp_path, **told, **_ONE_THREAD)
+    process = start([*command, plain.replace("=tracker", '="tensorboard"')], tmp_path, **told, **_ONE_THREAD)
+    errors = process.communicate(timeout=300)[1]
+    assert (process.returncode, errors.count("this trainer of accelerate has no timers")) == (0, 1)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     directory = tmp_path / "runs" / "mine" / "accelerated"

@@ -22,6 +22,7 @@ from otel_rl.integrations import maxent_grpo as ours
 from otel_rl.integrations.instrument import uninstrument
 from otel_rl.integrations.maxent_grpo_slim import slim
 from otel_rl.semconv.drift import sorted_out
+from tests.docs.snippets import coming_from
 from tests.frameworks.results import SOURCES, compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run
 from tests.semconv.test_rosetta import rows
@@ -108,6 +109,21 @@ def test_a_loop_of_ones_own_is_recorded(loop: Path) -> None:
         for name, total in _CLAMPED.items():
             assert values[f"train/{name}"] == pytest.approx(values[f"train/{total}"] / _TOKENS)
     assert any(values["train/loss_per_completion_token"] < 0 for values in recorded.values())
+
+
+def test_the_snippet_of_the_page_around_a_loop(package: str, tmp_path: Path) -> None:
+    """Its run has a row for the first step and one for each ten steps, with averages of the slim metrics."""
+    (tmp_path / "snippet.py").write_text(coming_from("MaxEnt-GRPO"))
+    told = {"PYTHONPATH": package, "OTEL_RL_HARDWARE": "false"}
+    run([sys.executable, str(_EXAMPLES / "maxent_grpo_loop.py"), "20"], tmp_path, **told)
+    (directory,) = (tmp_path / "runs" / "maxent").iterdir()
+    recorded: dict[Any, Any] = {row["step"]: row["values"] for row in rows_of(directory)}
+    written = json.loads((tmp_path / "written.json").read_text())
+    losses = [entry["metrics"]["train/loss"] for entry in written if "train/loss" in entry["metrics"]]
+
+    assert (len(losses), list(recorded)) == (20, [0, 10, 19])
+    assert recorded[10]["train/loss"] == pytest.approx(sum(losses[1:11]) / 10)
+    assert all(slim(values) == values for values in recorded.values())
 
 
 def test_names_that_the_package_has_are_recorded(loop: Path) -> None:

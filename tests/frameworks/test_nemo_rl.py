@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from otel_rl.integrations import nemo_rl as ours
 from otel_rl.integrations.recording import flat
 from otel_rl.journal.records import Logged
 from otel_rl.semconv.dialect import dialect
+from tests.docs.snippets import coming_from
 from tests.frameworks.results import SOURCES, Compared, compared, keep, phase_coverage
 from tests.processes import items_of, run
 
@@ -59,8 +61,9 @@ def revision() -> str:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trainers under `otel-rl run`, with their own classes and then with those of otel-rl."""
+    """The trainers under `otel-rl run`, with their own classes and then with the imports of the page on migrating."""
     found: Path = tmp_path_factory.mktemp("nemo_rl")
+    (found / "snippet.py").write_text(coming_from("NeMo-RL"))
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, _SCRIPT]
     run(command, found, PYTHONPATH=str(_RL), OTEL_RL_HARDWARE="false", RAY_USAGE_STATS_ENABLED="0")
     return found
@@ -158,6 +161,14 @@ def test_every_name_is_mapped_or_declared(place: Path, whose: str, trainer: str)
     assert sorted(name for name in names if known.read(name) is None and not known.declares(name)) == []
 
 
+def test_the_snippet_of_the_page_records(place: Path) -> None:
+    """Its own values, logged inside each trainer's module, are in a run of their own."""
+    runs = [path.parent for path in (place / "logs").rglob("run.json")]
+    rows = [row for path in runs for row in items_of(path) if isinstance(row, Row)]
+
+    assert [(row.step, row.values["train/loss"]) for row in rows] == [(10, 0.123)] * 3
+
+
 def test_files_are_the_same(place: Path) -> None:
     """Files of `log_batched_dict_as_jsonl` have the same bytes with both loggers."""
     assert len(files(place / "theirs")) == 9
@@ -183,6 +194,43 @@ def test_results(place: Path, revision: str) -> None:
     keep("nemo_rl", revision, ran, found, float(np.mean(covered)), explained=explained)
 
     assert found.different == []
+
+
+_TYPED_DICTS = """if True:
+    import sys, typing, typing_extensions
+    if sys.version_info < (3, 12):
+        typing.TypedDict = typing_extensions.TypedDict  # as above
+"""
+_WORKERS_OF_THEIR_OWN = """if True:
+    import ray
+    from nemo_rl.distributed.ray_actor_environment_registry import get_actor_python_env
+    from nemo_rl.distributed.worker_groups import create_local_venv_on_each_node
+    ray.init(num_cpus=1, include_dashboard=False, logging_level="error")
+    for worker in ("nemo_rl.models.generation.vllm.vllm_worker.VllmGenerationWorker", "recorded", "recorded"):
+        name = worker.rpartition(".")[2]
+        print(create_local_venv_on_each_node(get_actor_python_env(worker) if "." in worker else "uv run", name))
+"""
+
+
+def test_it_says_what_workers_lack(tmp_path: Path) -> None:
+    """One line says how workers are recorded, and one names each of NeMo-RL's environments that lacks otel-rl."""
+    for name in ("VllmGenerationWorker", "recorded"):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / name)], check=True)
+    (packages,) = (tmp_path / "recorded").glob("lib/python*/site-packages")
+    (packages / "otel_rl-0.dist-info").mkdir()
+    script = f"{_TYPED_DICTS}{_WORKERS_OF_THEIR_OWN}"
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", script]
+    environment = os.environ | {"PYTHONPATH": str(_RL), "NEMO_RL_VENV_DIR": str(tmp_path)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    python = tmp_path / "VllmGenerationWorker" / "bin" / "python"
+
+    assert ended.stdout.splitlines()[0] == str(python)
+    assert ended.stderr.count("only if its class has @otel_rl.integrations.ray.traced_actor(role=...)") == 1
+    (line,) = [line for line in ended.stderr.splitlines() if "lacks otel-rl" in line]
+    assert line.endswith(
+        "NeMo-RL: VllmGenerationWorker cannot be recorded, because its environment lacks otel-rl; "
+        f"install it: uv pip install -p {python} otel-rl"
+    )
 
 
 @pytest.fixture(scope="module")

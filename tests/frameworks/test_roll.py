@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_rl.export import Span
+from otel_rl.export import Row, Span
 from otel_rl.integrations import roll as ours
 from otel_rl.integrations.patches import Patches
 from otel_rl.journal.records import SpanStarted
 from otel_rl.semconv.drift import sorted_out
+from tests.docs.snippets import coming_from
 from tests.frameworks.results import SOURCES, compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run
 
@@ -33,6 +34,8 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(not (SOURCES / "ROLL").exists(), reason="no ROLL in OTEL_RL_SOURCES"),
 ]
+_OF_THE_SNIPPET = "roll-agentic"
+"""The project of the snippet in the page on migrating."""
 REVISION = "8eb27cc"
 _SCRIPT = str(Path(__file__).with_name("examples") / "roll_with_toy_clusters.py")
 _TIMED = {"stop_server", "model_update", "generate", "ref_log_probs", "old_log_probs_values", "get_sample_level_mask"}
@@ -63,7 +66,7 @@ def train(directory: Path, tracker: str, keywords: dict[str, str], *launcher: st
     set_up = {"PYTHONPATH": str(SOURCES / "ROLL"), "OTEL_RL_DIR": str(directory / "runs"), "OTEL_RL_HARDWARE": "false"}
     set_up |= {"ROLL_DEBUG": "1", "RAY_raylet_start_wait_time_s": "300", **environment}
     run([*launcher, sys.executable, _SCRIPT, tracker, json.dumps(keywords)], directory, **set_up)
-    (found,) = (directory / "runs").glob("*/*")
+    (found,) = (path for path in (directory / "runs").glob("*/*") if path.parent.name != _OF_THE_SNIPPET)
     return found
 
 
@@ -118,9 +121,14 @@ def test_the_loop_without_changes(tmp_path: Path) -> None:
 
 
 def test_coming_from_its_tracker(tmp_path: Path) -> None:
-    """With the replacements in ROLL's loop, the agent writes what ROLL's own tracker would write."""
-    train(tmp_path, "tensorboard", {"log_dir": "tb"}, COMING_FROM="roll")
+    """With the snippet of the page executed in ROLL's module, the agent writes what ROLL's own tracker would write."""
+    (tmp_path / "snippet.py").write_text(coming_from("ROLL"))
+    train(tmp_path, "tensorboard", {"log_dir": "tb"}, WANDB_MODE="offline")
     written = scalars(tmp_path / "tb")
+    (of_the_snippet,) = (tmp_path / "runs" / _OF_THE_SNIPPET).iterdir()
+    (row,) = (item for item in items_of(of_the_snippet) if isinstance(item, Row))
+
+    assert (row.step, row.values) == (1, row.values | {"critic/score/mean": 0.5, "actor/clipfrac": 0.1})
 
     for step, values in logged(tmp_path).items():
         assert finite(values).items() <= written[step].items()

@@ -16,6 +16,7 @@ import pytest
 from otel_rl.export import Span, Table
 from otel_rl.integrations import instrument, trinity
 from otel_rl.semconv.drift import sorted_out
+from tests.docs.snippets import coming_from
 from tests.frameworks.results import compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run
 
@@ -95,12 +96,15 @@ def test_the_trainer_without_changes(tmp_path: Path) -> None:
 
 
 def test_each_role_is_a_run(tmp_path: Path) -> None:
-    """With the registry imported from otel-rl the rows are those of a run whose name is Trinity's, with the role."""
-    script = str(_EXAMPLES / "trinity_trainer.py")
-    run([sys.executable, script, "otel_rl"], tmp_path, COMING_FROM="trinity", OTEL_RL_DIR="runs", **_QUIET)
-    directory = run_dir(tmp_path, "rft")
+    """With the snippet of the page executed in Trinity's module, a run has Trinity's name and the role."""
+    (tmp_path / "snippet.py").write_text(coming_from("Trinity-RFT"))
+    run([sys.executable, str(_EXAMPLES / "trinity_trainer.py"), "otel_rl"], tmp_path, OTEL_RL_DIR="runs", **_QUIET)
+    of_the_snippet, directory = sorted((tmp_path / "runs" / "rft").iterdir())
     rows = {row["step"]: row["values"] for row in rows_of(directory)}
+    (row,) = rows_of(of_the_snippet)
 
+    assert of_the_snippet.name.startswith("run_explorer-")
+    assert (row["step"], row["values"]["rollout/reward/mean"]) == (3, 0.5)  # type: ignore[index]
     assert directory.name.startswith("run_trainer-")
     assert [step for step, values in logged(tmp_path).items() if not values.items() <= rows[step].items()] == []  # type: ignore[attr-defined]
 

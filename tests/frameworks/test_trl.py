@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from otel_rl.export import Params, Span
+from otel_rl.semconv.drift import main as drift
 from tests.frameworks.results import compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run, run_python
 from tests.real_parts import needs
@@ -294,3 +296,10 @@ def test_supervised_fine_tuning(tmp_path: Path) -> None:
         values = rewrite_logs({name: value for name, value in entry.items() if name != "step"})
         told = {(entry["step"], name): value for name, value in values.items()}
         assert compared(told, rows).different == []
+
+
+def test_names_in_trls_source() -> None:
+    """The dialect has a meaning or a reason for each, those of experimental trainers included."""
+    (source,) = find_spec("trl").submodule_search_locations  # type: ignore[union-attr, misc]
+
+    assert drift([source, "--dialect", "trl"]) is None

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import otel_rl
 from otel_rl.export import Span
+from tests.docs.snippets import coming_from
 from tests.frameworks.results import SOURCES, Compared, compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run
 
@@ -113,6 +114,17 @@ def test_phases_of_a_learner(grpo: Trained) -> None:
     assert {"data_loading", "rollout", "reference_inference", "peft_train", "log_metrics"} < set(grpo.phases(3))
     assert "evaluate" in grpo.phases(2)
     assert phase_coverage(grpo.run) > 0.9
+
+
+def test_the_snippet_of_the_page_in_a_trainer(tmp_path: Path) -> None:
+    """`PeftTrainer` takes the options that the snippet imports; what the snippet logs itself is in a run of its own."""
+    (tmp_path / "snippet.py").write_text(coming_from("Tunix"))
+    trained = train(tmp_path, "tunix_peft.py")
+    (row,) = (row for path in tmp_path.glob("logs/grpo-gsm8k/*") for row in rows_of(path))
+
+    assert (row["step"], row["values"]["actor/train/loss"]) == (1, 0.5)  # type: ignore[index]
+    assert trained.found.different == []
+    assert len(trained.found.equal) > 20
 
 
 def test_rows_of_a_trainer_are_what_tunix_wrote(peft: Trained) -> None:

@@ -89,6 +89,47 @@ def test_a_tracker_that_is_not_finished(tmp_path: Path) -> None:
     assert [row["values"]["actor/pg_loss"] for row in rows_of(directory)] == [1.0] * 3  # type: ignore[index]
 
 
+_ELSEWHERE = """if True:
+    import ray, verl
+    from ray.cluster_utils import Cluster
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    for passed in ({}, {"OTEL_RL_INSTRUMENT": "verl"}):
+        print("connecting", file=sys.stderr)
+        ray.init(address=cluster.address, runtime_env={"env_vars": passed}, logging_level="error")
+        ray.shutdown()
+    cluster.shutdown()
+    """
+
+
+def test_a_cluster_that_runs_already(tmp_path: Path) -> None:
+    """One line says which variables verl's trainer needs, unless the driver passes them."""
+    script = f"import sys\n{_ELSEWHERE}"
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", script]
+    ended = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=True)
+    _, without, passed = ended.stderr.split("connecting")
+
+    assert without.count("verl trains in a Ray actor, and this Ray cluster was running already") == 1
+    assert "Ray actor" not in passed
+
+
+def test_states_that_are_not_recorded(tmp_path: Path) -> None:
+    """One line says which variables workers need to join the run, unless all of them are set."""
+    script = """if True:
+    import verl.trainer.ppo.ray_trainer
+    from verl.utils.tracking import Tracking
+    Tracking("p", "ppo", "console", {}).finish()
+    """
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "verl", "--", sys.executable, "-c", script]
+    identified = {"OTEL_RL_RUN_ID": "r", "OTEL_RL_PROJECT": "p", "OTEL_RL_NAME": "ppo"}
+    counts = []
+    for told in ({}, identified):
+        environment = os.environ | {"OTEL_RL_HARDWARE": "false"} | told
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        counts.append(ended.stderr.count("states of workers and inference servers are not recorded"))
+
+    assert counts == [1, 0]
+
+
 def test_names_in_verls_source() -> None:
     """The dialect has a meaning or a reason for each."""
     (source,) = find_spec("verl").submodule_search_locations  # type: ignore[union-attr, misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,16 @@ def test_a_wrong_name(option: str, tmp_path: Path) -> None:
 
     assert "must be one of" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
+
+
+def test_an_environment_without_otel_rl(tmp_path: Path) -> None:
+    """A process that a launcher starts there says that it is not recorded, and runs."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "other")], check=True)
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", "other/bin/python", "-c", "print('worker')"]
+    output, errors = start(command, tmp_path).communicate(timeout=60)
+
+    assert output == "worker\n"
+    assert errors == f"otel-rl: a process of {tmp_path / 'other'} is not recorded: install otel_rl there\n"
 
 
 def test_another_sitecustomize_still_runs(tmp_path: Path) -> None:

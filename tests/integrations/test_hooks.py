@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.export import Params, Span
-from tests.processes import items_of, rows_of, run
+from tests.processes import items_of, rows_of, run, start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,6 +217,21 @@ def test_nemo_rl(tmp_path: Path) -> None:
     assert phases(directory) == {1: timed, 2: timed, 3: timed}
     assert output.count("TOLD") == 6
     assert output.split()[-1] == "3"
+
+
+def test_openrlhf_without_a_logger(tmp_path: Path) -> None:
+    """Nothing is recorded, and one line says which arguments are missing."""
+    silent = _OPENRLHF.replace("TensorboardLogger(args)", "SimpleNamespace(**dict.fromkeys(_CALLS, lambda *_: None))")
+    path = tmp_path / "openrlhf" / "trainer" / "ppo_trainer.py"
+    path.parent.mkdir(parents=True)
+    calls = "_CALLS = ('log_train', 'log_eval', 'close')"
+    path.write_text(f"from types import SimpleNamespace\n{calls}\n{silent.split(chr(10), 2)[2]}")
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", _OPENRLHF_TRAINER]
+    process = start(command, tmp_path, PYTHONPATH=str(tmp_path))
+    errors = process.communicate(timeout=60)[1]
+
+    assert (process.returncode, errors.count("--logger.wandb.key or --logger.tensorboard_dir")) == (0, 1)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_openrlhf(tmp_path: Path) -> None:

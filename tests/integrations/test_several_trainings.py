@@ -53,7 +53,8 @@ def test_each_training_is_a_run(place: Path, caplog: pytest.LogCaptureFixture) -
         "job-2": [201.0, 202.0],
         "job-3": [301.0, 302.0],
     }
-    assert [record.args for record in caplog.records] == [("job", 2, "job-2"), ("job", 3, "job-3")]
+    told = [message.rpartition("; ")[2] for message in caplog.messages]
+    assert told == [f"training {number} is recorded as run job-{number}" for number in (2, 3)]
 
 
 def test_a_training_that_goes_on_is_an_attempt_of_its_run(place: Path) -> None:

@@ -52,6 +52,20 @@ def test_names_of_a_source(source: Path) -> None:
     }
 
 
+def test_names_of_lists_and_counters(tmp_path: Path) -> None:
+    """Values may be collected in a list, summed in an item of one, and get a prefix that is a variable."""
+    (tmp_path / "trainer.py").write_text("""
+metrics[mode]["self_distillation/policy_loss"].append(1)
+rates["rollout/turns_mean"][0] += 1
+metrics[f"{prefix}rewards/chosen"] = 1
+metrics[mode]["only/read"].copy()
+""")
+    (names,) = of_source(tmp_path).values()
+
+    assert names == {"self_distillation/policy_loss", "rollout/turns_mean", "\0rewards/chosen"}
+    assert sorted_out(names, "trl", whole=False).unknown == []
+
+
 def test_three_kinds_of_names(source: Path) -> None:
     """A name has a meaning, or a reason why it has none, or is unknown; it may get a prefix elsewhere."""
     (names,) = of_source(source).values()

@@ -50,11 +50,11 @@ def test_unnamed_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("project", "name", "expected"),
     [
-        ("a/b", "c d", "a-b/c-d-run-7"),
-        ("..", "../../etc", "run/etc-run-7"),
+        ("a/b", "c d", "a-b-c14cddc033f64b9d/c-d-run-7"),
+        ("..", "../../etc", "unnamed-5ec1f7e700f37c3d/etc-run-7"),
         ("grpo.v2", "x_y-z", "grpo.v2/x_y-z-run-7"),
         ("项目", "é", "项目/é-run-7"),
-        ("p" * 300, "x", "p" * 100 + "/x-run-7"),
+        ("p" * 300, "x", "p" * 100 + "-67f102b906240ff5/x-run-7"),
     ],
 )
 def test_names(tmp_path: Path, project: str, name: str, expected: str) -> None:

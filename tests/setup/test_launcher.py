@@ -306,8 +306,9 @@ def test_the_own_name_is_owned() -> None:
     assert is_head(f"{own}.invalid", TORCHRUN | {"GROUP_RANK": "1"})
 
 
-def test_own_exporters_of_another_machine_than_the_head(tmp_path: Path) -> None:
+def test_own_exporters_of_another_machine_than_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the head is on another machine than rank 0, exporters that only rank 0 can use get no rows, and it says so."""
+    monkeypatch.setenv("OTEL_RL_TOKEN", "secret")
     with pytest.raises(otel_rl.SettingsError, match="get no rows: give head= an address of the machine of rank 0"):
         otel_rl.init(
             dir=str(tmp_path),
@@ -315,6 +316,7 @@ def test_own_exporters_of_another_machine_than_the_head(tmp_path: Path) -> None:
             rank=0,
             world_size=2,
             head="192.0.2.1:4320",
+            insecure=True,
             exporters=[lambda run: run],  # type: ignore[arg-type,return-value]
             strict=True,
         )

@@ -115,7 +115,7 @@ def test_keywords() -> None:
     keywords = set(inspect.signature(otel_rl.init).parameters)
 
     assert (set(Settings.__struct_fields__) | {"config"}) - set(OPERATOR_ONLY) == keywords
-    assert len(keywords - set(GROUPS)) == 17
+    assert len(keywords - set(GROUPS)) == 19
 
 
 @pytest.mark.parametrize("name", OPERATOR_ONLY)

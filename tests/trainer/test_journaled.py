@@ -7,6 +7,7 @@ import contextlib
 import math
 import mmap
 import os
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -300,3 +301,18 @@ def test_ten_thousand_steps(recording: Run, records_of: RecordsOf) -> None:
 
     assert kinds(records)[1:] == ["StepStarted", "SpanStarted", "Logged", "SpanEnded", "StepEnded"] * 10_000
     assert [(step, {"loss": step / 3, "tokens": step * 2**40}) for step in range(10_000)] == logged(records)
+
+
+def test_names_of_phases_with_secrets(tmp_path: Path, records_of: RecordsOf) -> None:
+    """Secrets in the names of phases are removed, in too long ones too, and two such names stay different."""
+    tokens = ["hf_" + "aB3" * 12, "hf_" + "xY9" * 12]
+    run = begin(tmp_path)
+    with run.step(0):
+        for token in tokens:
+            with run.phase(f"load {token}"), run.phase(f"load {token} {'x' * 5000}"):
+                pass
+
+    text = repr(records_of(run))
+    names = set(re.findall(r"load \[redacted\]-[0-9a-f]{6}", text))
+    assert not [token for token in tokens if token in text]
+    assert len(names) == 2

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MOST = 100_000
-"""Values that are kept for a step that does not end. A measurement of an engine has 6; the oldest are dropped."""
+"""Values that are kept for a step that does not end, and totals of counters; the oldest are dropped.
+
+A measurement of an engine has 6. A server whose engines have other names each time would have more and more totals.
+"""
 _GAUGES = {
     semconv.METRIC_ENGINE_KV_CACHE_UTILIZATION: "engine/kv_cache_utilization",
     semconv.METRIC_ENGINE_REQUESTS_RUNNING: "engine/requests_running",
@@ -69,8 +72,10 @@ class EngineLoad:
         """Return by how much a counter rose; `None` if nothing is known of its server yet."""
         key = load.quantity, load.engine
         # SGLang has no series before its first event, such as the first preemption.
-        before = self._totals.get(key, 0.0 if load.server in self._servers else None)
-        self._totals[key] = load.value
+        before = self._totals.pop(key, 0.0 if load.server in self._servers else None)
+        self._totals[key] = load.value  # behind all others
+        if len(self._totals) > _MOST:
+            del self._totals[next(iter(self._totals))]
         if before is None:
             return None
         return load.value - before if load.value >= before else load.value  # the server restarted

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.agent.hardware.measurement import Measurement
+from otel_rl.errors.sinks import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from otel_rl.agent.hardware.measurement import Point, Probe
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _QUEUE = 4096
 _LEAST_GPU_S = 1.0  # each query holds a lock of the driver, which kernels wait for too
 _SLOW_S = 5.0

@@ -9,14 +9,15 @@ if TYPE_CHECKING:
     from otel_rl.export import Item
 
 _MOST_ITEMS = 50_000
+"""The largest number of items that wait, in addition to those of one request; half of them of one peer."""
 _SAVE_WITHIN_S = 10.0
 
 
 class _Request:
     """The items of one request, and whether its sender can be answered."""
 
-    def __init__(self, items: list[Item]) -> None:
-        self.items = items
+    def __init__(self, items: list[Item], peer: str) -> None:
+        self.items, self.peer = items, peer
         self.is_answered = threading.Event()
         self.are_saved = False
 
@@ -30,17 +31,19 @@ class AcceptedItems:
         self._taken: list[_Request] = []
         self.is_open = True
 
-    def put(self, items: list[Item]) -> None:
-        """Add items, and wait until they are in the outbox.
+    def put(self, items: list[Item], peer: str = "") -> None:
+        """Add items of the client at the address `peer`, and wait until they are in the outbox.
 
         Raises:
             OSError: They cannot be accepted or saved now; the sender must send them again.
         """
-        request = _Request(items)
+        request = _Request(items, peer)
         with self._lock:
             if not self.is_open:
                 raise OSError("the run has ended")
-            if sum(len(one.items) for one in (*self._waiting, *self._taken)) > _MOST_ITEMS:
+            waiting = (*self._waiting, *self._taken)
+            own = sum(len(one.items) for one in waiting if one.peer == peer)
+            if own > _MOST_ITEMS // 2 or sum(len(one.items) for one in waiting) > _MOST_ITEMS:
                 raise OSError("too many spans are waiting")
             self._waiting.append(request)
         request.is_answered.wait(_SAVE_WITHIN_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import OrderedDict, deque
@@ -12,6 +11,7 @@ import msgspec
 
 from otel_rl.agent.input.followed import DOUBT_NS, FollowedJournal
 from otel_rl.agent.steps.state import is_remote
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Recorded
 from otel_rl.journal import exit_status
 from otel_rl.journal.locks import is_held
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_rl.journal.reader import Reader
     from otel_rl.journal.records import Record
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _OPEN_AT_ONCE = 128
 RECORDS_AT_ONCE = 20_000
 """Records of all journals that one read returns, to bound memory. The next read continues with the other journals."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.steps.state import is_remote
+from otel_rl.errors.sinks import log_of
 from otel_rl.journal.locks import Lock, is_held
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.record_events import Lost, Revived
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from otel_rl.journal.segments import Position
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 DOUBT_NS = 60_000_000_000
 """Time after which a process whose journal was removed counts as dead; a process revived by mistake, likewise."""
 

@@ -6,9 +6,7 @@ the agent's own items; their senders are answered when they are saved.
 
 from __future__ import annotations
 
-import logging
 import os
-import ssl
 import threading
 import time
 from collections import OrderedDict
@@ -19,16 +17,23 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from otel_rl import semconv
 from otel_rl.agent.input.accepted import AcceptedItems
+from otel_rl.agent.input.quotas import Quotas
 from otel_rl.agent.input.remote import EARLY, RemoteJournal
-from otel_rl.agent.steps.state import of_machine
+from otel_rl.agent.steps.admission import check
+from otel_rl.agent.steps.state import of_machine, stand_in
+from otel_rl.errors import SettingsError
+from otel_rl.errors.sinks import at, log_of, one_line
+from otel_rl.errors.texts import shown
 from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
 from otel_rl.otlp.bridge import decode
 from otel_rl.otlp.bridge.answers import Refusals, data_points, response
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.otlp.bridge.others import Others
 from otel_rl.setup.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
+from otel_rl.setup.listeners import check_head, server_tls
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
@@ -36,8 +41,9 @@ if TYPE_CHECKING:
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
     from otel_rl.export import Item, Machine
+    from otel_rl.setup.tokens import Tokens
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _SCOPE = "otel_rl"
 _ADVICE = (
     "send them to a collector, or set OTEL_EXPORTER_OTLP_ENDPOINT where the run starts, so that they are passed on"
@@ -59,13 +65,15 @@ class Receiver:
         address: `host:port`, or `https://host:port`.
         run_id: Identity of the run; records of other runs are refused.
         journals: The directory of the journals of this machine.
+        outbox: The directory of the outbox.
         limit_bytes: Maximum size in bytes of each.
-        token: The bearer token that senders must send; empty for none.
+        tokens: The bearer tokens, of which senders must send one.
         ways: Functions that pass on metrics and logs of other programs, by signal.
+        insecure: If true, other machines may send without TLS.
 
     Raises:
         OSError: The address cannot be listened on.
-        ValueError: The address is `https://`, and there is no certificate.
+        SettingsError: The address is `https://`, and there is no certificate; or it is open to other machines.
     """
 
     def __init__(
@@ -73,17 +81,23 @@ class Receiver:
         address: str,
         run_id: str,
         journals: Path,
+        outbox: Path,
         limit_bytes: int,
-        token: str,
+        tokens: Tokens,
         ways: Mapping[str, Callable[[Any], None]] | None = None,
+        *,
+        insecure: bool = False,
     ) -> None:
         head = parse(address)
+        tls = _tls(head)
+        check_head(address, has_token=bool(tokens), insecure=insecure)
         self._run_id, self._path, self._limit_bytes = run_id, journals, limit_bytes
         self._journals: OrderedDict[str, RemoteJournal] = OrderedDict()  # in the order of their last use
         self._lock = threading.Lock()
         self._grown: set[str] = set()
         self._incomplete: set[str] = set()
         self._measured_at: dict[str, int] = {}
+        self._quotas = Quotas(journals, outbox, limit_bytes)
         self.accepted = AcceptedItems()
         self._heard_at = 0.0
         self._over_since = 0.0
@@ -93,14 +107,14 @@ class Receiver:
             self._incomplete.add(path.parent.name)
         self._others = Others(ways or {}, self.refusals, _ADVICE)
         try:
-            self._server = HttpServer((head.host, head.port), self, token, _tls(head))
+            self._server = HttpServer((head.host, head.port), self, tokens, tls)
         except OSError as error:
             raise OSError(
                 f"head={address!r}: cannot be listened on ({error.strerror or error}); "
                 "give an address of one machine of the run and a free port"
             ) from error
 
-    def take_request(self, signal: str, request: Any) -> Any:
+    def take_request(self, signal: str, request: Any, peer: str = "") -> Any:
         """Accept records, spans, and telemetry of other programs; return the response when they are saved.
 
         Raises:
@@ -110,13 +124,14 @@ class Receiver:
         if signal == "metrics":
             return self._take_metrics(request)
         if signal == "logs":
-            return self._take_logs(request)
+            return self._take_logs(request, peer)
         spans, rejected = decode.spans(request)
         foreign: list[Item] = [span for span in spans if not self._is_own(span.scope[0], span.resource)]
         if len(foreign) < len(spans):
             self.refusals.note("telemetry of the agent itself", _HINT, len(spans) - len(foreign))
         if foreign:
-            self.accepted.put(foreign)
+            self._quotas.check_outbox()
+            self.accepted.put(foreign, peer)
         return response(signal, rejected.count, rejected.reason, self.refusals)
 
     def tend(self, *, is_over: bool, now: float) -> None:
@@ -168,7 +183,9 @@ class Receiver:
             return response("metrics", 0, "", self.refusals)
         return self._others.take("metrics", request)
 
-    def _take_logs(self, request: ExportLogsServiceRequest) -> Any:
+    def _take_logs(self, request: ExportLogsServiceRequest, peer: str) -> Any:
+        with self._lock:
+            self._quotas.check(peer, request.ByteSize())
         rejected = decode.Rejected("log records")
         measured: dict[str, list[Machine]] = {}
         foreign = ExportLogsServiceRequest()
@@ -181,7 +198,7 @@ class Receiver:
                 for event in scope.log_records:
                     if not event.event_name.startswith((PREFIX, MACHINE)):
                         others.append(event)
-                    elif reason := self._take_event(event, resource, measured):
+                    elif reason := self._take_event(event, resource, measured, peer):
                         rejected.add(number, reason)
                     number += 1
                 if others and self._is_own(scope.scope.name, resource):
@@ -189,7 +206,7 @@ class Receiver:
                 elif others:
                     kept = kept or _like(of_resource, foreign.resource_logs.add(), "resource")
                     _like(scope, kept.scope_logs.add(), "scope").log_records.extend(others)
-        self._keep(measured)
+        self._keep(measured, peer)
         if own:
             self.refusals.note("telemetry of the agent itself", _HINT, own)
         if not foreign.resource_logs:
@@ -201,7 +218,9 @@ class Receiver:
             answer = response("logs", rejected.count + found.rejected_log_records, reasons, self.refusals)
         return answer
 
-    def _take_event(self, event: LogRecord, resource: Mapping[str, Any], measured: dict[str, list[Machine]]) -> str:
+    def _take_event(
+        self, event: LogRecord, resource: Mapping[str, Any], measured: dict[str, list[Machine]], peer: str
+    ) -> str:
         """Write a record, or add a measurement to `measured`; return the reason of a rejection, or an empty text."""
         told = decode.attributes(event.attributes)
         host = str(resource.get("host.name", ""))
@@ -217,11 +236,15 @@ class Receiver:
             record = from_event(event.event_name, decode.plain(event.body))
             journal = of_machine(str(told[JOURNAL]), host)
             index = _index(told[INDEX])
-            _check_name(journal)
+            if journal not in self._journals:
+                _check_name(journal)
+                check(stand_in(self._run_id, journal, record))  # its rank and its attempt
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             return f"attribute {error} is missing" if isinstance(error, KeyError) else str(error)
         with self._lock:
             self._heard_at = time.monotonic()
+            if journal not in self._journals:
+                self._quotas.admit(peer, journal, len(self._journals))
             of_process = self._of(journal)
             of_process.take(index, record, self._heard_at)
             if not of_process.is_complete:
@@ -229,7 +252,7 @@ class Receiver:
             self._grown.add(journal)
         return ""
 
-    def _keep(self, measured: Mapping[str, Sequence[Machine]]) -> None:
+    def _keep(self, measured: Mapping[str, Sequence[Machine]], peer: str) -> None:
         """Pass on the measurements that are new; senders repeat those that were not answered in time."""
         with self._lock:
             fresh = {
@@ -238,13 +261,14 @@ class Receiver:
             }
         items: list[Item] = [machine for of_host in fresh.values() for machine in of_host.values()]
         if items:
-            self.accepted.put(items)
+            self._quotas.check_outbox()
+            self.accepted.put(items, peer)
             with self._lock:
                 self._measured_at |= {host: max(of_host) for host, of_host in fresh.items() if of_host}
 
     def _of(self, name: str) -> RemoteJournal:
         if name not in self._journals:
-            self._journals[name] = RemoteJournal(self._path / name, self._limit_bytes)
+            self._journals[name] = RemoteJournal(at(self._path, name), self._limit_bytes)
         self._journals.move_to_end(name)
         if len(self._journals) > _OPEN_AT_ONCE:  # at most one more was opened since the last call
             next(islice(reversed(self._journals.values()), _OPEN_AT_ONCE, None)).rest()
@@ -260,8 +284,8 @@ def _like(message: Any, fresh: Any, field: str) -> Any:
 
 
 def _check_name(name: str) -> None:
-    if name.startswith(".") or "/" in name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
-        raise ValueError(f"invalid name {name[:_LONGEST_NAME]!r} of a journal")
+    if name.startswith(".") or "/" in name or one_line(name) != name or len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(f"invalid name {shown(name)} of a journal")
 
 
 def _index(told: Any) -> int:
@@ -274,9 +298,7 @@ def _index(told: Any) -> int:
 def _tls(head: Head) -> ssl.SSLContext | None:
     if not head.secure:
         return None
-    certificate = os.environ.get(CERTIFICATE_VARIABLE)
-    if not certificate:
-        raise ValueError(f"{head.url}: set {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} to PEM files where the head is")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, os.environ.get(KEY_VARIABLE) or None)
-    return context
+    found = server_tls(os.environ)
+    if found is None:
+        raise SettingsError(f"{head.url}: set {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} to PEM files where the head is")
+    return found

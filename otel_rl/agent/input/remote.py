@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.errors.sinks import log_of
+from otel_rl.journal.modes import make_directory, open_file
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.segments import frame_of, released, segment_numbers, segment_path
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from otel_rl.journal.records import Record
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _PATIENCE_S = 60.0
 _MOST_EARLY_BYTES = 16 << 20
 """Bytes of early records of one process that are kept until the records before them arrive."""
@@ -50,7 +51,7 @@ class Appender:
             self._forget_oldest()
         if self._fd < 0:
             path = segment_path(self._directory, self._number)
-            self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+            self._fd = open_file(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
             self._size = os.fstat(self._fd).st_size
         try:
             if os.write(self._fd, frame) < len(frame):
@@ -108,7 +109,7 @@ class RemoteJournal:
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        path.mkdir(exist_ok=True)
+        make_directory(path)
         reader = Reader(path, msgspec.Raw)
         self._count = released(path).records
         while found := reader.read(final=True):
@@ -170,7 +171,7 @@ class RemoteJournal:
         if self._early_bytes + len(raw) > _MOST_EARLY_BYTES:
             raise OSError(f"record {index} arrived, but record {self._count} has not")
         if self._early_appender is None:
-            self._beside.mkdir(exist_ok=True)
+            make_directory(self._beside)
             self._early_appender = Appender(self._beside, 2 * _MOST_EARLY_BYTES)
         self._early_appender.append(_Early(index, msgspec.Raw(raw)))
         self._early.add(index)

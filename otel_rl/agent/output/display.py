@@ -95,6 +95,7 @@ class Display:
         show("storage", self._storage())
         show("ledger", reducer.forensics.points(own))
         if not self._sends:
+            self._instruments.show_processes(reducer.state.journals.values())
             show("stragglers", reducer.stragglers.points())
             show("goodput", reducer.goodput.points())
             show("trajectories", reducer.consumption.points())

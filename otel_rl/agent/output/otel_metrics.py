@@ -105,6 +105,14 @@ class OtelMetrics:
             histogram = self._histograms[semconv.METRIC_TRAJECTORY_DURATION]
             histogram.record(_seconds(span), _some(span, semconv.ROLE), _context(span, kept=kept))
 
+    def show_processes(self, journals: Iterable[Journal]) -> None:
+        """Count no loss of each process: `rate()` needs a counter to exist before it rises."""
+        for journal in journals:
+            who = _who(journal.started.rank, journal.started.role)
+            if who not in self._processes:
+                self._processes.add(who)
+                self._counters[semconv.METRIC_PROCESSES_LOST].add(0, dict(who))
+
     def show_journals(self, journals: Iterable[Journal]) -> None:
         """Show the processes: the time of their last record, their memory, and refused calls."""
         refusals: Counter[Attributes] = Counter()
@@ -112,9 +120,6 @@ class OtelMetrics:
         with self._lock:
             for journal in journals:
                 who = _who(journal.started.rank, journal.started.role)
-                if who not in self._processes:  # `rate()` needs a counter to exist before it rises
-                    self._processes.add(who)
-                    self._counters[semconv.METRIC_PROCESSES_LOST].add(0, dict(who))
                 if journal.step_ended_at:
                     self._gauges[semconv.METRIC_STEP_LAST_COMPLETED_TIMESTAMP][who] = journal.step_ended_at / 1e9
                 if journal.resident and not journal.over:

@@ -1,12 +1,13 @@
 """The file by which Prometheus finds the metrics endpoints of the agent and of the run's inference servers.
 
+It holds addresses and the id of the run, and everybody may read it: Prometheus is another user.
+
 Source: Prometheus's file-based service discovery (`file_sd_configs`), which drops the targets of a removed file.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -15,13 +16,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from otel_rl import semconv
+from otel_rl.errors.sinks import log_of
 from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.modes import PUBLIC, make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 ENGINE = "engine"
 """The role of inference servers in the labels of their targets."""
 REFRESH_S = 30.0
@@ -94,8 +97,8 @@ class Target:
 
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # a full disk: the run continues, and Prometheus does not find it
-            self._path.parent.mkdir(exist_ok=True)
-            write_atomically(self._path, self._content)
+            make_directory(self._path.parent, PUBLIC.directory)
+            write_atomically(self._path, self._content, PUBLIC.file)
 
 
 def sweep(directory: Path, *, now: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from otel_rl.agent.steps.state import Checkpoint, State
 from otel_rl.delivery.outbox import Batch, released_items
 from otel_rl.delivery.outbox_reader import Made, Wanted, located, wanted, write_made
 from otel_rl.delivery.quarantine import Quarantine
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Event, Identity, Item, Row, Span, Table, identity
 from otel_rl.journal import exit_status
 from otel_rl.journal.ids import step_ids
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from otel_rl.delivery.outbox import Outbox
     from otel_rl.setup.directory import Manifest, RunDirectory
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _LOOK_EVERY_S = 0.1
 _WAIT_FOR_JOURNALS_S = 60.0
 """A trainer recreates a journal that was removed in its next call, at most once a second; a step may take a minute."""

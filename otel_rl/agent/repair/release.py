@@ -14,6 +14,7 @@ from otel_rl.agent.steps.state import is_remote
 from otel_rl.delivery.exporter_thread import Cursor
 from otel_rl.delivery.outbox import Outbox, positions_of, set_released_items
 from otel_rl.delivery.outbox_reader import Head, Located, forget_repairs, located
+from otel_rl.errors import UNDECODABLE
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.segments import START, Position, Released, released, segment_numbers, segment_path, set_released
@@ -76,7 +77,7 @@ class Release:
     def _cursor(self, file: Path) -> Position:
         try:
             cursor = msgspec.json.decode(file.read_bytes(), type=Cursor)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *UNDECODABLE):
             return START
         return cursor.position if cursor.outbox == self._outbox.id else START
 
@@ -156,7 +157,7 @@ def vanished(directory: RunDirectory, outbox: Outbox) -> int:
         return 0
     try:
         left = msgspec.json.decode(directory.left.read_bytes(), type=Left)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNDECODABLE):
         return 0
     journals = directory.journals
     are_there = all((journals / name).is_dir() and segment_numbers(journals / name) for name in left.journals)

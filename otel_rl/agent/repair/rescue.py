@@ -7,7 +7,6 @@ while an exporter is behind. A thread copies, because a network file system that
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from otel_rl.delivery import signs, undelivered
 from otel_rl.delivery.copier import Copier
 from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
 from otel_rl.setup.file_systems import ends_with_job
 from otel_rl.setup.parts import this_machine
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_rl.journal.segments import Position
     from otel_rl.setup.directory import RunDirectory
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _EVERY_S = 5.0
 """Seconds between two checks; their cost depends only on the size of the backlog."""
 _MOST_OF_TIME = 10

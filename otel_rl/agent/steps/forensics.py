@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,8 +12,10 @@ from otel_rl import semconv
 from otel_rl.agent.analysis.memory_ledger import Account, Ledger
 from otel_rl.agent.hardware.measurement import Point
 from otel_rl.agent.steps.state import rank_and_role
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Event
 from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from otel_rl.journal.records import Logged
     from otel_rl.semconv.vocabulary import Vocabulary
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _VITAL_METRICS = (semconv.METRIC_TRAIN_LOSS, semconv.METRIC_TRAIN_GRADIENT_NORM)
 _VITAL_NAMES = ("loss", "grad_norm", "gradient_norm")
 """Last parts of names that are losses and gradient norms in any dialect."""
@@ -146,7 +147,7 @@ def write_reports(directory: Path, items: Iterable[Item]) -> None:
             who = f"{item.attributes.get(semconv.ROLE, 'rank')}{item.rank}"
             place = directory / "oom" / f"{who}.step{item.step}.json"
             try:
-                place.parent.mkdir(exist_ok=True)
+                make_directory(place.parent)
                 write_atomically(place, json.dumps(report, indent=1).encode())
             except OSError as error:
                 logger.warning("%s: the report cannot be written: %s", place, error)

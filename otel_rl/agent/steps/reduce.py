@@ -123,7 +123,9 @@ class Reducer:
         if isinstance(record, Started):
             raise ValueError("the journal has begun already")
         if known is None:  # its first record is damaged; the journal's name identifies the process
-            known = self._begin(name, stand_in(self._run_id, name, record))
+            started = stand_in(self._run_id, name, record)
+            admission.check(started)
+            known = self._begin(name, started)
         if not isinstance(record, Lost):
             self._lives.see(name, known, record)
         if isinstance(record, Finished | Lost | Revived):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.steps.window import NONFINITE, Observed, Scalars
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Table
 from otel_rl.stats import statistics
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.state import Number, OpenStep
     from otel_rl.journal.records import Tabled
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _KEEPING = frozenset({("mean",), ("max",), ("min",), ("sum",), ("last",), ("geomean",)})
 """Statistics that do not change a single value, which is the common case."""
 

@@ -6,13 +6,13 @@ Instruments get every row unchanged.
 from __future__ import annotations
 
 import fnmatch
-import logging
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Ended, Row, identity
 from otel_rl.setup.conversion import function_at
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_rl.export import Identity, Item
     from otel_rl.setup.settings import Rows
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _MOST_REMEMBERED = 20_000
 
 

@@ -21,6 +21,8 @@ try:
     from otel_rl.integrations.instrument import from_environment
 
     from_environment(os.environ)
+except ModuleNotFoundError as error:  # a launcher gave the process an environment of its own
+    sys.stderr.write(f"otel-rl: a process of {sys.prefix} is not recorded: install {error.name} there\n")
 except Exception as error:  # the trainer goes on without us
     sys.stderr.write(f"otel-rl: nothing is instrumented: {error!r}\n")
 _import_the_next_one()

@@ -5,7 +5,6 @@ Source: the OTLP specification 1.x, "Failures" and "Throttling", which lists the
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
+from otel_rl.errors.sinks import log_of, one_line
 from otel_rl.otlp.signals import SERVICES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ RETRY_AFTER_S = 5
 
 _MOST_CHARACTERS = 1000
 _LONGEST_PAUSE_S = 300
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 
 
 class Kind(NamedTuple):
@@ -41,6 +41,7 @@ NOT_FOUND = Kind(404, 5)
 WRONG_METHOD = Kind(405, 12)
 TOO_LARGE = Kind(413, 3)
 UNSUPPORTED = Kind(415, 3)
+TOO_MUCH = Kind(429, 8, retryable=True)
 FAILED = Kind(500, 13)
 LATER = Kind(503, 14, retryable=True)
 
@@ -51,7 +52,7 @@ class Refusal(Exception):
     def __init__(
         self, kind: Kind, text: str, headers: Mapping[str, str] | None = None, *, retry_after: float | None = None
     ) -> None:
-        super().__init__(text[:_MOST_CHARACTERS])
+        super().__init__(one_line(text[:_MOST_CHARACTERS]))
         self.kind = kind
         self.headers = dict(headers or {})
         self._retry_after = RETRY_AFTER_S if retry_after is None else max(1, min(round(retry_after), _LONGEST_PAUSE_S))
@@ -93,12 +94,7 @@ class Refusals:
             self._requests[what] += 1
             count = self._requests[what]
         if str(count).strip("0") == "1":
-            logger.warning("%s: %s (%d request(s) so far)", what, _on_one_line(reason), count)
-
-
-def _on_one_line(text: str) -> str:
-    """Escape line ends and control codes, so that clients cannot forge lines of the log."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+            logger.warning("%s: %s (%d request(s) so far)", what, reason, count)
 
 
 def response(signal: str, rejected: int, reason: str, refusals: Refusals) -> Any:

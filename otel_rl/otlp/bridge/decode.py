@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from otel_rl import semconv
+from otel_rl.errors import UNDECODABLE
+from otel_rl.errors.texts import shown
 from otel_rl.export import Item, RunInfo, Span, SpanEvent, SpanLink
 from otel_rl.otlp.step_events import event_of, item_of, run_of
 
@@ -94,7 +96,7 @@ class _Collected:
                 _decode(encoded)  # the outbox must be able to read it again
                 if len(encoded) > _LARGEST_ITEM:
                     raise ValueError(f"the record has more than {_LARGEST_ITEM} bytes")
-            except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
+            except (KeyError, TypeError, ArithmeticError, *UNDECODABLE) as error:
                 missing = isinstance(error, KeyError)
                 self.rejected.add(number, f"attribute {error} is missing" if missing else str(error))
                 continue
@@ -231,7 +233,7 @@ def _are_ids(trace_id: bytes, span_id: bytes) -> bool:
 
 def _span(span: trace_pb2.Span, resource: dict[str, AttributeValue], scope: InstrumentationScope) -> Span:
     if not _are_ids(span.trace_id, span.span_id):
-        raise ValueError(f"span {span.name[:100]!r}: needs a trace id of 16 bytes and a span id of 8, not all zero")
+        raise ValueError(f"span {shown(span.name)}: needs a trace id of 16 bytes and a span id of 8, not all zero")
     links = [link for link in span.links if _are_ids(link.trace_id, link.span_id)]
     return Span(
         name=span.name,

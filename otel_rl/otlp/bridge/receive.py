@@ -27,7 +27,7 @@ class IntoRuns:
         self.refusals = Refusals()
         self._others = Others(ways or {}, self.refusals, _ADVICE)
 
-    def take_request(self, signal: str, request: Any) -> Any:
+    def take_request(self, signal: str, request: Any, peer: str = "") -> Any:
         """Store the items of a request, and return the response, with the refused records and the reasons.
 
         Raises:
@@ -38,5 +38,5 @@ class IntoRuns:
             return self._others.take(signal, request)
         found = (decode.logs if signal == "logs" else decode.traces)(request, self._runs.directory)
         for run, items in found.runs:
-            self._runs.take(run, items)
+            self._runs.take(run, items, peer)
         return response(signal, found.rejected, found.reason, self.refusals)

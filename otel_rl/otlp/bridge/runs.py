@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -10,13 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from otel_rl.delivery import plugins
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
+from otel_rl.errors import UNDECODABLE
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import RunInfo
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.locks import Lock
+from otel_rl.journal.modes import TRAVERSED, chosen, make_directory
+from otel_rl.journal.own_files import check_levels, check_own, read_own
+from otel_rl.otlp.bridge.answers import TOO_MUCH, Refusal
+from otel_rl.otlp.bridge.disk import Disk
 from otel_rl.otlp.bridge.seen import Seen
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.parts import LOCAL
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Item
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _CLOSE_WITHIN_S = 15.0
 """The time limit for closing all runs, in seconds; Kubernetes sends SIGKILL 30 s after SIGTERM."""
 _TEND_S = 1.0
@@ -52,16 +58,18 @@ class BridgedRun:
     A client without a response retries; an item that was ever accepted before is not accepted again.
 
     Attributes:
+        peer: The address of the client that opened it.
         used_at: When the last items arrived, in seconds of the monotonic clock; 0 if none have since it was opened.
         repeated: The number of repeated items.
         exporters: The threads of the exporters.
     """
 
-    def __init__(self, run: RunInfo, exporters: Exporters, limit_bytes: int) -> None:
+    def __init__(self, run: RunInfo, exporters: Exporters, limit_bytes: int, peer: str = "") -> None:
         directory = directory_of(Path(run.directory))
-        for place in (directory.outbox, directory.cursors):
-            place.mkdir(parents=True, exist_ok=True)
-        self.info = run
+        for place in (directory.path, directory.local, directory.outbox, directory.cursors):
+            make_directory(place)
+            check_own(place)
+        self.info, self.peer = run, peer
         self._saved = Path(run.directory, _INFO)
         self._outbox = Outbox(directory.outbox, limit_bytes)
         try:
@@ -143,7 +151,7 @@ class Runs:
         directory: The parent of the run directories.
         exporters: The exporters of each run, with their options.
         limit_bytes: The size limit of the outbox of a run, in bytes.
-        most: The largest number of runs that are open at the same time.
+        most: The largest number of runs that are open at the same time, half of them opened by one client.
         idle_s: Seconds without items after which a delivered run is closed.
         spare_s: Seconds without items after which a run is closed if another one needs its place.
 
@@ -171,6 +179,7 @@ class Runs:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._held = _held(directory)
+        self._disk = Disk(directory)
         self._tending = threading.Thread(target=self._tend, name="otel-rl-runs", daemon=True)
         self._tending.start()
 
@@ -180,21 +189,25 @@ class Runs:
         with self._lock:
             return list(self._runs.values())
 
-    def take(self, run: RunInfo, items: Sequence[Item]) -> None:
-        """Store the items of a run.
+    def take(self, run: RunInfo, items: Sequence[Item], peer: str = "") -> None:
+        """Store the items of a run that the client at the address `peer` sends.
 
         Raises:
             OSError: They cannot be written now.
+            Refusal: The client has too many runs, or the disk is nearly full.
         """
+        self._disk.check()
         with self._lock:
             if run.directory in self._closing:
                 raise OSError(f"run {run.id} is being closed after it was idle")
             if run.directory not in self._runs:
                 if self._stopped.is_set():
                     raise OSError("the bridge is shutting down")
-                if len(self._runs) >= self._most:
+                if peer and sum(one.peer == peer for one in self._runs.values()) >= max(1, self._most // 2):
+                    self._make_room(peer)
+                elif len(self._runs) >= self._most:
                     self._make_room()
-                self._open(run)
+                self._open(run, peer)
             found = self._runs[run.directory]
             found.used_at = time.monotonic()
         found.take(items)
@@ -219,19 +232,24 @@ class Runs:
         """Open the runs that an earlier bridge has not delivered completely, one after another if there are many."""
         for saved in sorted(self.directory.glob(f"*/*/{_INFO}")):
             try:
-                self._undelivered.append(msgspec.json.decode(saved.read_bytes(), type=RunInfo))
-            except (OSError, msgspec.DecodeError) as error:
+                run = msgspec.json.decode(read_own(saved), type=RunInfo)
+                self._undelivered.append(replace(run, directory=str(saved.parent.absolute())))  # it may have been moved
+            except (OSError, *UNDECODABLE) as error:
                 logger.warning("cannot read %s, so its run is not resumed: %s", saved, error)
         self._open_undelivered()
 
-    def _open(self, run: RunInfo) -> None:
-        self._runs[run.directory] = BridgedRun(run, self._exporters, self._limit_bytes)
+    def _open(self, run: RunInfo, peer: str = "") -> None:
+        self._runs[run.directory] = BridgedRun(run, self._exporters, self._limit_bytes, peer)
         logger.info("run %r: %s", run.id, run.directory)
 
-    def _make_room(self) -> None:
+    def _make_room(self, peer: str | None = None) -> None:
+        """Close a run that is not used, of a peer that has too many of them, or of any."""
         now = time.monotonic()
-        spare = [run for run in self._runs.values() if now - run.used_at >= self._spare_s]
+        those = [run for run in self._runs.values() if peer in (None, run.peer)]
+        spare = [run for run in those if now - run.used_at >= self._spare_s]
         if not spare or len(self._closing) >= _MOST_CLOSING:
+            if peer is not None:
+                raise Refusal(TOO_MUCH, f"too many runs: {len(those)} of {peer} are active")
             raise OSError(f"too many runs: {self._most} are active")
         self._let_go(min(spare, key=lambda run: (not run.is_delivered, run.used_at)))
 
@@ -279,7 +297,8 @@ class Runs:
 
 
 def _held(directory: Path) -> Lock:
-    directory.mkdir(parents=True, exist_ok=True)
+    check_levels(directory)
+    make_directory(directory, chosen().directory | TRAVERSED)
     try:
         return Lock(directory)
     except BlockingIOError as error:

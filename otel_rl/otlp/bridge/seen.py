@@ -6,7 +6,6 @@ next to the outbox. After a crash, missing entries are read from the outbox.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from otel_rl.errors.sinks import log_of
 from otel_rl.export import Row
 from otel_rl.journal.segments import START, Position
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_rl.delivery.outbox import Outbox
     from otel_rl.export import Item
 
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 _MOST_OTHERS = 1_000_000
 """The number of spans, events and tables that are remembered, about 20 bytes each; all rows are remembered."""
 _PRUNE_EVERY = 100_000

@@ -1,7 +1,8 @@
 """NeMo-RL's trainers, real, with the mocks of its own tests in place of models and engines.
 
 `PYTHONPATH=RL otel-rl run -- python nemo_rl_trainers.py` runs each with NeMo-RL's `Logger` and `Timer`, which the
-launcher records, and then with those of `otel_rl.integrations.nemo_rl`. `logged.jsonl` has all calls of `log_metrics`.
+launcher records. Then each of their modules executes `snippet.py`, which replaces `Logger` and `Timer`, and they run
+again. `logged.jsonl` has all calls of `log_metrics`.
 """
 
 import asyncio
@@ -22,13 +23,9 @@ import ray
 import torch
 from nemo_rl.algorithms import grpo, grpo_sync, single_controller
 from nemo_rl.data_plane import KVBatchMeta
-from nemo_rl.utils import logger as theirs
 from nemo_rl.utils import memory_tracker
-from nemo_rl.utils import timer as their_timer
 from tests.unit.algorithms import test_grpo as mocks
 from tests.unit.single_controller import test_single_controller as controllers
-
-from otel_rl.integrations import nemo_rl as ours
 
 STEPS = 3
 VALIDATION = ({"accuracy": 0.25, "avg_length": 7.5}, {"total_validation_time": 0.5})
@@ -49,14 +46,6 @@ class Kept:
         with self.logged.open("a") as file:
             print(json.dumps(call, default=lambda value: value.tolist()), file=file)
         super().log_metrics(metrics, step, prefix, step_metric, step_finished)
-
-
-class Theirs(Kept, theirs.Logger):
-    pass
-
-
-class Ours(Kept, ours.Logger):
-    pass
 
 
 def config(whose, name):
@@ -141,9 +130,11 @@ def single_controller_trainer(logger):
 
 def main():
     memory_tracker.memory_summary = lambda **_: "no Ray here"
-    for whose, logger_class, timer_class in (("theirs", Theirs, their_timer.Timer), ("ours", Ours, ours.Timer)):
-        for module in (grpo, grpo_sync, single_controller):
-            module.Timer = timer_class
+    snippet = compile(Path("snippet.py").read_text(), "snippet.py", "exec")
+    for whose in ("theirs", "ours"):
+        for module in (grpo, grpo_sync, single_controller) if whose == "ours" else ():
+            exec(snippet, vars(module))
+        logger_class = type("Logger", (Kept, grpo.Logger), {})
         for trainer in (grpo.grpo_train, grpo_sync.grpo_train_sync, grpo.async_grpo_train, None):
             name = "single_controller" if trainer is None else trainer.__name__
             logger = logger_class(config(whose, name))

@@ -1,12 +1,11 @@
 """ROLL's own RLVR loop on a CPU: its clusters and schedulers answer with random batches, all the rest is ROLL's code.
 
 `python roll_with_toy_clusters.py TRACKER [KEYWORDS]` trains for three steps, with the keywords of the tracker as JSON.
-ROLL's repository is on the path. The values that the pipeline logs go to `logged.jsonl` as well. With
-`COMING_FROM=roll` the tracker and the manager of states are those of otel-rl.
+ROLL's repository is on the path. The values that the pipeline logs go to `logged.jsonl` as well. If there is a file
+`snippet.py`, ROLL's module executes it, which replaces its tracker, and the manager of states is otel-rl's.
 """
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -25,10 +24,13 @@ from roll.utils.functionals import RunningMoments
 from roll.utils.kl_controller import get_kl_controller
 from roll.utils.worker_state import WorkerState
 
-if os.environ.get("COMING_FROM"):
-    from otel_rl.integrations.roll import create_tracker, state_offload_manager
+SNIPPET = Path("snippet.py")
+if SNIPPET.exists():
+    from otel_rl.integrations.roll import state_offload_manager
+
+    exec(SNIPPET.read_text(), vars(base_pipeline))
 else:
-    create_tracker, state_offload_manager = base_pipeline.create_tracker, context_managers.state_offload_manger
+    state_offload_manager = context_managers.state_offload_manger
 DOMAINS, SAMPLES, PROMPT, RESPONSE = ("math", "code"), 4, 3, 5
 
 
@@ -156,7 +158,7 @@ class Pipeline(RLVRPipeline):  # type: ignore[misc] # ROLL's class
         off += ("norm_std_type", "max_ckpt_to_keep", "use_opd", "is_pure_opd", "rpc_timeout_", "reference_configs")
         self.pipeline_config = Plain(**dict.fromkeys(off), **options)
         self.pipeline_config.max_ckpt_to_keep = 0
-        self.tracker = create_tracker(tracker, {"lr": 1e-6, "nested": {"a": 1}}, **keywords)
+        self.tracker = base_pipeline.create_tracker(tracker, {"lr": 1e-6, "nested": {"a": 1}}, **keywords)
         self.state, self.running = WorkerState(), {domain: RunningMoments() for domain in DOMAINS}
         self.checkpoint_manager, self.resume_futures = Plain(upload=nothing), []
         self.resource_manager = Plain(num_gpus=1)

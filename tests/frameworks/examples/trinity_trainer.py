@@ -1,13 +1,12 @@
 """Trinity-RFT's own trainer loop on a CPU: the engine is a toy, all the rest is Trinity's code.
 
-`python trinity_trainer.py MONITOR_TYPE` trains for three steps. Its monitor's values go to `logged.jsonl` too. With
-`COMING_FROM=trinity` the registry of monitors is imported from otel-rl.
+`python trinity_trainer.py MONITOR_TYPE` trains for three steps. Its monitor's values go to `logged.jsonl` too. If there
+is a file `snippet.py`, Trinity's module executes it, which replaces its registry of monitors.
 """
 
 import asyncio
 import json
 import logging
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace as Plain
@@ -17,12 +16,11 @@ import torch
 from trinity.algorithm.sample_strategy.sample_strategy import DefaultSampleStrategy
 from trinity.common.constants import SyncMethod, SyncStyle
 from trinity.common.experience import Experience
-from trinity.trainer.trainer import Trainer
+from trinity.trainer import trainer as module
 
-if os.environ.get("COMING_FROM"):
-    from otel_rl.integrations.trinity import MONITOR
-else:
-    from trinity.utils.monitor import MONITOR
+SNIPPET = Path("snippet.py")
+if SNIPPET.exists():
+    exec(SNIPPET.read_text(), vars(module))
 
 
 async def nothing(*_: Any, **__: Any) -> None:
@@ -64,7 +62,7 @@ class Sampling(DefaultSampleStrategy):  # type: ignore[misc] # Trinity's class
         self.exp_buffer = Buffer()
 
 
-class ToyTrainer(Trainer):  # type: ignore[misc] # Trinity's class
+class ToyTrainer(module.Trainer):  # type: ignore[misc] # Trinity's class
     """Trinity's trainer without the actors and models that its constructor begins."""
 
     def __init__(self, monitor_type: str) -> None:
@@ -75,7 +73,7 @@ class ToyTrainer(Trainer):  # type: ignore[misc] # Trinity's class
         self.logger, self.engine, self.sample_strategy = logging.getLogger("trinity"), Engine(), Sampling()
         self.synchronizer = Plain(set_trainer_status=Plain(remote=nothing))
         self.state = Plain(save_trainer=lambda **_: None)
-        self.monitor = MONITOR.get(monitor_type)(
+        self.monitor = module.MONITOR.get(monitor_type)(
             project="rft", group="g", name="run", role="trainer", config=self.config
         )
         self._sample_exps_to_log: list[Any] = []

@@ -1,4 +1,9 @@
-"""Tunix: its PeftTrainer on its own toy model, with otel-rl's options: `python tunix_peft.py`."""
+"""Tunix: its PeftTrainer on its own toy model, with otel-rl's options: `python tunix_peft.py`.
+
+The options are those of `snippet.py`, if there is such a file, which is executed where they are imported.
+"""
+
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +12,10 @@ from flax import nnx
 from tunix.sft import peft_trainer
 from tunix.tests import test_common as toy
 
-from otel_rl.integrations.tunix import MetricsLoggerOptions
+if (snippet := Path("snippet.py")).exists():
+    exec(snippet.read_text())
+else:
+    from otel_rl.integrations.tunix import MetricsLoggerOptions
 
 
 def inputs(example):

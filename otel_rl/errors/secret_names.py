@@ -1,0 +1,125 @@
+"""Names whose values are secrets, such as `api_key`, as opposed to `pad_token_id`."""
+
+from __future__ import annotations
+
+import re
+
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+KEYS = "api|access|secret|private|signing|encryption|subscription|ssh|deploy|webhook"
+"""Words before "key" that make it a secret."""
+VENDORS = (
+    "wandb|swanlab|mlflow|comet|neptune|hf|huggingface|openai|anthropic|claude|gemini|google|azure|aws|groq|cohere|"
+    "mistral|together|fireworks|replicate|openrouter|deepseek|dashscope|perplexity|xai|voyage|jina|nvidia|ngc|runpod|"
+    "modal|daytona|e2b|kaggle|github|gitlab|slack|discord|telegram|twilio|sendgrid|stripe|langfuse|langsmith|"
+    "databricks|datadog|grafana|honeycomb|sentry|pinecone|serper|serpapi|tavily|exa|bing"
+)
+"""Services, whose "key" is a secret if it looks like one."""
+TOKENS = (
+    "access|auth|api|app|hf|hub|huggingface|refresh|bearer|session|user|bot|service|login|id_token|deploy|"
+    "gh|github|gitlab|slack|wandb|swanlab|mlflow|comet|neptune|telegram|discord|jwt|oauth|csrf|sas"
+)
+"""Words before "token" that make it a secret; otherwise it is a piece of text, as in `pad_token`."""
+ACCOUNTS = (
+    "user|username|login|account|admin|root|db|database|sql|postgres|pg|mysql|mongo|redis|rabbitmq|amqp|kafka|smtp|imap|"
+    "mail|email|ftp|sftp|ssh|ldap|proxy|http|https|registry|docker|vault|minio|wifi|vnc|sudo|key|keystore|cert|ssl|tls"
+)
+"""Words before "pass" that make it a password: alone it is a word of RL, as in `num_pass` and `forward_pass`."""
+SECRET_NAMES = (
+    rf"(^|_)(({KEYS})_?)+keys?(_id)?$|apikeys?$",
+    r"secrets?(_(access_)?keys?|_values?|_tokens?)?$",
+    r"passw(or)?ds?$|(^|_)(pwd|passphrases?|passcode)$|[a-z]passphrase$",
+    rf"(^|_)({ACCOUNTS})_?pass$",
+    r"credentials?(_json)?$|(^|_)creds$",
+    r"(^|_)(auth(orization|entication)?(_headers?)?|(set_)?cookies?|cookie_jar|connection_strings?|dsn)$",
+    r"^tokens?_secret$|^token$",
+    rf"(^|_)({TOKENS})_?tokens?$(?<!hf_tokens)(?<!user_tokens)(?<!session_tokens)(?<!api_tokens)",
+    r"(^|_)x_amz_(signature|credential|security_token)$|(^|_)shared_access_signature$",
+)
+"""Patterns of names in lower case with `_` between words, each with an optional number at the end."""
+DOUBTFUL_NAMES = (
+    rf"(^|_)({VENDORS}|account|master|license)_?(account_?)?keys?$",
+    r"(^|_)(signature|security_tokens?|jwt|bearer|tokens?_values?)$",
+    r"(^|_)(pass)$",
+    rf"(^|_)(tokens|keys)_({VENDORS})$",
+    r"(^|_)(gh|github|gitlab|azure|ado)_pat$",
+)
+"""Patterns of names whose values are secrets only if they look like keys."""
+_SECRET = re.compile("|".join(f"(?:{pattern})" for pattern in SECRET_NAMES))
+_DOUBTFUL = re.compile("|".join(f"(?:{pattern})" for pattern in DOUBTFUL_NAMES))
+_SESSION = re.compile(r"(^|_)session_id$")
+_LONGEST_IDENTITY = 36
+"""The number of characters of a UUID: a longer id of a session is a cookie's."""
+_WANDB = re.compile(r"(^|_)wandb(_|$)(?!.*(commit|sha|hash|rev|version))")
+_WANDB_KEY = re.compile(r"[0-9a-f]{40}")
+_NUMBER = re.compile(r"(?<=[a-z])_?[0-9]{1,2}$")
+_LONGEST_NUMBER = 10
+_LARGEST_NUMBER = int("9" * _LONGEST_NUMBER)
+_HARMLESS = re.compile(
+    r"\s*|<.*>|\[.*\]|\{[^\"':]{0,64}\}|\$.*|\W|(.)\1{2,}|<?\|.*\|>?|(?i:none|null|true|false|yes|no|on|off|auto|basic|bearer|oauth2?)"
+    r"|(?i:digest|default)|(?i:empty|dummy[\w-]{0,20}|test|example|placeholder|unused|your[ _-][\w -]{1,40})"
+    rf"|[+-]?(?=[0-9.]{{1,{_LONGEST_NUMBER}}}(?![0-9.]))(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{{1,3}})?",
+    re.DOTALL,
+)
+_DIRECTORY = re.compile(r"(^|_)pwd$")
+_KEY = re.compile(r"(?=.{0,128}[0-9])(?=.{0,128}[A-Za-z])[^\s()<>{}\[\]$|\"']{12,}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_WORD = re.compile(r"[A-Za-z](?=[a-z]{0,20}[aeiouy])[a-z]{3,20}")
+_WORDY = re.compile(r"[-_./: ]|[a-z](?=[A-Z])")
+_MOST_IN_WORDS = 0.62
+"""The largest part of a key in runs that look like words: a random key of 24 characters has more once in 100 times."""
+
+
+def words_of(name: str) -> str:
+    """Return a name in lower case with `_` between its words: `openaiApiKey` becomes `openai_api_key`."""
+    return _WORD_BOUNDARY.sub("_", name).strip("_").lower()
+
+
+def names_a_secret(name: str) -> bool:
+    """Return whether a name is that of a secret, such as `api_key` or `authToken`."""
+    words = words_of(name)
+    return _SECRET.search(_NUMBER.sub("", words)) is not None
+
+
+def may_name_a_secret(name: str, value: str) -> bool:
+    """Return whether a text is a secret because it looks like one and its name may be that of one, as `wandb_key`."""
+    if not looks_like_a_key(value):  # most values: the names need not be searched
+        return False
+    words = _NUMBER.sub("", words_of(name))
+    if _SESSION.search(words):
+        return len(value) > _LONGEST_IDENTITY
+    is_of_wandb = _WANDB.search(words) is not None and _WANDB_KEY.fullmatch(value) is not None
+    return is_of_wandb or _DOUBTFUL.search(words) is not None
+
+
+def looks_like_a_key(text: str) -> bool:
+    """Return whether a text has at least 12 characters, letters and digits, and is not a UUID, a path or words."""
+    return (
+        _KEY.fullmatch(text) is not None
+        and not text.startswith(("/", "./", "../", "~"))
+        and not _UUID.fullmatch(text)
+        and not is_made_of_words(text)
+    )
+
+
+def is_made_of_words(text: str) -> bool:
+    """Return whether most of a text is words, as in `cuda-graph-kernel-fusion-v2`, which no random key is."""
+    if _WORDY.search(text) is None:
+        return False
+    in_words: int = sum(map(len, _WORD.findall(text)))
+    return in_words > _MOST_IN_WORDS * len(text)
+
+
+def is_harmless(value: object, name: str = "") -> bool:
+    """Return whether a value cannot be a secret, whatever its name is.
+
+    Booleans, numbers of at most 10 digits, nothing, and placeholders are harmless, also as texts. So is an absolute
+    path whose name ends in "pwd": it is the working directory.
+    """
+    if value is None or isinstance(value, (bool, float)) or (isinstance(value, (list, tuple, dict)) and not value):
+        return True
+    if isinstance(value, int):
+        return -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER
+    if not isinstance(value, str):
+        return False
+    is_directory = value.startswith("/") and _DIRECTORY.search(words_of(name)) is not None
+    return is_directory or _HARMLESS.fullmatch(value) is not None

@@ -1,0 +1,111 @@
+"""Secret options of exporters: they go to the agent in its environment, and never into a file.
+
+`run.json` has a placeholder instead. The supervisor of the agent keeps the variable for the agents that it restarts.
+The agent removes it, so that its own child processes do not inherit it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from otel_rl.errors import SettingsError, redaction
+from otel_rl.errors.redaction import REDACTED, hides, is_secret, redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, MutableMapping
+
+    from otel_rl.setup.directory import Manifest
+
+VARIABLE = "OTEL_RL_SECRET_OPTIONS"
+"""The variable of the agent: a JSON object with the secret options by path, such as `wandb/settings/api_key`."""
+PLACEHOLDER = "[secret: only in the environment of the agent]"
+_ALWAYS = re.compile(r"(^|_)(headers|pass)$", re.IGNORECASE)
+_taken: dict[str, object] = {}
+"""The content of the variable, which is removed when it is read."""
+
+
+def without_secrets(manifest: Manifest) -> tuple[Manifest, dict[str, object]]:
+    """Return a manifest with placeholders for the secret options, and these options by path.
+
+    An option is secret if its name is, if it is a header, or if it is nothing but a secret or a URI with one. Secrets
+    inside other texts, such as notes of a run, are redacted.
+    """
+    secrets: dict[str, object] = {}
+    exporters = [(name, _hidden(name, options, secrets)) for name, options in manifest.exporters]
+    readers = [(name, _hidden(name, options, secrets)) for name, options in manifest.readers]
+    redaction.learn(secrets.values())
+    return msgspec.structs.replace(manifest, exporters=exporters, readers=readers), secrets
+
+
+def with_secrets(
+    manifest: Manifest, environ: MutableMapping[str, str], given: Callable[[], Mapping[str, object]]
+) -> Manifest:
+    """Return the manifest of `run.json` with its secret options.
+
+    Each comes from the variable of the agent, the tracker's own variable such as `WANDB_API_KEY`, or the settings file.
+
+    Args:
+        manifest: The manifest with placeholders.
+        environ: The environment of the agent; `VARIABLE` is removed.
+        given: Returns the options of each exporter that the settings of this process have, for an agent that is
+            started later by hand.
+
+    Raises:
+        SettingsError: An option is nowhere; the message says how to give it.
+    """
+    with suppress(ValueError):
+        _taken.update(json.loads(environ.pop(VARIABLE, "{}")))
+
+    def find(path: str) -> object:
+        if path in _taken:
+            return _taken[path]
+        exporter, *names = path.split("/")
+        variable = re.sub(r"\W+", "_", f"{exporter.rpartition(':')[2]}_{names[-1]}").upper()
+        if environ.get(variable):
+            return environ[variable]
+        found: Any = given()
+        for name in (exporter, *names):
+            found = found.get(name) if isinstance(found, dict) else None
+        if found is None:
+            raise SettingsError(
+                f"exporter {exporter!r}: the option {'.'.join(names)} is a secret, which run.json does not have: "
+                f"set {variable}, or give it under exporters in the settings file (otel-rl.toml)"
+            )
+        return found
+
+    exporters = [(name, _restored(name, options, find)) for name, options in manifest.exporters]
+    readers = [(name, _restored(name, options, find)) for name, options in manifest.readers]
+    redaction.learn(_taken.values())
+    return msgspec.structs.replace(manifest, exporters=exporters, readers=readers)
+
+
+def _hidden(path: str, value: Any, secrets: dict[str, object], *, is_inside: bool = False) -> Any:
+    """Return a value of an option with placeholders; add what is hidden to `secrets`."""
+    name = path.rpartition("/")[2]
+    is_named = is_secret(name) or _ALWAYS.search(name) is not None or hides(path.replace("/", "."), value)
+    is_inside = is_inside or ("/" in path and is_named)
+    if isinstance(value, dict):
+        return {key: _hidden(f"{path}/{key}", one, secrets, is_inside=is_inside) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_hidden(f"{path}/{n}", one, secrets, is_inside=is_inside) for n, one in enumerate(value)]
+    if value is None or isinstance(value, bool) or not (is_inside or isinstance(value, str)):
+        return value
+    clean = redacted(value) if isinstance(value, str) else value
+    is_uri = clean != value and "://" in value and " " not in value
+    if not is_inside and not is_uri and clean != REDACTED:
+        return clean
+    secrets[path] = value
+    return PLACEHOLDER
+
+
+def _restored(path: str, value: Any, find: Callable[[str], object]) -> Any:
+    if isinstance(value, dict):
+        return {key: _restored(f"{path}/{key}", one, find) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_restored(f"{path}/{n}", one, find) for n, one in enumerate(value)]
+    return find(path) if value == PLACEHOLDER else value

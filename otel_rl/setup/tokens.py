@@ -1,0 +1,194 @@
+"""Bearer tokens: where they come from, the file that holds them, and whether a request has a valid one.
+
+A file has one token in each line. The first one is sent; all of them are accepted, so that tokens can be rotated.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_rl.errors import SettingsError
+from otel_rl.errors.occasional import Occasional
+from otel_rl.errors.sinks import log_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "OTEL_RL_TOKEN", "OTEL_RL_TOKEN_FILE"
+"""Settings are written to files, secrets are not: these are variables only."""
+_BYTES = 32
+_READ_AGAIN_S = 1.0
+"""The time between two reads of a file for wrong tokens: on NFS only a read shows that the file has changed."""
+_warnings = Occasional(log_of(__name__))
+
+
+class Tokens:
+    """The valid tokens; a file is read again when it changes.
+
+    Args:
+        text: The one token; empty if they are in a file.
+        path: The file; `None` if there is none.
+
+    Raises:
+        SettingsError: The file cannot be used, or the token is not one.
+    """
+
+    def __init__(self, text: str = "", path: Path | None = None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._state = _state(path)
+        self._valid = (_checked(text, TOKEN_VARIABLE),) if text else _read(path) if path else ()
+        self._read_at = 0.0
+
+    def __bool__(self) -> bool:
+        """Return whether requests need a token."""
+        return bool(self._valid)
+
+    @property
+    def first(self) -> str:
+        """The token to send; empty if there is none."""
+        self._follow()
+        return self._valid[0] if self._valid else ""
+
+    def accept(self, authorization: str) -> bool:
+        """Return whether an `Authorization` header has a valid token, in a time that does not depend on the token."""
+        if not self._valid:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        self._follow()
+        return self._has(given) or (self._follow(anyway=True) and self._has(given))
+
+    def _has(self, given: str) -> bool:
+        found = given.strip().encode()
+        return sum(hmac.compare_digest(found, one.encode()) for one in self._valid) > 0  # each one is compared
+
+    def _follow(self, *, anyway: bool = False) -> bool:
+        """Read the file again if it has changed, or `anyway` at most once a second; return whether it was read.
+
+        If it cannot be used any more, the tokens stay valid: a mistake in a file must not open a listener or end a run.
+        """
+        if self._path is None:
+            return False
+        with self._lock:
+            state, now = _state(self._path), time.monotonic()
+            if state == self._state and not (anyway and now - self._read_at >= _READ_AGAIN_S):
+                return False
+            self._state, self._read_at = state, now
+            try:
+                self._valid = _read(self._path)
+            except SettingsError as error:
+                _warnings.warn(f"{error}; the tokens that were read before stay valid")
+                return False
+            return True
+
+
+def find(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Tokens:
+    """Return the tokens in a file, else those of `OTEL_RL_TOKEN`, `OTEL_RL_TOKEN_FILE` or the user's own file.
+
+    Raises:
+        SettingsError: The file cannot be used.
+    """
+    environ = os.environ if environ is None else environ
+    if file is None and (text := environ.get(TOKEN_VARIABLE, "").strip()):
+        return Tokens(text)
+    if file is None and (named := environ.get(TOKEN_FILE_VARIABLE)):
+        file = Path(named).expanduser()
+    if file is None and (usual := usual_path(environ)).exists():
+        file = usual
+    return Tokens(path=file)
+
+
+def usual_path(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the path of the user's own file, which is read without being named."""
+    configured = (os.environ if environ is None else environ).get("XDG_CONFIG_HOME", "")
+    usual = Path("~/.config").expanduser()
+    return (Path(configured) if configured.startswith("/") else usual) / "otel-rl" / "token"
+
+
+def create(path: Path, *, rotate: bool = False) -> None:
+    """Write a new token to a file that only this user can read.
+
+    Args:
+        path: The file; its directory is created with mode 0700.
+        rotate: If true, the token that was sent until now stays valid, in the second line.
+
+    Raises:
+        FileExistsError: There is a file, and `rotate` is false.
+        SettingsError: The present file cannot be used.
+        OSError: It cannot be written.
+    """
+    lines = [secrets.token_urlsafe(_BYTES), *(_read(path)[:1] if rotate else ())]
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.exists() and not rotate:
+        raise FileExistsError(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write("\n".join([*lines, ""]))
+            file.flush()
+            os.fsync(file.fileno())
+        if rotate:
+            beside.replace(path)
+        else:
+            os.link(beside, path)  # fails if another process has just written the file
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _state(path: Path | None) -> tuple[int, ...]:
+    if path is None:
+        return ()
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode
+
+
+def _read(path: Path) -> tuple[str, ...]:
+    """Return the tokens in a file that only this user can read.
+
+    Raises:
+        SettingsError: It cannot be read, has no token, or other users can read it.
+    """
+    try:
+        with open(path, opener=_without_waiting) as file:
+            _check_mode(path, os.fstat(file.fileno()))
+            lines = [line.strip() for line in file.read(1 << 16).splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SettingsError(f"token file {path}: {why}; create it with `otel-rl token {path}`") from None
+    found = tuple(_checked(line, f"token file {path}") for line in lines if line and not line.startswith("#"))
+    if not found:
+        raise SettingsError(f"token file {path} has no token; remove it, and run `otel-rl token {path}`")
+    return found
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for a writer
+
+
+def _check_mode(path: Path, found: os.stat_result) -> None:
+    """Raise if other users can read or change a file; a group may read what root gave it, as Kubernetes' secrets."""
+    if not stat.S_ISREG(found.st_mode):
+        raise SettingsError(f"token file {path} is not a file")
+    if found.st_uid not in (0, os.geteuid()):
+        raise SettingsError(f"token file {path} belongs to user {found.st_uid}; create your own with `otel-rl token`")
+    may_group_read = found.st_uid != os.geteuid()
+    if found.st_mode & (0o037 if may_group_read else 0o077):
+        raise SettingsError(f"token file {path}: other users can read or change it; run `chmod 600 {path}`")
+
+
+def _checked(text: str, where: str) -> str:
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise SettingsError(f"{where}: a token has letters, digits and punctuation only; run `otel-rl token`")
+    return text

@@ -1,0 +1,90 @@
+"""The locks: the versions that CI installs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib  # type: ignore[import-not-found, no-redef]
+
+_ROOT = Path(__file__).parents[2]
+_CI = _ROOT / ".ci"
+_PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+
+
+def requirements(lines: list[str]) -> list[Requirement]:
+    return [Requirement(line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def locked(path: Path, python: str) -> dict[str, Version]:
+    """Return the version of each package for a Python on Linux."""
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    found = {}
+    for one in requirements(path.read_text().splitlines()):
+        if one.marker is None or one.marker.evaluate(environment):
+            (pin,) = one.specifier
+            assert pin.operator == "=="
+            assert canonicalize_name(one.name) not in found, one
+            found[canonicalize_name(one.name)] = Version(pin.version)
+    return found
+
+
+def declared() -> list[Requirement]:
+    """Return what pyproject.toml names: to run, in every extra, to build, and for CI."""
+    content: dict[str, Any] = tomllib.loads((_ROOT / "pyproject.toml").read_text())
+    project = content["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values(), content["build-system"]["requires"]]
+    found = requirements([line for lines in [*lists, content["dependency-groups"]["ci"]] for line in lines])
+    return [one for one in found if one.name != "otel-rl"]
+
+
+@pytest.mark.parametrize("python", _PYTHONS)
+def test_the_lock_covers_what_is_declared(python: str) -> None:
+    """Each requirement has one version for each Python, which satisfies it; `.ci/lock --keep` adds what is missing."""
+    lock = locked(_CI / "constraints.txt", python)
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    wanted = [one for one in declared() if one.marker is None or one.marker.evaluate(environment)]
+
+    assert len(wanted) > 30
+    assert [str(one) for one in wanted if canonicalize_name(one.name) not in lock] == []
+    assert [
+        f"{one}: {lock[canonicalize_name(one.name)]}"
+        for one in wanted
+        if not one.specifier.contains(lock[canonicalize_name(one.name)], prereleases=True)
+    ] == []
+
+
+def test_the_locks_have_the_chosen_versions() -> None:
+    """Every version of `pins.txt` is that of the lock."""
+    lock = locked(_CI / "constraints.txt", "3.11")
+    chosen = locked(_CI / "pins.txt", "3.11")
+
+    assert {name: lock[name] for name in chosen} == chosen
+
+
+def test_every_session_has_a_lock() -> None:
+    """The versions that a session asks for are in its lock; a session without one would install anything."""
+    sessions = {path.stem for path in (_CI / "locks").iterdir()}
+    noxfile = (_CI / "noxfile.py").read_text()
+    functions = set(re.findall(r"^@nox\.session(?:\n@.*)?\ndef (\w+)", noxfile, re.MULTILINE))
+    scripts = {
+        path.stem.removeprefix("test_"): path.read_text()
+        for path in (_ROOT / "tests" / "frameworks").glob("test_*.py")
+        if "# /// script" in path.read_text()
+    }
+
+    assert {re.sub(r"-version-.*", "", name) for name in sessions} == functions | set(scripts)
+    for name in ("trl", "tunix", *scripts):
+        lock = locked(_CI / "locks" / f"{name}.txt", "3.11")
+        text = scripts.get(name) or noxfile[noxfile.index(f"def {name}(") :].split("@nox")[0]
+        exact = re.findall(r'"([\w-]+)==([\w.]+)"', text)
+        assert [one for one in exact if lock.get(canonicalize_name(one[0])) != Version(one[1])] == []

@@ -1,0 +1,1 @@
+"""Attacks: another user of the machine, a stranger on the network, and hostile data."""

@@ -1,0 +1,31 @@
+"""Directories that every user can reach, unlike those of pytest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import otel_rl
+from otel_rl.journal.modes import share_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def crowded() -> Iterator[Path]:
+    """Return a directory like `/tmp`, in which every user can make files; each keeps his own modes."""
+    place = Path(tempfile.mkdtemp(prefix="crowded.", dir="/tmp"))
+    place.chmod(0o1777)
+    before = os.umask(0o022)
+    yield place
+    if (run := otel_rl.current()) is not None:
+        run.finish(0)  # else it would write again what is removed here
+    os.umask(before)
+    share_with("none")
+    shutil.rmtree(place, ignore_errors=True)

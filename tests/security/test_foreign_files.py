@@ -1,0 +1,318 @@
+"""Another user makes files and directories first, so that the agent of this user imports his code or writes for him."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+import otel_rl
+from otel_rl.delivery import undelivered
+from otel_rl.errors import SettingsError
+from otel_rl.journal.own_files import ForeignError, check_levels, read_own
+from otel_rl.setup import agent_start, directory, parts
+from otel_rl.setup.loading import load
+from otel_rl.setup.private_directories import home, make_private, private_directory
+from tests.processes import journal_of
+from tests.security.other_users import NOBODY, as_nobody, needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = needs_root
+_USUAL = f"otel-rl-{os.getuid()}"
+
+
+@pytest.fixture
+def temporary(crowded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the temporary directory, in which every user can make files."""
+    monkeypatch.setattr("tempfile.tempdir", str(crowded))
+    monkeypatch.setattr("otel_rl.setup.private_directories._LASTING", crowded)
+    return crowded
+
+
+def begin(runs: Path, **given: object) -> otel_rl.Run:
+    settings: dict[str, object] = {"project": "p", "id": "r", "exporters": [], "quiet": True, "agent": "off"}
+    return otel_rl.init(**{**settings, "dir": runs, **given})  # type: ignore[arg-type]
+
+
+def a_run_with_code_of_nobody(place: Path) -> Path:
+    """Record a run whose manifest names an exporter that leaves a sign that it was imported."""
+    (place / "evil.py").write_text(f"open({str(place / 'imported')!r}, 'w').close()\nclass Exporter: pass\n")
+    run = begin(place / "runs")
+    run.log({"loss": 1.0}, step=0)
+    run.finish(0)
+    manifest = msgspec.json.decode((run.dir / "run.json").read_bytes())
+    manifest["exporters"], manifest["idle_timeout"] = [["evil:Exporter", {}]], 1.0
+    (run.dir / "run.json").write_bytes(msgspec.json.encode(manifest))
+    return run.dir
+
+
+def deliver(run: Path, *options: str) -> tuple[int, str]:
+    """Run the agent of a run directory; return its exit code and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_rl.cli", "agent", str(run), *options],
+        env=os.environ | {"PYTHONPATH": str(run.parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def of_nobody(run: Path) -> None:
+    """Give the manifest to another user."""
+    os.chown(run / "run.json", NOBODY, NOBODY)
+
+
+def for_all(run: Path) -> None:
+    """Let every user write the manifest."""
+    (run / "run.json").chmod(0o666)
+
+
+def for_the_group(run: Path) -> None:
+    """Let the group write the manifest."""
+    (run / "run.json").chmod(0o660)
+
+
+def a_link(run: Path) -> None:
+    """Put a link in the place of the manifest."""
+    (run / "run.json").rename(run / "other.json")
+    (run / "run.json").symlink_to(run / "other.json")
+
+
+def all_of_nobody(run: Path) -> None:
+    """Give the whole run to another user."""
+    for path in (run, *run.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+
+
+def an_open_directory(run: Path) -> None:
+    """Let every user make files in the run directory."""
+    run.chmod(0o777)
+
+
+def an_open_part(run: Path) -> None:
+    """Let every user make files among the journals."""
+    directory.at(run).journals.chmod(0o777)
+
+
+@pytest.mark.parametrize("once", [["--once"], []])
+@pytest.mark.parametrize(
+    "attack", [of_nobody, for_all, for_the_group, a_link, all_of_nobody, an_open_directory, an_open_part]
+)
+def test_a_manifest_of_another_user(crowded: Path, attack: Callable[[Path], None], once: list[str]) -> None:
+    """An agent imports nothing that it names, and says why."""
+    run = a_run_with_code_of_nobody(crowded)
+    attack(run)
+    code, said = deliver(run, *once)
+
+    assert code == 1, said
+    assert str(run) in said
+    assert not (crowded / "imported").exists()
+
+
+def test_the_attack_works_for_its_own_user(crowded: Path) -> None:
+    """The manifest of this user is believed; else the tests above would prove nothing."""
+    deliver(a_run_with_code_of_nobody(crowded), "--once")
+
+    assert (crowded / "imported").exists()
+
+
+def test_the_trainer_starts_no_agent_there(crowded: Path) -> None:
+    """Not even its log is opened, which could be a link to a file of the victim."""
+    run = a_run_with_code_of_nobody(crowded)
+    run.chmod(0o777)
+    (run / "agent.log").unlink(missing_ok=True)
+    (run / "agent.log").symlink_to(crowded / "victim")
+    with pytest.raises(SettingsError, match="other users can write"):
+        agent_start.ensure_agent(directory.at(run), show_output=False)
+
+    assert not (crowded / "victim").exists()
+
+
+def test_a_pointer_of_another_user(crowded: Path) -> None:
+    """It names no part: the agent opens nothing that it points to."""
+    run = a_run_with_code_of_nobody(crowded)
+    pointer = parts.Pointer(place=str(crowded / "planted"), machine=parts.this_machine())
+    place = run / "local" / "node9"
+    place.write_bytes(msgspec.json.encode(pointer))
+    os.chown(place, NOBODY, NOBODY)
+
+    assert parts.read(run, "node9") is None
+
+
+def test_a_copy_of_another_user(crowded: Path) -> None:
+    """Its index holds a manifest, which would be restored as this user's own."""
+    run = a_run_with_code_of_nobody(crowded)
+    copy = undelivered.Copy(
+        name="node9",
+        number=1,
+        outbox="",
+        place="/nowhere",
+        waiting={},
+        unread=0,
+        is_delivered=False,
+        is_last=True,
+        files={},
+        contents={"run.json": (run / "run.json").read_bytes()},
+        directories=[],
+    )
+    (run / "undelivered" / "node9").mkdir(parents=True)
+    undelivered.write(run, copy)
+    before = undelivered.names(run)
+    os.chown(run / "undelivered" / "node9" / "index", NOBODY, NOBODY)
+
+    assert (before, undelivered.names(run)) == (["node9"], [])
+
+
+@pytest.mark.parametrize("name", ["cursors/jsonl.json", "left.json", "agent.json", "machine.json"])
+def test_other_files_of_another_user(crowded: Path, name: str) -> None:
+    """They are not read."""
+    run = a_run_with_code_of_nobody(crowded)
+    place = directory.at(run).local / name
+    place.write_bytes(b"{}")
+    os.chown(place, NOBODY, NOBODY)
+    with pytest.raises(ForeignError, match=f"{place} belongs to nobody, not to root: remove it"):
+        read_own(place)
+
+
+def test_names_that_another_user_took(temporary: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory, a link to the victim's files, a file, an open directory of the victim: the next name is used."""
+    (temporary / "victim").mkdir(mode=0o700)
+
+    def attack() -> None:
+        (temporary / _USUAL).mkdir(mode=0o777)
+        (temporary / f"{_USUAL}.1").symlink_to(temporary / "victim")
+        (temporary / f"{_USUAL}.2").touch()
+        (temporary / f"{_USUAL}.3").symlink_to(temporary / "nowhere")
+
+    as_nobody(attack)
+    (temporary / f"{_USUAL}.4").mkdir(mode=0o755)
+    place = private_directory()
+
+    assert place == private_directory() == temporary / f"{_USUAL}.5"
+    assert f"{temporary / _USUAL} belongs to nobody, not to root: remove it" in caplog.text
+    assert f"other users can read {temporary / _USUAL}.4 (mode 0755): run chmod 700" in caplog.text
+    assert [*(temporary / "victim").iterdir()] == []
+
+
+def test_a_strict_run_refuses_the_first_name(temporary: Path) -> None:
+    """The message names the fix."""
+    as_nobody((temporary / _USUAL).mkdir)
+    with pytest.raises(ForeignError, match="remove it, or run this as its owner"):
+        home(strict=True)
+
+
+def test_a_level_above_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A temporary directory that another user made is not used at all."""
+    as_nobody((temporary / "job").mkdir)
+    (temporary / "job").chmod(0o777)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary / "job"))
+    with pytest.raises(ForeignError, match="belongs to nobody, in a directory that everybody can write"):
+        private_directory()
+
+
+def test_a_private_directory_that_changes(temporary: Path) -> None:
+    """It is examined at each use: opened to others later, it is refused."""
+    place = private_directory()
+    (place / "part").mkdir(mode=0o700)
+    make_private(place / "part")
+    place.chmod(0o750)
+    with pytest.raises(ForeignError, match="other users can read"):
+        make_private(place / "part")
+
+
+@pytest.mark.parametrize("level", ["runs", "runs/p", "runs/p/r", "runs/p/r/local"])
+def test_a_run_directory_that_another_user_made(temporary: Path, level: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The run is recorded elsewhere, with one warning; a strict one raises."""
+    (temporary / "runs").mkdir(mode=0o1777)
+    (temporary / "runs").chmod(0o1777)
+    if level == "runs":
+        (temporary / "runs").rmdir()
+
+    def attack() -> None:
+        (temporary / level).mkdir(parents=True, exist_ok=True)
+        (temporary / level).chmod(0o777)
+
+    as_nobody(attack)
+    with pytest.raises(SettingsError, match="belongs to nobody"):
+        begin(temporary / "runs", strict=True)
+    run = begin(temporary / "runs")
+
+    assert run.dir.is_relative_to(temporary / _USUAL)
+    assert sum("belongs to nobody" in text for text in caplog.messages) == 1
+    assert [path for path in (temporary / "runs").rglob("*") if path.owner() != "nobody"] == []
+
+
+def test_a_link_that_another_user_made(temporary: Path) -> None:
+    """Links of others lead nowhere, also to directories of this user."""
+    (temporary / "victim").mkdir(mode=0o700)
+    as_nobody(lambda: (temporary / "runs").symlink_to(temporary / "victim"))
+    with pytest.raises(ForeignError, match="belongs to nobody"):
+        check_levels(temporary / "runs" / "p")
+
+
+def test_links_of_root_and_of_this_user(temporary: Path) -> None:
+    """They are followed: home directories and `/tmp` are links on many machines."""
+    (temporary / "real").mkdir()
+    (temporary / "link").symlink_to("real")
+    check_levels(temporary / "link" / "below")
+
+    assert begin(temporary / "link").dir == temporary / "link" / "p" / "r"
+
+
+def test_files_that_a_container_made(crowded: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where the last attempt had another user, the run is recorded elsewhere: nothing raises into the trainer."""
+    run = begin(crowded / "runs")
+    run.finish(0)
+    shutil.chown(run.dir, NOBODY, NOBODY)
+    second = begin(crowded / "runs")
+    second.log({"loss": 1.0}, step=0)
+
+    assert second.dir != run.dir
+    assert journal_of(second.dir).is_dir()
+    assert "belongs to nobody" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["otel-rl.toml", "otel-rl.yaml"])
+@pytest.mark.parametrize("way", ["a file", "a link", "a file of this user that all can write"])
+def test_settings_that_another_user_planted(
+    crowded: Path, way: str, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A settings file in the working directory is used only if no stranger can have put it there, or if it is named."""
+    monkeypatch.chdir(crowded)
+    written = 'share = "all"' if name.endswith("toml") else "share: all"
+
+    def attack() -> None:
+        if way == "a link":
+            (crowded / name).symlink_to(crowded / "own")
+        else:
+            (crowded / name).write_text(written)
+
+    (crowded / "own").write_text(written)
+    as_nobody(attack)
+    if way.endswith("can write"):
+        os.chown(crowded / name, os.getuid(), -1)
+        (crowded / name).chmod(0o666)
+
+    assert load({}).share == "none"
+    assert f"OTEL_RL_CONFIG_FILE={name}" in caplog.text
+    assert load({}, {"OTEL_RL_CONFIG_FILE": name}).share == "all"
+
+
+def test_settings_of_this_user_and_of_root(crowded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are used, also behind a link and if the group may write them, as with the umask 002."""
+    monkeypatch.chdir(crowded)
+    (crowded / "own.toml").write_text('share = "all"')
+    (crowded / "own.toml").chmod(0o664)
+    (crowded / "otel-rl.toml").symlink_to("own.toml")
+
+    assert load({}).share == "all"

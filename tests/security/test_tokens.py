@@ -1,0 +1,296 @@
+"""Listeners that other machines reach need a token, and TLS unless it is said; tokens come from files."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import ssl
+import stat
+import subprocess
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import pytest
+from click.testing import CliRunner
+
+import otel_rl
+from otel_rl.cli import main
+from otel_rl.export import Machine, NotNow, RunInfo
+from otel_rl.otlp.bridge.http import HttpServer
+from otel_rl.setup import listeners, tokens
+from otel_rl_exporters.head import HeadExporter
+from otel_rl_exporters.prometheus import PrometheusReader
+from tests.bridge.test_http import Taken
+from tests.collector import free_port, wait_for
+from tests.real_parts import needs_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RUN = RunInfo("id", "p", "name", "/nowhere", {})
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the place of the user's own token."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("OTEL_RL_TOKEN", "OTEL_RL_TOKEN_FILE", "OTEL_RL_INSECURE", "OTEL_RL_TLS_CERTIFICATE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "config" / "otel-rl" / "token"
+
+
+def run_command(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, list(arguments))
+    return done.exit_code, done.output
+
+
+def test_the_command(own: Path) -> None:
+    """`otel-rl token` writes 32 random bytes for this user alone, prints where, and does not replace a token."""
+    code, said = run_command("token")
+    again, why = run_command("token")
+
+    assert (code, said.strip()) == (0, str(own))
+    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+    assert stat.S_IMODE(own.parent.stat().st_mode) == 0o700
+    assert len(own.read_text().strip()) == 43
+    assert again == 1
+    assert "--rotate" in why
+
+
+def test_rotation(own: Path) -> None:
+    """A listener that runs accepts the new token and the one before, and senders send the new one."""
+    run_command("token")
+    first = own.read_text().strip()
+    listener, sender = tokens.find(), tokens.find()
+    run_command("token", "--rotate")
+    second = own.read_text().splitlines()[0]
+
+    assert listener.accept(f"Bearer {second}")
+    assert listener.accept(f"bearer {first}")
+    assert sender.first == second != first
+    run_command("token", "--rotate")
+    assert not listener.accept(f"Bearer {first}")
+
+
+def test_a_file_that_is_spoiled_later(own: Path) -> None:
+    """A listener keeps its tokens: it is neither opened to all nor closed to all."""
+    run_command("token")
+    valid = tokens.find()
+    first = valid.first
+    own.write_text("")
+
+    assert valid
+    assert valid.accept(f"Bearer {first}")
+    assert not valid.accept("Bearer ")
+
+
+def test_compared_in_constant_time(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each token of the file is compared with `hmac.compare_digest`, also after one that fits."""
+    run_command("token")
+    run_command("token", "--rotate")
+    valid = tokens.find()
+    compared: list[bytes] = []
+    original = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(b) or original(a, b))
+
+    assert valid.accept(f"Bearer {valid.first}")
+    assert compared == [line.encode() for line in own.read_text().split()]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_file_that_others_can_read(mode: int, own: Path) -> None:
+    """It is refused, with the command that makes it private."""
+    run_command("token")
+    own.chmod(mode)
+
+    with pytest.raises(otel_rl.SettingsError, match=f"chmod 600 {own}"):
+        tokens.find()
+
+
+def test_a_pipe_instead_of_a_file(tmp_path: Path) -> None:
+    """Nothing waits for a writer of the pipe."""
+    os.mkfifo(tmp_path / "token", 0o600)
+    with pytest.raises(otel_rl.SettingsError, match="is not a file"):
+        tokens.find(file=tmp_path / "token")
+
+
+def test_a_file_that_is_missing(tmp_path: Path) -> None:
+    """A named file must exist; the message has the command that creates it."""
+    with pytest.raises(otel_rl.SettingsError, match=f"otel-rl token {tmp_path / 'token'}"):
+        tokens.find({"OTEL_RL_TOKEN_FILE": str(tmp_path / "token")})
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        *[(host, True) for host in ("127.0.0.1", "::1", "[::1]", "localhost", "127.8.9.1")],
+        *[(host, False) for host in ("0.0.0.0", "::", "", "192.0.2.1", "head.invalid")],
+    ],
+)
+def test_loopback(host: str, expected: bool) -> None:
+    """All of 127/8 and ::1; no address that stands for all, and no name that is unknown."""
+    assert listeners.is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("keywords", "variables"),
+    [({"head": "192.0.2.1:4320"}, {}), ({}, {"OTEL_EXPORTER_PROMETHEUS_HOST": "0.0.0.0"})],
+    ids=["head", "metrics"],
+)
+def test_init_refuses_an_open_listener(
+    keywords: dict[str, str], variables: dict[str, str], own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a token, also if it is said to be insecure; then without TLS. Each message has the way out."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    place = {"dir": str(tmp_path / "runs"), "id": "r", "rank": 0, "world_size": 2, "exporters": []} | keywords
+    with pytest.raises(otel_rl.SettingsError, match="needs a token: run `otel-rl token`"):
+        otel_rl.init(**place, insecure=True)  # type: ignore[arg-type]
+    run_command("token")
+    with pytest.raises(otel_rl.SettingsError, match=r"needs TLS: .*insecure=True"):
+        otel_rl.init(**place)  # type: ignore[arg-type]
+    assert otel_rl.current() is None
+
+
+@pytest.mark.parametrize("option", ["--http", "--grpc"])
+def test_the_bridge_refuses_an_open_listener(option: str, own: Path, tmp_path: Path) -> None:
+    """The same rule and messages."""
+    place = ["bridge", "--dir", str(tmp_path / "runs"), option, f"0.0.0.0:{free_port()}"]
+    other = ["--http", f"127.0.0.1:{free_port()}"] if option == "--grpc" else ["--grpc", ""]
+    code, said = run_command(*place, *other, "--insecure")
+    run_command("token")
+    again, why = run_command(*place, *other)
+
+    assert (code, again) == (1, 1)
+    assert "needs a token: run `otel-rl token`" in said
+    assert "needs TLS: give --tls-cert and --tls-key" in why
+
+
+@pytest.fixture
+def endpoint(own: Path) -> Iterator[str]:
+    """Yield the address of a metrics endpoint that other machines reach."""
+    run_command("token")
+    reader = PrometheusReader(RUN, host="0.0.0.0", port=free_port(), insecure=True)
+    assert reader.address is not None
+    yield f"http://127.0.0.1:{reader.address.rpartition(':')[2]}"
+    reader.shutdown()
+
+
+def asked(url: str, tls: ssl.SSLContext | None = None, **headers: str) -> int:
+    try:
+        with urlopen(Request(url, headers=headers), timeout=10, context=tls) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+
+
+def test_the_metrics_endpoint(own: Path, endpoint: str) -> None:
+    """Nobody reads it without a token; Prometheus sends one with `authorization.credentials_file`."""
+    wrong = "x" * 43
+    right = own.read_text().strip()
+
+    assert asked(endpoint) == 401
+    assert asked(endpoint, Authorization=f"Bearer {wrong}") == 401
+    assert asked(endpoint, Authorization=f"Basic {right}") == 401
+    assert asked(endpoint, Authorization=f"Bearer {right}") == 200
+
+
+@needs_program("openssl")
+def test_the_metrics_endpoint_over_tls(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a certificate it needs no `insecure`. Plain HTTP gets no answer, and TLS replaces no token."""
+    run_command("token")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1"]
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(["openssl", "req", *made, *files], check=True, capture_output=True)
+    monkeypatch.setenv("OTEL_RL_TLS_CERTIFICATE", str(cert))
+    monkeypatch.setenv("OTEL_RL_TLS_KEY", str(key))
+    reader = PrometheusReader(RUN, host="0.0.0.0", port=free_port())
+    port = int(str(reader.address).rpartition(":")[2].partition("/")[0])
+    place = f"https://127.0.0.1:{port}/metrics"
+    trusted, authorized = (
+        ssl.create_default_context(cafile=str(cert)),
+        {"Authorization": f"Bearer {own.read_text().strip()}"},
+    )
+    try:
+        found = [
+            asked(place, trusted, **headers) for headers in ({}, {"Authorization": f"Bearer {'x' * 43}"}, authorized)
+        ]
+        with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            asked(place, ssl.create_default_context(), **authorized)
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+            plain.sendall(
+                f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: {authorized['Authorization']}\r\n\r\n".encode()
+            )
+            answer = b"".join(iter(lambda: received(plain), b""))
+    finally:
+        reader.shutdown()
+
+    assert str(reader.address).startswith("https://")
+    assert found == [401, 401, 200]
+    assert b"HTTP" not in answer
+
+
+def received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except ConnectionError:
+        return b""
+
+
+def test_a_run_with_a_token(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command, and a run serves its metrics to other machines, and has a head that they reach."""
+    run_command("token")
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "0.0.0.0")
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(free_port()))
+    run = otel_rl.init(
+        dir=tmp_path / "runs", quiet=True, insecure=True, head=f"0.0.0.0:{free_port()}", hardware=False, strict=True
+    )
+    assert run.prometheus is not None
+    place = f"http://127.0.0.1:{run.prometheus.rpartition(':')[2]}"
+    right = own.read_text().strip()
+    with run.step(0):
+        run.log({"loss": 1.0})
+
+    wait_for(lambda: asked(place, Authorization=f"Bearer {right}") == 200, "no metrics")
+    assert asked(place) == 401
+    assert run.finish(30)
+
+
+def test_a_sender_follows_its_file(own: Path) -> None:
+    """The exporter to the head sends the new token after a rotation, without a restart."""
+    run_command("token")
+    sink = Taken()
+    server = HttpServer(("127.0.0.1", 0), sink, tokens.find())
+    exporter = HeadExporter(RUN, address=f"127.0.0.1:{server.port}")
+    machine = Machine(1, 1, {"system.cpu.utilization": 0.5})
+    exporter.export([machine])
+    run_command("token", "--rotate")
+    run_command("token", "--rotate")  # the first one is not valid any more
+    exporter.export([machine])
+    exporter.shutdown()
+    server.close()
+
+    assert len(sink.requests) == 2
+
+
+def test_a_head_that_has_the_new_token_first(own: Path, tmp_path: Path) -> None:
+    """Records wait if the head refuses the sender's token, so a rotation in any order loses nothing."""
+    run_command("token")
+    rotated = tmp_path / "of the head"
+    tokens.create(rotated)
+    sink = Taken()
+    server = HttpServer(("127.0.0.1", 0), sink, tokens.find(file=rotated))
+    exporter = HeadExporter(RUN, address=f"127.0.0.1:{server.port}")
+    machine = Machine(1, 1, {"system.cpu.utilization": 0.5})
+    with pytest.raises(NotNow, match="401"):
+        exporter.export([machine])
+    own.write_bytes(rotated.read_bytes())
+    exporter.export([machine])
+    exporter.shutdown()
+    server.close()
+
+    assert len(sink.requests) == 1
