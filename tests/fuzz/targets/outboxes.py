@@ -1,0 +1,147 @@
+"""Outboxes, cursors and answers to readers that were damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.agent.repair.release import Release
+from otel_rl.delivery.exporter_thread import Cursor, ExporterThread
+from otel_rl.delivery.outbox import Batch, ItemPosition, Outbox, positions_of
+from otel_rl.delivery.outbox_reader import Made, OutboxReader, Wanted, count_before, wanted
+from otel_rl.errors import UNDECODABLE
+from otel_rl.export import Item, Row, RunInfo
+from otel_rl.journal.atomic_files import write_checked
+from otel_rl.journal.segments import MAGIC, START, Position, frame_of, segment_numbers, segment_path
+from tests.fuzz.oracle import Broken
+from tests.fuzz.targets import Target
+from tests.fuzz.targets.journals import EDIT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BATCHES, _ROWS = 6, 4
+_SMALL = ("id", "released_items", "repairs", "cursor", "released")
+
+
+class DamagedOutbox(Target):
+    """Batches of numbered rows, with bytes replaced, foreign batches or damaged small files.
+
+    Each row arrives once and in order; what does not is counted. The first byte says what the rest is.
+    """
+
+    words = (MAGIC, b'"position":[', b'"outbox":"', b'"ended":', b"18446744073709551616")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._intact = folder / "intact"
+        self._intact.mkdir()
+        self._rows: list[Item] = [Row(n, 10**18 + n, {"loss": n / 2}) for n in range(_BATCHES * _ROWS)]
+        outbox = Outbox(self._intact, 1 << 30)
+        for n in range(_BATCHES):
+            outbox.append(self._rows[n * _ROWS : (n + 1) * _ROWS], msgspec.msgpack.encode({"positions": {"a": (1, n)}}))
+        self._id, self._end = outbox.id, outbox.end
+        outbox.close()
+
+    def seeds(self) -> list[bytes]:
+        encode, whole = msgspec.msgpack.encode, segment_path(self._intact, 1).read_bytes()
+        batch = Batch(self._rows[:2], msgspec.Raw(encode(None)), before=4)
+        cursor = msgspec.json.encode(Cursor(Position(1, 0), 2, self._id))
+        edits = [
+            EDIT.pack(at, size) + fill for at in (0, 40, 300) for size, fill in ((1, b"\xff"), (9, b""), (0, b"abc"))
+        ]
+        small = [b"\3" + self._id.encode(), b"\4" + b"5", b"\6" + cursor, b'\7{"first":2}']
+        made = encode(Made(self._rows[:4], Position(1, 200), 4))
+        return [*(b"\0" + edit for edit in edits), b"\1" + encode(batch), b"\2" + whole, *small, b"\5" + made]
+
+    def check(self, data: bytes) -> None:
+        if not data:
+            return
+        place = self.folder / "outbox"
+        shutil.copytree(self._intact, place)
+        try:
+            self._check(place, data[0] % 8, data[1:])
+        finally:
+            shutil.rmtree(place)
+
+    def _check(self, place: Path, kind: int, data: bytes) -> None:
+        segment = segment_path(place, 1)
+        whole = segment.read_bytes()
+        if kind == 0 and len(data) >= EDIT.size:
+            at, size = EDIT.unpack_from(data)
+            at %= len(whole) + 1
+            segment.write_bytes(whole[:at] + data[EDIT.size :] + whole[at + size :])
+        elif kind == 1:
+            segment.write_bytes(frame_of(data) + whole)
+        elif kind == 2:
+            segment.write_bytes(data)
+        elif kind >= 3:
+            self._write_small(place, _SMALL[kind - 3], data)
+        found, lost = self._read(place)
+        if kind in (3, 4, 6, 7) and found != self._rows:
+            raise Broken(f"{len(found)} of {len(self._rows)} rows arrived from intact batches")
+        if kind == 0 and MAGIC[:1] not in data[EDIT.size :]:
+            remaining = iter(self._rows)
+            if not all(row in remaining for row in found):
+                raise Broken("rows arrived twice, in another order, or that nobody wrote")
+            if found and found[-1] == self._rows[-1] and len(found) < len(self._rows) and not lost:
+                raise Broken(f"{len(self._rows) - len(found)} rows are missing and not counted")
+        for number in segment_numbers(place):
+            count_before(place, Position(number, 10))
+        self._start_agent(place)
+
+    def _write_small(self, place: Path, name: str, data: bytes) -> None:
+        (place / "cursors").mkdir()
+        if name == "repairs":
+            (place / "repairs").mkdir()
+            (place / "repairs" / "00000001-0.wanted").write_bytes(data)
+            (place / "repairs" / "00000001-0.made").write_bytes(data)
+            write_checked(place / "repairs" / "00000001-5.wanted", Wanted(3, data))
+            text = data[:60].decode("utf-8", "replace").replace("/", "").replace("\0", "")
+            (place / "repairs" / f"{text}.wanted").write_bytes(data)
+            wanted(place)
+        elif name == "cursor":
+            (place / "cursors" / "jsonl.json").write_bytes(data)
+        else:
+            (place / name.removesuffix("_items")).write_bytes(data)
+
+    def _read(self, place: Path) -> tuple[list[Item], int]:
+        """Return the rows, and the number of those that the reader counts as lost."""
+        reader = OutboxReader(place, ItemPosition(), rebuilds=False)
+        found: list[Item] = []
+        for _ in range(4 * _BATCHES):
+            if (batch := reader.read(self._end)) is not None:
+                found += [item for item, _ in batch]
+        reader.close()
+        return found, reader.lost
+
+    def _start_agent(self, place: Path) -> None:
+        """Open the outbox as the next agent does, with an exporter that has a cursor; write to it, and close it."""
+        cursors = place / "cursors"
+        cursors.mkdir(exist_ok=True)
+        outbox = Outbox(place, 1 << 30)
+        with contextlib.suppress(*UNDECODABLE):  # then the agent begins with an empty checkpoint
+            positions_of(outbox.checkpoint)
+        run = RunInfo("run", "p", "run", str(place), {})
+        ExporterThread("jsonl", _Nothing, {}, run, outbox, cursors)
+        Release(outbox, cursors, None).needed(["jsonl"])
+        outbox.append(self._rows[:1], b"\xc0")
+        outbox.close()
+        if outbox.end == START:
+            raise Broken("the next agent cannot write")
+
+
+class _Nothing:
+    """An exporter that takes everything."""
+
+    def __init__(self, run: RunInfo) -> None:
+        self.run = run
+
+    def export(self, items: list[Item]) -> None:
+        """Take items."""
+
+    def shutdown(self) -> None:
+        """Do nothing."""

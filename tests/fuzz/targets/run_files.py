@@ -1,0 +1,200 @@
+"""The small files of a run directory, which another program may have changed."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.agent.repair.release import leave, vanished
+from otel_rl.agent.wiring import read_manifest
+from otel_rl.delivery import undelivered
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.errors import UNDECODABLE
+from otel_rl.export import RunInfo
+from otel_rl.journal import claim
+from otel_rl.otlp.bridge.runs import Runs
+from otel_rl.setup import agent_start, parts, training_notes
+from otel_rl.setup import directory as directories
+from otel_rl.setup.launcher import Launch
+from otel_rl.setup.parts import Pointer
+from otel_rl.setup.training_notes import Joined, Notes, Training
+from tests.fuzz import samples
+from tests.fuzz.oracle import Broken
+from tests.fuzz.targets import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_JOURNAL = "rank0.attempt0.0123456789abcdef"
+
+
+class RunFiles(Target):
+    """One file of a run directory has the content of the input; the first byte chooses which.
+
+    A damaged file is treated as missing, or reported as damaged, and no file outside of the run directory changes.
+    """
+
+    words = (
+        b'"directory":"/',
+        b"../",
+        b'"place":"',
+        b'"exporters":[["',
+        b"os:system",
+        b'"machine":',
+        b"18446744073709551616",
+    )
+    most_memory = 96 << 20
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        training_notes._WRITTEN_WITHIN_S = 0.0  # a damaged note of a network file system is awaited
+        run = samples.finished(folder / "runs")
+        self._intact = run.rename(folder / "intact")
+        found = directories.at(self._intact)
+        self._part = found.local.relative_to(self._intact)
+        self._manifest = found.manifest.read_bytes()
+        self._status = found.status.read_bytes()
+
+    def seeds(self) -> list[bytes]:
+        machine = parts.this_machine()
+        encode = msgspec.json.encode
+        pointer = Pointer(place=str(self.folder / "elsewhere"), machine=machine)
+        noted = claim.Noted(_JOURNAL, self._part.name)
+        training = Training("run", 0, "p/run", Launch(**_launch()), "host", "0" * 16, 1.0)
+        bridged = RunInfo("run", "p", "run", str(self.folder / "run"), {"service.name": "x"})
+        copy = undelivered.Copy(
+            name=self._part.name,
+            number=1,
+            outbox="x",
+            place=str(self.folder),
+            waiting={"jsonl": 3},
+            unread=0,
+            is_delivered=False,
+            is_last=True,
+            files={},
+            directories=[_JOURNAL],
+            contents={"outbox/id": b"x", "cursors/jsonl.json": b"{}"},
+        )
+        contents = [self._manifest, self._status, encode(pointer), encode(machine), encode(noted), encode(training)]
+        contents += [
+            encode(Joined("h", "p", "s", "c")),
+            encode(bridged),
+            msgspec.msgpack.encode(copy),
+            b'{"waiting":{}}',
+        ]
+        return [bytes([kind]) + content for kind, content in enumerate(contents)]
+
+    def check(self, data: bytes) -> None:
+        if not data:
+            return
+        run = self.folder / "run"
+        shutil.copytree(self._intact, run)
+        try:
+            readers = (self._read_manifest, self._read_status, self._read_part, self._read_owner, self._read_noted)
+            more = (self._read_training, self._read_joined, self._resume, self._restore, self._read_left)
+            every = readers + more
+            every[data[0] % len(every)](run, data[1:])
+        finally:
+            shutil.rmtree(run)
+            shutil.rmtree(self.folder / "elsewhere", ignore_errors=True)
+
+    def _read_manifest(self, run: Path, data: bytes) -> None:
+        found = directories.at(run)
+        found.manifest.write_bytes(data)
+        try:
+            manifest = read_manifest(found)
+        except ValueError:
+            return
+        if manifest.run(found).directory != str(run):
+            raise Broken("a manifest moves the run")
+
+    def _read_status(self, run: Path, data: bytes) -> None:
+        found = directories.at(run)
+        found.status.write_bytes(data)
+        agent_start.incomplete(agent_start.read_status(found))
+
+    def _read_part(self, run: Path, data: bytes) -> None:
+        shutil.rmtree(run / self._part)
+        (run / self._part).write_bytes(data)
+        parts.everyone(run)
+        directories.here(run)
+        parts.find(run, parts.this_machine())
+
+    def _read_owner(self, run: Path, data: bytes) -> None:
+        (run / self._part / parts.OWNER).write_bytes(data)
+        parts.everyone(run)
+        parts.make(run, parts.this_machine())
+
+    def _read_noted(self, run: Path, data: bytes) -> None:
+        attempts = run / "attempts"
+        for name in ("rank0.attempt0", "rank0.attempt1"):
+            (attempts / name).write_bytes(data)
+        claim.noted(attempts)
+        claim.settle(attempts, [_JOURNAL])
+
+    def _read_training(self, run: Path, data: bytes) -> None:
+        notes = Notes(run / "notes", "job", 0)
+        (notes.place / "0.1").write_bytes(data)
+        for training in notes.read().values():
+            notes.joined(1, "rank0")
+            if not training.id:
+                raise Broken("a training without an id")
+        notes.free()
+
+    def _read_joined(self, run: Path, data: bytes) -> None:
+        notes = Notes(run / "notes", "job", 0)
+        (notes.place / "0.1.rank0").write_bytes(data)
+        notes.joined(1, "rank0")
+
+    def _resume(self, run: Path, data: bytes) -> None:
+        bridged = run / "bridged" / "p" / "run"
+        bridged.mkdir(parents=True)
+        (bridged / "bridge.json").write_bytes(data)
+        runs = Runs(run / "bridged", [], limit_bytes=64 << 20)
+        runs.resume()
+        runs.close(0.0)
+
+    def _restore(self, run: Path, data: bytes) -> None:
+        place = undelivered.place_of(run, self._part.name)
+        place.mkdir(parents=True)
+        try:
+            copy = msgspec.msgpack.decode(data, type=undelivered.Copy)
+        except UNDECODABLE:
+            (place / "index").write_bytes(data)
+            undelivered.names(run)
+            return
+        undelivered.write(run, msgspec.structs.replace(copy, name=self._part.name))
+        found = undelivered.read(run, self._part.name)
+        if found is not None:
+            shutil.rmtree(run / self._part)
+            try:
+                undelivered.restore(run, found, run / self._part)
+            except OSError:
+                return  # the copy names a file twice, say; the agent reports it
+            undelivered.catch_up(run, self._part.name, run / self._part)
+
+    def _read_left(self, run: Path, data: bytes) -> None:
+        found = directories.at(run)
+        found.left.write_bytes(data)
+        outbox = Outbox(found.outbox, 1 << 30)
+        vanished(found, outbox)
+        outbox.close()
+        leave(found.left, {"jsonl": 1}, [_JOURNAL])
+
+
+def _launch() -> dict[str, object]:
+    """Return the fields of a launch."""
+    defaults: dict[str, object] = {
+        "str": "x",
+        "int": 0,
+        "int | None": 0,
+        "str | None": None,
+        "float": 0.0,
+        "bool": False,
+    }
+    return {
+        one.name: defaults.get(str(getattr(one.type, "__name__", one.type)), 0)
+        for one in msgspec.structs.fields(Launch)
+    }

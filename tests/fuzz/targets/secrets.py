@@ -1,0 +1,33 @@
+"""Texts that may hold secrets, which are searched on the trainer's thread."""
+
+from __future__ import annotations
+
+from otel_rl.errors.redaction import RULES, redact, without_secret
+from otel_rl.errors.secret_formats import ASSIGNED, KEYS
+from tests.fuzz.oracle import Broken
+from tests.fuzz.targets import Target
+
+_PLANTED = "hf_" + "aB3" * 12
+_REPEATED = 1 << 16
+"""Characters of an input that is repeated: what is not linear becomes slow."""
+
+
+class Secrets(Target):
+    """A text, alone, around a secret, and repeated: a secret never survives, and the time is linear."""
+
+    longest = 1 << 10
+    words = tuple(rule.start.encode() for rule in RULES)
+
+    def seeds(self) -> list[bytes]:
+        examples = [(start, one.example) for one in KEYS for start in one.starts]
+        examples += [(one.before, one.example) for one in ASSIGNED]
+        found = [f"{before}{(chars * length)[:length]}" for before, (chars, length) in examples]
+        return [text.encode() for text in (*found, "--api-key x --lr 1e-6", "api_key=abcdefgh12345678", "loss: 0.5")]
+
+    def check(self, data: bytes) -> None:
+        text = data.decode("utf-8", "replace")
+        for around in (f"{text} {_PLANTED} {text}", f"{text}\n{_PLANTED}\n"):
+            if _PLANTED in redact(around)[0]:
+                raise Broken(f"a secret survives in {around!r}")
+        without_secret("argv", [text, text, "--token", text])
+        redact(text * (_REPEATED // max(1, len(text))))

@@ -1,0 +1,90 @@
+"""No input is a fault of a reader: seeds, inputs that once failed, and some seconds of new ones for each target."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fuzz import campaign, oracle
+from tests.fuzz.found import FOUND
+from tests.fuzz.targets import TARGETS, target
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.fuzz.targets import Target
+
+pytestmark = pytest.mark.timeout(600)
+_SECONDS = 30  # for what a stranger can send, and for the files that a crash damages
+_FEWER_SECONDS = 10
+_LESS = {"answers", "archive", "engines", "environment", "names", "records", "scrape", "secrets"}
+_SEED = 20261123
+"""Fixed, so that a change of otel-rl is what makes a test fail; campaigns by hand take another one each time."""
+
+
+@pytest.fixture
+def subject(name: str, tmp_path: Path) -> Iterator[Target]:
+    found = target(name, tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_the_writers_make(name: str, subject: Target) -> None:
+    """The seeds break no rule; the first time is for imports."""
+    for seed in (seeds := subject.seeds()):
+        subject.check(seed)
+    for seed in seeds:
+        oracle.check(subject, seed)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [pytest.param(name, data, id=f"{name}-{n}") for name in FOUND for n, data in enumerate(FOUND[name])],
+)
+def test_what_once_failed(subject: Target, data: bytes) -> None:
+    """An input that once broke a rule breaks none now."""
+    subject.check(subject.seeds()[0])  # imports
+    oracle.check(subject, data)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import this", "import 'this'"),
+        ("(self.folder / '../outside').touch()", "outside"),
+        ("x = ' ' * (300 << 20)", "MiB"),
+    ],
+)
+def test_the_rules(code: str, reason: str, tmp_path: Path) -> None:
+    """A target that imports, writes elsewhere or takes too much memory is broken."""
+    (tmp_path / "here").mkdir()
+    program = f"""
+from pathlib import Path
+from tests.fuzz import oracle
+from tests.fuzz.targets import Target
+class Bad(Target):
+    def check(self, data):
+        {code}
+oracle.check(Bad(Path({str(tmp_path / "here")!r})), b"")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert "Broken" in done.stderr
+    assert reason in done.stderr
+
+
+@pytest.mark.slow
+@needs("atheris")
+@pytest.mark.parametrize("name", TARGETS)
+def test_new_inputs(name: str) -> None:
+    """Inputs that no writer makes break no rule."""
+    found = campaign.run(name, _FEWER_SECONDS if name in _LESS else _SECONDS, _SEED)
+
+    assert not found.failure, f"{found.input!r}\n{found.failure}"
+    assert found.inputs > found.seeds
