@@ -107,12 +107,7 @@ SERVERS = {
 def found() -> dict[str, str]:
     """Return the program of each server on PATH that can take part."""
     programs = {name: program for name, server in SERVERS.items() if (program := _on_path(server.programs))}
-    return {
-        name: program
-        for name, program in programs.items()
-        if SERVERS[name].unless not in programs
-        and (not SERVERS[name].needs or set(SERVERS[name].needs) & set(programs))
-    }
+    return {name: program for name, program in programs.items() if _takes_part(SERVERS[name], programs)}
 
 
 def _takes_part(server: Server, programs: Mapping[str, str]) -> bool:
@@ -145,7 +140,7 @@ def configurations(deploy: Path, programs: Mapping[str, str]) -> dict[str, str]:
         lines = texts["prometheus.yml"].splitlines(keepends=True)
         texts["prometheus.yml"] = "".join(line for line in lines if "fallback_scrape_protocol" not in line)
     if "tempo" in programs:
-        version = _told(programs["tempo"], "--version")
+        version = _printed(programs["tempo"], "--version")
         name = "tempo.yaml" if "version 2." in version or "version v2." in version else "tempo-3.yaml"
         texts["tempo.yaml"] = _on_loopback((deploy / "tempo" / name).read_text())
     return texts
@@ -160,10 +155,10 @@ def _on_loopback(tempo: str) -> str:
 
 def is_prometheus_3(program: str) -> bool:
     """Return whether it is version 3 or later; a program that was not built by its makers does not say its version."""
-    return "web.enable-otlp-receiver" in _told(program, "--help")
+    return "web.enable-otlp-receiver" in _printed(program, "--help")
 
 
-def _told(program: str, argument: str) -> str:
+def _printed(program: str, argument: str) -> str:
     done = subprocess.run([program, argument], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     return done.stdout + done.stderr
 

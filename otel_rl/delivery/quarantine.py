@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_rl.errors.occasional import is_power_of_ten
-from otel_rl.errors.redaction import redacted
+from otel_rl.errors.redaction import redacted_start
 from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import encodable_text
 from otel_rl.journal.modes import open_file
@@ -113,4 +113,4 @@ def _text(thing: object, spell: Callable[[object], str] = repr) -> str:
         text = spell(thing)
     except Exception as error:
         text = f"no text: {type(error).__name__}"
-    return encodable_text(redacted(text[:_LONGEST_ENTRY]))
+    return encodable_text(redacted_start(text, _LONGEST_ENTRY))

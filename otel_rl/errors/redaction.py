@@ -257,9 +257,7 @@ def _spellings(secret: str) -> Iterator[str]:
     yield base64.b64encode(raw).decode().rstrip("=")
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + raw).decode()
-        whole = encoded[
-            -(-before * 8 // 6) : (before + len(raw)) * 8 // 6
-        ]  # characters that depend on the secret alone
+        whole = encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]  # depends on the secret alone
         yield from (whole, whole.translate(_URL_SAFE))
 
 

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from tests.faults.nodes import Nodes
 
 pytestmark = pytest.mark.slow
+_OPEN = {"OTEL_RL_TOKEN": "secret", "OTEL_RL_INSECURE": "true"}
+"""What an address of another machine needs."""
 
 
 def train(nodes: Nodes, head: str) -> Path:
     """Train on two machines, until both agents have ended; the exporter has taken nothing."""
     started = [
-        nodes.start(f"node{n + 1}", _TRAIN, HEAD=address, N=str(n), GROUP_RANK=str(n))
+        nodes.start(f"node{n + 1}", _TRAIN, HEAD=address, N=str(n), GROUP_RANK=str(n), **_OPEN)
         for n, address in enumerate((head, "192.0.2.1:4320"))  # which no machine answers
     ]
     for process in started:

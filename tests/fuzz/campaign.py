@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,8 @@ _LONGEST_INPUT_S = 120
 _STARTED_WITHIN_S = 300
 """Seconds to import and instrument the code, and to feed the seeds, on a busy machine."""
 _MOST_MEMORY_MIB = 1024
+_SMALL_PARENT = ("sh", "-c", '"$@" & wait $!', "sh")
+"""A process starts with the peak of memory of the one that started it, which may be a large suite."""
 _STATUS = re.compile(r"#\d+\s+\S+\s+cov: (\d+) ft: (\d+)")
 
 
@@ -38,16 +42,21 @@ def run(target: str, seconds: int, seed: int = 0) -> Figures:
     with tempfile.TemporaryDirectory(prefix="otel-rl-fuzz.", dir=parent) as place:
         log = Path(place, "log")
         command = [
+            *_SMALL_PARENT,
             *(sys.executable, "-m", "tests.fuzz.child", target, place),
             *(f"-max_total_time={seconds}", f"-timeout={_LONGEST_INPUT_S}", f"-rss_limit_mb={_MOST_MEMORY_MIB}"),
             *("-print_final_stats=1", f"-seed={seed}"),
         ]
         environ = {name: text for name, text in os.environ.items() if not name.startswith("OTEL_")}
-        with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, env=environ) as process:
+        with (
+            log.open("wb") as file,
+            subprocess.Popen(command, stdout=file, stderr=file, env=environ, start_new_session=True) as process,
+        ):
             try:
                 status = process.wait(_STARTED_WITHIN_S + 2 * seconds)
             finally:
-                process.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
         return _figures(target, seconds, status, log.read_text(errors="replace"), Path(place))
 
 

@@ -27,7 +27,8 @@ class Quotas:
     Args:
         journals: The directory of the journals.
         outbox: The directory of the outbox.
-        limit_bytes: The largest size of the undelivered journals of one peer, and twice that of items of others.
+        limit_bytes: The largest size of the undelivered journals of one peer. Items of other programs may take
+            half as much of the outbox.
     """
 
     def __init__(self, journals: Path, outbox: Path, limit_bytes: int) -> None:
