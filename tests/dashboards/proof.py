@@ -37,6 +37,8 @@ FASTER = 60
 MARK = "●"
 TWO_RANKS = ("verl", "ranks", "slow", "lost")
 _AFTERWARDS = 32.0
+_ON_A_BUSY_MACHINE_S = 60.0
+"""How long a query without data is asked again: a trainer may be late, or a page not scraped in time."""
 _TRAINERS = str(Path(__file__).with_name("trainers.py"))
 _GRAFANA = {
     "$__rate_interval": "15s",
@@ -140,10 +142,16 @@ def watched(
 
 
 def answers(prometheus: Prometheus, directory: Path) -> Watched:
-    """Ask every query for each run, and which alerts fired at any time."""
-    series = {
-        (query, run): _lately(prometheus, asked(query.expression, run)) for query in every_query() for run in PLAYS
-    }
+    """Ask every query for each run, until each has data for one; and which alerts fired at any time."""
+    series: dict[tuple[Query, str], int] = {}
+    unanswered, until = every_query(), time.monotonic() + _ON_A_BUSY_MACHINE_S
+    while unanswered:
+        series |= {
+            (query, run): _lately(prometheus, asked(query.expression, run)) for query in unanswered for run in PLAYS
+        }
+        unanswered = [query for query in unanswered if not any(series[query, run] for run in PLAYS)]
+        if time.monotonic() > until:
+            break
     fired: dict[str, set[str]] = {}
     for labels, _ in prometheus.query('max_over_time(ALERTS{alertstate="firing"}[10m])'):
         fired.setdefault(labels["alertname"], set()).add(labels.get("rl_run_id", labels.get("job", "")))

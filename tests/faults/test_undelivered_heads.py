@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 _OPEN = {"OTEL_RL_TOKEN": "secret", "OTEL_RL_INSECURE": "true"}
-"""What an address of another machine needs."""
+"""Settings that an address of another machine needs."""
 
 
 def train(nodes: Nodes, head: str) -> Path:
