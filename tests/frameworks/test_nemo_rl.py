@@ -136,7 +136,7 @@ def test_sections_of_timers_are_phases(place: Path, whose: str, trainer: str) ->
     roots = {span.trace_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
     phases: dict[object, set[str]] = {step: set() for step in roots.values()}
     for span in spans:
-        phase, part = span.attributes.get("rl.phase"), span.attributes.get("rl.phase.part")
+        phase, part = span.attributes.get("rl.phase"), span.attributes.get("rl.phase_part")
         if phase is not None and span.trace_id in roots:
             phases[roots[span.trace_id]].add(f"{phase}/{part}" if part else str(phase))
     prefix, rates = "timing/train/", ("total_step_time", "valid_tokens_per_sec_per_gpu")

@@ -122,7 +122,7 @@ def test_training_is_not_changed(recorded: Trained, plain: Trained) -> None:
 def test_phases(recorded: Trained) -> None:
     """What TRL does is under the root of each step; each reward function too."""
     phases = {str(span.attributes.get("rl.phase")) for span in recorded.spans}
-    parts = {str(span.attributes.get("rl.phase.part")) for span in recorded.spans}
+    parts = {str(span.attributes.get("rl.phase_part")) for span in recorded.spans}
 
     assert phases >= {
         *("training_step", "_prepare_inputs", "transformers.generate", "_calculate_rewards", "compute_loss"),

@@ -61,6 +61,13 @@ def test_attributes_are_defined_once_and_used() -> None:
     assert sorted(defined) == sorted(used)
 
 
+def test_no_attribute_is_the_namespace_of_another() -> None:
+    """A back end that stores attributes as nested objects can hold both."""
+    names = registry.attributes()
+
+    assert [(name, other) for name in names for other in names if other.startswith(f"{name}.")] == []
+
+
 def test_each_stage_has_a_duration() -> None:
     """The phases that genai#88 knows have a histogram of their own."""
     assert {f"rl.{stage}.duration" for stage in registry.stages().values()} <= set(registry.metrics())

@@ -212,8 +212,8 @@ def test_times_of_the_device_are_in_the_row() -> None:
 
     assert (row.values["time/generate"], row.values["time/generate/device"]) == (2.0, 1.5)
     assert row.values["time/generate/gap"] == 0.5
-    assert span.attributes["rl.phase.device.duration"] == 1.5
-    assert span.attributes["rl.phase.device.offset"] == 0.25
+    assert span.attributes["rl.phase_device.duration"] == 1.5
+    assert span.attributes["rl.phase_device.offset"] == 0.25
 
 
 def test_a_process_that_died_is_not_waited_for() -> None:

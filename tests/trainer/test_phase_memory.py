@@ -255,10 +255,10 @@ def test_both_moments_of_the_start_are_told(recorded: tuple[Allocator, list[Reco
     """Memory of the process before loading is the phase's, after loading that of the end of the part."""
     spans = {item.name: item.attributes for item in closed(recorded[1])[1] if isinstance(item, Span)}
 
-    assert spans["rl.train"]["rl.phase.process.memory.start"]
-    assert spans["rl.train.onload"]["rl.phase.process.memory.end"]
-    assert spans["rl.train.onload"]["rl.phase.part"] == "onload"
-    assert spans["rl.train"]["rl.phase.device.memory.peak"] == 40 * GIB
+    assert spans["rl.train"]["rl.phase_process.memory.start"]
+    assert spans["rl.train.onload"]["rl.phase_process.memory.end"]
+    assert spans["rl.train.onload"]["rl.phase_part"] == "onload"
+    assert spans["rl.train"]["rl.phase_device.memory.peak"] == 40 * GIB
 
 
 def test_each_device_has_its_own_name(tmp_path: Path) -> None:
