@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 import otel_rl
@@ -56,7 +58,18 @@ def train(place: Path, umask: str, exporters: list[str], share: str = "") -> lis
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    wait_for(lambda: not _writers(place), "the agent and the trackers do not end", 120)
     return everything_in(*(place / name for name in ("runs", "home", "temporary")))
+
+
+def _writers(place: Path) -> list[int]:
+    """Return the processes whose home is in a place: an agent, and what trackers start; they remove files too."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOME") == str(place / "home") and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
 
 
 def private(place: Path, created: list[Path]) -> list[Path]:
