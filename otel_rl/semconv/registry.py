@@ -1,7 +1,7 @@
 """Readers of the registry and of the phases. The agent uses them; trainers only use them to check settings.
 
 The registry is `model/*.yaml`, in the format of OpenTelemetry's semantic conventions. `annotations` holds what that
-format has no field for: the source of a name, and the reduction over ranks.
+format has no field for: the source of a name, the reduction over ranks, and exceptions from OpenTelemetry's policies.
 """
 
 from __future__ import annotations
@@ -21,6 +21,15 @@ class _Annotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reduce: str = ""
 
 
+class _Exceptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    policy_exceptions: tuple[Literal["metric_namespace_collision"], ...]
+
+
+class _Annotations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    otel_rl: _Annotation
+    naming_conventions: _Exceptions = _Exceptions(())
+
+
 class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A definition of an attribute (`id`), or a reference to one (`ref`)."""
 
@@ -38,7 +47,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     type: Kind
     brief: str
-    annotations: dict[Literal["otel_rl"], _Annotation]
+    annotations: _Annotations
     stability: str = ""
     metric_name: str = ""
     name: str = ""
@@ -54,12 +63,17 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def source(self) -> str:
         """The source of the name: genai#88, process, system, hw, gen_ai, or otel-rl."""
-        return self.annotations["otel_rl"].source
+        return self.annotations.otel_rl.source
 
     @property
     def reduce(self) -> str:
         """The reduction over ranks; empty if not defined."""
-        return self.annotations["otel_rl"].reduce
+        return self.annotations.otel_rl.reduce
+
+    @property
+    def exceptions(self) -> tuple[str, ...]:
+        """The rules of OpenTelemetry's naming policies that it breaks on purpose."""
+        return self.annotations.naming_conventions.policy_exceptions
 
 
 def content(*path: str) -> bytes:
