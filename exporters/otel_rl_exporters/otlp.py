@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from otel_rl_exporters.otlp_sender import Sender
 
 _LARGEST_TABLE = 1 << 17
-_SCOPE = InstrumentationScope("otel_rl", schema_url=None)
+_SCOPE = InstrumentationScope("otel_rl", schema_url=semconv.SCHEMA_URL)
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import ssl
+import sys
 import time
 import zlib
 from importlib.metadata import version
@@ -247,7 +248,8 @@ class StdoutTransport:
     def send(self, request: Message) -> Answer:
         """Print a request. After the reader of standard output has closed it, requests are refused."""
         try:
-            print(_json(request), flush=True)  # noqa: T201 - the user chose standard output
+            sys.stdout.write(f"{_json(request)}\n")  # at once: exporters of other signals write too
+            sys.stdout.flush()
         except BrokenPipeError:
             return Answer("never", "standard output is closed", "refused")
         return Answer("taken")

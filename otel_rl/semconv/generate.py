@@ -135,11 +135,9 @@ def prometheus_name(metric: Group) -> str:
 
 
 def _constants() -> str:
-    names: dict[str, str] = {}
+    names = {"SCHEMA_URL": registry.manifest().schema_url} | {_constant(name): name for name in registry.attributes()}
     for group in registry.groups():
-        if group.type == "attribute_group":
-            names |= {_constant(attribute): attribute for attribute in group.attribute_names}
-        elif group.type in _PREFIXES:
+        if group.type in _PREFIXES:
             name = group.metric_name or group.name
             names[_PREFIXES[group.type] + _constant(name)] = name
     return "".join(f'{constant} = "{name}"\n' for constant, name in sorted(names.items()))

@@ -12,8 +12,25 @@ from typing import Any, Literal
 
 import msgspec
 
+_MANIFEST = "manifest.yaml"
 Instrument = Literal["counter", "gauge", "histogram", "updowncounter"]
 Kind = Literal["attribute_group", "entity", "metric", "span", "event"]
+
+
+class Dependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Another registry that this one refers to: its schema URL, and where its files are."""
+
+    schema_url: str
+    registry_path: str
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Identity and dependencies of the registry; the last part of the URL is its version."""
+
+    schema_url: str
+    description: str
+    stability: str
+    dependencies: tuple[Dependency, ...]
 
 
 class _Annotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,8 +47,12 @@ class _Annotations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     naming_conventions: _Exceptions = _Exceptions(())
 
 
+class _Foreign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+
+
 class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A definition of an attribute (`id`), or a reference to one (`ref`)."""
+    """A definition of an attribute (`id`), or a reference to one (`ref`), here or in OpenTelemetry's registry."""
 
     id: str = ""
     ref: str = ""
@@ -39,6 +60,18 @@ class Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stability: str = ""
     brief: str = ""
     examples: list[Any] = []
+    role: Literal["", "identifying", "descriptive"] = ""
+    annotations: dict[Literal["otel_rl"], _Foreign] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the attribute."""
+        return self.id or self.ref
+
+    @property
+    def value_type(self) -> str:
+        """The type of its values, such as `string[]`; empty for a reference within this registry."""
+        return self.annotations["otel_rl"].type if self.annotations else self.type
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,13 +85,14 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric_name: str = ""
     name: str = ""
     instrument: Instrument | None = None
+    span_kind: Literal["", "internal"] = ""
     unit: str = ""
     attributes: tuple[Attribute, ...] = ()
 
     @property
     def attribute_names(self) -> tuple[str, ...]:
         """The names of the attributes that it defines or uses."""
-        return tuple(attribute.id or attribute.ref for attribute in self.attributes)
+        return tuple(attribute.name for attribute in self.attributes)
 
     @property
     def source(self) -> str:
@@ -76,6 +110,11 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.annotations.naming_conventions.policy_exceptions
 
 
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    groups: tuple[Group, ...]
+    imports: dict[Literal["entities", "events"], tuple[str, ...]] = {}
+
+
 def content(*path: str) -> bytes:
     """Read a data file of this package."""
     return resources.files("otel_rl.semconv").joinpath(*path).read_bytes()
@@ -85,8 +124,14 @@ def content(*path: str) -> bytes:
 def groups() -> tuple[Group, ...]:
     """Return the whole registry, file by file."""
     files = sorted(f.name for f in resources.files("otel_rl.semconv").joinpath("model").iterdir())
-    decoded = (msgspec.yaml.decode(content("model", file), type=dict[str, list[Group]]) for file in files)
-    return tuple(group for file in decoded for group in file["groups"])
+    decoded = (msgspec.yaml.decode(content("model", file), type=_File) for file in files if file != _MANIFEST)
+    return tuple(group for file in decoded for group in file.groups)
+
+
+@cache
+def manifest() -> Manifest:
+    """Return what other registries know this one by."""
+    return msgspec.yaml.decode(content("model", _MANIFEST), type=Manifest)
 
 
 @cache
@@ -97,8 +142,8 @@ def metrics() -> dict[str, Group]:
 
 @cache
 def attributes() -> dict[str, Attribute]:
-    """Return the definitions of attributes by name."""
-    return {a.id: a for group in groups() if group.type == "attribute_group" for a in group.attributes}
+    """Return the attributes by name: those of otel-rl, and those of OpenTelemetry that it uses."""
+    return {a.name: a for group in groups() if group.id.startswith("registry.") for a in group.attributes}
 
 
 @cache

