@@ -26,11 +26,15 @@ from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
 from otel_rl.export import NotNow, Refused
 from otel_rl.otlp.connection import one_of
+from otel_rl_exporters.ended_series import KnownSeries, One, without_values
 from otel_rl_exporters.otlp_sender import Sender
 from otel_rl_exporters.otlp_transport import transport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     from otel_rl.otlp.connection import Connection
 
@@ -49,11 +53,11 @@ _AGGREGATIONS: dict[str, dict[type, Aggregation]] = {
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
 _dice = random.Random()
 
-_One = tuple[ResourceMetrics, ScopeMetrics, Metric]
-
 
 class OtlpMetricExporter(MetricExporter):
     """Sends what the reader collects, and retries until the timeout; cumulative values are in the next collection too.
+
+    A series that is not collected any more ends at the receiver. When the exporter is shut down, all of them end.
 
     Attributes:
         failures: How often a request failed.
@@ -70,7 +74,10 @@ class OtlpMetricExporter(MetricExporter):
             preferred_aggregation=_AGGREGATIONS[aggregation],
         )
         self._sender = Sender(transport(where), _encoded)
+        self._series = KnownSeries()
         self._closing = threading.Event()
+        self._sending = threading.Lock()
+        self._is_behind = False
         self._warnings = Occasional(logger)
         self.failures = self.refused = 0
         self.causes: Counter[str] = Counter()
@@ -78,14 +85,39 @@ class OtlpMetricExporter(MetricExporter):
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any) -> MetricExportResult:
         """Send metrics; return whether all of them were accepted."""
-        waiting: list[_One] = [
-            (resource, scope, metric)
+        collected = [
+            One(resource, scope, metric)
             for resource in metrics_data.resource_metrics
             for scope in resource.scope_metrics
             for metric in scope.metrics
         ]
-        deadline = time.monotonic() + timeout_millis / 1000
+        with self._sending:
+            return self._send(collected, time.monotonic() + timeout_millis / 1000)
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Do nothing: `export` sends before it returns."""
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, timeout: float | None = None, **_: Any) -> None:
+        """End all series, if their last values were sent, and close the connection; the SDK passes `timeout` in ms."""
+        deadline = time.monotonic() + (timeout_millis if timeout is None else timeout) / 1000
+        self._closing.set()
+        if self._sending.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            try:
+                if not self._is_behind:
+                    self._send([], deadline)
+            finally:
+                self._sending.release()
+        self._sender.close()
+
+    def _send(self, collected: list[One], deadline: float) -> MetricExportResult:
+        """Send metrics, and the ends of the series that are not among them, until a deadline."""
+        ends = self._series.ends(collected)
+        if self._series.dropped:
+            self.causes["series_limit"] = self._series.dropped
+        waiting = [*collected, *ends]
         pause, result = _FIRST_PAUSE_S, MetricExportResult.SUCCESS
+        self._is_behind = False
         while waiting:
             try:
                 self._sender.send(list(enumerate(waiting)), len(waiting))
@@ -101,19 +133,13 @@ class OtlpMetricExporter(MetricExporter):
                 asked = error.retry_after or pause * _dice.uniform(0.75, 1.25)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 if time.monotonic() + asked > deadline or self._closing.wait(asked):
-                    return MetricExportResult.FAILURE
+                    self._is_behind = True
+                    result = MetricExportResult.FAILURE
+                    break
             else:
-                break
+                waiting = []
+        self._series.arrived(ends[: max(0, len(ends) - len(waiting))])  # the ends come last
         return result
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Do nothing: `export` sends before it returns."""
-        return True
-
-    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
-        """Close the connection."""
-        self._closing.set()
-        self._sender.close()
 
     def _note(self, error_type: str, text: str) -> None:
         self.causes[error_type] += 1
@@ -121,15 +147,21 @@ class OtlpMetricExporter(MetricExporter):
         self._warnings.warn(f"otlp metrics: {text}")
 
 
-def _encoded(metrics: Sequence[_One]) -> Any:
+def _encoded(metrics: Sequence[One]) -> Any:
     """Return a request with these metrics, each within its resource and its scope."""
-    resources: dict[int, ResourceMetrics] = {}
-    scopes: dict[int, ScopeMetrics] = {}
-    for resource, scope, metric in metrics:
-        if id(resource) not in resources:
-            resources[id(resource)] = ResourceMetrics(resource.resource, [], resource.schema_url)
-        if id(scope) not in scopes:
-            scopes[id(scope)] = ScopeMetrics(scope.scope, [], scope.schema_url)
-            cast("list[ScopeMetrics]", resources[id(resource)].scope_metrics).append(scopes[id(scope)])
-        cast("list[Metric]", scopes[id(scope)].metrics).append(metric)
-    return encode_metrics(MetricsData(list(resources.values())))
+    request = encode_metrics(_grouped(one for one in metrics if not one.has_ended))
+    request.MergeFrom(without_values(encode_metrics(_grouped(one for one in metrics if one.has_ended))))
+    return request
+
+
+def _grouped(metrics: Iterable[One]) -> MetricsData:
+    resources: dict[Resource, ResourceMetrics] = {}
+    scopes: dict[tuple[Resource, InstrumentationScope], ScopeMetrics] = {}
+    for resource, scope, metric, _ in metrics:
+        place = resource.resource, scope.scope
+        if place not in scopes:
+            within = resources.setdefault(place[0], ResourceMetrics(place[0], [], resource.schema_url))
+            scopes[place] = ScopeMetrics(scope.scope, [], scope.schema_url)
+            cast("list[ScopeMetrics]", within.scope_metrics).append(scopes[place])
+        cast("list[Metric]", scopes[place].metrics).append(metric)
+    return MetricsData(list(resources.values()))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from otel_rl.agent.analysis.gpu_usage import GpuUsage
-from otel_rl.agent.hardware.measurement import Point
+from otel_rl.agent.hardware.measurement import Measurement, Point
 
 
-def of(device: str, **values: float) -> list[Point]:
-    """Return points of a device; `__` in a name is a dot."""
-    return [Point(name.replace("__", "."), value, (("hw.id", device),)) for name, value in values.items()]
+def of(device: str, **values: float) -> Measurement:
+    """Return a measurement of a device; `__` in a name is a dot."""
+    points = [Point(name.replace("__", "."), value, (("hw.id", device),)) for name, value in values.items()]
+    return Measurement(f"nvml/{device}", 1, tuple(points))
 
 
 def test_idleness_is_that_of_the_phase_at_the_time() -> None:
@@ -21,6 +22,16 @@ def test_idleness_is_that_of_the_phase_at_the_time() -> None:
     found = {dict(point.attributes)["rl.phase"]: point.value for point in usage.idle()}
 
     assert found == {"train": pytest.approx(0.2), "generate": pytest.approx(0.8)}
+
+
+def test_a_lost_gpu_is_not_idle() -> None:
+    """It is not measured any more; another one is."""
+    usage = GpuUsage()
+    for device in ("GPU-1", "GPU-2"):
+        usage.measured(of(device, hw__gpu__utilization=0.5), lambda device: "train")
+    usage.measured(of("GPU-1"), lambda device: "train")
+
+    assert [dict(point.attributes)["hw.id"] for point in usage.idle()] == ["GPU-2"]
 
 
 def test_idleness_forgets() -> None:

@@ -200,6 +200,35 @@ def test_phases_are_bounded_and_what_exceeds_them_is_counted(caplog: pytest.LogC
     assert [record.getMessage()[:36] for record in caplog.records] == ["more than 200 phases and parts of ph"]
 
 
+def test_a_rank_that_left_has_no_series() -> None:
+    """The time of its last step, and of its phases, are not those of a rank; a new attempt of it is."""
+    shown, reader = instruments()
+    ranks = [journal(rank=0), journal(rank=1)]
+    for rank in (0, 1):
+        told = {"rl.phase": "generate", "rl.rank": rank}
+        shown.show_phases([Span("generate", "", "", "", 0, 10**9, told)])
+    shown.show_journals(ranks)
+    ranks[1].over = True
+    shown.show_journals(ranks)
+
+    assert points(reader, "rl.step.last_completed.timestamp") == {(0,): 5.0}
+    assert points(reader, "rl.rank.phase.time") == {("generate", 0): 1.0}
+    shown.show_journals([*ranks, journal(attempt=1, rank=1)])
+    assert points(reader, "rl.step.last_completed.timestamp") == {(0,): 5.0, (1,): 5.0}
+
+
+def test_the_last_values_stay_until_the_agent_ends() -> None:
+    """When no rank is left, they are those of the run."""
+    shown, reader = instruments()
+    shown.show_phases([Span("generate", "", "", "", 0, 10**9, {"rl.phase": "generate", "rl.rank": 0})])
+    one = journal(rank=0)
+    one.over = True
+    shown.show_journals([one])
+
+    assert points(reader, "rl.step.last_completed.timestamp") == {(0,): 5.0}
+    assert points(reader, "rl.rank.phase.time") == {("generate", 0): 1.0}
+
+
 def test_memory_of_a_process_that_is_over_is_shown_no_longer() -> None:
     """Nobody has it."""
     shown, reader = instruments()

@@ -9,7 +9,9 @@ from otel_rl import semconv
 from otel_rl.agent.hardware.measurement import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+
+    from otel_rl.agent.hardware.measurement import Measurement
 
 _SAMPLES = 30
 
@@ -19,6 +21,7 @@ class GpuUsage:
 
     def __init__(self) -> None:
         self._idle: dict[tuple[str, str], deque[float]] = defaultdict(lambda: deque(maxlen=_SAMPLES))
+        self._present: dict[str, set[str]] = {}
         self._energy: dict[str, float] = {}
         self._base: dict[str, float] = {}
         self._steps = 0
@@ -34,10 +37,12 @@ class GpuUsage:
         self._steps += 1
         self._tokens += tokens
 
-    def measured(self, points: Iterable[Point], phase_on: Callable[[str], str]) -> None:
+    def measured(self, measurement: Measurement, phase_on: Callable[[str], str]) -> None:
         """Add the points of GPUs; `phase_on` returns the phase that a device is in, empty outside of any."""
-        for point in points:
+        present = self._present[measurement.probe] = set()
+        for point in measurement.points:
             device = str(dict(point.attributes).get(semconv.HW_ID, ""))
+            present.add(device)
             if point.metric == semconv.METRIC_HW_GPU_UTILIZATION and (phase := phase_on(device)):
                 self._idle[device, phase].append(1 - point.value)
             elif point.metric == semconv.METRIC_HW_ENERGY:
@@ -45,7 +50,8 @@ class GpuUsage:
                 self._base.setdefault(device, point.value)
 
     def idle(self) -> list[Point]:
-        """Return the share of the last measurements in a phase in which each GPU was idle."""
+        """Return the share of the last measurements in a phase in which each GPU was idle; not for lost GPUs."""
+        present = set().union(*self._present.values())
         return [
             Point(
                 semconv.METRIC_PHASE_GPU_IDLE_FRACTION,
@@ -53,6 +59,7 @@ class GpuUsage:
                 ((semconv.HW_ID, device), (semconv.PHASE, phase)),
             )
             for (device, phase), shares in self._idle.items()
+            if device in present
         ]
 
     def energy(self) -> list[Point]:

@@ -19,7 +19,7 @@ class Point(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """The points that one probe measured at one time (Unix nanoseconds)."""
+    """The points that one probe measured at one time (Unix nanoseconds); empty if it has stopped to measure."""
 
     probe: str
     time: int

@@ -86,6 +86,7 @@ class Poller:
         for poll in self._polls:
             if poll.is_slow(time.monotonic()):
                 self.fail(poll.probe.name, "timeout")
+                poll.measured(())
         found: list[Measurement] = []
         while self._measurements:
             found.append(self._measurements.popleft())
@@ -141,6 +142,13 @@ class _Poll(threading.Thread):
         super().__init__(name=f"otel-rl-{probe.name}", daemon=True)
         self.probe, self._interval, self._poller = probe, interval, poller
         self._late_at: float | None = None
+        self._had_points = False
+
+    def measured(self, points: Sequence[Point]) -> None:
+        """Keep points; the first time that there are none, an empty measurement, which ends their series."""
+        if points or self._had_points:
+            self._poller.add(Measurement(self.probe.name, self._poller.now(), tuple(points)))
+        self._had_points = bool(points)
 
     def is_slow(self, now: float) -> bool:
         """Return whether a measurement takes too long, once for each timeout."""
@@ -158,7 +166,6 @@ class _Poll(threading.Thread):
                 points.extend(self.probe.read())
             except Exception as error:
                 self._poller.fail(self.probe.name, type(error).__name__)
-            if points:  # those before the error, too
-                self._poller.add(Measurement(self.probe.name, self._poller.now(), tuple(points)))
+            self.measured(points)  # those before the error, too
             self._late_at = None
             self._poller.stopped.wait(self._interval)

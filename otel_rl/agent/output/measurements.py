@@ -89,7 +89,7 @@ class Measurements:
 
     def _pass_on(self, measurement: Measurement, live: Mapping[str, Journal], began: int) -> None:
         self._instruments.show_points(measurement.probe, measurement.points)
-        self._usage.measured(measurement.points, lambda device: self._phase_on(device, live))
+        self._usage.measured(measurement, lambda device: self._phase_on(device, live))
         self._charge(measurement.points, live)
         self._host |= {point.metric: point.value for point in measurement.points if not point.attributes}
         used = [point.value for point in measurement.points if point.metric == semconv.METRIC_SYSTEM_MEMORY_USAGE]

@@ -12,20 +12,19 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
-from opentelemetry.context import Context
 from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_rl import semconv
 from otel_rl.agent.hardware.measurement import Attributes, Point
+from otel_rl.agent.output import exemplars, presence
 from otel_rl.convert.known_names import OTHER, KnownNames
 from otel_rl.export import Event, Row, Span
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from opentelemetry import metrics
     from opentelemetry.metrics import CallbackOptions
@@ -72,7 +71,7 @@ class OtelMetrics:
             if isinstance(item, Row):
                 self._show_row(item)
             elif isinstance(item, Span) and item.name == semconv.SPAN_LOOP:
-                context = _context(item, kept=keeps(item.trace_id))
+                context = exemplars.context(item, kept=keeps(item.trace_id))
                 self._histograms[semconv.METRIC_LOOP_DURATION].record(_seconds(item), context=context)
                 self._counters[semconv.METRIC_TRAIN_STEPS].add(1)
             elif isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST:
@@ -103,7 +102,7 @@ class OtelMetrics:
         """Add trajectories, each with whether its trace was kept."""
         for span, kept in decided:
             histogram = self._histograms[semconv.METRIC_TRAJECTORY_DURATION]
-            histogram.record(_seconds(span), _some(span, semconv.ROLE), _context(span, kept=kept))
+            histogram.record(_seconds(span), _some(span, semconv.ROLE), exemplars.context(span, kept=kept))
 
     def show_processes(self, journals: Iterable[Journal]) -> None:
         """Count no loss of each process: `rate()` needs a counter to exist before it rises."""
@@ -114,24 +113,21 @@ class OtelMetrics:
                 self._counters[semconv.METRIC_PROCESSES_LOST].add(0, dict(who))
 
     def show_journals(self, journals: Iterable[Journal]) -> None:
-        """Show the processes: the time of their last record, their memory, and refused calls."""
+        """Show refused calls, and of the processes that are present the time of their last step and their memory."""
+        known = list(journals)
         refusals: Counter[Attributes] = Counter()
-        memory: list[Point] = []
+        present = {_who(one.started.rank, one.started.role): one for one in presence.present(known)}
         with self._lock:
-            for journal in journals:
+            for journal in known:
                 who = _who(journal.started.rank, journal.started.role)
-                if journal.step_ended_at:
-                    self._gauges[semconv.METRIC_STEP_LAST_COMPLETED_TIMESTAMP][who] = journal.step_ended_at / 1e9
-                if journal.resident and not journal.over:
-                    memory.append(Point(semconv.METRIC_PROCESS_MEMORY_USAGE, journal.resident, who))
-                    memory.append(Point(semconv.METRIC_PROCESS_MEMORY_VIRTUAL, journal.virtual, who))
                 for index, allocator in journal.on_devices.items():
                     self._show_allocator(journal, index, allocator, who)
                 for reason, count in journal.refusals.items():
                     of_reason: Attributes = (*who, (semconv.ERROR_TYPE, reason))
                     refusals[of_reason] += count
             self._totals[semconv.METRIC_TELEMETRY_REFUSED].update(refusals)
-        self.show_points("journals", memory)
+            self._forget_phases_of_others(present.keys())
+        self.show_points("journals", [point for who, one in present.items() for point in presence.of_process(one, who)])
 
     def show_points(self, probe: str, points: Iterable[Point]) -> None:
         """Show the points of a probe; its points that are not measured any more disappear."""
@@ -245,6 +241,11 @@ class OtelMetrics:
         self._totals[semconv.METRIC_DEVICE_ALLOC_RETRIES][of_device] = memory.retries
         self._totals[semconv.METRIC_DEVICE_OOMS][of_device] = memory.ooms
 
+    def _forget_phases_of_others(self, present: Container[Attributes]) -> None:
+        phases = self._gauges[semconv.METRIC_RANK_PHASE_TIME]
+        for attributes in [one for one in phases if one[1:] not in present]:  # the first attribute is the phase
+            del phases[attributes]
+
     def _device(self, index: str | int) -> str:
         return self._devices.get(int(index), str(index)) if str(index).isdecimal() else str(index)
 
@@ -285,13 +286,6 @@ def _some(span: Span, *names: str) -> dict[str, str | int]:
 
 def _seconds(span: Span) -> float:
     return (span.end_unix_nano - span.start_unix_nano) / 1e9
-
-
-def _context(span: Span, *, kept: bool) -> Context:
-    """Return a context from which the SDK makes an exemplar, if the span is kept."""
-    flags = TraceFlags(TraceFlags.SAMPLED if kept else TraceFlags.DEFAULT)
-    ids = SpanContext(int(span.trace_id, 16), int(span.span_id, 16), is_remote=False, trace_flags=flags)
-    return set_span_in_context(NonRecordingSpan(ids), Context())
 
 
 def _who(rank: int, role: str) -> Attributes:

@@ -10,8 +10,9 @@ from otel_rl.agent.hardware.measurement import Point
 from otel_rl.agent.steps.state import rank_and_role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from otel_rl.agent.hardware.measurement import Attributes
     from otel_rl.agent.steps.state import Journal
     from otel_rl.semconv.vocabulary import Vocabulary
 
@@ -39,6 +40,20 @@ def points(journals: Iterable[Journal], vocabulary: Vocabulary, now: int) -> lis
     down = sorted((journal for journal in latest if journal.order), key=attrgetter("order"))[:_MOST_DOWN]
     found += [Point(semconv.METRIC_PROCESS_DOWN_TIMESTAMP, one.ended_at / 1e9, _how(one)) for one in down]
     return found + [point for journal in latest if (point := _open_phase(journal, vocabulary, now))]
+
+
+def present(journals: Sequence[Journal]) -> Sequence[Journal]:
+    """Return the processes that live; all if none does: a short run's last values wait for delivery."""
+    return [journal for journal in journals if not journal.over] or journals
+
+
+def of_process(journal: Journal, who: Attributes) -> Iterator[Point]:
+    """Yield the time of the last step of a process, and its memory."""
+    if journal.step_ended_at:
+        yield Point(semconv.METRIC_STEP_LAST_COMPLETED_TIMESTAMP, journal.step_ended_at / 1e9, who)
+    if journal.resident and not journal.over:
+        yield Point(semconv.METRIC_PROCESS_MEMORY_USAGE, journal.resident, who)
+        yield Point(semconv.METRIC_PROCESS_MEMORY_VIRTUAL, journal.virtual, who)
 
 
 def _how(journal: Journal) -> tuple[tuple[str, str | int], ...]:

@@ -30,6 +30,34 @@ class Counting:
             raise OSError("gone")
 
 
+class Gone:
+    """A probe whose device answers once."""
+
+    name = "gone"
+
+    def __init__(self) -> None:
+        self._is_gone = False
+
+    def read(self) -> Iterator[Point]:
+        if self._is_gone:
+            raise OSError("gone")
+        self._is_gone = True
+        yield Point("system.cpu.utilization", 1)
+
+
+class Hanging(Counting):
+    """A probe whose device answers once, and then only if it may."""
+
+    def __init__(self) -> None:
+        super().__init__("hanging")
+        self.answers = threading.Event()
+
+    def read(self) -> Iterator[Point]:
+        yield from super().read()
+        if self.read_times > 1:
+            self.answers.wait()
+
+
 @pytest.fixture
 def poller() -> Iterator[Poller]:
     poller = Poller(0.01, now=lambda: 7)
@@ -52,6 +80,27 @@ def test_what_was_measured_before_an_error_counts(poller: Poller) -> None:
     wait_for(lambda: poller.failures.get(("counting", "OSError"), 0) >= 2, "no failure is counted")
 
     assert poller.take()[0].points == (Point("system.cpu.utilization", 1),)
+
+
+def test_a_device_that_is_gone_is_measured_as_empty_once(poller: Poller) -> None:
+    """Its series end; further failures change nothing."""
+    poller._poll(Gone(), 0.01)
+    wait_for(lambda: poller.failures.get(("gone", "OSError"), 0) >= 3, "no failure is counted")
+
+    assert [len(measurement.points) for measurement in poller.take()] == [1, 0]
+
+
+def test_a_device_that_hangs_is_measured_as_empty_once(poller: Poller) -> None:
+    """Its last values are not those of now; it is measured again if it answers."""
+    hanging = Hanging()
+    poller._poll(hanging, 0.01)
+    wait_for(lambda: hanging.read_times == 2, "it is not measured twice")
+    before = poller.take()
+    poller._polls[0]._late_at = 0.0  # as if time had passed
+    after = poller.take()
+    hanging.answers.set()
+
+    assert [len(measurement.points) for measurement in (*before, *after, *poller.take())][:2] == [1, 0]
 
 
 def test_gpus_are_not_asked_more_often_than_every_second(poller: Poller) -> None:
