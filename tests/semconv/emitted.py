@@ -101,7 +101,7 @@ def _attributes(where: str, holder: dict[str, Any], declared: set[str]) -> Itera
 
 
 def _fits(value: dict[str, Any], declared: str) -> bool:
-    if declared == "template[any]":
+    if declared == "any":
         return "kvlistValue" in value
     if declared.endswith("[]"):
         return all(_fits(one, declared[:-2]) for one in value["arrayValue"].get("values", ()))

@@ -50,9 +50,9 @@ for n in range(4):
         run.dropped(tickets[2:], reason="stale", policy_version=n + 1)
         run.queue("experience", depth=n, waited=0.01)
         run.log({"loss": float("nan") if n == 2 else 0.5, "reward": 0.1 * n, "kl": 0.1, "unknown/name": 1.0})
-        run.completions(["p"], ["c"], reward=[1.0])
+        run.completions(["p"], ["c"], rewards=[1.0])
         run.table("t", [{"a": 1}])
-run.finish(60)
+assert run.finish(60)
 end_agents(60)
 """
 
@@ -78,7 +78,7 @@ try:
         other.wait()
         raise MemoryError("no memory")
 except MemoryError:
-    run.finish(60)
+    assert run.finish(60)
 end_agents(60)
 """
 

@@ -16,7 +16,7 @@ from otel_rl.semconv import registry
 from tests.semconv.test_conventions import standard_attributes
 
 ROOT = Path(otel_rl.__file__).parents[1]
-TYPES = re.compile(r"(string|int|double|boolean)(\[\])?|template\[any\]")
+TYPES = re.compile(r"(string|int|double|boolean)(\[\])?|any")
 PYTHON = {"string": str, "int": int, "double": float, "boolean": bool}
 
 
