@@ -23,9 +23,10 @@ class Prometheus:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """Return labels and value of each series of an instant query."""
-        result = self._get("query", query=expression)["result"]
+    def query(self, expression: str, at: float | None = None) -> list[tuple[dict[str, str], float]]:
+        """Return labels and value of each series of an instant query, at a time or now."""
+        time = {} if at is None else {"time": repr(at)}
+        result = self._get("query", query=expression, **time)["result"]
         return [(series["metric"], float(series["value"][1])) for series in result]
 
     def value(self, expression: str) -> float | None:
@@ -52,17 +53,23 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def scraping(directory: Path, *targets: str, files: str = "", rules: str = "") -> Iterator[Prometheus]:
+def scraping(
+    directory: Path, *targets: str, files: str = "", rules: str = "", write_to: str = ""
+) -> Iterator[Prometheus]:
     """Start a server that scrapes the targets (`host:port`), and those in files that a pattern names, every second.
 
-    A file of rules is evaluated as often.
+    A file of rules is evaluated as often. Every sample that was scraped is written to the URL `write_to` too,
+    if it is given.
     """
+    of_rules = {"source_labels": ["__name__"], "regex": "ALERTS.*|rl:.*", "action": "drop"}
+    writing = {"queue_config": {"max_shards": 1, "batch_send_deadline": "1s"}, "write_relabel_configs": [of_rules]}
     found = {"file_sd_configs": [{"files": [files], "refresh_interval": "1s"}]} if files else {}
     (directory / "prometheus.yml").write_text(
         json.dumps(
             {
                 "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
                 "rule_files": [rules] if rules else [],
+                "remote_write": [{"url": write_to, **writing}] if write_to else [],
                 "scrape_configs": [{"job_name": "otel-rl", "static_configs": [{"targets": list(targets)}], **found}],
             }
         )

@@ -117,12 +117,14 @@ def asked(expression: str, run: str) -> str:
 
 @contextlib.contextmanager
 def watched(
-    directory: Path, runs: tuple[str, ...] = tuple(PLAYS), lasting: float = CALM + _AFTERWARDS
+    directory: Path, runs: tuple[str, ...] = tuple(PLAYS), lasting: float = CALM + _AFTERWARDS, write_to: str = ""
 ) -> Iterator[Prometheus]:
-    """Play runs under a Prometheus, which is yielded when they have lasted so long."""
-    (directory / "rules.yml").write_text(rules.prometheus_rules(rules.read(), FASTER))
-    targets = str(directory / "runs" / ".targets" / "*.json")
-    with engine() as url, scraping(directory, files=targets, rules=str(directory / "rules.yml")) as prometheus:
+    """Play runs under a Prometheus, which is yielded when they have lasted so long.
+
+    It writes all samples to the URL `write_to` too, if it is given.
+    """
+    targets, rule_file = str(directory / "runs" / ".targets" / "*.json"), str(write_rules(directory))
+    with engine() as url, scraping(directory, files=targets, rules=rule_file, write_to=write_to) as prometheus:
         trainers = list(itertools.chain.from_iterable(_start(name, directory, url) for name in runs))
         found = directory / "runs" / ".targets"
         try:
@@ -139,6 +141,13 @@ def watched(
                 _signal_agent(directory / "runs" / "proof", "orphan", signal.SIGCONT)
             for trainer in trainers:
                 trainer.communicate(timeout=60)
+
+
+def write_rules(directory: Path) -> Path:
+    """Write the rules, faster, and return the file."""
+    path = directory / "rules.yml"
+    path.write_text(rules.prometheus_rules(rules.read(), FASTER))
+    return path
 
 
 def answers(prometheus: Prometheus, directory: Path) -> Watched:

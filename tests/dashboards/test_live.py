@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from dashboards import rules
-from tests.dashboards import proof
+from tests.dashboards import proof, victoria
 from tests.dashboards.trainers import PLAYS
 from tests.real_parts import needs_program
 
@@ -41,6 +43,15 @@ FIRED_BY = {
     "gpu": ["RLOutOfMemory", "RLAllocatorRetries", "RLNearOOM", "RLGPUErrors", "RLGPUThrottled"],
 }
 """Which run is made to fire which alerts; of an agent that is down only the job is known."""
+
+
+class Compared(NamedTuple):
+    """The answers of VictoriaMetrics and of Prometheus, and the runs that each alert of vmalert was sent for."""
+
+    answers: list[victoria.Compared]
+    fired: dict[str, set[str]]
+
+
 _TABLE = Path(proof.__file__).parents[2] / "docs" / "reference" / "queries.md"
 _HEAD = """# Which queries have data for which runs
 
@@ -55,11 +66,28 @@ Prometheus soon knows nothing of it.
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> proof.Watched:
-    """What Prometheus answered."""
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[proof.Watched, Compared]:
+    """What Prometheus answered, and VictoriaMetrics too if it is installed."""
     directory: Path = tmp_path_factory.mktemp("live")
-    with proof.watched(directory) as prometheus:
-        return proof.answers(prometheus, directory)
+    with contextlib.ExitStack() as stack:
+        servers = stack.enter_context(victoria.running(directory)) if victoria.HERE else None
+        prometheus = stack.enter_context(proof.watched(directory, write_to=servers.write_to if servers else ""))
+        told = proof.answers(prometheus, directory)
+        if servers is None:
+            return told, Compared([], {})
+        return told, Compared(victoria.compared(prometheus, servers.server), servers.fired())
+
+
+@pytest.fixture(scope="module")
+def told(both: tuple[proof.Watched, Compared]) -> proof.Watched:
+    """What Prometheus answered."""
+    return both[0]
+
+
+@pytest.fixture(scope="module")
+def compared(both: tuple[proof.Watched, Compared]) -> Compared:
+    """What VictoriaMetrics answered."""
+    return both[1]
 
 
 def test_every_query_has_data(told: proof.Watched) -> None:
@@ -113,6 +141,22 @@ def test_alerts(alert: str, told: proof.Watched) -> None:
 def test_runs_are_found_by_their_files(told: proof.Watched) -> None:
     """One of each run, that Prometheus follows."""
     assert len(told.targets) == len(PLAYS)
+
+
+@victoria.needs_victoria
+def test_victoriametrics_answers_the_same(compared: Compared) -> None:
+    """Every query that has data has the same series there, with the same values where both define them alike."""
+    answered = {one.query for one in compared.answers if one.victoria}
+
+    assert [one for one in compared.answers if one.differ()] == []
+    assert answered == set(proof.every_query())
+
+
+@victoria.needs_victoria
+@pytest.mark.parametrize("alert", [alert.name for alert in rules.read().alerts])
+def test_alerts_of_vmalert(alert: str, compared: Compared) -> None:
+    """With the same rules, each fires for the run that is made for it, and for no other one."""
+    assert compared.fired.get(alert, set()) == {run for run, alerts in FIRED_BY.items() if alert in alerts}
 
 
 def test_the_table(told: proof.Watched) -> None:
