@@ -34,6 +34,8 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"la
         severity: Whether the alert pages someone.
         when: The condition: PromQL with names of the registry.
         lasts: How long the condition must hold.
+        needs_agent: If true, it fires only while an agent of the run is alive: gauges of one that died say nothing. If
+            false, it is about events, which counters keep, or about the agent.
         summary: One sentence, with Prometheus's templates.
         means: The meaning of the alert.
         look: Where to look for the cause.
@@ -54,6 +56,7 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"la
     do: str
     fires: Series
     silent: Series
+    needs_agent: bool = True
     at: str = "35m"
     silent_at: str = ""
 
@@ -91,7 +94,7 @@ def runbook(rules: Rules) -> str:
     """Return the runbook; the link of each alert goes to the heading of its entry."""
     entries = "".join(
         f"## {alert.name}\n\n*{alert.severity.capitalize()}.* {alert.means}\n\n"
-        f"**Look at** {alert.look}\n\n**Do** {alert.do}\n\n```\n{_expression(alert.when)}\n```\n\n"
+        f"**Look at** {alert.look}\n\n**Do** {alert.do}\n\n```\n{_condition(alert)}\n```\n\n"
         for alert in rules.alerts
     )
     return _RUNBOOK + entries.rstrip() + "\n"
@@ -110,7 +113,7 @@ def _yaml(content: object) -> str:
 def _alert(alert: Alert, faster: int) -> dict[str, object]:
     return {
         "alert": alert.name,
-        "expr": _expression(alert.when, faster),
+        "expr": _condition(alert, faster),
         "for": _shorter(re.fullmatch(r"(\d+)([smh])", alert.lasts), faster),
         "labels": {"severity": alert.severity},
         "annotations": {
@@ -119,6 +122,11 @@ def _alert(alert: Alert, faster: int) -> dict[str, object]:
             "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
         },
     }
+
+
+def _condition(alert: Alert, faster: int = 1) -> str:
+    when = _expression(alert.when, faster)
+    return f"({when}) and on (rl_run_id) rl:agent_alive" if alert.needs_agent else when
 
 
 def _expression(template: str, faster: int = 1) -> str:

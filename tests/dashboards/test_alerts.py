@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 pytestmark = needs_program("promtool")
 _RULES = rules.read()
 _RUN = 'rl_run_id="r", rl_run_name="n"'
+_HEARTBEAT = 'rl_telemetry_heartbeat_timestamp_seconds{instance="r/node1"}'
+_ALIVE: rules.Series = [(_HEARTBEAT, "0+60x70")]
+_DOWN = _RULES.alerts[-1]
 
 
 def promtool(*arguments: str, directory: Path) -> str:
@@ -48,13 +51,41 @@ def check(alert: rules.Alert, series: rules.Series, at: str, firing: int, direct
 @pytest.mark.parametrize("alert", _RULES.alerts, ids=lambda alert: alert.name)
 def test_it_fires(alert: rules.Alert, tmp_path: Path) -> None:
     """When it is what it is made for."""
-    check(alert, alert.fires, alert.at, 1, tmp_path)
+    check(alert, [*alert.fires, *(_ALIVE if alert.needs_agent else [])], alert.at, 1, tmp_path)
 
 
 @pytest.mark.parametrize("alert", _RULES.alerts, ids=lambda alert: alert.name)
 def test_it_stays_silent(alert: rules.Alert, tmp_path: Path) -> None:
     """When it is not."""
-    check(alert, alert.silent, alert.silent_at or alert.at, 0, tmp_path)
+    check(alert, [*alert.silent, *(_ALIVE if alert.needs_agent else [])], alert.silent_at or alert.at, 0, tmp_path)
+
+
+@pytest.mark.parametrize("alert", [alert for alert in _RULES.alerts if alert.needs_agent], ids=lambda alert: alert.name)
+def test_a_dead_agent_says_nothing_about_the_training(alert: rules.Alert, tmp_path: Path) -> None:
+    """Its last values are shown for a while, and those of its heartbeat."""
+    check(alert, [*alert.fires, (_HEARTBEAT, "0x70")], alert.at, 0, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "at", "firing"),
+    [
+        ("0+60x20 1200x4", "24m", 0),  # it may only be late
+        ("0+60x20 1200x4", "27m", 1),
+        ("0+60x20 1200x4", "45m", 1),  # after the series is gone
+        ("0+60x20 1200x4", "55m", 0),
+        ("0+60x20 1200x4 _x10 2100+60x20", "45m", 0),  # another agent has taken over
+        ("0+60x20 stale", "27m", 0),  # it ended orderly
+        ("0+60x60", "45m", 0),
+    ],
+)
+def test_an_agent_that_is_silent(heartbeat: str, at: str, firing: int, tmp_path: Path) -> None:
+    """Without scraping there is no `up`: an old heartbeat is the sign, and a series that ended is none."""
+    check(_DOWN, [(_HEARTBEAT, heartbeat)], at, firing, tmp_path)
+
+
+def test_an_agent_that_cannot_be_scraped(tmp_path: Path) -> None:
+    """Its target is there, and it has no series."""
+    check(_DOWN, [('up{job="otel-rl", instance="node1:9464"}', "1x10 0x30")], "15m", 1, tmp_path)
 
 
 def test_the_rules_are_well_formed(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ class Display:
         self._totals_shown_at = now
         reducer, show = self._pipeline.reducer, self._instruments.show_points
         show("presence", presence.points(own.values(), self._pipeline.vocabulary, now))
+        show("heartbeat", [Point(semconv.METRIC_TELEMETRY_HEARTBEAT_TIMESTAMP, now / 1e9)])
         show("storage", self._storage())
         show("ledger", reducer.forensics.points(own))
         if not self._sends:
