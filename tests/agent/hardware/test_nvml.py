@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_rl.semconv import registry
 from tests.agent.hardware import standin
 from tests.real_parts import needs_program
 
@@ -55,6 +56,16 @@ def test_every_gpu_with_its_numbers(library: Path, tmp_path: Path) -> None:
         "hw.errors uncorrected": 1,
     }
     assert found.failures == []
+
+
+def test_attributes_are_declared(library: Path, tmp_path: Path) -> None:
+    """Each metric of each probe, of the host too, has no attribute that the registry does not give it."""
+    times = {**nvml(0), "host": 2, "processes": 2}
+    found = standin.measure(library, "gpus=1;xid=79", tmp_path, times=times, io=True, visible=["0"])
+    points = [(metric, told) for seen in found.seen.values() for metric, _, told in seen]
+
+    assert len({metric for metric, _ in points}) > 20
+    assert [(m, told) for m, told in points if not set(told) <= set(registry.metrics()[m].attribute_names)] == []
 
 
 def test_a_mig_device_is_one_of_its_own(library: Path, tmp_path: Path) -> None:
