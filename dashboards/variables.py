@@ -44,7 +44,6 @@ NEEDS = {
     "aborted": "Needs a trainer that logs what is aborted.",
     "trajectory_parts": "Needs `trajectory.part`.",
     "engines": "Needs `hardware.engines`.",
-    "engine": "Needs `hardware.engines` and a Prometheus that follows the target files.",
     "ranks": "Needs two ranks or more.",
     "incomplete": "Empty as long as all rows are complete.",
     "refused": "Empty as long as nothing is refused.",

@@ -19,7 +19,6 @@ FULL = ("trl", "verl", "roll")
 """Runs that log everything that a framework has."""
 ONLY = {
     "gpu": {"gpu"},
-    "engine": {"asynchronous"},
     "engines": {"asynchronous"},
     "trajectory_parts": {"asynchronous"},
     "ranks": set(proof.TWO_RANKS),

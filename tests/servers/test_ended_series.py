@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from tests.agent.hardware.engine_pages import Vllm, serving
 from tests.collector import free_port, wait_for
 from tests.prometheus import running
 from tests.real_parts import needs_program
@@ -62,6 +63,25 @@ def test_in_prometheus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(tmp_path, "--web.enable-otlp-receiver") as prometheus:
         url = f"{prometheus.url}/api/v1/otlp/v1/metrics"
         end_everything(url, lambda series: bool(prometheus.query(series)), monkeypatch)
+
+
+@needs_prometheus_3
+def test_an_inference_server_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its load is in Prometheus although nobody scrapes, and no longer when it does not answer."""
+    (tmp_path / "prometheus.yml").write_text("{}")
+    with running(tmp_path, "--web.enable-otlp-receiver") as prometheus:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{prometheus.url}/api/v1/otlp/v1/metrics")
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
+        server = Vllm()
+        server.running.labels(*server.engines[0]).set(7)
+        with serving(server.registry) as url:
+            hardware = {"engines": [url], "interval": 1, "enabled": False}
+            run = otel_rl.init(project="p", exporters=["jsonl"], quiet=True, hardware=hardware)
+            load = 'rl_engine_server_requests_running{server_address="127.0.0.1"}'
+            wait_for(lambda: prometheus.value(load) == 7, "the load is missing", A_WHILE)
+        wait_for(lambda: not prometheus.query(load), "the load is there", A_WHILE)
+        assert prometheus.query("rl_run_info")
+        run.finish(30)
 
 
 @needs_prometheus_3

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
-from otel_rl.agent.hardware.engines import PREFIX_HITS, PREFIX_QUERIES, Load
+from otel_rl.agent.hardware.engines import GENERATED, PREFIX_HITS, PREFIX_QUERIES, Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +39,7 @@ class EngineLoad:
 
     def hear(self, time: int, loads: Iterable[Load]) -> None:
         """Add the values of one server at a time (Unix nanoseconds)."""
-        found = [load for load in loads if math.isfinite(load.value)]
+        found = [load for load in loads if math.isfinite(load.value) and load.quantity != GENERATED]
         for load in found:
             if load.quantity in _GAUGES:
                 self._heard.append((time, load))

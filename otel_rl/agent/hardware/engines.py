@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from otel_rl import semconv
+from otel_rl.agent.hardware.measurement import Attributes, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from otel_rl.agent.hardware.measurement import Point
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _TIMEOUT_S = 5.0
+_PORTS = {"http": 80, "https": 443}
 _MOST_BYTES = 16 * 2**20
 _MOST_LINES = 10_000
 """The largest number of samples of a page, for more than 1,000 replicas: to parse them takes 0.4 s."""
 PREFIX_QUERIES, PREFIX_HITS = "prefix_queries", "prefix_hits"
 """Tokens that were looked up in the prefix cache since the server started, and those that were in it."""
+GENERATED = "generated"
+"""Tokens that were generated since the server started."""
 NAMES: Mapping[str, tuple[str, ...]] = {
     semconv.METRIC_ENGINE_KV_CACHE_UTILIZATION: (
         "vllm:kv_cache_usage_perc",
@@ -40,8 +42,15 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "sglang:prompt_tokens_total",
     ),
     PREFIX_HITS: ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total"),
+    GENERATED: ("vllm:generation_tokens_total", "sglang:generation_tokens_total"),
 }
 """The names of each quantity in servers; of several on one page, the first one is used."""
+_OF_SERVER: Mapping[str, tuple[str, Callable[[Iterable[float]], float]]] = {
+    semconv.METRIC_ENGINE_KV_CACHE_UTILIZATION: (semconv.METRIC_ENGINE_SERVER_KV_CACHE_UTILIZATION, max),
+    semconv.METRIC_ENGINE_REQUESTS_RUNNING: (semconv.METRIC_ENGINE_SERVER_REQUESTS_RUNNING, sum),
+    semconv.METRIC_ENGINE_REQUESTS_WAITING: (semconv.METRIC_ENGINE_SERVER_REQUESTS_WAITING, sum),
+}
+"""The metrics of a server, and how they follow from those of its engines."""
 _KNOWN = tuple(name for names in NAMES.values() for name in names)
 _REPLICA = ("engine", "dp_rank")
 """Labels of data-parallel replicas, in vLLM and SGLang: each replica is an engine with a cache of its own."""
@@ -65,20 +74,26 @@ class Engine:
         url: Its address; without a path, `/metrics`.
         hear: Gets the values, and the time in Unix nanoseconds. It is called at once, because a step may close before
             the agent takes its measurements.
+        now: The clock, in Unix nanoseconds.
     """
 
-    def __init__(self, url: str, hear: Callable[[int, list[Load]], None]) -> None:
+    def __init__(
+        self, url: str, hear: Callable[[int, list[Load]], None], now: Callable[[], int] = time.time_ns
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ValueError("it needs a scheme and a host")
         self._url = parts._replace(path=parts.path or "/metrics").geturl()
-        self._hear = hear
+        self._hear, self._now = hear, now
+        self._generated: tuple[int, float] | None = None
+        port = parts.port or _PORTS[parts.scheme]
+        self._who: Attributes = ((semconv.SERVER_ADDRESS, parts.hostname or ""), (semconv.SERVER_PORT, port))
         self.name = f"engine/{parts.hostname}:{parts.port}"
         # A proxy for the internet does not know the machines of the cluster.
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
     def read(self) -> Iterator[Point]:
-        """Read the page and pass its values to `hear`; return no points.
+        """Read the page, pass its values to `hear`, and yield those of the whole server.
 
         Raises:
             OSError: The server does not answer.
@@ -90,8 +105,20 @@ class Engine:
         found = loads(page, self.name)
         if not found:
             raise LookupError(f"{self._url} has no metric of vLLM or SGLang")
-        self._hear(time.time_ns(), found)
-        return iter(())
+        now = self._now()
+        self._hear(now, found)
+        for quantity, (metric, whole) in _OF_SERVER.items():
+            if values := [load.value for load in found if load.quantity == quantity]:
+                yield Point(metric, whole(values), self._who)
+        yield from self._rate(now, [load.value for load in found if load.quantity == GENERATED])
+
+    def _rate(self, now: int, generated: Sequence[float]) -> Iterator[Point]:
+        """Yield the tokens per second since the page before; nothing if the server has restarted since."""
+        before, self._generated = self._generated, (now, sum(generated)) if generated else None
+        if before is not None and self._generated is not None:
+            seconds, tokens = (now - before[0]) / 1e9, self._generated[1] - before[1]
+            if seconds > 0 and tokens >= 0:
+                yield Point(semconv.METRIC_ENGINE_SERVER_TOKENS_RATE, tokens / seconds, self._who)
 
 
 def loads(page: str, server: str) -> list[Load]:

@@ -30,10 +30,13 @@ class Vllm:
         self.preemptions = Counter("vllm:num_preemptions", "Cumulative number of preemptions.", **own)
         self.queries = Counter("vllm:prefix_cache_queries", "Queried tokens.", **own)
         self.hits = Counter("vllm:prefix_cache_hits", "Cached tokens.", **own)
+        self.generated = Counter("vllm:generation_tokens", "Number of generation tokens processed.", **own)
         tokens = Histogram("vllm:iteration_tokens_total", "Tokens per engine_step.", buckets=[1, 8], **own)
         for engine in self.engines:
-            for metric in (self.running, self.waiting, self.usage, self.preemptions, self.queries, self.hits):
+            for metric in (self.running, self.waiting, self.usage):
                 metric.labels(*engine)
+            for counter in (self.preemptions, self.queries, self.hits, self.generated):
+                counter.labels(*engine)
             by_reason.labels(*engine, "capacity").set(99)
             tokens.labels(*engine).observe(5)
 

@@ -39,6 +39,7 @@ def test_a_server_of_vllm() -> None:
         **{("rl.engine.preemptions", f"s/{n}"): 3 for n in range(2)},
         **{("prefix_queries", f"s/{n}"): 100 for n in range(2)},
         **{("prefix_hits", f"s/{n}"): 40 for n in range(2)},
+        **{("generated", f"s/{n}"): 0 for n in range(2)},
     }
 
 
@@ -63,7 +64,7 @@ def test_older_names_count_where_the_new_ones_are_missing() -> None:
 
 
 def test_what_a_server_says_is_heard_at_once() -> None:
-    """Over HTTP, by the poller, whose own measurements stay empty."""
+    """Over HTTP, by the poller."""
     server, heard = Vllm(), list[float]()
     server.running.labels(*server.engines[0]).set(7)
     poller = Poller(0.01)
@@ -72,7 +73,44 @@ def test_what_a_server_says_is_heard_at_once() -> None:
         wait_for(lambda: 7 in heard, "the server is not read")
         poller.stop()
 
-    assert poller.take() == []
+
+def test_metrics_of_a_server() -> None:
+    """Requests of all its replicas, the highest use of a cache; tokens per second, unless it restarted."""
+    server, times = Vllm(engines=2), iter([0, 2 * 10**9, 4 * 10**9])
+    for n, engine in enumerate(server.engines):
+        server.running.labels(*engine).set(3 + n)
+        server.usage.labels(*engine).set(0.25 * n)
+    with serving(server.registry) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        engine = Engine(url, lambda *_: None, lambda: next(times))
+        found = [shown(engine)]
+        server.generated.labels(*server.engines[1]).inc(100)
+        found.append(shown(engine))
+        server.generated.labels(*server.engines[1]).reset()
+        found.append(shown(engine))
+
+    same = {"kv_cache.utilization": 0.25, "requests.running": 7, "requests.waiting": 0}
+    assert found == [same, {**same, "tokens.rate": 50.0}, same]
+    assert engine._who == (("server.address", "127.0.0.1"), ("server.port", port))
+
+
+def shown(engine: Engine) -> dict[str, float]:
+    """Return the points of one reading."""
+    return {point.metric.removeprefix("rl.engine.server."): point.value for point in engine.read()}
+
+
+def test_the_series_of_a_server_that_is_gone_end() -> None:
+    """Its last measurement is empty, once."""
+    server, poller = Vllm(), Poller(0.01)
+    with serving(server.registry) as url:
+        poller.measure(Engine(url, lambda *_: None))
+        wait_for(lambda: poller._measurements, "the server is not read")
+    wait_for(lambda: poller.failures, "no failure is counted")
+    poller.stop()
+    counts = [len(measurement.points) for measurement in poller.take()]
+
+    assert counts[-1] == 0
+    assert 0 not in counts[:-1]
 
 
 @pytest.mark.parametrize("other", [True, False], ids=["another page", "no server"])
