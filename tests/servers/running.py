@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -94,18 +95,20 @@ class Collector:
         name: The file.
         directory: Where its queue and its log are.
         settings: More settings, and other values, by their paths in the file.
+        port: Where it takes OTLP over HTTP, or over gRPC if the file has no other; by default a free port.
         environment: The variables that the file wants.
-
-    Attributes:
-        port: Where it takes OTLP over HTTP, or over gRPC if the file has no other.
     """
 
-    def __init__(self, name: str, directory: Path, settings: dict[str, str] | None = None, **environment: str) -> None:
-        self.port = free_port()
+    def __init__(
+        self, name: str, directory: Path, settings: dict[str, str] | None = None, port: int = 0, **environment: str
+    ) -> None:
+        self.port = port or free_port()
+        self._own = free_port()
         protocol = "grpc" if name == "tail-sampling" else "http"
+        page = f"{{host: 127.0.0.1, port: {self._own}}}"
         overridden = {
             f"receivers.otlp.protocols.{protocol}.endpoint": f"127.0.0.1:{self.port}",
-            "service.telemetry.metrics.level": "none",
+            "service.telemetry.metrics.readers": f"[{{pull: {{exporter: {{prometheus: {page}}}}}}}]",
             **(settings or {}),
         }
         self._command = ["otelcol", "--config", str(DEPLOY / "collector" / f"{name}.yaml")]
@@ -125,6 +128,17 @@ class Collector:
         process = self._process
         wait_for(lambda: answers(self.port) or process.poll() is not None, "the Collector does not listen", A_WHILE)
         assert process.poll() is None, self._log.read_text()[-4000:]
+
+    @property
+    def pid(self) -> int:
+        """Its process, 0 if it does not run."""
+        return self._process.pid if self._process else 0
+
+    def metrics(self) -> dict[str, float]:
+        """Return its own metrics, summed over labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._own}/metrics") as answer:
+            found = re.findall(r"^(\w+)(?:\{.*\})? (\S+)$", answer.read().decode(), re.MULTILINE)
+        return {name: sum(float(value) for one, value in found if one == name) for name, _ in found}
 
     def kill(self) -> None:
         """End it at once, whatever it is doing."""

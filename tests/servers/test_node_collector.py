@@ -1,4 +1,4 @@
-"""A Collector with node.yaml between machines and head, killed again and again and cut off, under load."""
+"""A Collector with node.yaml between machines and head: killed again and again, cut off, and short of memory."""
 
 from __future__ import annotations
 
@@ -52,4 +52,34 @@ def test_every_row_once(tmp_path: Path) -> None:
             rank.kill()
 
     assert during < 100
+    cluster.check()
+
+
+def test_no_row_is_lost_by_the_memory_limiter(tmp_path: Path) -> None:
+    """Agents keep what a Collector refuses for lack of memory, until it has enough."""
+    head = free_port()
+    place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{head}", "OTEL_RL_TOKEN": "secret"}
+    too_little = {
+        f"processors.memory_limiter.{name}_mib": value for name, value in (("limit", "2"), ("spike_limit", "1"))
+    }
+    refusing = Collector("node", tmp_path, too_little, **place)
+    refusing.start()
+    cluster = Cluster(
+        tmp_path, [f"127.0.0.1:{port}" for port in (head, refusing.port, refusing.port)], local=1, deadline=300
+    )
+    cluster.go()
+    try:
+        wait_for(
+            lambda: refusing.metrics().get("otelcol_receiver_refused_log_records", 0) > 0,
+            "nothing is refused",
+            A_WHILE,
+        )
+        refusing.stop()
+        with Collector("node", tmp_path, port=refusing.port, **place):
+            cluster.finish()
+    finally:
+        refusing.stop()
+        for rank in cluster.ranks:
+            rank.kill()
+
     cluster.check()
