@@ -154,7 +154,8 @@ def _panel(panel: Panel) -> Any:
             built = getattr(built, option)(getattr(panel, option))
     for letter, expression, (_, legend) in zip("ABCDEFGH", queries(panel), panel.show, strict=False):
         query = prometheus.Dataquery().expr(expression).legend_format(legend or "__auto").ref_id(letter)
-        built = built.with_target(query.range() if panel.kind == "timeseries" else query.instant())
+        query = query.range() if panel.kind == "timeseries" else query.instant()
+        built = built.with_target(query.exemplar(True) if panel.traces and "_bucket" in expression else query)
     if panel.alert:
         built = built.links(
             [dashboard.DashboardLink(f"Runbook: {panel.alert}").url(f"{RUNBOOK}#{panel.alert.lower()}")]

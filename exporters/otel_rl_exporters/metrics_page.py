@@ -13,7 +13,8 @@ from tornado.web import RequestHandler
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client import Metric
+    from prometheus_client.registry import Collector
 
     from otel_rl.setup import tokens
 
@@ -52,8 +53,8 @@ class Pages:
         waiting: The number of requests that wait for a collection.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    def __init__(self, source: Collector) -> None:
+        self._source = source
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="otel-rl-page")
         self._running: asyncio.Future[_Families] | None = None
         self._next: asyncio.Task[_Families] | None = None
@@ -76,9 +77,7 @@ class Pages:
         if before is not None:
             await asyncio.wait([before])
         self._running, self._next = asyncio.current_task(), None
-        return await asyncio.get_running_loop().run_in_executor(
-            self._worker, lambda: _Families(self._registry.collect())
-        )
+        return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: _Families(self._source.collect()))
 
     def close(self) -> None:
         """End the worker."""

@@ -6,7 +6,6 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from prometheus_client import CollectorRegistry
 
 from otel_rl import semconv
@@ -45,6 +44,7 @@ class PrometheusReader:
         from otel_rl.otlp.bridge.answers import Refusals
         from otel_rl.otlp.serving import Serving  # the HTTP server, which the agent alone loads
         from otel_rl_exporters.metrics_page import Handler, Pages
+        from otel_rl_exporters.prometheus_exemplars import Reader, WithExemplars
 
         is_local = listeners.is_loopback(host)
         valid = tokens.Tokens() if is_local else tokens.find()
@@ -53,7 +53,12 @@ class PrometheusReader:
         registry = CollectorRegistry()
         sockets, actual = _listen(host, port)
         self.address: str | None = f"{'https' if tls else 'http'}://{_shown(host)}:{actual}/metrics"
-        self._pages = Pages(registry)
+        self.reader = Reader(
+            registry=registry,
+            scope_info_enabled=False,  # there is only one scope, so its labels would be the same on every series
+            resource_attribute_filter=_LABELS.__contains__,
+        )
+        self._pages = Pages(WithExemplars(registry, self.reader))
         self._serving = Serving(
             sockets,
             Handler,
@@ -64,11 +69,6 @@ class PrometheusReader:
             idle_s=_IDLE_S,
             body_s=_BODY_S,
             most=_MOST_CONNECTIONS,
-        )
-        self.reader = PrometheusMetricReader(
-            registry=registry,
-            scope_info_enabled=False,  # there is only one scope, so its labels would be the same on every series
-            resource_attribute_filter=_LABELS.__contains__,
         )
 
     def shutdown(self) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _OPEN = "rl.phase.open.time"
 _WHERE = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+_HISTOGRAMS = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 
 
 class Sending:
@@ -128,6 +129,17 @@ def test_all_series_end_with_the_agent() -> None:
         (histogram,) = final["rl.phase.duration"].histogram.data_points
         assert len(histogram.bucket_counts) == len(histogram.explicit_bounds) + 1 == 17
         assert final[_OPEN].gauge.data_points[0].WhichOneof("value") is None
+
+
+def test_exponential_histograms_end_too() -> None:
+    """Without buckets, which have no series of their own."""
+    with receiving() as receiver:
+        sending = Sending(receiver, **{_HISTOGRAMS: "base2_exponential_bucket_histogram"})
+        sending.instruments.show_phases([Span("gen", "", "", "", 0, 10**9, {"rl.phase": "gen", "rl.rank": 0})])
+        sending.send()
+        sending.instruments.shutdown(5)
+
+        assert receiver.points("rl.phase.duration") == [[("gen,host", 1)], [("gen,host", "ended")]]
 
 
 def test_no_end_before_the_last_value() -> None:

@@ -63,7 +63,7 @@ class Display:
         with self._guard("showing of totals"):
             self._show_totals(own, now)
         with self._guard("showing of phases"):
-            self._instruments.show_phases(made.phases)
+            self._instruments.show_phases(made.phases, traces.keeps)
         with self._guard("showing of processes"):
             self._instruments.show_journals(own.values())
 

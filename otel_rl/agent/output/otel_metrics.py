@@ -78,7 +78,7 @@ class OtelMetrics:
                 who = _who(item.rank or 0, str(item.attributes.get(semconv.ROLE, "")))
                 self._counters[semconv.METRIC_PROCESSES_LOST].add(1, dict(who))
 
-    def show_phases(self, spans: Iterable[Span]) -> None:
+    def show_phases(self, spans: Iterable[Span], keeps: Callable[[str], bool] = _no_trace) -> None:
         """Add phases as soon as they end: a step may take long."""
         for span in spans:
             which = _some(span, semconv.ROLE, semconv.PHASE_PART, semconv.CLOCK)
@@ -89,9 +89,10 @@ class OtelMetrics:
                 with self._lock:
                     self._drop_series()
             phase = {semconv.PHASE: name, semconv.CLOCK: "host", **which}
-            self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), phase)
+            context = exemplars.context(span, kept=keeps(span.trace_id)) if span.trace_id else None
+            self._histograms[semconv.METRIC_PHASE_DURATION].record(_seconds(span), phase, context)
             if (stage := f"{span.name}.duration") in self._histograms:
-                self._histograms[stage].record(_seconds(span), _some(span, semconv.ROLE))
+                self._histograms[stage].record(_seconds(span), _some(span, semconv.ROLE), context)
             if phase[semconv.CLOCK] == "host" and semconv.PHASE_PART not in phase and name != OTHER:
                 # One series per rank: a histogram would have 19.
                 who = tuple(sorted({semconv.PHASE: name, **_some(span, semconv.RANK, semconv.ROLE)}.items()))

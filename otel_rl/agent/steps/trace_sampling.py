@@ -86,8 +86,8 @@ class TraceSampler:
         return self.rollouts.expire(now, all_of_it=all_of_it)
 
     def keeps(self, trace_id: str) -> bool:
-        """Return whether a step's trace was kept, if it was decided."""
-        return self._decided.get(trace_id, False)
+        """Return whether a step's trace is certainly kept: it was decided, or it is within the ratio."""
+        return self._decided.get(trace_id, self._is_within(trace_id))
 
     def _decide(self, trace_id: str, spans: Sequence[Span], seconds: float) -> None:
         slow = len(self._seconds) >= _LEAST_STEPS and seconds > _SLOW * median(self._seconds)
