@@ -130,7 +130,8 @@ def _compared(query: proof.Query, prometheus: Prometheus, victoria: Prometheus, 
 
 def _answer(one: Prometheus, expression: str, at: float) -> dict[frozenset[tuple[str, str]], float]:
     found = one.query(expression, at)
-    return {frozenset((name, labels[name]) for name in labels.keys() - _IGNORED): value for labels, value in found}
+    ignored = _IGNORED - {"__name__"} if "(__name__)" in expression else _IGNORED
+    return {frozenset((name, labels[name]) for name in labels.keys() - ignored): value for labels, value in found}
 
 
 @contextlib.contextmanager

@@ -60,6 +60,8 @@ class Display:
             with self._guard("showing of trajectories"):
                 self._instruments.show_trajectories(finished)
         own = {name: one for name, one in reducer.state.journals.items() if not is_remote(name)}
+        heartbeat = Point(semconv.METRIC_TELEMETRY_HEARTBEAT_TIMESTAMP, now / 1e9)
+        self._instruments.show_points("heartbeat", [heartbeat])
         with self._guard("showing of totals"):
             self._show_totals(own, now)
         with self._guard("showing of phases"):
@@ -92,7 +94,6 @@ class Display:
         self._totals_shown_at = now
         reducer, show = self._pipeline.reducer, self._instruments.show_points
         show("presence", presence.points(own.values(), self._pipeline.vocabulary, now))
-        show("heartbeat", [Point(semconv.METRIC_TELEMETRY_HEARTBEAT_TIMESTAMP, now / 1e9)])
         show("storage", self._storage())
         show("ledger", reducer.forensics.points(own))
         if not self._sends:
