@@ -50,10 +50,10 @@ class KnownSeries:
             self.dropped += 1
         before, self._known = self._known, {key: (one, point) for one in collected for key, point in _points(one)}
         self._ended = {k: v for k, v in (self._ended | before).items() if k not in self._known}
-        by_metric: dict[int, tuple[One, list[Any]]] = {}
-        for one, last in self._ended.values():
-            by_metric.setdefault(id(one.metric), (one, []))[1].append(_end(last))
-        return [one._replace(metric=_with(one.metric, points), has_ended=True) for one, points in by_metric.values()]
+        return [
+            one._replace(metric=_with(one.metric, [_end(last)]), has_ended=True)  # the Collector reads a metric to its
+            for one, last in self._ended.values()  # first end, so each end has a metric of its own
+        ]
 
     def arrived(self, ends: Iterable[One]) -> None:
         """Remove series whose ends the receiver has."""

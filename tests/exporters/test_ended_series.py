@@ -61,6 +61,19 @@ def test_one_end_for_each_series_then_nothing() -> None:
         sending.instruments.shutdown(5)
 
 
+def test_each_end_has_a_metric_of_its_own() -> None:
+    """The Collector's `prometheus` exporter reads a metric up to its first end, and ignores the points after it."""
+    with receiving() as receiver:
+        sending = Sending(receiver)
+        for names in (("generate", "train"), ()):
+            sending.phase(*names)
+            sending.send()
+        (scope,) = [scope for one in receiver.accepted[-1].resource_metrics for scope in one.scope_metrics][1:]
+
+        assert [len(metric.gauge.data_points) for metric in scope.metrics if metric.name == _OPEN] == [1, 1]
+        sending.instruments.shutdown(5)
+
+
 def test_a_value_that_is_not_a_number_ends_its_series() -> None:
     """It has no series on a scraped page either."""
     with receiving() as receiver:
