@@ -29,6 +29,11 @@ class Prometheus:
         result = self._get("query", query=expression, **time)["result"]
         return [(series["metric"], float(series["value"][1])) for series in result]
 
+    def over(self, expression: str, start: int, end: int) -> list[tuple[dict[str, str], dict[int, float]]]:
+        """Return labels and values of each series of a query, at each second from `start` to `end` (Unix time)."""
+        result = self._get("query_range", query=expression, start=str(start), end=str(end), step="1")["result"]
+        return [(series["metric"], {int(at): float(value) for at, value in series["values"]}) for series in result]
+
     def value(self, expression: str) -> float | None:
         """Return the value of the one series of a query, `None` if there is none."""
         found = self.query(expression)

@@ -8,49 +8,38 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import signal
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dashboards import boards, rules, variables
+from dashboards import rules
 from otel_rl.setup import directory as directories
 from tests.agent.hardware import standin
 from tests.collector import wait_for
+from tests.dashboards.queries import Query, asked, every_query
 from tests.dashboards.trainers import CALM, PLAYS
 from tests.processes import start
 from tests.prometheus import scraping
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tests.prometheus import Prometheus
 
 FASTER = 60
-MARK = "●"
 TWO_RANKS = ("verl", "ranks", "slow", "lost")
 _AFTERWARDS = 32.0
 _ON_A_BUSY_MACHINE_S = 60.0
 """How long a query without data is asked again: a trainer may be late, or a page not scraped in time."""
 _TRAINERS = str(Path(__file__).with_name("trainers.py"))
-_GRAFANA = {
-    "$__rate_interval": "15s",
-    "$__range": "60s",
-    "$__interval": "15s",
-    "$attempt": ".*",
-    "$framework": ".*",
-    "$role": ".*",
-    "$rank": ".*",
-    "$logged": ".*",
-    "$series": "rl_step_current",
-}
 _ENGINE = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running 3
 # TYPE vllm:num_requests_waiting gauge
@@ -68,15 +57,6 @@ vllm:prefix_cache_hits_total {half}
 """
 
 
-class Query(NamedTuple):
-    """A query of a dashboard: of which one, of which panel, and what the panel needs."""
-
-    board: str
-    panel: str
-    needs: str
-    expression: str
-
-
 class Watched(NamedTuple):
     """What Prometheus answered.
 
@@ -91,41 +71,22 @@ class Watched(NamedTuple):
     targets: list[str]
 
 
-def every_query() -> list[Query]:
-    """Return the queries of all panels, variables and annotations."""
-    found = [
-        Query(name, panel.title, panel.needs, expression)
-        for name, board in boards.boards().items()
-        for row in board.rows
-        for panel in row.panels
-        for expression in boards.queries(panel)
-    ]
-    more = boards.boards()["explorer"].variables
-    found += [Query("variables", name, "", expression) for name, expression in variables.queries(more).items()]
-    return found + [
-        Query("annotations", name, "", f"max_over_time(({expression})[90s:1s])")
-        for name, expression in variables.annotation_queries().items()
-    ]
-
-
-def asked(expression: str, run: str) -> str:
-    """Return a query as Grafana asks it, with its variables replaced."""
-    for name, value in {"$run": run, **_GRAFANA}.items():
-        expression = re.sub(re.escape(name) + r"\b", lambda _, value=value: value, expression)  # type: ignore[misc]
-    return expression
-
-
 @contextlib.contextmanager
 def watched(
-    directory: Path, runs: tuple[str, ...] = tuple(PLAYS), lasting: float = CALM + _AFTERWARDS, write_to: str = ""
+    directory: Path,
+    runs: tuple[str, ...] = tuple(PLAYS),
+    lasting: float = CALM + _AFTERWARDS,
+    write_to: str = "",
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Prometheus]:
     """Play runs under a Prometheus, which is yielded when they have lasted so long.
 
-    It writes all samples to the URL `write_to` too, if it is given.
+    It writes all samples to the URL `write_to` too, if it is given. The trainers get the variables of `environment`.
     """
     targets, rule_file = str(directory / "runs" / ".targets" / "*.json"), str(write_rules(directory))
-    with engine() as url, scraping(directory, files=targets, rules=rule_file, write_to=write_to) as prometheus:
-        trainers = list(itertools.chain.from_iterable(_start(name, directory, url) for name in runs))
+    with engine(directory) as url, scraping(directory, files=targets, rules=rule_file, write_to=write_to) as prometheus:
+        given = {"ENGINE": url, **environment}
+        trainers = list(itertools.chain.from_iterable(_start(name, directory, given) for name in runs))
         found = directory / "runs" / ".targets"
         try:
             wait_for(lambda: len(list(found.glob("*.json"))) == len(runs), "not every agent has started", 120)
@@ -144,10 +105,17 @@ def watched(
 
 
 def write_rules(directory: Path) -> Path:
-    """Write the rules, faster, and return the file."""
-    path = directory / "rules.yml"
-    path.write_text(rules.prometheus_rules(rules.read(), FASTER))
+    """Write the rules, faster, and return the file. Agents are not silent sooner: their heartbeats are not faster."""
+    path, read = directory / "rules.yml", rules.read()
+    record = {name: expression.replace("@seconds(3m)", "180") for name, expression in read.record.items()}
+    path.write_text(rules.prometheus_rules(msgspec.structs.replace(read, record=record), FASTER))
     return path
+
+
+def hold_still(directory: Path) -> None:
+    """Let all trainers wait between two steps, and the engine stop; an agent that was stopped goes on."""
+    (directory / "still").touch()
+    _signal_agent(directory / "runs" / "proof", "orphan", signal.SIGCONT)
 
 
 def answers(prometheus: Prometheus, directory: Path) -> Watched:
@@ -172,28 +140,20 @@ def _lately(prometheus: Prometheus, expression: str) -> int:
     return len(prometheus.query(expression)) or len(prometheus.query(f"max_over_time(({expression})[15s:1s])"))
 
 
-def table(told: Watched) -> str:
-    """Return which queries have data for which runs, as Markdown."""
-    head = f"| dashboard | panel | query | {' | '.join(PLAYS)} |\n|---|---|---|{'---|' * len(PLAYS)}\n"
-    lines = []
-    for (board, panel), queries in itertools.groupby(every_query(), key=lambda query: (query.board, query.panel)):
-        for letter, query in zip("ABCDEFGH", queries, strict=False):
-            cells = [MARK if told.series[query, run] else "" for run in PLAYS]
-            lines.append(f"| {board} | {panel} | {letter} | {' | '.join(cells)} |\n")
-    return head + "".join(lines)
-
-
 @contextlib.contextmanager
-def engine() -> Iterator[str]:
-    """Serve a page with vLLM's names; yield its address."""
+def engine(directory: Path) -> Iterator[str]:
+    """Serve a page with vLLM's names; yield its address. Its counters rise until the file `still` is there."""
+    latest = 0
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")  # as vLLM does
             self.end_headers()
-            now = int(time.monotonic() * 700)
-            self.wfile.write(_ENGINE.format(now=now, half=now // 2).encode())
+            nonlocal latest
+            if not (directory / "still").exists():
+                latest = int(time.monotonic() * 700)
+            self.wfile.write(_ENGINE.format(now=latest, half=latest // 2).encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -206,8 +166,8 @@ def engine() -> Iterator[str]:
         server.shutdown()
 
 
-def _start(name: str, directory: Path, engine_url: str) -> Iterator[subprocess.Popen[str]]:
-    environment = {"ENGINE": engine_url}
+def _start(name: str, directory: Path, given: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    environment = dict(given)
     if name == "gpu":
         environment |= {
             "LD_LIBRARY_PATH": str(standin.build(directory)),

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from dashboards import rules
-from tests.dashboards import proof, victoria
+from tests.dashboards import comparison, explained, proof, victoria
+from tests.dashboards.page import page, without_marks
+from tests.dashboards.queries import every_query
 from tests.dashboards.trainers import PLAYS
-from tests.real_parts import needs_program
+from tests.real_parts import given, needs_program
+from tests.servers.running import HAS_PROMETHEUS_3
+from tests.servers.ways import ways
 
-pytestmark = [needs_program("prometheus"), needs_program("gcc"), pytest.mark.timeout(280), pytest.mark.slow]
+if TYPE_CHECKING:
+    from tests.dashboards.comparison import Difference
+
+pytestmark = [needs_program("prometheus"), needs_program("gcc"), pytest.mark.timeout(600), pytest.mark.slow]
+HAS_WAYS = HAS_PROMETHEUS_3 and shutil.which("otelcol") is not None
+needs_ways = given("Prometheus 3 and a Collector", present=HAS_WAYS)
+_PAGE = Path(proof.__file__).parents[2] / "docs" / "reference" / "queries.md"
 FULL = ("trl", "verl", "roll")
 """Runs that log everything that a framework has."""
 ONLY = {
@@ -51,47 +62,67 @@ class Compared(NamedTuple):
     fired: dict[str, set[str]]
 
 
-_TABLE = Path(proof.__file__).parents[2] / "docs" / "reference" / "queries.md"
-_HEAD = """# Which queries have data for which runs
+class Seen(NamedTuple):
+    """Answers and differences from one play of all runs.
 
-Written by `WRITE_TABLES=1 pytest tests/dashboards/test_live.py`: a real Prometheus watches these runs, and is asked
-every query of every panel, variable and annotation for each. `trl`, `verl` and `roll` log every name of their
-framework; the others are small, and each has what its name says: two ranks, a slow one, one that is killed; a stalled
-run and one that diverges; a GPU (NVML's library and torch's allocator are stand-ins); trajectories, queues and an
-inference server's endpoint; an exporter that is unreachable. The agent of `orphan` is stopped (SIGSTOP), so that
-Prometheus soon knows nothing of it.
+    Attributes:
+        answers: Those of the Prometheus that scrapes the agents.
+        compared: Those of VictoriaMetrics.
+        rates: Differences between ways while the runs went on.
+        values: Differences between ways while the runs stood still; both are `None` where the servers are absent.
+    """
 
-"""
+    answers: proof.Watched
+    compared: Compared = Compared([], {})
+    rates: list[Difference] | None = None
+    values: list[Difference] | None = None
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[proof.Watched, Compared]:
-    """What Prometheus answered, and VictoriaMetrics too if it is installed."""
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Play the runs once, watched by all servers that are installed."""
     directory: Path = tmp_path_factory.mktemp("live")
     with contextlib.ExitStack() as stack:
         servers = stack.enter_context(victoria.running(directory)) if victoria.HERE else None
-        prometheus = stack.enter_context(proof.watched(directory, write_to=servers.write_to if servers else ""))
-        told = proof.answers(prometheus, directory)
-        if servers is None:
-            return told, Compared([], {})
-        return told, Compared(victoria.compared(prometheus, servers.server), servers.fired())
+        others = stack.enter_context(ways(directory, str(proof.write_rules(directory)))) if HAS_WAYS else None
+        scraped = stack.enter_context(
+            proof.watched(
+                directory,
+                write_to=servers.write_to if servers else "",
+                environment=others.environment if others else {},
+            )
+        )
+        found = Seen(proof.answers(scraped, directory))
+        if servers:
+            answers = victoria.compared(scraped, servers.server)
+            found = found._replace(compared=Compared(answers, servers.fired()))
+        if others:
+            rates = comparison.of_rates(scraped, others.servers, allowed)
+            proof.hold_still(directory)
+            found = found._replace(rates=rates, values=comparison.of_values(scraped, others.servers, allowed))
+    return found
+
+
+def allowed(difference: Difference) -> bool:
+    """Return whether a difference is explained."""
+    return bool(explained.number(difference))
 
 
 @pytest.fixture(scope="module")
-def told(both: tuple[proof.Watched, Compared]) -> proof.Watched:
-    """What Prometheus answered."""
-    return both[0]
+def told(seen: Seen) -> proof.Watched:
+    """Return what the Prometheus that scrapes answered."""
+    return seen.answers
 
 
 @pytest.fixture(scope="module")
-def compared(both: tuple[proof.Watched, Compared]) -> Compared:
+def compared(seen: Seen) -> Compared:
     """What VictoriaMetrics answered."""
-    return both[1]
+    return seen.compared
 
 
 def test_every_query_has_data(told: proof.Watched) -> None:
     """For some run."""
-    silent = [query for query in proof.every_query() if not any(told.series[query, run] for run in PLAYS)]
+    silent = [query for query in every_query() if not any(told.series[query, run] for run in PLAYS)]
 
     assert silent == []
 
@@ -100,7 +131,7 @@ def test_every_query_has_data(told: proof.Watched) -> None:
 def test_the_same_dashboards_for_every_framework(run: str, told: proof.Watched) -> None:
     """Every panel that needs nothing special shows something."""
     shown: dict[tuple[str, str], int] = {}
-    for query in proof.every_query():
+    for query in every_query():
         if not query.needs and query.board not in ("annotations", "variables"):
             place = (query.board, query.panel)
             shown[place] = shown.get(place, 0) + told.series[query, run]
@@ -148,7 +179,7 @@ def test_victoriametrics_answers_the_same(compared: Compared) -> None:
     answered = {one.query for one in compared.answers if one.victoria}
 
     assert [one for one in compared.answers if one.differ()] == []
-    assert answered == set(proof.every_query())
+    assert answered == set(every_query())
 
 
 @victoria.needs_victoria
@@ -158,14 +189,33 @@ def test_alerts_of_vmalert(alert: str, compared: Compared) -> None:
     assert compared.fired.get(alert, set()) == {run for run, alerts in FIRED_BY.items() if alert in alerts}
 
 
-def test_the_table(told: proof.Watched) -> None:
-    """The checked-in table has every query; other tests are about its marks."""
-    text = _HEAD + proof.table(told)
-    if os.environ.get("WRITE_TABLES"):
-        _TABLE.write_text(text)
-
-    assert _without_marks(_TABLE.read_text()) == _without_marks(text)
+@needs_ways
+def test_the_same_series_of_rates_in_all_ways(seen: Seen) -> None:
+    """While the runs go on; differences are explained."""
+    assert seen.rates is not None
+    assert [one for one in seen.rates if not allowed(one)] == []
 
 
-def _without_marks(table: str) -> str:
-    return table.replace(proof.MARK, "")
+@needs_ways
+def test_the_same_values_in_all_ways(seen: Seen) -> None:
+    """While the runs stand still; differences are explained."""
+    assert seen.values is not None
+    assert [one for one in seen.values if not allowed(one)] == []
+
+
+@needs_ways
+@pytest.mark.parametrize("reason", explained.EXPLANATIONS, ids=lambda one: one.why[:30])
+def test_no_explanation_is_left_over(reason: explained.Explanation, seen: Seen) -> None:
+    """Each is needed for each of its panels."""
+    differences = [one for one in [*(seen.rates or ()), *(seen.values or ())] if reason.explains(one)]
+
+    assert {f"{one.query.board}/{one.query.panel}" for one in differences} == reason.panels
+
+
+def test_the_table(seen: Seen) -> None:
+    """The checked-in page has every query, and how the ways compare; other tests are about its marks."""
+    text = page(seen.answers, seen.values or ())
+    if os.environ.get("WRITE_TABLES") and HAS_WAYS:
+        _PAGE.write_text(text)
+
+    assert without_marks(_PAGE.read_text(), ways_too=not HAS_WAYS) == without_marks(text, ways_too=not HAS_WAYS)

@@ -34,7 +34,7 @@ def test_it_scrapes_with_the_file_of_prometheus(tmp_path: Path) -> None:
     configuration.write_text((DEPLOY / "prometheus" / "prometheus.yml").read_text().replace("15s", "1s"))
     (tmp_path / "targets").mkdir()
     scraping = [f"-promscrape.config={configuration}", "-promscrape.config.strictParse=false"]
-    with proof.engine() as url:
+    with proof.engine(tmp_path) as url:
         host = url.removeprefix("http://").removesuffix("/metrics")
         (tmp_path / "targets" / "one.json").write_text(
             json.dumps([{"targets": [host], "labels": {"rl_run_id": "one"}}])

@@ -1,4 +1,4 @@
-"""Trainers to be watched: `python trainers.py NAME` plays one until the file `stop` is there.
+"""Trainers to be watched: `python trainers.py NAME` plays one until the file `stop` is there; with `still`, it waits.
 
 They log the names of real frameworks, sleep where those would work, and go wrong as their names say, after `CALM`
 seconds in which all is well.
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parents[1] / "data"
 CALM = 28.0
 STEP = 0.4
+HARDWARE_S = 4.7
+"""Seconds between two measurements: so long do values stand still. No multiple of `STEP`, to meet every part."""
 _PARTS = (
     *(("environment", "browser", 0.002), ("model", "", 0.01), ("tool", "search", 0.006), ("model", "", 0.01)),
     *(("tool", "python", 0.003), ("verifier", "math", 0.004)),
@@ -73,15 +75,20 @@ def main(name: str) -> None:
 
 
 def begin(name: str, **options: object) -> otel_rl.Run:
-    """Begin to record, with the hardware measured every second."""
-    given = {"exporters": ["jsonl"], "dialect": "trl", "quiet": True, "hardware": {"interval": 1}}
+    """Begin to record, with the hardware measured every few seconds."""
+    given = {"exporters": ["jsonl"], "dialect": "trl", "quiet": True, "hardware": {"interval": HARDWARE_S}}
     return otel_rl.init(project="proof", name=f"{name} run", id=name, **{**given, **options})  # type: ignore[arg-type]
 
 
 def steps(run: otel_rl.Run) -> Iterator[tuple[int, float, AbstractContextManager[object]]]:
-    """Yield number, seconds since the beginning and context of each step, at a fixed pace, until asked to stop."""
+    """Yield number, seconds since the beginning and context of each step, at a fixed pace, until asked to stop.
+
+    Between two steps, the run stands still for as long as the file `still` is there.
+    """
     began = time.time()
     for n in count():
+        while Path("still").exists() and not Path("stop").exists():
+            time.sleep(0.1)
         if Path("stop").exists():
             return
         time.sleep(max(0.0, began + n * STEP - time.time()))
@@ -171,7 +178,7 @@ def diverge(name: str) -> None:
 
 def play_gpu(name: str) -> None:
     """Work on a device that fills up; NVML is a stand-in, which reports an XID error and heat."""
-    run = begin(name, hardware={"interval": 1, "pcie": True})
+    run = begin(name, hardware={"interval": HARDWARE_S, "pcie": True})
     device = Filling()
     recorder_of(run).devices.found = device
     for _, seconds, step in steps(run):
@@ -207,7 +214,7 @@ class Filling(Allocator):
 
 def play_asynchronous(name: str) -> None:
     """Roll out and train in one process, with trajectories that have parts and grow old."""
-    run = begin(name, hardware={"interval": 1, "engines": [os.environ["ENGINE"]]})
+    run = begin(name, hardware={"interval": HARDWARE_S, "engines": [os.environ["ENGINE"]]})
     for n, seconds, step in steps(run):
         version = max(0, n - (9 if seconds > CALM else 1))
         tickets = []
@@ -220,7 +227,7 @@ def play_asynchronous(name: str) -> None:
                 trajectory.rewarded(each / 4)
             tickets.append(trajectory.ticket())
         with step:
-            time.sleep(0.1)
+            time.sleep(0.2)
             run.queue("experience", depth=n % 5, waited=0.01)
             run.trained(tickets[:3], policy_version=n)
             run.dropped(tickets[3:], reason="stale", policy_version=n)

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.collector import free_port, wait_for
-from tests.dashboards import proof
+from tests.dashboards import proof, queries
 from tests.dashboards.trainers import PLAYS
 from tests.prometheus import Prometheus
 from tests.real_parts import given
@@ -56,7 +56,7 @@ class Servers(NamedTuple):
 class Compared(NamedTuple):
     """The answers of both to one query for one run, at one moment: values by labels, without the metric's name."""
 
-    query: proof.Query
+    query: queries.Query
     run: str
     prometheus: dict[frozenset[tuple[str, str]], float]
     victoria: dict[frozenset[tuple[str, str]], float]
@@ -76,7 +76,7 @@ def table() -> str:
     """Return the queries whose values may differ, as Markdown."""
     lines = [
         f"| {query.board} | {query.panel} | `{_WHY.search(query.expression)[0]}` |\n"  # type: ignore[index]
-        for query in proof.every_query()
+        for query in queries.every_query()
         if is_defined_otherwise(query.expression)
     ]
     return "| dashboard | panel | because of |\n|---|---|---|\n" + "".join(dict.fromkeys(lines))
@@ -112,15 +112,21 @@ def running(directory: Path) -> Iterator[Servers]:
 def compared(prometheus: Prometheus, victoria: Prometheus) -> list[Compared]:
     """Ask every query for each run of both, at a moment of which both have every sample.
 
-    A query that no run has data for, such as that of an open phase, is asked for earlier moments too.
+    A query that no run has data for, such as that of an open phase, is asked for earlier moments too, and again later:
+    on a busy machine, data come late.
     """
-    last = int(time.time()) - 3  # whole seconds: VictoriaMetrics cuts off microseconds
-    wait_for(lambda: victoria.query(f"min(timestamp(up)) > {last}"), "not every sample was written", A_WHILE)
-    return [one for query in proof.every_query() for one in _compared(query, prometheus, victoria, last)]
+    found: dict[queries.Query, list[Compared]] = {}
+    unanswered, until = queries.every_query(), time.monotonic() + A_WHILE
+    while unanswered and time.monotonic() < until:
+        last = int(time.time()) - 3  # whole seconds: VictoriaMetrics cuts off microseconds
+        wait_for(lambda last=last: victoria.query(f"min(timestamp(up)) > {last}"), "samples were not written", A_WHILE)  # type: ignore[misc]
+        found |= {query: _compared(query, prometheus, victoria, last) for query in unanswered}
+        unanswered = [query for query in unanswered if not any(one.prometheus for one in found[query])]
+    return list(itertools.chain.from_iterable(found.values()))
 
 
-def _compared(query: proof.Query, prometheus: Prometheus, victoria: Prometheus, last: int) -> list[Compared]:
-    expressions = {run: proof.asked(query.expression, run) for run in PLAYS}
+def _compared(query: queries.Query, prometheus: Prometheus, victoria: Prometheus, last: int) -> list[Compared]:
+    expressions = {run: queries.asked(query.expression, run) for run in PLAYS}
     for at in range(last, last - _EARLIER_S, -2):
         told = {run: _answer(prometheus, expression, at) for run, expression in expressions.items()}
         if any(told.values()):

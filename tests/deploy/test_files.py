@@ -75,9 +75,9 @@ def test_compose_mounts_what_is_there() -> None:
 @needs_program("promtool")
 @needs_program("prometheus")
 def test_prometheus(tmp_path: Path) -> None:
-    """Prometheus 2 and 3 accept the configuration of the stack, with all rules."""
-    program = shutil.which("prometheus") or ""
-    (tmp_path / "prometheus.yml").write_text(configurations(_DEPLOY, {"prometheus": program})["prometheus.yml"])
+    """Prometheus 2 and 3 accept the configuration of the stack, with all rules, and with the scrapes of a Collector."""
+    config = configurations(_DEPLOY, {"prometheus": shutil.which("prometheus") or ""})["prometheus.yml"]
+    (tmp_path / "prometheus.yml").write_text(config + (_DEPLOY / "prometheus" / "collector.yml").read_text())
     shutil.copy(_DEPLOY / "prometheus" / "alertmanagers.json", tmp_path)
     shutil.copytree(_DEPLOY.parent / "dashboards" / "rules", tmp_path / "rules")
     told = run("promtool", "check", "config", str(tmp_path / "prometheus.yml"))
@@ -179,7 +179,7 @@ def test_images_are_those_that_were_run(service: str, module: str, pattern: str)
     assert image.rpartition(":")[2].lstrip("v").split(".")[1:] == [str(int(part)) for part in found.groups()]
 
 
-@pytest.mark.parametrize("name", ["gateway", "node", "tail-sampling"])
+@pytest.mark.parametrize("name", ["gateway", "metrics", "node", "tail-sampling"])
 def test_collectors(name: str) -> None:
     """Each pipeline is made of what is configured."""
     config = yaml.safe_load((_DEPLOY / "collector" / f"{name}.yaml").read_text())

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 _PROMETHEUS = shutil.which("prometheus")
-needs_prometheus_3 = given("Prometheus 3", present=_PROMETHEUS is not None and is_prometheus_3(_PROMETHEUS))
+HAS_PROMETHEUS_3 = _PROMETHEUS is not None and is_prometheus_3(_PROMETHEUS)
+needs_prometheus_3 = given("Prometheus 3", present=HAS_PROMETHEUS_3)
 A_WHILE = 180.0
 """Seconds that a busy machine may need for one thing."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +34,7 @@ from tests.servers.running import (
     stack,
     trace,
 )
+from tests.servers.ways import ways
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanExporter
@@ -104,6 +106,20 @@ def test_prometheus_receives_otlp(tmp_path: Path) -> None:
         with run.step(0):
             run.log({"reward": 1.0})
         wait_for(lambda: prometheus.query('rl_run_info{rl_run_id="sent"}'), "nothing was received", A_WHILE)
+        run.finish(30)
+
+
+@needs_prometheus_3
+@needs_program("otelcol")
+def test_metrics_through_the_collector(tmp_path: Path) -> None:
+    """With metrics.yaml, they come in each way that it has, with the run and the agent's own name."""
+    with ways(tmp_path) as found, pytest.MonkeyPatch.context() as environment:
+        for name, value in found.environment.items():
+            environment.setenv(name, value)
+        run = otel_rl.init(project="p", id="sent", exporters=["jsonl"], quiet=True, hardware=False)
+        for way, server in found.servers.items():
+            query = f'rl_run_info{{rl_run_id="sent", instance="sent/{socket.gethostname()}"}}'
+            wait_for(lambda server=server, query=query: server.query(query), f"{way}: nothing was received", A_WHILE)  # type: ignore[misc]
         run.finish(30)
 
 
