@@ -6,11 +6,11 @@ import pytest
 
 from otel_rl.agent.analysis.memory_ledger import Account
 from otel_rl.agent.hardware.measurement import Attributes, Measurement, Point
-from otel_rl.agent.hardware.poller import Poller
+from otel_rl.agent.hardware.poller import Poller, Watched
 from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.steps.forensics import Forensics, HostMemory
-from otel_rl.agent.steps.state import Journal, OpenPhase
+from otel_rl.agent.steps.state import Journal, OpenPhase, of_machine
 from otel_rl.export import Machine, RunInfo
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.reducing import S, started
@@ -68,6 +68,16 @@ def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest
             },
         )
     ]
+
+
+def test_only_processes_of_this_machine_are_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other machines are measured there, even if this machine has their process ids too."""
+    watched: list[list[Watched]] = []
+    monkeypatch.setattr(bench.poller, "watch", watched.append)
+    bench.journals[of_machine("rank1", "other")] = Journal(started(rank=1))
+    bench.take(10 * S)
+
+    assert [one.rank for (one,) in watched] == [0]
 
 
 def test_what_was_measured_in_one_second_is_one_row(bench: Bench) -> None:

@@ -10,6 +10,7 @@ from otel_rl.agent.analysis.gpu_usage import GpuUsage
 from otel_rl.agent.analysis.memory_ledger import OUTSIDE, Account
 from otel_rl.agent.hardware.poller import Watched
 from otel_rl.agent.steps.forensics import HostMemory
+from otel_rl.agent.steps.state import is_remote
 from otel_rl.export import Machine, Row
 from otel_rl.setup.launcher import node_number
 
@@ -72,7 +73,7 @@ class Measurements:
         if now - self._looked_at < _LOOK_EVERY_NS and not all_of_it:
             return []
         self._looked_at = now
-        live = {name: journal for name, journal in journals.items() if not journal.over}
+        live = {name: journal for name, journal in journals.items() if not journal.over and not is_remote(name)}
         self._poller.watch([_watched(journal) for journal in live.values()])
         measurements = self._poller.take()
         began = min((journal.started.time for journal in journals.values()), default=now)
