@@ -28,19 +28,25 @@ _BENCHMARKS = {
     "scrape": "benchmarks.scrape_cost",
     "redaction": "benchmarks.redaction_cost",
     "kills": "benchmarks.kills",
+    "limits": "benchmarks.limits",
+    "series": "benchmarks.series",
 }
-_ON_REQUEST = {"kills"}  # what takes too long to be run with the others
+_ON_REQUEST = {"kills", "limits", "series"}  # what takes too long to be run with the others
 
 
 def main() -> None:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{', '.join(_BENCHMARKS)}; all but kills if none is given"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"{', '.join(_BENCHMARKS)}; all but kills, limits and series if none is given",
     )
     for process, count in kills.KILLS.items():
         parser.add_argument(f"--{process}", type=int, default=count, metavar="N", help=f"`kills`: {count} by default")
     parser.add_argument("--trackers", default=",".join(kills.TRACKERS), help="`kills`: by default %(default)s")
+    parser.add_argument("--cut", type=int, default=600, metavar="S", help="`limits`: seconds; %(default)s by default")
     arguments = parser.parse_args()
     names = arguments.names or [name for name in _BENCHMARKS if name not in _ON_REQUEST]
     unknown = [name for name in names if name not in _BENCHMARKS]
@@ -54,8 +60,8 @@ def main() -> None:
         print(f"{name} …", file=sys.stderr)
         before = machine.load()
         counts = {process: getattr(arguments, process) for process in kills.KILLS}
-        options = {**counts, "trackers": arguments.trackers.split(",")} if name == "kills" else {}
-        measured = importlib.import_module(_BENCHMARKS[name]).measure(**options)
+        options = {"kills": {**counts, "trackers": arguments.trackers.split(",")}, "limits": {"cut": arguments.cut}}
+        measured = importlib.import_module(_BENCHMARKS[name]).measure(**options.get(name, {}))
         result = tables.Result(machine.conditions(before), measured)
         tables.show(result)
         tables.save({name: result}, list(_BENCHMARKS))
