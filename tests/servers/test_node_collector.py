@@ -1,4 +1,4 @@
-"""A Collector with node.yaml between machines and head: killed again and again, cut off, and short of memory."""
+"""A Collector with node.yaml between machines and head: killed again and again, cut off, and short of room."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 pytestmark = [needs_program("otelcol"), pytest.mark.timeout(900), pytest.mark.slow]
 CUT_S, KILLS = 60, 20
+_QUEUE = "exporters.otlp_http/head.sending_queue"
+TOO_LITTLE = {
+    "memory": {"processors.memory_limiter.limit_mib": "2", "processors.memory_limiter.spike_limit_mib": "1"},
+    "queue": {f"{_QUEUE}.queue_size": "2", f"{_QUEUE}.batch.min_size": "1"},
+}
+_REFUSED = "otelcol_receiver_refused_log_records"
 
 
 def test_every_row_once(tmp_path: Path) -> None:
@@ -55,25 +61,19 @@ def test_every_row_once(tmp_path: Path) -> None:
     cluster.check()
 
 
-def test_no_row_is_lost_by_the_memory_limiter(tmp_path: Path) -> None:
-    """Agents keep what a Collector refuses for lack of memory, until it has enough."""
+@pytest.mark.parametrize("limit", TOO_LITTLE)
+def test_no_row_is_lost_at_a_limit(limit: str, tmp_path: Path) -> None:
+    """Agents keep what a Collector refuses for lack of memory or room in its queue, until it has enough."""
     head = free_port()
     place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{head}", "OTEL_RL_TOKEN": "secret"}
-    too_little = {
-        f"processors.memory_limiter.{name}_mib": value for name, value in (("limit", "2"), ("spike_limit", "1"))
-    }
-    refusing = Collector("node", tmp_path, too_little, **place)
+    refusing = Collector("node", tmp_path, TOO_LITTLE[limit], **place)
     refusing.start()
     cluster = Cluster(
         tmp_path, [f"127.0.0.1:{port}" for port in (head, refusing.port, refusing.port)], local=1, deadline=300
     )
     cluster.go()
     try:
-        wait_for(
-            lambda: refusing.metrics().get("otelcol_receiver_refused_log_records", 0) > 0,
-            "nothing is refused",
-            A_WHILE,
-        )
+        wait_for(lambda: refusing.metrics().get(_REFUSED), "nothing is refused", A_WHILE)
         refusing.stop()
         with Collector("node", tmp_path, port=refusing.port, **place):
             cluster.finish()
