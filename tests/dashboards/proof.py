@@ -137,7 +137,7 @@ def answers(prometheus: Prometheus, directory: Path) -> Watched:
 
 def _lately(prometheus: Prometheus, expression: str) -> int:
     """Return how many series a query has now, or else had in the last quarter of a minute."""
-    return len(prometheus.query(expression)) or len(prometheus.query(f"max_over_time(({expression})[15s:1s])"))
+    return len(prometheus.query(expression)) or len(prometheus.query(f"last_over_time(({expression})[15s:1s])"))
 
 
 @contextlib.contextmanager
