@@ -138,7 +138,7 @@ def test_engines_without_content_type(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as engine, stack(monkeypatch):
         threading.Thread(target=engine.serve_forever, daemon=True).start()
-        targets = [{"targets": [f"127.0.0.1:{engine.server_port}"], "labels": {}}]
+        targets = [{"targets": [f"127.0.0.1:{engine.server_port}"], "labels": {"rl_role": "engine"}}]
         Path("runs/.targets/engine.json").write_text(json.dumps(targets))
         prometheus = Prometheus(f"http://127.0.0.1:{PORTS['prometheus']}")
         wait_for(lambda: prometheus.value("vllm:num_requests_running") == 3, "the engine is not scraped", A_WHILE)
