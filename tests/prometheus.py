@@ -68,7 +68,7 @@ def scraping(
     """
     of_rules = {"source_labels": ["__name__"], "regex": "ALERTS.*|rl:.*", "action": "drop"}
     queue = {"max_shards": 1, "batch_send_deadline": "1s", "max_samples_per_send": 10_000, "capacity": 100_000}
-    writing = {"queue_config": queue, "write_relabel_configs": [of_rules]}  # few requests: a busy machine falls behind
+    writing = {"queue_config": queue, "write_relabel_configs": [of_rules]}
     found = {"file_sd_configs": [{"files": [files], "refresh_interval": "1s"}]} if files else {}
     (directory / "prometheus.yml").write_text(
         json.dumps(

@@ -50,9 +50,9 @@ class KnownSeries:
             self.dropped += 1
         before, self._known = self._known, {key: (one, point) for one in collected for key, point in _points(one)}
         self._ended = {k: v for k, v in (self._ended | before).items() if k not in self._known}
+        # The Collector's Prometheus exporter reads a metric up to its first end, so each end is a metric of its own.
         return [
-            one._replace(metric=_with(one.metric, [_end(last)]), has_ended=True)  # the Collector reads a metric to its
-            for one, last in self._ended.values()  # first end, so each end has a metric of its own
+            one._replace(metric=_with(one.metric, [_end(last)]), has_ended=True) for one, last in self._ended.values()
         ]
 
     def arrived(self, ends: Iterable[One]) -> None:
