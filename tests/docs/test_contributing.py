@@ -186,6 +186,7 @@ _TEST_OF_THE_FRAMEWORK = """
 import sys
 
 from otel_rl.semconv.dialect import dialect
+from tests.collector import wait_for
 from tests.processes import rows_of, run
 
 
@@ -195,6 +196,7 @@ def test_it(tmp_path):
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "toyrl", "--", sys.executable, "train.py"]
     run(command, tmp_path, OTEL_RL_HARDWARE="false", OTEL_RL_PROJECT="p", OTEL_RL_RUN_ID="r")
     (place,) = (tmp_path / "runs" / "p").iterdir()
+    wait_for(lambda: rows_of(place), "no rows")
 
     assert [(row["step"], row["values"]) for row in rows_of(place)] == [(3, {"r/mean": 0.5})]
     assert dialect("toyrl").read("r/mean").metric == "rl.environment.reward.mean"
