@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from otel_rl import semconv
 from tests.real_parts import needs_program
 
 _ROOT = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ _SUFFIXES = {
 _SOURCES = {
     *(".py", ".yaml", ".yml", ".md", ".txt", ".json", ".toml", ".typed", ".lock", ".csv", ".sh", ".sbatch", ".xml"),
     *(".png", ".svg", ".html", ".js", ".jsx", ".mjs", ".c", ".go", ".mod", ".sum", ".java", ".rs", ".sha256"),
+    semconv.SCHEMA_URL.rpartition("/")[2],  # the schema file
     *("Dockerfile", "LICENSE", "PKG-INFO", ".gitignore", "import_graph", "lock", "prose", "run", "servers"),
 }
 """Suffixes of the sdist, or names without a suffix."""

@@ -21,7 +21,7 @@ CUT_S, KILLS = 60, 20
 _QUEUE = "exporters.otlp_http/head.sending_queue"
 TOO_LITTLE = {
     "memory": {"processors.memory_limiter.limit_mib": "2", "processors.memory_limiter.spike_limit_mib": "1"},
-    "queue": {f"{_QUEUE}.queue_size": "2", f"{_QUEUE}.batch.min_size": "1"},
+    "queue": {f"{_QUEUE}.queue_size": "2"},
 }
 _REFUSED = "otelcol_receiver_refused_log_records"
 
