@@ -61,7 +61,8 @@ class Display:
                 self._instruments.show_trajectories(finished)
         own = {name: one for name, one in reducer.state.journals.items() if not is_remote(name)}
         heartbeat = Point(semconv.METRIC_TELEMETRY_HEARTBEAT_TIMESTAMP, now / 1e9)
-        self._instruments.show_points("heartbeat", [heartbeat])
+        with self._guard("showing of the heartbeat"):
+            self._instruments.show_points("heartbeat", [heartbeat])
         with self._guard("showing of totals"):
             self._show_totals(own, now)
         with self._guard("showing of phases"):
