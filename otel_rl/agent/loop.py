@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.input.follow import Found
     from otel_rl.agent.status import Status
-    from otel_rl.agent.steps.reduce import Reduced
+    from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.agent.wiring import Wiring
     from otel_rl.export import Item
     from otel_rl.journal.segments import Position

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.steps.naming import Reductions
-from otel_rl.agent.steps.reduce import Reduced
+from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.output.otel_metrics import OtelMetrics
     from otel_rl.agent.steps.pipeline import Pipeline
-    from otel_rl.agent.steps.reduce import Reduced
+    from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.agent.steps.state import Journal
     from otel_rl.delivery.exporter_thread import ExporterThread
     from otel_rl.delivery.quarantine import Quarantine

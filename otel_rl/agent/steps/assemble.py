@@ -12,18 +12,22 @@ from otel_rl.agent.analysis import consumption
 from otel_rl.agent.steps.state import rank_and_role
 from otel_rl.devices.host_memory import parse_snapshot
 from otel_rl.export import Event, Span, SpanEvent, SpanLink
+from otel_rl.journal.ids import packed_step_ids
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
     from otel_rl.agent.analysis.stragglers import Straggler
-    from otel_rl.agent.steps.state import Journal, OpenPhase, OpenStep, Timed
+    from otel_rl.agent.steps.contribution import Whole
+    from otel_rl.agent.steps.state import Journal, OpenPhase, Timed
     from otel_rl.export import AttributeValue
     from otel_rl.journal.ids import SpanIds
     from otel_rl.journal.records import DeviceTimed, Happened, SpanEnded, SpanStarted, Started, StepEnded
 
 
-def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhase | None) -> Span:
+def span(run_id: str, journal: Journal, begun: SpanStarted, ended: SpanEnded, phase: OpenPhase | None) -> Span:
     """Return the span of a phase, a part of one, or of a third party."""
+    process = journal.started
+    trace_id, parent_id = _in_attempt(run_id, journal, begun)
     attributes: dict[str, AttributeValue] = {**rank_and_role(process)}
     if begun.step is not None:
         attributes[semconv.LOOP_ITERATION] = begun.step
@@ -49,9 +53,9 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhas
         attributes[semconv.ERROR_TYPE] = ended.error[0]
     return Span(
         name=name,
-        trace_id=begun.trace_id.hex(),
+        trace_id=trace_id.hex(),
         span_id=f"{begun.span_id:016x}",
-        parent_id=f"{begun.parent_id:016x}" if begun.parent_id else "",
+        parent_id=f"{parent_id:016x}" if parent_id else "",
         start_unix_nano=begun.time,
         end_unix_nano=max(ended.time, begun.time),
         attributes=attributes | (ended.attributes or {}),
@@ -62,6 +66,21 @@ def span(process: Started, begun: SpanStarted, ended: SpanEnded, phase: OpenPhas
         scope=begun.scope or ("", ""),
         ok=ended.ok,
     )
+
+
+def _in_attempt(run_id: str, journal: Journal, begun: SpanStarted) -> tuple[bytes, int]:
+    """Return the trace id and the parent id of a span, in the trace of its step in the attempt of its process.
+
+    Both are hashes of the attempt that the process recorded, which may be another one: see `attempts`.
+    """
+    attempt = journal.started.attempt
+    if begun.step is None or attempt == journal.recorded_attempt:
+        return begun.trace_id, begun.parent_id
+    recorded_trace, recorded_root = packed_step_ids(run_id, journal.recorded_attempt, begun.step)
+    if begun.trace_id != recorded_trace:
+        return begun.trace_id, begun.parent_id
+    trace_id, root = packed_step_ids(run_id, attempt, begun.step)
+    return trace_id, root if begun.parent_id == recorded_root else begun.parent_id
 
 
 def links(ended: SpanEnded | StepEnded) -> list[SpanLink]:
@@ -111,15 +130,27 @@ def failed(journal: Journal, error: tuple[str, str]) -> Event:
     return Event(semconv.EVENT_PROCESS_FAILED, journal.ended_at, told, step, journal.started.rank)
 
 
+def identified(journal: Journal, *events: Event) -> list[Event]:
+    """Return events of a process with the attributes that identify it."""
+    return [replace(event, attributes=who(journal.started) | event.attributes) for event in events]
+
+
 def who(process: Started) -> dict[str, AttributeValue]:
     """Return the attributes that, with the rank, identify a process."""
     told: dict[str, AttributeValue] = {semconv.HOST_NAME: process.host}
     return told | ({semconv.ROLE: process.role} if process.role else {})
 
 
-def root(ids: SpanIds, attempt: int, number: int, step: OpenStep) -> Span:
+def root(ids: SpanIds, attempt: int, number: int, step: Whole) -> Span:
     """Return the root span of a step: from its first rank's start to its last one's end."""
     attributes: dict[str, AttributeValue] = {semconv.LOOP_ITERATION: number, semconv.RUN_ATTEMPT: attempt}
+    attributes |= consumption.of_step(step.consumed)
+    spans: list[SpanLink] = []
+    error: str | None = None
+    for one in step.by.values():
+        attributes |= one.attributes
+        spans += one.links
+        error = one.error or error
     return Span(
         name=semconv.SPAN_LOOP,
         trace_id=f"{ids.trace_id:032x}",
@@ -127,10 +158,10 @@ def root(ids: SpanIds, attempt: int, number: int, step: OpenStep) -> Span:
         parent_id="",
         start_unix_nano=min(step.begun.values()),
         end_unix_nano=max(step.ended.values()),
-        attributes=attributes | consumption.of_step(step.consumed) | step.attributes,
-        error=step.error,
-        links=(*step.links, *consumption.links(step.consumed)),
-        ok=step.ok and step.error is None,
+        attributes=attributes,
+        error=error,
+        links=(*spans, *consumption.links(step.consumed)),
+        ok=error is None and any(one.ok for one in step.by.values()),
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from otel_rl.agent.analysis.memory_ledger import Ledger
-    from otel_rl.agent.steps.state import Journal, OpenStep
+    from otel_rl.agent.steps.state import Journal
     from otel_rl.journal.records import DeviceSeen, SpanEnded, SpanStarted, StepEnded, StepStarted
 
 _GIB = 1 << 30
@@ -103,13 +103,6 @@ def labels(journal: Journal, known: dict[str, int]) -> dict[int, int]:
             known[key] = index if index not in known.values() else max(known.values()) + 1
         found[index] = known[key]
     return found
-
-
-def merge(step: OpenStep, found: Mapping[str, float]) -> None:
-    """Add values to the step; of several calls and ranks, the worst value is kept."""
-    for name, value in found.items():
-        worst = min if name.endswith("/headroom") else max
-        step.memory[name] = worst(value, step.memory.get(name, value))
 
 
 def _peaks(before: DeviceMemory, after: DeviceMemory) -> tuple[int, int]:

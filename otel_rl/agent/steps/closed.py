@@ -13,7 +13,8 @@ from otel_rl.agent.analysis.engine_load import EngineLoad
 from otel_rl.agent.analysis.goodput import PRODUCTIVE
 from otel_rl.agent.analysis.stragglers import Stragglers
 from otel_rl.agent.steps import assemble, derive, rows
-from otel_rl.agent.steps.state import OpenStep, Parts
+from otel_rl.agent.steps.reduced import Reduced
+from otel_rl.agent.steps.state import Parts
 from otel_rl.export import Row, identity
 from otel_rl.journal.ids import step_ids
 
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from otel_rl.agent.analysis.goodput import Goodput
+    from otel_rl.agent.steps.attempts import Attempts
+    from otel_rl.agent.steps.contribution import Contribution, Number, Whole
     from otel_rl.agent.steps.naming import Reductions
-    from otel_rl.agent.steps.reduce import Reduced
-    from otel_rl.agent.steps.state import Number, State
+    from otel_rl.agent.steps.state import State
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.export import Table
     from otel_rl.semconv.vocabulary import Vocabulary
@@ -37,7 +39,7 @@ class Closed(NamedTuple):
 
     attempt: int
     number: int
-    step: OpenStep
+    step: Whole
     late: bool
 
 
@@ -48,6 +50,7 @@ class ClosedSteps:
         self,
         run_id: str,
         state: State,
+        attempts: Attempts,
         reductions: Reductions,
         vocabulary: Vocabulary,
         model: Flops,
@@ -55,7 +58,8 @@ class ClosedSteps:
         quarantine: Quarantine,
     ) -> None:
         self._run_id, self._model = run_id, model
-        self._state, self._goodput, self._quarantine = state, goodput, quarantine
+        self._state, self._attempts = state, attempts
+        self._goodput, self._quarantine = goodput, quarantine
         self._reductions, self._vocabulary = reductions, vocabulary
         self.stragglers = Stragglers()
         self.consumption = Consumption()
@@ -68,18 +72,18 @@ class ClosedSteps:
             "inference servers": self._engines,
         }
 
-    def add(self, closed: Closed, made: Reduced) -> None:
-        """Add the items of a step to the output of the reducer."""
+    def close(self, closed: Closed) -> Reduced:
+        """Return the items of a step."""
         attempt, number, step, late = closed
-        guard = partial(self._quarantine.guard, source=f"attempt {attempt}, step {number}", thing=step)
-        made.items += step.spans
+        found = Reduced(items=[*step.spans])
+        guard = partial(self._quarantine.guard, source=f"attempt {attempt}, step {number}", thing=[*step.by.values()])
         with guard("straggler analysis"):
             for straggler in self.stragglers.take(step.spans):
                 host = self._host_of(attempt, straggler.rank)
-                made.items.append(assemble.straggler(straggler, number, host, step.time))
+                found.items.append(assemble.straggler(straggler, number, host, step.time))
         if step.begun and step.ended and not late:
             with guard("making of the root span"):
-                made.items.append(assemble.root(step_ids(self._run_id, attempt, number), attempt, number, step))
+                found.items.append(assemble.root(step_ids(self._run_id, attempt, number), attempt, number, step))
         if step.values or step.pools:
             with guard("recognition of names"):
                 self._learn([*step.values, *step.pools])
@@ -92,12 +96,13 @@ class ClosedSteps:
                 values |= {name: value for name, value in more(closed, values).items() if name not in values}
         if values:
             row = self._row(closed, values, nonfinite, logged)
-            made.items.append(row)
+            found.items.append(row)
             if observed is not None:
-                made.observed[identity(row)] = observed
+                found.observed[identity(row)] = observed
         with guard("making of tables"):
-            ranks = {journal: known.started.rank for journal, known in self._state.journals.items()}
-            made.items.extend(self._numbered(rows.tables(attempt, number, step.tables, ranks), late=late))
+            tables = [(self._state.journals[name].started.rank, t) for name, one in step.by.items() for t in one.tables]
+            found.items.extend(self._numbered(rows.tables(attempt, number, tables), late=late))
+        return found
 
     def _row(self, closed: Closed, values: dict[str, Number], nonfinite: dict[str, int], logged: set[str]) -> Row:
         attempt, number, step, late = closed
@@ -113,7 +118,7 @@ class ClosedSteps:
             missing_ranks=self._missing(closed),
             late=late,
             part=self._state.parts.setdefault(attempt, Parts()).next(number) if late else 0,
-            partial=bool(step.abandoned),
+            partial=step.is_partial,
             measured=tuple(name for name in values if name not in logged),
         )
 
@@ -151,7 +156,7 @@ class ClosedSteps:
             names.add(table.name)
 
     def _host_of(self, attempt: int, rank: int) -> str:
-        ranks = (journal for journal in self._state.of_attempt(attempt) if journal.is_rank)
+        ranks = (journal for journal in self._attempts.members(attempt).values() if journal.is_rank)
         return next((journal.started.host for journal in ranks if journal.started.rank == rank), "")
 
     def _learn(self, names: Iterable[str]) -> None:
@@ -159,34 +164,38 @@ class ClosedSteps:
             self._state.dialect = self._vocabulary.chosen or ""
             self._reductions.forget()
 
-    def _measured(self, attempt: int, step: OpenStep) -> derive.Step:
+    def _measured(self, attempt: int, step: Whole) -> derive.Step:
         """Return the durations and tokens of a step and its phases; of several ranks, the slowest counts."""
-        ended = {name: time for name, time in step.ended.items() if name in step.begun and name not in step.abandoned}
+        ended = {name: one for name, one in step.by.items() if one.ended is not None and not one.is_abandoned}
+        seconds = [(one.ended - one.begun) / _NS for one in ended.values() if one.ended and one.begun is not None]
         return derive.Step(
-            seconds=max(((time - step.begun[name]) / _NS for name, time in ended.items()), default=0.0),
+            seconds=max(seconds, default=0.0),
             phases={phase: max(by.values()) for phase, by in step.seconds.items()},
             parts={
                 phase: {part: max(by.values()) for part, by in parts.items()} for phase, parts in step.parts.items()
             },
             tokens={phase: sum(by.values()) for phase, by in step.tokens.items()},
-            devices=sum(journal.is_rank for journal in self._state.of_attempt(attempt)) or 1,
+            devices=sum(journal.is_rank for journal in self._attempts.members(attempt).values()) or 1,
         )
 
     def _missing(self, closed: Closed) -> tuple[int, ...]:
         """Return the ranks that have not reported; a late row names no rank whose values it or an earlier row has."""
         attempt, number, step, late = closed
-        # Those inside may have more to report. The end of a step that has closed is not recorded.
-        outside = [name for name in step.reported if late or name not in step.begun]
-        reported = {*step.ended, *outside}.difference(step.abandoned)
+        journals = self._state.journals.values()
+        taking_part = {one.started.rank for one in journals if one.takes_part and one.started.attempt == attempt}
         return tuple(
             sorted(
                 journal.started.rank
-                for name, journal in self._state.journals.items()
-                if journal.started.attempt == attempt
-                and journal.is_rank
-                and journal.takes_part
+                for name, journal in self._attempts.members(attempt).items()
+                if journal.is_rank
+                and journal.started.rank in taking_part
                 and (journal.outcome != "finished" or not journal.over)
-                and name not in reported
-                and not (late and journal.moved_on_to > number)
+                and not (name in step.by and _has_reported(step.by[name], late=late))
+                and not (late and journal.position > number)
             )
         )
+
+
+def _has_reported(one: Contribution, *, late: bool) -> bool:
+    """Return whether a process has nothing more to report: it has ended the step, or logged for it from outside."""
+    return not one.is_abandoned and (one.ended is not None or (one.has_logged and (late or one.begun is None)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.agent.steps import admission
-from otel_rl.agent.steps.intake import open_rollouts
+from otel_rl.agent.steps.apply import open_rollouts
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.trace_sampling import TraceSampler
@@ -17,7 +17,7 @@ from otel_rl.stats.statistics import quantile_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_rl.agent.steps.reduce import Reduced
+    from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.agent.steps.state import State
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.export import Item

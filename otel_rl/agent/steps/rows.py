@@ -11,10 +11,10 @@ from otel_rl.export import Table
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
+    from otel_rl.agent.steps.contribution import Number, Whole
     from otel_rl.agent.steps.naming import Reduction, Reductions
-    from otel_rl.agent.steps.state import Number, OpenStep
     from otel_rl.journal.records import Tabled
 
 logger = log_of(__name__)
@@ -22,7 +22,7 @@ _KEEPING = frozenset({("mean",), ("max",), ("min",), ("sum",), ("last",), ("geom
 """Statistics that do not change a single value, which is the common case."""
 
 
-def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], dict[str, int], Observed]:
+def reduced(step: Whole, reductions: Reductions) -> tuple[dict[str, Number], dict[str, int], Observed]:
     """Return the values of a step, reduced over ranks and observations, the counts of non-finite values, and the input.
 
     Two names that become one, such as `loss@sum` and `loss@max`, are kept apart: the later one keeps its tag.
@@ -53,19 +53,19 @@ def reduced(step: OpenStep, reductions: Reductions) -> tuple[dict[str, Number], 
     return values, nonfinite, observed
 
 
-def plain(step: OpenStep) -> dict[str, Number]:
+def plain(step: Whole) -> dict[str, Number]:
     """Return the values of a step where they cannot be reduced: one of each name, of the last rank to log it."""
     return {name: next(reversed(by.values())) for name, by in step.values.items() if by}
 
 
-def tables(attempt: int, number: int, found: Sequence[tuple[str, Tabled]], rank_of: Mapping[str, int]) -> list[Table]:
-    """Return the tables of a step; tables with the same name and columns are merged, in the order of ranks.
+def tables(attempt: int, number: int, found: Iterable[tuple[int, Tabled]]) -> list[Table]:
+    """Return the tables of a step, given with their ranks; those with the same name and columns are merged.
 
     Their parts are not numbered.
     """
     parts: dict[tuple[str, tuple[str, ...]], list[tuple[int, Tabled]]] = {}
-    for journal, table in found:
-        parts.setdefault((table.name, tuple(table.columns)), []).append((rank_of[journal], table))
+    for rank, table in found:
+        parts.setdefault((table.name, tuple(table.columns)), []).append((rank, table))
     return [
         Table(
             name=name,

@@ -6,13 +6,13 @@ import msgspec
 
 from otel_rl import semconv
 from otel_rl.agent.analysis.goodput import TimeSpent
+from otel_rl.agent.steps.contribution import Contribution
+from otel_rl.agent.steps.step_set import StepSet
 from otel_rl.agent.steps.window import Window
-from otel_rl.export import AttributeValue, Ended, Outcome, Span, SpanLink
-from otel_rl.journal.records import Consumed, DeviceMemory, DeviceSeen, Record, SpanStarted, Started, Tabled
+from otel_rl.export import Ended, Outcome
+from otel_rl.journal.records import DeviceMemory, DeviceSeen, Record, SpanStarted, Started
 from otel_rl.journal.segments import Position
-from otel_rl.stats.pool import Pool
 
-Number = int | float
 _REMOTE = "@"
 _MOST_LATE_STEPS = 256
 
@@ -25,6 +25,11 @@ def of_machine(journal: str, host: str) -> str:
 def is_remote(journal: str) -> bool:
     """Return whether a journal, by its name, is of another machine, whose agent shows the process."""
     return _REMOTE in journal
+
+
+def machine_of(journal: str) -> str:
+    """Return the machine of a journal by its name; empty for this machine."""
+    return journal.partition(_REMOTE)[2]
 
 
 def stand_in(run_id: str, journal: str, first: Record) -> Started:
@@ -43,7 +48,7 @@ def stand_in(run_id: str, journal: str, first: Record) -> Started:
         local_world_size=1,
         role="" if role == "rank" else role,
         pid=0,
-        host=journal.partition(_REMOTE)[2],
+        host=machine_of(journal),
         page_size=4096,
         time=getattr(first, "time", 0),
     )
@@ -77,9 +82,14 @@ class Journal(msgspec.Struct):
     """The state of one process.
 
     Attributes:
+        started: Its first record, with the attempt that it belongs to.
+        recorded_attempt: The attempt that it recorded itself: see `attempts`.
         spans: Its open spans, by span id.
         step: The step that it is in, -1 outside of any.
-        moved_on_to: The process has left all steps below this one.
+        began_step_at: When it began that step.
+        position: The step that it works on or worked on last; -1 before the first one. A process that marks steps moves
+            when it begins one, another process when it logs for one.
+        has_moved: If true, its position has changed since its first step.
         takes_part: If true, it has begun a step or logged.
         uses_steps: If true, it marks steps, and does not only name them in `log`.
         over: If true, it has ended.
@@ -104,9 +114,12 @@ class Journal(msgspec.Struct):
     """
 
     started: Started
+    recorded_attempt: int = 0
     spans: dict[int, SpanStarted] = {}
     step: int = -1
-    moved_on_to: int = -1
+    began_step_at: int = 0
+    position: int = -1
+    has_moved: bool = False
     takes_part: bool = False
     uses_steps: bool = False
     over: bool = False
@@ -137,8 +150,13 @@ class Journal(msgspec.Struct):
 
     @property
     def done_below(self) -> int:
-        """This process has delivered everything for all steps below this one."""
-        return min([self.moved_on_to, *(step for step, count in self.awaited.items() if count > 0)])
+        """This process has passed all steps below this one, and its devices have delivered their values."""
+        return min([self.position, *(step for step, count in self.awaited.items() if count > 0)])
+
+    def move(self, step: int) -> None:
+        """Move to a step."""
+        self.has_moved |= self.position not in (-1, step)
+        self.position = step
 
     @property
     def is_rank(self) -> bool:
@@ -149,59 +167,6 @@ class Journal(msgspec.Struct):
     def label(self) -> str:
         """Its name in messages: `rank 3`, or its role and its number."""
         return f"{self.started.role or 'rank'} {self.started.rank}"
-
-
-class OpenStep(msgspec.Struct):
-    """A step that has not closed.
-
-    Attributes:
-        values: By name, then by journal.
-        weights: The weights of values that have one; by name, then by journal.
-        pools: Observations of all journals, by name.
-        tables: With the journal that each is from.
-        reported: Journals that logged something.
-        seconds: Time in phases by name, then by journal.
-        parts: Time in parts of phases: by phase, by part, then by journal.
-        memory: Memory of phases and devices, as rows have it.
-        tokens: Tokens that phases say they worked on, by name, then by journal.
-        begun: When each journal began the step.
-        ended: When each journal ended it.
-        abandoned: Journals whose process died inside it.
-        spans: Finished spans of it.
-        consumed: The trajectories that it consumed or dropped.
-        attributes: Attributes for the root span.
-        links: Other spans that the root refers to.
-        error: The error of a rank, if one failed.
-        ok: Whether a rank has set its status to OK.
-        time: When the last value was recorded.
-        outside: If true, a process that is not inside it has recorded for it.
-    """
-
-    values: dict[str, dict[str, Number]] = {}
-    weights: dict[str, dict[str, float]] = {}
-    pools: dict[str, Pool] = {}
-    tables: list[tuple[str, Tabled]] = []
-    reported: list[str] = []
-    seconds: dict[str, dict[str, float]] = {}
-    parts: dict[str, dict[str, dict[str, float]]] = {}
-    memory: dict[str, float] = {}
-    tokens: dict[str, dict[str, float]] = {}
-    begun: dict[str, int] = {}
-    ended: dict[str, int] = {}
-    abandoned: list[str] = []
-    spans: list[Span] = []
-    consumed: list[Consumed] = []
-    attributes: dict[str, AttributeValue] = {}
-    links: list[SpanLink] = []
-    error: str | None = None
-    time: int = 0
-    outside: bool = False
-    ok: bool = False
-
-    def add_part(self, phase: str, part: str, journal: str, seconds: float) -> None:
-        """Add to the time of a part of a phase."""
-        of_part = self.parts.setdefault(phase, {}).setdefault(part, {})
-        of_part[journal] = of_part.get(journal, 0.0) + seconds
 
 
 class Parts(msgspec.Struct):
@@ -237,8 +202,9 @@ class State(msgspec.Struct):
     """The state of the reducer; `steps`, `closed`, `parts` and `table_parts` are by attempt.
 
     Attributes:
-        steps: The open steps by number.
-        closed: The last step that was closed.
+        attempts: The attempt of each start that a machine recorded, by its identity; only the head agent has these.
+        steps: The contributions to open steps, by number and journal.
+        closed: The steps that have closed.
         parts: Numbers of late rows.
         table_parts: Numbers of tables that are not the first of their name and step.
         ended: The end of the last attempt; `None` if it has not ended, or was revived.
@@ -249,8 +215,9 @@ class State(msgspec.Struct):
     """
 
     journals: dict[str, Journal] = {}
-    steps: dict[int, dict[int, OpenStep]] = {}
-    closed: dict[int, int] = {}
+    attempts: dict[str, int] = {}
+    steps: dict[int, dict[int, dict[str, Contribution]]] = {}
+    closed: dict[int, StepSet] = {}
     parts: dict[int, Parts] = {}
     table_parts: dict[int, Parts] = {}
     ended: Ended | None = None
@@ -260,9 +227,9 @@ class State(msgspec.Struct):
     forwarded: dict[str, int] = {}
     time_spent: TimeSpent = msgspec.field(default_factory=TimeSpent)
 
-    def of_attempt(self, attempt: int) -> list[Journal]:
-        """Return the processes of an attempt."""
-        return [journal for journal in self.journals.values() if journal.started.attempt == attempt]
+    def is_closed(self, attempt: int, step: int) -> bool:
+        """Return whether a step has closed."""
+        return attempt in self.closed and step in self.closed[attempt]
 
 
 class Checkpoint(msgspec.Struct):

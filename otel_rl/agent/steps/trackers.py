@@ -19,8 +19,9 @@ from otel_rl.setup.conversion import function_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from otel_rl.agent.steps.contribution import Number
     from otel_rl.agent.steps.naming import Reductions
-    from otel_rl.agent.steps.state import Number, State
+    from otel_rl.agent.steps.state import State
     from otel_rl.agent.steps.window import Observed
     from otel_rl.export import Identity, Item
     from otel_rl.setup.settings import Rows

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.agent.steps import assemble
-from otel_rl.agent.steps.intake import identified
 from otel_rl.export import Ended, Event, Outcome
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import Finished, SpanEnded, StepEnded
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_rl.agent.analysis.goodput import Goodput
+    from otel_rl.agent.steps.apply import Applier
     from otel_rl.agent.steps.forensics import Forensics
-    from otel_rl.agent.steps.intake import Intake
-    from otel_rl.agent.steps.reduce import Reduced
     from otel_rl.agent.steps.state import Journal, State
-    from otel_rl.export import AttributeValue
+    from otel_rl.export import AttributeValue, Item
     from otel_rl.journal.records import Record
 
 _LONGEST_ERROR = 500
@@ -35,25 +33,25 @@ _MOST_NAMED = 3
 _LOST_EXIT_CODE = 255
 
 
-class Lives:
+class Ends:
     """Applies the ends of processes to the state, and the proof that a process lives."""
 
-    def __init__(self, state: State, intake: Intake, forensics: Forensics, goodput: Goodput) -> None:
-        self._state, self._intake = state, intake
+    def __init__(self, state: State, applier: Applier, forensics: Forensics, goodput: Goodput) -> None:
+        self._state, self._applier = state, applier
         self._forensics, self._goodput = forensics, goodput
         self._down: list[tuple[Journal, Event]] = []
 
-    def take(self, name: str, journal: Journal, record: Finished | Lost | Revived, made: Reduced) -> None:
-        """Apply the end of a process, or its revival; add the items that follow to `made`."""
+    def apply(self, name: str, journal: Journal, record: Finished | Lost | Revived) -> list[Item]:
+        """Apply the end of a process, or its revival; return the items that follow."""
         match record:
             case Finished():
-                self._finish(name, journal, record, made)
+                return self._finish(name, journal, record)
             case Lost():
-                self._lose(name, journal, record, made)
+                return self._lose(name, journal, record)
             case Revived():
-                self._revive(name, journal, record, made)
+                return self._revive(name, journal, record)
 
-    def see(self, name: str, journal: Journal, record: Record) -> None:
+    def note_life(self, name: str, journal: Journal, record: Record) -> None:
         """Record when a process was last heard of; if it counted as dead, undo that."""
         journal.last_time = max(journal.last_time, getattr(record, "time", 0))
         if journal.lost or isinstance(record, Revived):
@@ -62,10 +60,10 @@ class Lives:
             self._state.ended = None
             self._goodput.resume(name, journal.started, journal.ended_at)
 
-    def _finish(self, name: str, journal: Journal, record: Finished, made: Reduced) -> None:
+    def _finish(self, name: str, journal: Journal, record: Finished) -> list[Item]:
         is_corrected = journal.over and not journal.lost  # the exit status corrects the outcome that it expected
         if is_corrected and (record.outcome, record.exit_code) == (journal.outcome, journal.exit_code):
-            return
+            return []
         if is_corrected:
             self._state.ended, journal.error = None, ""
         journal.over, journal.lost = True, False
@@ -76,18 +74,16 @@ class Lives:
             error = record.error or (record.outcome, "")
             journal.error = " ".join(assemble.error_text(error)[:_LONGEST_ERROR].split())
             self._down.append((journal, assemble.failed(journal, error)))
-            if journal.failed_in >= 0 and not self._intake.is_closed(journal, journal.failed_in):
-                self._intake.step(journal, journal.failed_in).abandoned.append(name)
-        if is_corrected:
-            return
-        self._abandon(name, journal, record.time, error, made)
+            if journal.failed_in >= 0 and not self._state.is_closed(journal.started.attempt, journal.failed_in):
+                self._applier.contribution(name, journal, journal.failed_in).is_abandoned = True
+        return [] if is_corrected else self._abandon(name, journal, record.time, error)
 
-    def _lose(self, name: str, journal: Journal, record: Lost, made: Reduced) -> None:
+    def _lose(self, name: str, journal: Journal, record: Lost) -> list[Item]:
         journal.over = True
         journal.ended_at = max(record.time, journal.last_time)
         if not journal.is_rank and not journal.spans and journal.step < 0:
             self._forget(name, journal, journal.ended_at)
-            return  # an idle actor, for example, which its creator has stopped
+            return []  # an idle actor, for example, which its creator has stopped
         journal.lost = True
         journal.outcome, journal.error = "lost", "lost"
         phases = [span.name for span in journal.spans.values() if span.kind is None]
@@ -95,46 +91,49 @@ class Lives:
         where: dict[str, AttributeValue] = {semconv.PHASE: phases[-1]} if phases else {}
         rank = journal.started.rank
         self._down.append((journal, Event(semconv.EVENT_PROCESS_LOST, journal.ended_at, where, inside, rank)))
-        self._abandon(name, journal, journal.ended_at, (semconv.EVENT_PROCESS_LOST, ""), made)
+        return self._abandon(name, journal, journal.ended_at, (semconv.EVENT_PROCESS_LOST, ""))
 
-    def report_ends(self, made: Reduced) -> None:
-        """Make events of the processes that ended badly since the last call, numbered in the order of their ends."""
+    def report(self) -> list[Item]:
+        """Return events of the processes that ended badly since the last call, numbered in the order of their ends."""
         if not self._down:
-            return
+            return []
         events = {id(journal): event for journal, event in self._down}
         order: dict[int, int] = {}
         for journal in self._state.journals.values():
             attempt = journal.started.attempt
             order[attempt] = max(journal.order, order.get(attempt, 0))
+        found: list[Item] = []
         for journal in in_order(journal for journal, _ in self._down):
             journal.order = order[journal.started.attempt] = order[journal.started.attempt] + 1
             event = events[id(journal)]
             number: dict[str, AttributeValue] = {semconv.PROCESS_DOWN_ORDER: journal.order}
-            made.items += identified(journal, replace(event, attributes=event.attributes | number))
+            found += assemble.identified(journal, replace(event, attributes=event.attributes | number))
         self._down.clear()
+        return found
 
-    def _revive(self, name: str, journal: Journal, record: Revived, made: Reduced) -> None:
+    def _revive(self, name: str, journal: Journal, record: Revived) -> list[Item]:
         """Report a process that continues although it counted as dead; steps that closed without it get a late row."""
         for step in self._state.steps.get(journal.started.attempt, {}).values():
-            if name in step.abandoned:
-                step.abandoned.remove(name)
-        inside = None if journal.moved_on_to < 0 else journal.moved_on_to
+            if name in step:
+                step[name].is_abandoned = False
+        inside = None if journal.position < 0 else journal.position
         revived = Event(semconv.EVENT_PROCESS_REVIVED, record.time, {}, inside, journal.started.rank)
-        made.items += identified(journal, revived)
+        return [*assemble.identified(journal, revived)]
 
-    def _abandon(self, name: str, journal: Journal, time: int, error: tuple[str, str] | None, made: Reduced) -> None:
+    def _abandon(self, name: str, journal: Journal, time: int, error: tuple[str, str] | None) -> list[Item]:
         """End the spans and the step that the process left open; its devices deliver nothing more."""
         journal.awaited, journal.timed = {}, {}
+        found: list[Item] = []
         for begun in list(journal.spans.values()):
-            ended = SpanEnded(begun.span_id, time, b"", error=error)
-            self._intake.end_span(name, journal, begun, ended, made)
+            found += self._applier.end_span(name, journal, begun, SpanEnded(begun.span_id, time, b"", error=error))
         journal.spans = {}
         if journal.step >= 0:
             number = journal.step
             if error is not None:
-                self._intake.step(journal, number).abandoned.append(name)
-            self._intake.end_step(name, journal, StepEnded(number, time, b"", error=error))
+                self._applier.contribution(name, journal, number).is_abandoned = True
+            self._applier.leave_step(name, journal, StepEnded(number, time, b"", error=error))
         self._forget(name, journal, time)
+        return found
 
     def _forget(self, name: str, journal: Journal, time: int) -> None:
         self._goodput.end(name, journal.started, time)

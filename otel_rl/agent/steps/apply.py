@@ -1,0 +1,285 @@
+"""Applies the records of running processes to the state: one method for each kind of record, found in one table.
+
+Each method returns the items that need not wait for their step.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from otel_rl import semconv
+from otel_rl.agent.analysis.goodput import ROLLOUTS
+from otel_rl.agent.steps import assemble, boundaries
+from otel_rl.agent.steps.contribution import Contribution
+from otel_rl.agent.steps.state import Timed, is_remote
+from otel_rl.export import Params
+from otel_rl.journal.records import (
+    Configured,
+    Consumed,
+    DeviceSeen,
+    DeviceTimed,
+    Happened,
+    Logged,
+    Observed,
+    OnDevice,
+    Record,
+    Refusals,
+    SpanEnded,
+    SpanStarted,
+    StepEnded,
+    StepStarted,
+    Tabled,
+)
+from otel_rl.stats.pool import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from otel_rl.agent.analysis.goodput import Goodput
+    from otel_rl.agent.steps.forensics import Forensics
+    from otel_rl.agent.steps.state import Journal, State
+    from otel_rl.export import Item, Span
+
+_NS = 1_000_000_000
+_End = TypeVar("_End", SpanEnded, StepEnded)
+
+
+class Applier:
+    """Applies the records of processes to the state, one after the other.
+
+    Attributes:
+        now: The time on the agent's clock, in nanoseconds.
+        heard: When each open step was last heard of, on that clock, by attempt and step.
+        phases: Phases that ended since they were last popped, for the instruments.
+        rollouts: Trace ids of the rollouts that began since they were last popped.
+    """
+
+    def __init__(self, run_id: str, state: State, forensics: Forensics, goodput: Goodput) -> None:
+        self._run_id, self._state, self._forensics, self._goodput = run_id, state, forensics, goodput
+        self.now = 0
+        self.heard: dict[tuple[int, int], int] = {}
+        self.phases: list[Span] = []
+        self.rollouts: list[str] = []
+        self._apply: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
+            StepStarted: self.begin_step,
+            StepEnded: self.end_step,
+            SpanStarted: self._begin_span,
+            SpanEnded: self._end_span,
+            Logged: self._log,
+            Observed: self._observe,
+            Tabled: self._add_table,
+            Consumed: self._consume,
+            OnDevice: self._await_device,
+            DeviceTimed: self._time_on_device,
+            DeviceSeen: self._see_device,
+            Happened: self._report,
+            Refusals: self._count_refusals,
+            Configured: self._configure,
+        }
+
+    def advance(self, now: int) -> int:
+        """Move the clock forward to `now`, never back; return the time."""
+        self.now = max(self.now, now)
+        return self.now
+
+    def apply(self, name: str, journal: Journal, record: Record) -> Sequence[Item]:
+        """Apply a record of the journal of this name."""
+        return self._apply[type(record)](name, journal, record)
+
+    def contribution(self, name: str, journal: Journal, number: int) -> Contribution:
+        """Return what a process has recorded for a step; the step is opened if it is not open."""
+        attempt = journal.started.attempt
+        self.heard[attempt, number] = self.now
+        step = self._state.steps.setdefault(attempt, {}).setdefault(number, {})
+        found = step.get(name)
+        if found is None:
+            found = step[name] = Contribution()
+        return found
+
+    def _begin_span(self, name: str, journal: Journal, record: SpanStarted) -> Sequence[Item]:
+        boundaries.cross(name, journal, record, self._forensics.ledger)
+        journal.spans[record.span_id] = record
+        if record.kind is None or is_rollout(record):
+            self._goodput.enter(name, journal.started, record.span_id, (record.name, record.part), record.time)
+        if is_rollout(record):
+            self.rollouts.append(record.trace_id.hex())
+        if record.kind is None:
+            journal.phases[record.span_id] = boundaries.open_phase(record)
+        return ()
+
+    def _end_span(self, name: str, journal: Journal, record: SpanEnded) -> Sequence[Item]:
+        boundaries.cross(name, journal, record, self._forensics.ledger)
+        begun = journal.spans.pop(record.span_id, None)
+        return () if begun is None else self.end_span(name, journal, begun, record)
+
+    def end_span(self, name: str, journal: Journal, begun: SpanStarted, ended: SpanEnded) -> Sequence[Item]:
+        """End a span; if it is a phase, add its time, memory and tokens to its step."""
+        ended = _not_before(begun.time, ended)
+        phase = journal.phases.pop(begun.span_id, None)
+        self._goodput.leave(name, journal.started, begun.span_id, ended.time, ended.attributes)
+        span = assemble.span(self._run_id, journal, begun, ended, phase)
+        if phase is not None:
+            if not is_remote(name):
+                self.phases.append(span)
+            if ended.timed:
+                journal.timed[begun.span_id] = Timed(begun.name, begun.part, (ended.time - begun.time) / _NS)
+            if not begun.part:
+                self._forensics.leave(name, begun.name)
+        if begun.step is None or (phase is None and self._state.is_closed(journal.started.attempt, begun.step)):
+            return (span,)
+        step = self.contribution(name, journal, begun.step)
+        step.spans.append(span)
+        if phase is None or journal.lost:  # the time at which a lost process left the phase is unknown
+            return ()
+        if ended.timed:
+            _await(journal, begun.step, 1)
+        labels = boundaries.labels(journal, self._state.labels)
+        step.add_memory(boundaries.close_phase(journal, begun, ended, phase, labels))
+        seconds = (ended.time - begun.time) / _NS
+        if begun.part:
+            step.add_part(begun.name, begun.part, seconds)
+            return ()
+        step.seconds[begun.name] = step.seconds.get(begun.name, 0.0) + seconds
+        tokens = span.attributes.get("tokens")
+        if isinstance(tokens, (int, float)):
+            step.tokens[begun.name] = step.tokens.get(begun.name, 0.0) + tokens
+        return ()
+
+    def begin_step(self, name: str, journal: Journal, record: StepStarted) -> Sequence[Item]:
+        """Begin a step of one process."""
+        boundaries.cross(name, journal, record, self._forensics.ledger)
+        self._goodput.begin_step(name, journal.started, record.time, first=not journal.uses_steps)
+        journal.highest = {}
+        journal.failed_in = -1
+        journal.step, journal.began_step_at = record.step, record.time
+        journal.takes_part = journal.uses_steps = True
+        journal.move(record.step)
+        self.contribution(name, journal, record.step).begun = record.time
+        return ()
+
+    def end_step(self, name: str, journal: Journal, record: StepEnded) -> Sequence[Item]:
+        """End a step of one process; return an event for each memory that will run out."""
+        boundaries.cross(name, journal, record, self._forensics.ledger)
+        balance = self._forensics.balance(name, journal, record.step, record.time)
+        self.leave_step(name, journal, record)
+        return assemble.identified(journal, *balance)
+
+    def leave_step(self, name: str, journal: Journal, record: StepEnded) -> None:
+        """Add the end of a step of one process to its contribution; an interrupt can record an end twice."""
+        is_inside = journal.step == record.step
+        journal.step = -1
+        journal.step_ended_at = record.time
+        self._goodput.end_step(name, journal.started, record.step, record.time)
+        step = self.contribution(name, journal, record.step)
+        if step.ended is not None:
+            return
+        if step.begun is None and is_inside:  # the step has closed in between
+            step.begun = journal.began_step_at
+        record = _not_before(step.begun or 0, record)
+        step.ended = record.time
+        step.add_memory(boundaries.at_end_of_step(journal, boundaries.labels(journal, self._state.labels)))
+        step.attributes |= record.attributes or {}
+        step.links += assemble.links(record)
+        step.time = step.time or record.time
+        if record.error is not None:
+            journal.failed_in = record.step
+            step.error = assemble.error_text(record.error)
+            if record.error[0]:
+                step.attributes[semconv.ERROR_TYPE] = record.error[0]
+        step.ok |= record.ok
+
+    def _log(self, name: str, journal: Journal, record: Logged) -> Sequence[Item]:
+        step = self._logged_for(name, journal, record)
+        step.values.update(record.values)
+        if record.weight != 1 or step.weights:
+            step.weights.update(dict.fromkeys(record.values, record.weight))
+        return assemble.identified(journal, *self._forensics.nonfinite(journal, record))
+
+    def _observe(self, name: str, journal: Journal, record: Observed) -> Sequence[Item]:
+        step = self._logged_for(name, journal, record)
+        for metric, doubles in record.values.items():
+            step.pools.setdefault(metric, Pool()).add(array("d", doubles))
+        return ()
+
+    def _add_table(self, name: str, journal: Journal, record: Tabled) -> Sequence[Item]:
+        self._logged_for(name, journal, record).tables.append(record)
+        return ()
+
+    def _logged_for(self, name: str, journal: Journal, record: Logged | Observed | Tabled) -> Contribution:
+        """Return the contribution to the step that a process logs for; if it marks no steps, it moves there."""
+        journal.takes_part = True
+        if not journal.uses_steps:
+            journal.move(record.step)
+        step = self.contribution(name, journal, record.step)
+        step.has_logged = True
+        step.time = max(step.time, record.time)
+        return step
+
+    def _consume(self, name: str, journal: Journal, record: Consumed) -> Sequence[Item]:
+        journal.takes_part = True
+        self.contribution(name, journal, record.step).consumed.append(record)
+        return ()
+
+    def _await_device(self, name: str, journal: Journal, record: OnDevice) -> Sequence[Item]:
+        _await(journal, record.step, record.count)
+        return ()
+
+    def _time_on_device(self, name: str, journal: Journal, record: DeviceTimed) -> Sequence[Item]:
+        """Add the time on the device to a phase; the gap is the host's seconds less the device's."""
+        timed = journal.timed.pop(record.span_id, None)
+        if record.step is not None:
+            _await(journal, record.step, -1)
+        if timed is None or math.isnan(record.seconds):
+            return ()
+        if not is_remote(name):
+            self.phases.append(assemble.on_device(journal.started, timed, record))
+        if record.step is None:
+            return ()
+        step = self.contribution(name, journal, record.step)
+        step.spans = [assemble.timed(span, record) for span in step.spans]
+        if not timed.part:
+            step.add_part(timed.phase, "device", record.seconds)
+            step.add_part(timed.phase, "gap", timed.seconds - record.seconds)
+        return ()
+
+    def _see_device(self, name: str, journal: Journal, record: DeviceSeen) -> Sequence[Item]:
+        journal.devices[record.index] = record
+        return ()
+
+    def _report(self, name: str, journal: Journal, record: Happened) -> Sequence[Item]:
+        event = assemble.event(journal.started.rank, record)
+        return assemble.identified(journal, self._forensics.complete(name, event))
+
+    def _count_refusals(self, name: str, journal: Journal, record: Refusals) -> Sequence[Item]:
+        journal.refusals = record.counts
+        return ()
+
+    def _configure(self, name: str, journal: Journal, record: Configured) -> Sequence[Item]:
+        return (Params(record.time, record.values),)
+
+
+def open_rollouts(state: State) -> list[str]:
+    """Return the trace ids of the rollouts that have begun and not ended."""
+    spans = (span for known in state.journals.values() for span in known.spans.values())
+    return [span.trace_id.hex() for span in spans if is_rollout(span)]
+
+
+def is_rollout(span: SpanStarted) -> bool:
+    """Return whether a span is the root of a trace that waits for a step."""
+    return span.name in ROLLOUTS and not span.parent_id and span.kind is not None
+
+
+def _not_before(begun: int, ended: _End) -> _End:
+    """Return the end, at the earliest at the beginning: the clock may have been set back in between."""
+    return ended if ended.time >= begun else replace(ended, time=begun)
+
+
+def _await(journal: Journal, step: int, count: int) -> None:
+    """Count the values that devices still have to deliver for a step."""
+    left = journal.awaited.pop(step, 0) + count
+    if left and not journal.over:  # negative if another thread recorded the arrival first
+        journal.awaited[step] = left

@@ -1,0 +1,178 @@
+"""What processes recorded for a step: one contribution of each, brought together when the step closes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.export import AttributeValue, Span, SpanLink
+from otel_rl.journal.records import Consumed, Tabled
+from otel_rl.stats.pool import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Number = int | float
+
+
+class Contribution(msgspec.Struct):
+    """What one process recorded for a step that has not closed.
+
+    Attributes:
+        values: Values by name.
+        weights: The weights of values that have one, by name.
+        pools: Observations by name.
+        tables: Tables, in the order in which they were recorded.
+        has_logged: If true, it logged something.
+        seconds: Time in phases, by name.
+        parts: Time in parts of phases, by phase and part.
+        tokens: Tokens that phases worked on, by name.
+        memory: Memory of phases and devices, as rows have it.
+        begun: When it began the step; `None` if it did not.
+        ended: When it ended the step.
+        is_abandoned: If true, the process died inside the step.
+        spans: Finished spans.
+        consumed: The trajectories that it consumed or dropped.
+        attributes: Attributes for the root span.
+        links: Other spans that the root refers to.
+        error: Its error, if the step failed.
+        ok: If true, it has set the status to OK.
+        time: When the last value was recorded.
+    """
+
+    values: dict[str, Number] = {}
+    weights: dict[str, float] = {}
+    pools: dict[str, Pool] = {}
+    tables: list[Tabled] = []
+    has_logged: bool = False
+    seconds: dict[str, float] = {}
+    parts: dict[str, dict[str, float]] = {}
+    tokens: dict[str, float] = {}
+    memory: dict[str, float] = {}
+    begun: int | None = None
+    ended: int | None = None
+    is_abandoned: bool = False
+    spans: list[Span] = []
+    consumed: list[Consumed] = []
+    attributes: dict[str, AttributeValue] = {}
+    links: list[SpanLink] = []
+    error: str | None = None
+    ok: bool = False
+    time: int = 0
+
+    def add_part(self, phase: str, part: str, seconds: float) -> None:
+        """Add to the time of a part of a phase."""
+        of_phase = self.parts.setdefault(phase, {})
+        of_phase[part] = of_phase.get(part, 0.0) + seconds
+
+    def add_memory(self, found: Mapping[str, float]) -> None:
+        """Add values of memory; of several, the worst one is kept."""
+        _keep_worst(self.memory, found)
+
+    def replaced_by(self, later: Contribution) -> Contribution:
+        """Return this contribution with the facts of the same rank's next process in place of its own.
+
+        Facts that the later process did not record stay; all spans stay.
+        """
+        tables = {(table.name, *table.columns): table for table in (*self.tables, *later.tables)}
+        return Contribution(
+            values=self.values | later.values,
+            weights={name: w for name, w in self.weights.items() if name not in later.values} | later.weights,
+            pools=self.pools | later.pools,
+            tables=[*tables.values()],
+            has_logged=self.has_logged or later.has_logged,
+            seconds=self.seconds | later.seconds,
+            parts=self.parts | later.parts,
+            tokens=self.tokens | later.tokens,
+            memory=self.memory | later.memory,
+            begun=self.begun if later.begun is None else later.begun,
+            ended=later.ended,
+            is_abandoned=later.is_abandoned,
+            spans=self.spans + later.spans,
+            consumed=later.consumed or self.consumed,
+            attributes=self.attributes | later.attributes,
+            links=self.links + later.links,
+            error=later.error,
+            ok=later.ok,
+            time=max(self.time, later.time),
+        )
+
+
+class Whole:
+    """A step of all processes, by the names of their journals.
+
+    Attributes:
+        by: The contributions, one of each rank.
+        values: Values by name, then by journal.
+        weights: The weights of values that have one, by name, then by journal.
+        pools: Observations of all processes, by name.
+        seconds: Time in phases by name, then by journal.
+        parts: Time in parts of phases: by phase, by part, then by journal.
+        tokens: Tokens that phases worked on, by name, then by journal.
+        memory: Memory of phases and devices, the worst of all processes.
+        begun: When each process began the step.
+        ended: When each process ended it.
+        spans: Finished spans of all processes.
+        consumed: The trajectories that were consumed or dropped.
+        time: When the last value was recorded.
+    """
+
+    def __init__(self, by: Mapping[str, Contribution]) -> None:
+        self.by = by
+        self.values: dict[str, dict[str, Number]] = {}
+        self.weights: dict[str, dict[str, float]] = {}
+        self.pools: dict[str, Pool] = {}
+        self.seconds: dict[str, dict[str, float]] = {}
+        self.parts: dict[str, dict[str, dict[str, float]]] = {}
+        self.tokens: dict[str, dict[str, float]] = {}
+        self.memory: dict[str, float] = {}
+        for journal, one in by.items():
+            for ours, theirs in (
+                (self.values, one.values),
+                (self.weights, one.weights),
+                (self.seconds, one.seconds),
+                (self.tokens, one.tokens),
+            ):
+                for name, value in theirs.items():
+                    ours.setdefault(name, {})[journal] = value
+            for phase, parts in one.parts.items():
+                of_phase = self.parts.setdefault(phase, {})
+                for part, seconds in parts.items():
+                    of_phase.setdefault(part, {})[journal] = seconds
+            _keep_worst(self.memory, one.memory)
+            for name, pool in one.pools.items():
+                if name in self.pools:
+                    self.pools[name].merge(pool)
+                else:
+                    self.pools[name] = pool
+        self.begun = {journal: one.begun for journal, one in by.items() if one.begun is not None}
+        self.ended = {journal: one.ended for journal, one in by.items() if one.ended is not None}
+        self.spans = [span for one in by.values() for span in one.spans]
+        self.consumed = [record for one in by.values() for record in one.consumed]
+        self.time = max((one.time for one in by.values()), default=0)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a process died inside the step."""
+        return any(one.is_abandoned for one in self.by.values())
+
+
+def whole(contributions: Mapping[str, Contribution], order: Iterable[tuple[str, str]]) -> Whole:
+    """Return a step of all processes, with each rank once.
+
+    Args:
+        contributions: By journal.
+        order: Pairs of journals of the same rank: an earlier process, and the next one.
+    """
+    by = dict(contributions)
+    for earlier, later in order:
+        if earlier in by and later in by:
+            by[later] = by.pop(earlier).replaced_by(by[later])
+    return Whole(by)
+
+
+def _keep_worst(known: dict[str, float], found: Mapping[str, float]) -> None:
+    for name, value in found.items():
+        worst = min if name.endswith("/headroom") else max
+        known[name] = worst(value, known.get(name, value))
