@@ -158,7 +158,8 @@ class Applier:
         journal.step, journal.began_step_at = record.step, record.time
         journal.takes_part = journal.uses_steps = True
         journal.move(record.step)
-        self.contribution(name, journal, record.step).begun = record.time
+        step = self.contribution(name, journal, record.step)
+        step.begun, step.ended = record.time if step.begun is None else step.begun, None
         return ()
 
     def end_step(self, name: str, journal: Journal, record: StepEnded) -> Sequence[Item]:

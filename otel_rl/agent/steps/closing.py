@@ -39,9 +39,8 @@ class Closing:
         steps = self._state.steps[attempt]
         if not steps or self.ranks_are_awaited(attempt) or self._is_held_up(attempt):
             return []
-        members = self._attempts.members(attempt)
-        workers = _workers(members, alive=False)
-        awaited = _workers(members, alive=True)
+        workers = _workers(self._attempts.members(attempt))
+        awaited = {name: one for name, one in workers.items() if not one.over}
         return [
             number
             for number in sorted(steps)
@@ -96,11 +95,15 @@ class Closing:
         )
 
 
-def _workers(members: Mapping[str, Journal], *, alive: bool) -> dict[str, Journal]:
-    """Return the processes that steps wait for: those that mark steps, and the ranks, if there are any."""
-    found = {name: one for name, one in members.items() if one.takes_part and not (alive and one.over)}
+def _workers(members: Mapping[str, Journal]) -> dict[str, Journal]:
+    """Return the processes that steps belong to: of those alive, those that mark steps and the ranks, if there are any.
+
+    Processes that have ended belong to them if they are of the same kind.
+    """
+    found = {name: one for name, one in members.items() if one.takes_part}
     for has_trait in (_uses_steps, _is_rank):
-        found = {name: one for name, one in found.items() if has_trait(one)} or found
+        if any(has_trait(one) for one in found.values() if not one.over):
+            found = {name: one for name, one in found.items() if has_trait(one)}
     return found
 
 

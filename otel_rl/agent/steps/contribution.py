@@ -75,6 +75,7 @@ class Contribution(msgspec.Struct):
 
         Facts that the later process did not record stay; all spans stay.
         """
+        entered = self if later.begun is None else later
         tables = {(table.name, *table.columns): table for table in (*self.tables, *later.tables)}
         return Contribution(
             values=self.values | later.values,
@@ -86,15 +87,15 @@ class Contribution(msgspec.Struct):
             parts=self.parts | later.parts,
             tokens=self.tokens | later.tokens,
             memory=self.memory | later.memory,
-            begun=self.begun if later.begun is None else later.begun,
-            ended=later.ended,
-            is_abandoned=later.is_abandoned,
+            begun=entered.begun,
+            ended=entered.ended,
+            is_abandoned=entered.is_abandoned,
             spans=self.spans + later.spans,
             consumed=later.consumed or self.consumed,
             attributes=self.attributes | later.attributes,
             links=self.links + later.links,
-            error=later.error,
-            ok=later.ok,
+            error=entered.error,
+            ok=entered.ok,
             time=max(self.time, later.time),
         )
 
@@ -158,17 +159,18 @@ class Whole:
         return any(one.is_abandoned for one in self.by.values())
 
 
-def whole(contributions: Mapping[str, Contribution], order: Iterable[tuple[str, str]]) -> Whole:
-    """Return a step of all processes, with each rank once.
+def whole(contributions: Mapping[str, Contribution], successions: Iterable[tuple[str, str]]) -> Whole:
+    """Return a step of all processes, with each rank once, under its last journal.
 
     Args:
         contributions: By journal.
-        order: Pairs of journals of the same rank: an earlier process, and the next one.
+        successions: Pairs of journals of the same rank: an earlier process, and the next one.
     """
     by = dict(contributions)
-    for earlier, later in order:
-        if earlier in by and later in by:
-            by[later] = by.pop(earlier).replaced_by(by[later])
+    for earlier, later in successions:
+        if earlier in by:
+            one = by.pop(earlier)
+            by[later] = one.replaced_by(by[later]) if later in by else one
     return Whole(by)
 
 

@@ -1,0 +1,137 @@
+"""The end of a step, said once more in another way: every question is answered from the whole history.
+
+The two sentences: a step closes when every rank that takes part has passed it or ended; a rank that has not is waited
+for until nothing has come from it, nor for the step, for the deadline, and another rank has left the step. What is
+recorded for a step that has closed is a further row of it, with everything that was recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEADLINE = 10.0
+
+
+class Moment(NamedTuple):
+    """Something that a process did: `kind` is start, begin, end, log, phase, finish or die."""
+
+    time: float
+    process: str
+    kind: str
+    step: int = -1
+    value: float = 0.0
+
+
+class Made(NamedTuple):
+    """A row: the sum of the last value of each rank, and the seconds of the rank that spent most in the phase."""
+
+    step: int
+    late: bool
+    logged: float | None
+    phase: float | None
+
+
+class Oracle:
+    """The rows that follow from a history. A process is `rank.start`, or `role.start` if it is not a number."""
+
+    def __init__(self) -> None:
+        self._history: list[Moment] = []
+        self._open: dict[int, list[Moment]] = {}
+        self._closed: set[int] = set()
+
+    def add(self, *moments: Moment) -> list[Made]:
+        """Add what happens; return the rows that leave because of it."""
+        for moment in moments:
+            self._history.append(moment)
+            if moment.step >= 0:
+                self._open.setdefault(moment.step, []).append(moment)
+        return self._leave(self._is_settled)
+
+    def wait(self, now: float) -> list[Made]:
+        """Return the rows that leave because time has passed."""
+        return self._leave(lambda n: self._is_settled(n) or self._is_overdue(n, now))
+
+    def _leave(self, closes: Callable[[int], bool]) -> list[Made]:
+        found = []
+        for number in sorted(n for n in self._open if closes(n)):
+            found.append(self._row(number, self._open.pop(number)))
+            self._closed.add(number)
+        return [row for row in found if row is not None]
+
+    def _row(self, number: int, of_step: list[Moment]) -> Made | None:
+        logged: dict[str, float] = {}
+        for one in of_step:
+            if one.kind == "log":
+                logged[_rank(one.process)] = one.value
+        phases: dict[str, dict[str, float]] = {}
+        for one in of_step:
+            if one.kind == "phase":
+                starts = phases.setdefault(_rank(one.process), {})
+                starts[one.process] = starts.get(one.process, 0.0) + one.value
+        longest = max((by[max(by, key=_start)] for by in phases.values()), default=None)
+        edges = {_rank(one.process): one.kind for one in of_step if one.kind in ("begin", "end", "finish", "die")}
+        if not logged and longest is None and not {"end", "finish"} & {*edges.values()}:
+            return None
+        return Made(number, number in self._closed, sum(logged.values()) if logged else None, longest)
+
+    def _is_settled(self, number: int) -> bool:
+        waiting = [p for p in self._workers(alive=True) if not self._has_passed(p, number)]
+        if number in self._closed:
+            again = {one.process for one in self._open[number]}
+            waiting = [p for p in waiting if p in again]
+        return not waiting
+
+    def _is_overdue(self, number: int, now: float) -> bool:
+        worked = {one.process for one in self._open[number]}
+        if not any(p in worked and self._has_left(p, number) for p in self._workers(alive=False)):
+            return False
+        waiting = [p for p in self._workers(alive=True) if not self._has_passed(p, number)]
+        recent = [one.time for one in self._open[number]]
+        recent += [one.time for one in self._history if one.process in waiting]
+        return max(recent) < now - DEADLINE
+
+    def _workers(self, *, alive: bool) -> list[str]:
+        """Return those that steps wait for: the last start of each rank; those that mark steps, if any does."""
+        last = {_rank(one.process): one.process for one in self._history if one.kind == "start"}
+        found = [p for p in last.values() if self._of(p, "begin", "log")]
+        living = [p for p in found if not self._of(p, "finish", "die")]
+        if any(self._of(p, "begin") for p in living):
+            found = [p for p in found if self._of(p, "begin")]
+        if any(_rank(p).isdecimal() for p in living if p in found):
+            found = [p for p in found if _rank(p).isdecimal()]
+        return [p for p in found if p in living] if alive else found
+
+    def _of(self, process: str, *kinds: str) -> list[Moment]:
+        return [one for one in self._history if one.process == process and one.kind in kinds]
+
+    def _position(self, process: str) -> int:
+        """Return the step that a process begun last, or logged for if it marks none."""
+        return (self._of(process, "begin") or self._of(process, "log") or [Moment(0, process, "", -1)])[-1].step
+
+    def _has_passed(self, process: str, number: int) -> bool:
+        return self._position(process) > number
+
+    def _has_left(self, process: str, number: int) -> bool:
+        if self._of(process, "finish", "die"):
+            return not self._of(process, "die") or self._inside(process) != number
+        if self._inside(process) == number or self._position(process) < number:
+            return False
+        steps = {one.step for one in self._of(process, "begin", "log")}
+        return self._position(process) > number or bool(self._of(process, "begin")) or len(steps) > 1
+
+    def _inside(self, process: str) -> int | None:
+        last = [one for one in self._history if one.process == process and one.kind in ("begin", "end")]
+        return last[-1].step if last and last[-1].kind == "begin" else None
+
+
+def _rank(process: str) -> str:
+    """Return the rank of a process; a process with a role is nobody's successor."""
+    rank = process.partition(".")[0]
+    return rank if rank.isdecimal() else process
+
+
+def _start(process: str) -> int:
+    return int(process.partition(".")[2])
