@@ -210,26 +210,29 @@ def test_an_evaluation_before_the_first_step_belongs_to_it() -> None:
 
 
 @pytest.mark.parametrize("stray", [1_000_000, 3])
-def test_a_stray_number_costs_at_most_itself(stray: int) -> None:
-    """`step=` gets the tokens instead of the steps once: every other step is one row with its times."""
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_stray_number_costs_at_most_itself(stray: int, marks: bool) -> None:
+    """A step gets the number of tokens once, by `step` or by `log`: every other step is one row with its times."""
     reducer = reducing()
+    tokens = Logged(stray, 150 * S, {"tokens": 5.0})
     feed(reducer, "rank0", started(local=0))
     found = _train(reducer, range(10), 0.0)
-    found += rows(feed(reducer, "rank0", Logged(stray, 150 * S, {"tokens": 5.0})))
-    found += _train(reducer, range(10, 20), 150.0) + rows(feed(reducer, "rank0", Finished(400 * S)))
+    found += rows(feed(reducer, "rank0", *step(stray, 150 * S, tokens) if marks else [tokens]))
+    found += _train(reducer, range(10, 20), 151.0) + rows(feed(reducer, "rank0", Finished(400 * S)))
 
     _check_whole([row for row in found if "tokens" not in row.values], range(20))
     assert [(row.step, row.values["tokens"]) for row in found if "tokens" in row.values] == [(stray, 5.0)]
 
 
 def test_a_stray_number_of_a_process_that_marks_no_steps() -> None:
-    """A trainer that only logs, for 1,000,000 once: the steps after it are rows of their own, none is late."""
+    """A trainer that only logs, once for 1,000,000: the steps after it are rows of their own, none is late."""
     reducer = reducing()
     numbers = [0, 1, 2, 1_000_000, 3, 4, 5]
     found = feed(reducer, "rank0", started(local=0))
     for at, n in enumerate(numbers):
-        found += feed(reducer, "rank0", logged(n, x=float(at)))
-    found += feed(reducer, "rank0", Finished(9 * S))
+        found += feed(reducer, "rank0", Logged(n, at * 20 * S, {"x": float(at)}))
+        found += reducer.tick((at * 20 + 15) * S).items
+    found += feed(reducer, "rank0", Finished(200 * S))
 
     assert sorted((row.step, row.part) for row in rows(found)) == sorted((n, 0) for n in numbers)
 
