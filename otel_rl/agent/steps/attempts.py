@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from otel_rl.agent.steps.state import Journal, machine_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_rl.agent.steps.state import State
     from otel_rl.journal.records import Started
 
@@ -44,17 +46,20 @@ class Attempts:
     def __init__(self, state: State, *, whole_world: bool) -> None:
         self._state, self._whole_world = state, whole_world
         self._attempts: dict[int, _Attempt] = {}
+        self._last: int | None = None
 
     @property
     def last(self) -> int:
         """The number of the last attempt."""
-        return max((journal.started.attempt for journal in self._state.journals.values()), default=0)
+        if self._last is None:
+            self._last = max((journal.started.attempt for journal in self._state.journals.values()), default=0)
+        return self._last
 
     def begin(self, name: str, record: Started) -> Journal:
         """Add a process that begins; a process with a role belongs to the current attempt of the ranks."""
         journals = self._state.journals
         new = journals[name] = Journal(record, recorded_attempt=record.attempt, last_time=record.time)
-        self._attempts.clear()
+        self._forget()
         if self._whole_world and new.is_rank:
             self._join(name, new)
         ranks = max((one.started.attempt for one in journals.values() if one.is_rank), default=-1)
@@ -85,6 +90,10 @@ class Attempts:
             found = self._attempts[attempt] = _Attempt(members, pairs)
         return found
 
+    def _forget(self) -> None:
+        self._attempts.clear()
+        self._last = None
+
     def split(self) -> None:
         """Let the starts of the last attempt that began after all its other ranks had ended be the next attempt.
 
@@ -92,17 +101,31 @@ class Attempts:
         """
         if not self._whole_world:
             return
-        last = self.last
+        number = last = self.last
         lives = {key: life for key, life in self._lives().items() if self._state.attempts.get(key) == last}
         before: _Life | None = None
         for key, life in sorted(lives.items(), key=lambda one: one[1].began):
             if before is not None and before.ended is not None and before.ended <= life.began:
-                self._assign(key, last + 1)
+                number, before = number + 1, life
             else:
                 before = life if before is None else before.joined(life)
+            if number > last:
+                self._assign(key, number)
+
+    def see(self, name: str, journal: Journal, time: int) -> None:
+        """Let a rank that records while a later attempt runs belong to it: its machine was heard of too late."""
+        if not self._whole_world or not journal.is_rank or journal.started.attempt == self.last:
+            return
+        last = self.last
+        if time > min(one.started.time for one in self.members(last).values()):
+            key = _key(name, journal)
+            self._state.attempts[key] = last
+            for other, one in self._state.journals.items():
+                if one.is_rank and not one.over and _key(other, one) == key:
+                    self._move(other, one, last)
 
     def _join(self, name: str, new: Journal) -> None:
-        """Decide the attempt of a rank on the head: the first one that had not ended when the rank began."""
+        """Decide the attempt of a rank on the head: the one that ran when the rank began, else the one after it."""
         key, known = _key(name, new), self._state.attempts
         if key not in known:
             lives: dict[int, _Life] = {}
@@ -110,9 +133,7 @@ class Attempts:
                 if other in known:
                     attempt = known[other]
                     lives[attempt] = lives[attempt].joined(life) if attempt in lives else life
-            began = new.started.time
-            running = (n for n, life in sorted(lives.items()) if life.ended is None or life.ended > began)
-            known[key] = next(running, max(max(lives, default=-1) + 1, new.recorded_attempt))
+            known[key] = _attempt_at(new.started.time, lives, new.recorded_attempt)
         self._move(name, new, known[key])
 
     def _lives(self) -> dict[str, _Life]:
@@ -143,10 +164,21 @@ class Attempts:
         if before == attempt:
             return
         journal.started = replace(journal.started, attempt=attempt)
-        self._attempts.clear()
+        self._forget()
         for number, step in self._state.steps.get(before, {}).items():
             if name in step:
                 self._state.steps.setdefault(attempt, {}).setdefault(number, {})[name] = step.pop(name)
+
+
+def _attempt_at(began: int, lives: Mapping[int, _Life], recorded: int) -> int:
+    """Return the attempt of a rank that began at a time; the number of a new attempt is at least the recorded one."""
+    if not lives:
+        return recorded
+    before = max((number for number, life in lives.items() if life.began <= began), default=min(lives))
+    ended = lives[before].ended
+    if ended is None or ended > began:
+        return before
+    return min((number for number in lives if number > before), default=max(before + 1, recorded))
 
 
 def _start(one: tuple[str, Journal]) -> int:

@@ -146,6 +146,7 @@ class Reducer:
         if not isinstance(record, Lost):
             self._ends.note_life(name, known, record)
             self._closing.active[name] = self._applier.now
+            self._attempts.see(name, known, getattr(record, "time", 0))
         if isinstance(record, Finished | Lost | Revived):
             return self._ends.apply(name, known, record)
         return self._applier.apply(name, known, record)
