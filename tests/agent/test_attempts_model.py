@@ -138,7 +138,7 @@ def test_ten_thousand_histories(actions: list[Action], delays: dict[str, float])
 
 
 def _starts(*numbers: int | None) -> list[tuple[int, int, int | None]]:
-    """Return starts of two ranks on two machines, and how each machine numbers them; `None` if the rank did not start."""
+    """Return starts of two ranks on two machines, as each machine numbers them; `None` if the rank did not start."""
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
     return [(n, rank, own) for n, pair in enumerate(pairs) for rank, own in enumerate(pair)]
 
