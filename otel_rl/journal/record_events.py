@@ -12,7 +12,7 @@ import msgspec
 
 from otel_rl.errors import UNDECODABLE
 from otel_rl.export import Machine
-from otel_rl.journal.records import AnyRecord, Record
+from otel_rl.journal.records import AnyRecord, Record, Time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,13 +27,13 @@ _INT64 = 1 << 63
 class Lost(Record, tag=100):
     """The process died without finishing; written by the agent of its machine, not by the process."""
 
-    time: int
+    time: Time
 
 
 class Revived(Record, tag=101):
     """A process that was reported as lost is running; also written by the agent of its machine."""
 
-    time: int
+    time: Time
 
 
 _KINDS: dict[str, type[Record]] = {kind.__name__.lower(): kind for kind in (*get_args(AnyRecord), Lost, Revived)}

@@ -5,15 +5,19 @@ default, because a newer version must read the journals of an older one.
 
 Times are nanoseconds since the Unix epoch. `memory` is a raw snapshot of `otel_rl.devices.host_memory`. The
 reader parses it, because parsing would cost the trainer more than taking it.
+
+The bounds of fields are checked when a record is decoded, not when it is written.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from otel_rl.errors.texts import LONGEST_NAME
 from otel_rl.export import AttributeValue, Cell, Outcome
 
 UNKNOWN = -1
@@ -29,6 +33,20 @@ IDS = struct.Struct(">16sQ")
 """A trace id and a span id, as `Consumed` packs them."""
 
 
+_INT64 = (1 << 63) - 1
+Time = Annotated[int, Meta(ge=0, lt=1 << 62)]  # until the year 2116: sums of two times still fit in 64 bits
+StepNumber = Annotated[int, Meta(ge=0, le=_INT64)]
+Index = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Size = Annotated[int, Meta(ge=0, le=_INT64)]
+Measured = Annotated[int, Meta(ge=-1, le=_INT64)]  # -1 if it was not measured
+SpanId = Annotated[int, Meta(ge=0)]
+TraceId = Annotated[bytes, Meta(max_length=16)]
+Snapshot = Annotated[bytes, Meta(max_length=256)]
+Name = Annotated[str, Meta(max_length=6 * LONGEST_NAME)]  # a trainer may escape characters that UTF-8 cannot encode
+Attributes = dict[Name, AttributeValue]
+Moment = tuple[Name, Time, Attributes]  # an event inside a span
+
+
 class Record(msgspec.Struct, array_like=True, gc=False):
     """One fact in the journal."""
 
@@ -36,52 +54,52 @@ class Record(msgspec.Struct, array_like=True, gc=False):
 class DeviceMemory(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """The state of one device's allocator, in bytes; peaks are since the last reset, by whichever code."""
 
-    index: int  # of the device in this process
-    allocated: int  # in use by tensors
-    reserved: int  # held by the allocator, tensors included
-    peak_allocated: int
-    peak_reserved: int
-    inactive: int = 0  # free, but in blocks that are partly in use, so that it cannot be released to the device
-    retries: int = 0  # how often the allocator freed its cache to serve a request, so far
-    ooms: int = 0  # how often the allocator could not serve a request, so far
-    used: int = -1  # memory of the device that all processes use; -1 if it was not measured
+    index: Index  # of the device in this process
+    allocated: Measured  # in use by tensors
+    reserved: Measured  # held by the allocator, tensors included
+    peak_allocated: Measured
+    peak_reserved: Measured
+    inactive: Measured = 0  # free, but in blocks that are partly in use, so that it cannot be released to the device
+    retries: Measured = 0  # how often the allocator freed its cache to serve a request, so far
+    ooms: Measured = 0  # how often the allocator could not serve a request, so far
+    used: Measured = -1  # memory of the device that all processes use; -1 if it was not measured
 
 
 class Started(Record, tag=0):
     """The process started recording; always the first record of a journal."""
 
-    run_id: str
-    attempt: int
-    rank: int
-    world_size: int
-    local_world_size: int
-    role: str
-    pid: int
-    host: str
-    page_size: int
-    time: int
+    run_id: Name
+    attempt: Index
+    rank: Index
+    world_size: Index
+    local_world_size: Index
+    role: Name
+    pid: Size
+    host: Name
+    page_size: Annotated[int, Meta(ge=1, lt=1 << 31)]
+    time: Time
     visible_devices: str | None = None
 
 
 class StepStarted(Record, tag=1):
     """The process entered a step of the RL loop."""
 
-    step: int
-    time: int
-    memory: bytes
+    step: StepNumber
+    time: Time
+    memory: Snapshot
     devices: list[DeviceMemory] | None = None
 
 
 class StepEnded(Record, tag=2):
     """The process left a step; `memory` and `devices` were measured at its end, the other fields are its span's."""
 
-    step: int
-    time: int
-    memory: bytes
-    attributes: dict[str, AttributeValue] | None = None
+    step: StepNumber
+    time: Time
+    memory: Snapshot
+    attributes: Attributes | None = None
     error: tuple[str, str] | None = None  # type and text of the exception that left the step
-    events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None  # name, time and attributes of each
-    links: list[tuple[bytes, int]] | None = None  # trace id and span id of each
+    events: list[Moment] | None = None  # name, time and attributes of each
+    links: list[tuple[TraceId, SpanId]] | None = None  # trace id and span id of each
     devices: list[DeviceMemory] | None = None
     ok: bool = False  # whether the status was set to OK explicitly
     link_attributes: list[dict[str, AttributeValue]] | None = None  # in the order of `links`
@@ -90,30 +108,30 @@ class StepEnded(Record, tag=2):
 class SpanStarted(Record, tag=3):
     """A phase, or a span of the OpenTelemetry API, started."""
 
-    span_id: int
-    parent_id: int  # 0 for a root
-    trace_id: bytes  # 16 bytes
-    step: int | None  # the open step; `None` outside of a step
-    name: str
-    time: int
-    memory: bytes  # empty if it is not a phase
-    kind: int | None = None  # OpenTelemetry's `SpanKind`; `None` for a phase
+    span_id: SpanId
+    parent_id: SpanId  # 0 for a root
+    trace_id: TraceId
+    step: StepNumber | None  # the open step; `None` outside of a step
+    name: Name
+    time: Time
+    memory: Snapshot  # empty if it is not a phase
+    kind: Annotated[int, Meta(ge=0, lt=5)] | None = None  # OpenTelemetry's `SpanKind`; `None` for a phase
     devices: list[DeviceMemory] | None = None  # at the start of a phase, if there are devices
-    part: str = ""  # the part of the phase `name`, such as onload or execute; empty for the phase itself
-    scope: tuple[str, str] | None = None  # name and version of the OpenTelemetry tracer
+    part: Name = ""  # the part of the phase `name`, such as onload or execute; empty for the phase itself
+    scope: tuple[Name, Name] | None = None  # name and version of the OpenTelemetry tracer
 
 
 class SpanEnded(Record, tag=4):
     """A span ended; if `timed` is true, a `DeviceTimed` follows. The other fields are those of `StepEnded`."""
 
-    span_id: int
-    time: int
-    memory: bytes
-    attributes: dict[str, AttributeValue] | None = None
+    span_id: SpanId
+    time: Time
+    memory: Snapshot
+    attributes: Attributes | None = None
     error: tuple[str, str] | None = None
-    events: list[tuple[str, int, dict[str, AttributeValue]]] | None = None
-    links: list[tuple[bytes, int]] | None = None
-    name: str | None = None
+    events: list[Moment] | None = None
+    links: list[tuple[TraceId, SpanId]] | None = None
+    name: Name | None = None
     devices: list[DeviceMemory] | None = None
     timed: bool = False
     ok: bool = False
@@ -123,70 +141,70 @@ class SpanEnded(Record, tag=4):
 class Logged(Record, tag=5):
     """Values of metrics at a step, in the framework's own names; `weight` is the number of samples behind them."""
 
-    step: int
-    time: int
-    values: dict[str, int | float]
-    weight: int | float = 1
+    step: StepNumber
+    time: Time
+    values: dict[Name, int | float]
+    weight: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] = 1
 
 
 class Configured(Record, tag=6):
     """Hyperparameters, flattened and redacted."""
 
-    time: int
-    values: dict[str, bool | int | float | str | None]
+    time: Time
+    values: dict[Name, bool | int | float | str | None]
 
 
 class Happened(Record, tag=7):
     """An event."""
 
-    name: str
-    time: int
-    attributes: dict[str, AttributeValue]
-    step: int | None = None
-    trace_id: bytes = b""
-    span_id: int = 0
+    name: Name
+    time: Time
+    attributes: Attributes
+    step: StepNumber | None = None
+    trace_id: TraceId = b""
+    span_id: SpanId = 0
 
 
 class Refusals(Record, tag=8):
     """How often each kind of call was refused so far."""
 
-    counts: dict[str, int]
+    counts: dict[Name, Size]
 
 
 class Observed(Record, tag=10):
     """Observations of metrics at a step, as arrays of native doubles."""
 
-    step: int
-    time: int
-    values: dict[str, bytes]
+    step: StepNumber
+    time: Time
+    values: dict[Name, bytes]
 
 
 class Tabled(Record, tag=11):
     """A table at a step: plain cells, truncated to the limits, with secrets redacted."""
 
-    step: int
-    time: int
-    name: str
-    columns: list[str]
+    step: StepNumber
+    time: Time
+    name: Name
+    columns: list[Name]
     rows: list[tuple[Cell, ...]]
-    cut_rows: int = 0
+    cut_rows: Size = 0
 
 
 class DeviceSeen(Record, tag=12):
     """The process uses a device; `uuid` and `total` (bytes) come from its driver."""
 
-    time: int
-    index: int
-    uuid: str
-    name: str
-    total: int
+    time: Time
+    index: Index
+    uuid: Name
+    name: Name
+    total: Size
 
 
 class DeviceTimed(Record, tag=13):
     """The duration of a phase on its device, and its start relative to the start of the step there, in seconds."""
 
-    step: int | None
-    span_id: int
+    step: StepNumber | None
+    span_id: SpanId
     seconds: float
     offset: float = 0.0
 
@@ -194,8 +212,8 @@ class DeviceTimed(Record, tag=13):
 class OnDevice(Record, tag=14):
     """Logged values are still on a device (`count` 1), or have been copied from it and recorded (-1)."""
 
-    step: int
-    count: int
+    step: StepNumber
+    count: Annotated[int, Meta(gt=-(1 << 31), lt=1 << 31)]
 
 
 class Consumed(Record, tag=15):
@@ -205,24 +223,24 @@ class Consumed(Record, tag=15):
     it (-1: unknown), number of tokens.
     """
 
-    step: int
-    time: int
-    outcome: str  # "trained", or the reason why they were dropped
-    policy_version: int  # of the policy that is trained; -1 if unknown
+    step: StepNumber
+    time: Time
+    outcome: Name  # "trained", or the reason why they were dropped
+    policy_version: Measured  # of the policy that is trained; -1 if unknown
     ids: bytes  # trace id and span id of each trajectory, 24 bytes in network order; 0 if it has no trace
     rewards: bytes  # one native double per trajectory; NaN if unknown
     segments: bytes
-    parts: dict[str, float] = {}  # seconds of the trajectories that have parts, by kind, with "other"
-    tools: dict[str, tuple[int, float, float]] = {}  # calls, their seconds, and those of the longest, by tool
+    parts: dict[Name, float] = {}  # seconds of the trajectories that have parts, by kind, with "other"
+    tools: dict[Name, tuple[Size, float, float]] = {}  # calls, their seconds, and those of the longest, by tool
 
 
 class Finished(Record, tag=9):
     """The process ended; the last record of a journal."""
 
-    time: int
+    time: Time
     outcome: Outcome = "finished"
     error: tuple[str, str] | None = None  # type and text of the exception, or name and description of the signal
-    exit_code: int = 0  # like `otel_rl.export.Ended.exit_code`
+    exit_code: Index = 0  # like `otel_rl.export.Ended.exit_code`
 
 
 AnyRecord = (

@@ -95,7 +95,6 @@ def test_it_is_in_the_row() -> None:
         ({"tool": -1.0}, {}),
         ({"tool": math.inf}, {}),
         ({}, {"search": (1, math.nan, 1.0)}),
-        ({}, {"search": (-1, 1.0, 1.0)}),
     ],
 )
 def test_invalid_times_of_another_machine_are_refused(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Finished, StepStarted
+from otel_rl.journal.records import AnyRecord, Finished, Observed, StepStarted
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.journal.writer import Writer
 from tests.journal.written import directory, numbered, read_all, steps, write
@@ -81,7 +81,7 @@ def test_retention_counts_what_was_there(tmp_path: Path) -> None:
 
 def test_large_record(tmp_path: Path) -> None:
     """A record larger than a segment gets a segment of its own size."""
-    records = [*numbered(1), StepStarted(1, 2, random.Random(7).randbytes(5 << 20)), *numbered(1, first=1)]
+    records = [*numbered(1), Observed(1, 2, {"x": random.Random(7).randbytes(5 << 20)}), *numbered(1, first=1)]
     write(tmp_path, records)
 
     assert records == read_all(Reader(tmp_path, AnyRecord))

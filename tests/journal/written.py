@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from otel_rl.journal.reader import Reader
 
 
-INT64 = st.integers(-(2**63), 2**63 - 1)
-NUMBERS = INT64 | st.floats(allow_nan=False)
+STEPS, TIMES = st.integers(0, 2**63 - 1), st.integers(0, 2**62 - 1)
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
 RECORDS = st.lists(
-    st.builds(Logged, INT64, INT64, st.dictionaries(st.text(), NUMBERS, max_size=5))
-    | st.builds(Happened, st.text(), INT64, st.dictionaries(st.text(), NUMBERS | st.text() | st.booleans(), max_size=3))
-    | st.builds(StepStarted, INT64, INT64, st.binary(max_size=200) | st.just(MAGIC) | st.just(MAGIC * 9)),
+    st.builds(Logged, STEPS, TIMES, st.dictionaries(st.text(), NUMBERS, max_size=5))
+    | st.builds(Happened, st.text(), TIMES, st.dictionaries(st.text(), NUMBERS | st.text() | st.booleans(), max_size=3))
+    | st.builds(StepStarted, STEPS, TIMES, st.binary(max_size=200) | st.just(MAGIC) | st.just(MAGIC * 9)),
     max_size=30,
 )
 SEGMENT_BYTES = st.integers(1, 2000)

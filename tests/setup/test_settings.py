@@ -16,6 +16,7 @@ import otel_rl
 from otel_rl.errors import SettingsError
 from otel_rl.setup.loading import known_settings, load
 from otel_rl.setup.settings import GROUPS, OPERATOR_ONLY, ExporterSpec, Hardware, Rows, Settings
+from tests.ids import shown
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -452,7 +453,7 @@ def test_reduce_without_a_pattern(text: str) -> None:
         ([Factory], (ExporterSpec(f"{__name__}:Factory"),)),
         ([make], (ExporterSpec(f"{__name__}:make"),)),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_exporters(given: Any, expected: tuple[ExporterSpec, ...]) -> None:
     """Exporters are names, names with options, or factories, in any mixture."""
@@ -476,7 +477,7 @@ def test_options_that_the_agent_cannot_get(value: object, told: str) -> None:
     assert told in error
 
 
-@pytest.mark.parametrize("factory", [a_lambda, functools.partial(make), lambda run: Factory()], ids=repr)
+@pytest.mark.parametrize("factory", [a_lambda, functools.partial(make), lambda run: Factory()], ids=shown)
 def test_factory_without_a_name(factory: object) -> None:
     """A factory that another process cannot import is kept, for a thread of this one."""
     (spec,) = load({"exporters": [factory]}, {}).exporters

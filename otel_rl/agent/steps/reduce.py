@@ -140,9 +140,7 @@ class Reducer:
             self._begin(name, record)
             return ()
         if known is None:  # its first record is damaged; the journal's name identifies the process
-            started = stand_in(self._run_id, name, record)
-            admission.check(started)
-            known = self._begin(name, started)
+            known = self._begin(name, stand_in(self._run_id, name, record))
         if not isinstance(record, Lost):
             self._ends.note_life(name, known, record)
             self._closing.active[name] = self._applier.now

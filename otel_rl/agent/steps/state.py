@@ -36,11 +36,14 @@ def stand_in(run_id: str, journal: str, first: Record) -> Started:
     """Return a first record for a journal whose own is damaged, as far as the journal's name describes it.
 
     Names are such as `rank3.attempt1.5f0c7a91d2e4b863`. `first` is the first record that is intact.
+
+    Raises:
+        ValueError: The name has no valid rank or attempt.
     """
     who, _, rest = journal.partition(_REMOTE)[0].rpartition(".attempt")
     attempt = rest.partition(".")[0]
     role = who.rstrip("0123456789")
-    return Started(
+    started = Started(
         run_id=run_id,
         attempt=int(attempt) if attempt.isdecimal() else 0,
         rank=int(who[len(role) :] or 0),
@@ -52,6 +55,10 @@ def stand_in(run_id: str, journal: str, first: Record) -> Started:
         page_size=4096,
         time=getattr(first, "time", 0),
     )
+    try:
+        return msgspec.convert([Started.__struct_config__.tag, *msgspec.structs.astuple(started)], Started)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{journal}: {error}") from error
 
 
 def rank_and_role(process: Started) -> dict[str, str | int]:
