@@ -29,7 +29,7 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recordings, numbers
-from otel_rl.integrations.timers import Timers, attribute_of_self, end_step
+from otel_rl.integrations.timers import Timers, attribute_of_self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,24 +99,18 @@ def warn_of_wandb(module: Any, patches: Patches) -> None:
 def patch_learner(module: Any, patches: Patches) -> None:
     """Record the steps, the phases and the values of `oat_drgrpo`'s learner."""
     recordings = Recordings()
-    timers = Timers("step", attribute_of_self("steps"))
-
-    def timed(function: Callable[..., Any], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        timers.begin("step")
-        with timers.timed(function.__name__):
-            return function(*args, **kwargs)
+    timers = Timers("step", attribute_of_self("steps"), before=None)
 
     def begin(learner: Any, _: dict[str, Any]) -> None:
         options = {"project": learner.args.wb_project, "name": learner._wandb_run_name}
         recordings.begin(learner, vars(learner.args), dialect="oat_drgrpo", **options)
         for path in _PHASES:
-            patches.wrap(learner, path, timed)
+            timers.hook_method(patches, learner, path)
 
     def log(learner: Any, given: dict[str, Any]) -> None:
         recordings.log(learner, numbers(given["logs_dict"]), learner.steps)
 
     def end(learner: Any, _: dict[str, Any]) -> None:
-        end_step()
         recordings.finish(learner)
 
     patches.observe(module, f"{_LEARNER}._init_wandb", (), begin, first=True)

@@ -17,7 +17,6 @@ from jax import monitoring
 import otel_rl
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording
-from otel_rl.integrations.timers import end_step
 from otel_rl.trainer.phase import Phase
 
 _JAX = "/jax/"
@@ -45,7 +44,6 @@ class LoggingBackend:
         """End the step, and the run if this object began it."""
         recording, self._recording = self._recording, None
         if recording is not None:
-            end_step()
             recording.finish()
 
     def _compiled(self, event: str, start_time: float, end_time: float, **kwargs: Any) -> None:

@@ -33,7 +33,6 @@ _NOTHING = (
     "OpenRLHF logs nothing without a logger, so nothing is recorded; give it --logger.wandb.key or "
     "--logger.tensorboard_dir"
 )
-_STEP = "step"
 _FIRST = ("generate_samples", "make_experience_batch")
 """The methods with which a step can begin. The asynchronous trainer does not generate."""
 _PHASES = (
@@ -78,15 +77,6 @@ def patch(module: Any, patches: Patches) -> None:
 def patch_trainer(module: Any, patches: Patches) -> None:
     """Record the trainer's methods as steps and phases."""
 
-    def timed(name: str) -> Callable[..., Any]:
-        def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if name in _FIRST:
-                _TIMERS.begin(_STEP)
-            with _TIMERS.timed(name):
-                return function(*args, **kwargs)
-
-        return call
-
     def logged(trainer: Any, given: dict[str, Any]) -> None:
         if otel_rl.current() is None and not told:
             told.append(_NOTHING)
@@ -94,7 +84,7 @@ def patch_trainer(module: Any, patches: Patches) -> None:
 
     told: list[str] = []
     for path in _PHASES:
-        patches.wrap(module, path, timed(path.partition(".")[2]))
+        _TIMERS.hook_method(patches, module, path)
     patches.observe(module, "BasePPOTrainer.save_logs_and_checkpoints", (), logged, first=True)
 
 
@@ -103,4 +93,4 @@ def _number_of_step(variables: Mapping[str, Any]) -> int | None:
     return done + 1 if isinstance(done, int) else None
 
 
-_TIMERS = Timers(_STEP, _number_of_step)
+_TIMERS = Timers("step", _number_of_step, before=_FIRST)

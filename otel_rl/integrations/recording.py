@@ -43,11 +43,46 @@ _promised: set[Place] = set()
 """The runs that `elsewhere` returned, which may also begin in this process."""
 
 
-class Recording:
-    """A training, with its open step and phase, in the current run or in a run that begins with it.
+class OpenStep:
+    """The step that a trainer has open. It lasts until the next one begins.
 
     Attributes:
         number: The number of the last step that it began; `None` before the first one.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._run: Run | None = None
+        self._span: StepSpan | NoSpan | None = None
+
+    def is_of(self, run: Run) -> bool:
+        """Return whether a step of this run is open."""
+        return self._span is not None and self._run is run
+
+    def begin(self, run: Run, number: int) -> None:
+        """Begin a step, unless it is open. The previous one ends."""
+        if number == self.number and self.is_of(run):
+            return
+        self.end()
+        with harmless("step"):
+            self.number, self._run = number, run
+            self._span = run.step(number)
+            self._span.__enter__()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the step, if one is open."""
+        with harmless("step"):
+            span, self._span = self._span, None
+            if span is not None:
+                span.__exit__(None if error is None else type(error), error, None)
+
+
+TIMED = OpenStep()
+"""The step of the trainer whose timers are recorded; `timers` begins it."""
+
+
+class Recording:
+    """A training, with its open step and phase, in the current run or in a run that begins with it.
 
     Args:
         trainer: The object that trains. Recordings without one belong to the training that is open.
@@ -64,9 +99,8 @@ class Recording:
         if before is not None:
             before.finish()  # it may have failed; its steps are repeated
         self.trainer = trainer
-        self._step: StepSpan | NoSpan | None = None
+        self._step = OpenStep()
         self._phase: Phase | NoSpan | None = None
-        self.number: int | None = None
         found = otel_rl.current()
         self._own: bool = found is None
         self._options: dict[str, Any] = options
@@ -87,9 +121,14 @@ class Recording:
         return self in _open and otel_rl.current() is self._recorded
 
     @property
+    def number(self) -> int | None:
+        """The number of the last step that it began; `None` before the first one."""
+        return self._step.number
+
+    @property
     def has_step(self) -> bool:
         """Return whether a step is open."""
-        return self._step is not None
+        return self._step.is_of(self.run)
 
     def is_of(self, run: Run) -> bool:
         """Return whether it records into this run."""
@@ -97,13 +136,10 @@ class Recording:
 
     def begin_step(self, number: int) -> None:
         """Begin a step, unless it is open. The previous one ends."""
-        if self._step is None or number != self.number:
+        if number != self.number or not self.has_step:
             recorder_of(self._recorded).rests = False
-            self.end_step()
-            with harmless("step"):
-                self.number = number
-                self._step = self.run.step(number)
-                self._step.__enter__()
+            self.begin_phase()
+            self._step.begin(self.run, number)
 
     def begin_phase(self, name: str = "") -> None:
         """End the open phase, and begin another one if a step is open and `name` is not empty."""
@@ -111,17 +147,14 @@ class Recording:
             phase, self._phase = self._phase, None
             if phase is not None:
                 phase.__exit__(None, None, None)
-            if name and self._step is not None:
+            if name and self.has_step:
                 self._phase = self.run.phase(name)
                 self._phase.__enter__()
 
     def end_step(self, error: BaseException | None = None) -> None:
         """End the open phase and the open step."""
         self.begin_phase()
-        with harmless("step"):
-            step, self._step = self._step, None
-            if step is not None:
-                step.__exit__(None if error is None else type(error), error, None)
+        self._step.end(error)
 
     def abandon(self, error: BaseException | None = None) -> None:
         """End the training without its run: it raised an exception, which the script may catch."""
@@ -137,8 +170,9 @@ class Recording:
             _open.discard(self)
 
     def finish(self, timeout: float = 30.0) -> bool:
-        """End the run and wait for its exporters, if this recording began it."""
+        """End the step, and the run if this recording began it; then wait for its exporters."""
         self.end_step()
+        TIMED.end()
         _open.discard(self)
         return self.run.finish(timeout) if self._own else True
 
@@ -168,10 +202,6 @@ class Recordings:
         """Record a table that a logger gets."""
         if (recording := self._of.get(id(logger_))) is not None:
             recording.run.table(name, data, step=step)
-
-    def holds(self, logger_: object) -> bool:
-        """Return whether a logger is being recorded."""
-        return id(logger_) in self._of
 
     def finish(self, logger_: object) -> None:
         """End the recording of a logger, if there is one."""

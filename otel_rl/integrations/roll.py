@@ -60,7 +60,7 @@ _KEYWORDS = {
     "stdout": (),
 }
 _WITHOUT_EFFECT = ("max_queue", "flush_secs", "api_key", "login_kwargs")
-_STEP, _PHASE = "pipeline_step", "_otel_rl_phase"
+_STEP = "pipeline_step"
 _STEP_TIMERS = ("step_total", "pipeline_step_total")
 _WORKERS = (
     "ROLL: the driver's values, steps and phases are recorded. Phases and memory of a worker are recorded only if its "
@@ -172,32 +172,15 @@ def patch_pipeline(module: Any, patches: Patches) -> None:
     def number(variables: Mapping[str, Any]) -> object:
         return variables.get("global_step") if isinstance(variables.get("self"), module.BasePipeline) else None
 
-    timers = Timers(_STEP, number)
+    def name(timer: Any) -> str:
+        if not timer.name or timers.number_here() is None:  # another user of codetiming
+            return ""
+        return _STEP if timer.name in _STEP_TIMERS else str(timer.name).removeprefix("step_").removeprefix("cal_")
 
-    def begin(name: str) -> Any:
-        if timers._number_here() is None:  # another user of codetiming
-            return None
-        timers.begin(_STEP)
-        return None if name in _STEP_TIMERS else timers.begin(name.removeprefix("step_").removeprefix("cal_"))
-
-    def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        timer.__dict__[_PHASE] = begin(timer.name) if timer.name else None
-        return function(*args, **kwargs)
-
-    def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = _STEP if timer.name in _STEP_TIMERS else timer.name
-        timers.end(name, timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
-        return function(*args, **kwargs)
-
-    def save(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with timers.timed("do_checkpoint"):
-            return function(*args, **kwargs)
-
+    timers = Timers(_STEP, number, before=None)
     logger.warning(_WORKERS)
-    codetiming = sys.modules["codetiming"]
-    patches.wrap(codetiming, "Timer.__enter__", enter)
-    patches.wrap(codetiming, "Timer.__exit__", leave)
-    patches.wrap(module, "BasePipeline.do_checkpoint", save)
+    timers.hook_timer(patches, sys.modules["codetiming"], "Timer", name)
+    timers.hook_method(patches, module, "BasePipeline.do_checkpoint")
 
 
 def patch_states(module: Any, patches: Patches) -> None:

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PHASE = "_otel_rl_phase"
-_STEP = "step"
 _ARGUMENTS = ("project", "group", "name", "role", "config")
-_TIMERS = Timers(_STEP, lambda _: None)
+_TIMERS = Timers("step", lambda _: None)
 
 
 def __getattr__(name: str) -> Any:
@@ -88,25 +87,14 @@ def patch_monitors(module: Any, patches: Patches) -> None:
 
 def patch_timer(module: Any, patches: Patches) -> None:
     """Record the sections of `Timer` as phases."""
-
-    def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        timer.__dict__[_PHASE] = _TIMERS.begin(str(timer.key).rpartition("time/")[2])
-        return function(*args, **kwargs)
-
-    def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        _TIMERS.end("", timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
-        return function(*args, **kwargs)
-
-    patches.wrap(module, "Timer.__enter__", enter)
-    patches.wrap(module, "Timer.__exit__", leave)
+    _TIMERS.hook_timer(patches, module, "Timer", lambda timer: str(timer.key).rpartition("time/")[2])
 
 
 def patch_trainer(module: Any, patches: Patches) -> None:
     """Begin a step of the trainer where it begins to sample its experiences; it has them where it trains on them."""
 
     def begin(trainer: Any, given: dict[str, Any]) -> None:
-        number = trainer.train_step_num + 1
-        Timers(_STEP, lambda _: number).begin(_STEP)
+        _TIMERS.begin_step(trainer.train_step_num + 1)
         trainer.__dict__[_PHASE] = _TIMERS.begin("sample_data")
 
     def end(trainer: Any, given: dict[str, Any]) -> None:

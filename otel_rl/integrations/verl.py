@@ -59,13 +59,9 @@ def patch_tracking(module: Any, patches: Patches) -> None:
 
 def patch_timers(module: Any, patches: Patches) -> None:
     """Record the sections of `marked_timer` and `simple_timer` as steps and phases."""
-
-    def timed(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _TIMERS.around(str(kwargs.get("name", args[0] if args else "")), function(*args, **kwargs))
-
     for name in ("marked_timer", "simple_timer"):
         if hasattr(module, name):
-            patches.wrap(module, name, timed)
+            _TIMERS.hook_context(patches, module, name)
 
 
 def _patch_states(module: Any, patches: Patches) -> None:
