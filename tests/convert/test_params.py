@@ -76,7 +76,6 @@ class Text:
         ),
         ({"class": Optimizer, "bytes": b"x", "range": range(3)}, None),
     ],
-    ids=repr,
 )
 def test_flat(config: object, expected: dict[str, object] | None) -> None:
     """Whatever holds fields is looked into, and what is left is plain or a text."""

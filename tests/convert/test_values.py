@@ -159,7 +159,6 @@ def test_other_numbers(value: object, expected: float) -> None:
         float,
         lambda: 1.0,
     ],
-    ids=repr,
 )
 def test_refused_alone(value: object) -> None:
     """A value that is not a real scalar on the host is refused with its name, and the others are kept."""
