@@ -3,9 +3,8 @@
     backend = LoggingBackend(project="sft")
     jax.monitoring.register_scalar_listener(backend.log_scalar)
 
-Values have the names and steps of metrax's own backends: no leading slash, and step 0 for a value without a step. JAX
-reports when a compilation begins as such a value. It is the time of day, so it is not recorded. Each compilation is a
-phase `compile` instead.
+JAX reports when a compilation begins as a value, the time of day, which is not recorded. Each compilation is a phase
+`compile` instead.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""OpenRLHF: the values of its loggers, and the phases of its trainer.
-
-    otel-rl run -- python -m openrlhf.cli.train_ppo_ray …
-
-Rows have the names that its trackers get (`train/reward`, `eval/…`) at its global steps, with its own timings
-(`train/timing/*`). Its arguments are hyper-parameters. Switch on one of its loggers, for W&B or TensorBoard: without
-one, OpenRLHF logs nothing, and one line says so. A step begins with the generation of its samples and lasts until the
-next one begins. Its phases are methods of the trainer: `generate_samples`, `make_experience_batch`, `ppo_train`,
-`broadcast_to_vllm`, `save_logs_and_checkpoints`, `evaluate`. The asynchronous trainer generates in another actor, so
-its steps begin with the training.
+"""OpenRLHF: the values of its loggers, and methods of its trainer as phases.
 
 The loggers were tested. The trainer needs GPUs and flash-attn, and was not run.
 """
@@ -78,11 +69,11 @@ def patch_trainer(module: Any, patches: Patches) -> None:
     """Record the trainer's methods as steps and phases."""
 
     def logged(trainer: Any, given: dict[str, Any]) -> None:
-        if otel_rl.current() is None and not told:
-            told.append(_NOTHING)
+        if otel_rl.current() is None and not warned:
+            warned.append(_NOTHING)
             logger.warning(_NOTHING)
 
-    told: list[str] = []
+    warned: list[str] = []
     for path in _PHASES:
         _TIMERS.hook_method(patches, module, path)
     patches.observe(module, "BasePPOTrainer.save_logs_and_checkpoints", (), logged, first=True)

@@ -1,32 +1,12 @@
-"""Coming from ROLL.
+"""ROLL: hooks into its own trackers, timers and context managers, and trackers of the same call shape.
 
-Keep ROLL's own tracker and its configuration: `otel-rl run -- python examples/start_agentic_pipeline.py …` records the
-values of any tracker, or of none. The loop of `run` becomes steps, numbered with its `global_step`. The timers of the
-driver and `do_checkpoint` become phases, without the prefixes `step_` and `cal_`: `generate`, `model_update`,
-`ref_log_probs`, `train` … A step lasts until the next one begins. `track_with: otel_rl` needs no other tracker.
-
-Or replace `from roll.utils.tracking import create_tracker` by `from otel_rl.integrations.roll import create_tracker`;
-the agent then writes to the tracker. The configuration stays what it is:
-
-    track_with: wandb
-    tracker_kwargs:
-      project: roll-agentic
-      name: ${exp_name}
-      tags: [grpo]
+    from otel_rl.integrations.roll import create_tracker      # in place of roll.utils.tracking
 
     tracker = create_tracker(config["track_with"], config, **config["tracker_kwargs"])
     tracker.log({"critic/score/mean": 0.5, "actor/clipfrac@sum": 0.1}, step=1)
     tracker.finish()
 
-The same: the names of trackers and their keywords, and reducer tags in names, which trackers do not receive. A tracker
-that was registered with ROLL gets its values, and is recorded. Different: NumPy scalars and tensors are recorded too. A
-tracker that fails is reported and does not delay training. Two tags of one name are two metrics. Keywords that have no
-counterpart are named in one warning. API keys go into the environment, not into a file. Texts are recorded as tables,
-with `content=True` only.
-
-ROLL's workers are Ray actors and begin no run. `@traced_actor(role="actor_train")` (see `otel_rl.integrations.ray`)
-makes a worker join the run of the driver. Then ROLL's `state_offload_manger` is a phase of the worker, with its parts,
-under `otel-rl run`; elsewhere import it as `otel_rl.integrations.roll.state_offload_manager`.
+docs/how-to/migrate.md says what is different. API keys go into the environment, not into a file.
 """
 
 from __future__ import annotations
@@ -131,7 +111,7 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
         options["log_dir"] = str(Path(options["log_dir"]).absolute())
     if others := sorted(kwargs.keys() - options.keys() - set(_WITHOUT_EFFECT)):
         logger.warning("tracker %r: no effect of %s", tracker_name, ", ".join(others))
-    _take_keys(tracker_name, kwargs)
+    _put_keys(tracker_name, kwargs)
     name = kwargs.get("name") or kwargs.get("experiment_name")
     named = unless_set(project=kwargs.get("project") or "", name=name or "")
     return RunTracker(Recording(exporters=[{tracker_name: options}], config=config, dialect="roll", **named))
@@ -145,7 +125,7 @@ def _make(config: Any, **kwargs: Any) -> RunTracker:
 def _recorded(tracker: Any, config: Any, kwargs: Mapping[str, Any], patches: Patches) -> Any:
     """Record the values that a tracker of ROLL gets, and return the tracker."""
     own = _make(config, **{name: kwargs[name] for name in ("project", "name") if name in kwargs})
-    patches.observe(tracker, "log", ("values", "step"), lambda _, told: own.log(**told), first=True)
+    patches.observe(tracker, "log", ("values", "step"), lambda _, given: own.log(**given), first=True)
     patches.observe(tracker, "finish", (), lambda *_: own.finish(), first=True)
     return tracker
 
@@ -260,7 +240,7 @@ def _reducer(name: str, default: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return reducers[tag.strip()] if at else reducers.get(suffix if line else "", default)
 
 
-def _take_keys(tracker: str, kwargs: Mapping[str, Any]) -> None:
+def _put_keys(tracker: str, kwargs: Mapping[str, Any]) -> None:
     """Put API keys into the environment, which the agent inherits, and never into the run's files."""
     keys = {
         "WANDB_API_KEY": kwargs.get("api_key") if tracker == "wandb" else None,

@@ -1,13 +1,6 @@
 """SkyRL: the values of its `Tracking`, and its timers.
 
-    otel-rl run -- python -m skyrl.train.entrypoints.main_base …
-
-Its own backend is unchanged. Rows have SkyRL's names at SkyRL's steps. The configuration is hyper-parameters.
-`Timer("step")` begins a step, whose number is the trainer's `global_step`. A step lasts until the next one begins.
-Other timers are phases: `generate`, `fwd_logprobs_values_reward`, `train_critic_and_policy`, `sync_weights`, `eval` …
-
-Its tracking and its timers were tested, called as the trainer calls them. The trainer needs GPUs, and was not run. It
-is a Ray actor, as verl's is: see `otel_rl.integrations.verl`.
+They were tested, called as the trainer calls them. The trainer needs GPUs, and was not run.
 """
 
 from __future__ import annotations

@@ -1,27 +1,9 @@
 """Trinity-RFT: what its monitors get, and the trainer's steps and phases.
 
-    otel-rl run -- trinity run --config grpo.yaml
+    from otel_rl.integrations.trinity import MONITOR      # and all other names of trinity.utils.monitor
 
-Trinity's configuration and its monitors are unchanged. `monitor_type: otel_rl` records without another monitor. Each
-role is a run, `{name}_{role}`, as with Trinity's own monitors, because explorer and trainer are separate Ray actors. A
-Ray that `trinity run` starts on this machine passes the variables of `otel-rl run` to them. Elsewhere, put a plug-in of
-one line into a directory of `TRINITY_PLUGIN_DIRS`:
-
-    import otel_rl.integrations.instrument; otel_rl.integrations.instrument.instrument("trinity")
-
-In code, replace `from trinity.utils.monitor import …` by the same names of this module. They are Trinity's own objects,
-of the installed version, and recording is on:
-
-    from otel_rl.integrations.trinity import MONITOR
-
-    monitor = MONITOR.get("tensorboard")(project="rft", group="g", name="run", role="explorer", config=config)
-    monitor.log({"rollout/reward/mean": 0.5}, step=3)
-    monitor.close()
-
-A step of the trainer begins where it waits for experiences (phase `sample_data`) and lasts until the next one begins.
-Trinity's `Timer` sections are phases: `read_experience`, `train_step`, `sync_weight`, `save_checkpoint`. The explorer
-works on several steps at a time, so its rows have no steps around them. Texts, truth values and `None` among the values
-are not recorded. Tables need `content=True`.
+They are Trinity's own objects, of the installed version, and recording is on. Each role is a run, `{name}_{role}`, as
+with Trinity's own monitors, because explorer and trainer are separate Ray actors.
 """
 
 from __future__ import annotations

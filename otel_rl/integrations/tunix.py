@@ -1,20 +1,9 @@
 """Tunix: one more backend of its own logger, which records.
 
-    otel-rl run -- python train.py
+    from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions  # not tunix.sft.metrics_logger
 
-Or replace `from tunix.sft.metrics_logger import MetricsLogger, MetricsLoggerOptions` by
-
-    from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions
-
-and give the options to `TrainingConfig(metrics_logging_options=…)` or `RLTrainingConfig` as before. They are Tunix's
-own classes: TensorBoard, W&B and custom backends get the same values at the same time. The options create one more
-backend, which records under Tunix's names and steps into the current run, or into one below `log_dir`. They also
-accept `backend_factories=[…]`, which is the list of `backend_kwargs={"custom_backend": […]}`.
-
-`otel-rl run` adds steps and phases. A step of a learner is its `global_step`, from 0. A step of `PeftTrainer` is an
-update, from 1. Both last until the next one begins. Phases are the spans of Tunix's performance tracer (`rollout`,
-`reference_inference`, `peft_train` …), whether it is on or not, and methods of the trainer: `log_metrics`, which waits
-for the device, `evaluate`, `save_checkpoint`, `wait_for_device`. Compilations are phases `compile`.
+They are Tunix's own classes: TensorBoard, W&B and custom backends get the same values at the same time. The options
+create one more backend. They also accept `backend_factories=[…]`, the list of `backend_kwargs={"custom_backend": […]}`.
 """
 
 from __future__ import annotations

@@ -173,9 +173,9 @@ def train(directory: Path, modules: dict[str, str], trainer: str) -> tuple[str, 
         path = directory / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(module)
-    told = {"OTEL_RL_RUN_ID": "run", "OTEL_RL_HARDWARE": "false", "PYTHONPATH": str(directory)}
+    environment = {"OTEL_RL_RUN_ID": "run", "OTEL_RL_HARDWARE": "false", "PYTHONPATH": str(directory)}
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c"]
-    output = run([*command, trainer], directory, **told)
+    output = run([*command, trainer], directory, **environment)
     (found,) = (directory / "runs" / "p").iterdir()
     return output, found
 
