@@ -4,6 +4,7 @@
 |---|---|
 | `patches` | its hooks: `patch(module, patches)` is called when a module of the framework is imported |
 | `recording` | the run of one training, with its steps and phases: `Recording`, or `Recordings` by logger |
+| `trainings` | which run that is, if a script trains several times |
 | `timers` | a framework with named timers, one of which is the step |
 | `tracked` | a trainer that logs through a class `Tracking` |
 

@@ -19,7 +19,8 @@ from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
 
 import otel_rl
 from otel_rl.integrations.patches import harmless
-from otel_rl.integrations.recording import Recording, elsewhere, flat, numbers
+from otel_rl.integrations.recording import Recording, flat, numbers
+from otel_rl.integrations.trainings import elsewhere
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:

@@ -72,8 +72,8 @@ class Timers:
             return function(*args, **kwargs)
 
         def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if (opened := timer.__dict__.pop(_OPEN, None)) is not None:
-                self.end(*opened, args[1] if len(args) > 1 else None)
+            of_timer, phase = timer.__dict__.pop(_OPEN, ("", None))
+            self.end(of_timer, phase, args[1] if len(args) > 1 else None)
             return function(*args, **kwargs)
 
         for letter in ("", "a") if awaited else ("",):

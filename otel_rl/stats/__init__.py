@@ -11,7 +11,7 @@
 | `groups` | rewards, advantages, entropy and diversity of GRPO groups, as in MaxEnt-GRPO | evaluation code, `convert` |
 
 Nothing in a trainer's path calls the last three: they are functions for the code that evaluates. Standard deviations
-are those of the population (`ddof` 0). NaN and infinite values are counted separately and are not part of any statistic.
+are those of the population (`ddof` 0). NaN and infinite values are counted separately and are part of no statistic.
 
 Every room above it may import it. It imports none.
 """

@@ -205,7 +205,7 @@ def test_it(tmp_path):
 
 @pytest.mark.slow
 def test_a_framework(checkout: Checkout) -> None:
-    """Its module, its dialect and its test are enough for `otel-rl run`, `dialect=`, the tables and all shared tests."""
+    """Its module, its dialect and its test are enough for `otel-rl run`, `dialect=`, the tables and shared tests."""
     checkout.add("a framework", "toyrl", _INTEGRATION, _DIALECT, _TEST_OF_THE_FRAMEWORK)
     checkout.run("-m", "tests.semconv.generate")
 
