@@ -90,12 +90,6 @@ def roll(session: nox.Session) -> None:
 
 
 @nox.session
-def tunix(session: nox.Session) -> None:
-    """Tunix and metrax, on JAX."""
-    _run(session, ("google-tunix==0.1.7", "google-metrax==0.2.4"), "tunix")
-
-
-@nox.session
 def maxent_grpo(session: nox.Session) -> None:
     """Both generations of MaxEnt-GRPO, from checkouts in `OTEL_RL_SOURCES`; skipped without them."""
     alone = ("oat-llm==0.1.3.post1",)  # its other dependencies are CUDA packages

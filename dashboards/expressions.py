@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl import semconv
 from otel_rl.semconv import registry
-from otel_rl.semconv.generate import prometheus_name
+from otel_rl.semconv.registry import prometheus_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,13 +1,8 @@
-"""Accelerate: its trackers.
+"""Accelerate: a tracker, and hooks into `Accelerator` for those that have none.
 
     accelerator = Accelerator(log_with=OtelRlTracker())
-    accelerator.init_trackers("grpo-gsm8k", config=vars(args))
-    accelerator.log({"reward": 0.5}, step=n)
-    accelerator.end_training()
 
-Without code changes, `otel-rl run -- accelerate launch train.py` records what goes through `Accelerator.log`, with any
-trackers. Names and steps are the trainer's own. `config` is hyper-parameters. Accelerate has no phases: add
-`--instrument torch`, or use `otel_rl.current().phase("generate")`. One line says so.
+Accelerate has no phases. One line says so.
 """
 
 from __future__ import annotations

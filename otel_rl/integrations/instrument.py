@@ -96,7 +96,7 @@ def from_environment(environ: Mapping[str, str]) -> None:
     An unknown name is logged, because nobody can catch an error at the start of a process. So is, at its end, that
     nothing was recorded.
     """
-    atexit.register(_say_if_nothing)
+    atexit.register(_warn_if_nothing)
     for variable, call in ((INSTRUMENT_VARIABLE, instrument), (CAPTURE_VARIABLE, capture)):
         names = [name.strip() for name in environ.get(variable, "").split(",") if name.strip()]
         if names:
@@ -114,7 +114,7 @@ def _hook_all(known: Mapping[str, Framework], names: Iterable[str]) -> None:
             _active[name] = hook(known[name])
 
 
-def _say_if_nothing() -> None:
+def _warn_if_nothing() -> None:
     """Log one line if a script that uses PyTorch has ended without a run."""
     script = sys.argv[0] if sys.argv else ""  # Python has removed `__file__` of the script by now
     processes = sys.modules.get("multiprocessing.process")

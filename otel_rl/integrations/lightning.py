@@ -1,12 +1,8 @@
-"""Lightning: its logger, and a callback.
+"""Lightning: its logger for values, and a callback for steps and phases.
 
     trainer = Trainer(logger=OtelRlLogger(project="sft"), callbacks=[OtelRlCallback()])
 
-Or change no code: `otel-rl run -- python train.py`. The logger records the values that modules log, under their names,
-and hyper-parameters. Steps are Lightning's own: batches after which an optimizer stepped, counted from 0. The callback
-makes steps with the phases `training_step` (the forward pass with the loss), `backward`, `optimizer_step` and
-`validation`. With several devices, only the main process records logged values, as with Lightning's loggers. The run
-ends with the process, so `validate` and `test` before and after `fit` are in it.
+The logger records on the main process alone, as Lightning's loggers do.
 """
 
 from __future__ import annotations

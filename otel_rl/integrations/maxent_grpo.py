@@ -1,22 +1,8 @@
 """MaxEnt-GRPO, both generations: `oat_drgrpo`, and the package `maxent_grpo` before it.
 
-    otel-rl run -- python -m oat_drgrpo.train_zero_math …
-    otel-rl run -- python -m maxent_grpo.grpo …
-
-**`oat_drgrpo`**. Rows hold what the learner writes to `train_metrics.jsonl`, at its own steps: one for each batch of
-prompts. Phases are the learner's methods, such as `learn`, `sync_params_to_actors` and `evaluate`, and the collector's
-`collect_feedback`. The arguments are hyper-parameters. Actors are other processes and not recorded: the learner logs
-their numbers.
-
-**`maxent_grpo`**. Its trainer is TRL's, so `otel_rl.integrations.trl` records it. Loops of your own that call
-`maxent_grpo.training.metrics` are recorded too: the metrics of every step of the main rank, the evaluation's, and the
-table of completions. This module has the same names, for use without `otel-rl run`:
-
-    from otel_rl.integrations.maxent_grpo import log_local_step, log_training_step
-
-They are the package's own functions, which still print and call its writers. Different from what those get: averages
-over steps are the agent's (`rows.every`), so counts since the start are not averaged, and losses for each token may be
-negative. The package logs `paper_eval/*` and `generation/retry_*` to W&B alone; `--capture wandb` records them.
+The learner of `oat_drgrpo` and its methods are recorded. The trainer of `maxent_grpo` is TRL's, so
+`otel_rl.integrations.trl` records it; loops that call `maxent_grpo.training.metrics` are recorded here. This module has
+the names of that one, for use without `otel-rl run`. They are the package's own functions.
 """
 
 from __future__ import annotations
@@ -29,7 +15,7 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recordings, numbers
-from otel_rl.integrations.timers import Timers, attribute_of_self, end_step
+from otel_rl.integrations.timers import Timers, attribute_of_self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,24 +85,18 @@ def warn_of_wandb(module: Any, patches: Patches) -> None:
 def patch_learner(module: Any, patches: Patches) -> None:
     """Record the steps, the phases and the values of `oat_drgrpo`'s learner."""
     recordings = Recordings()
-    timers = Timers("step", attribute_of_self("steps"))
-
-    def timed(function: Callable[..., Any], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        timers.begin("step")
-        with timers.timed(function.__name__):
-            return function(*args, **kwargs)
+    timers = Timers("step", attribute_of_self("steps"), before=None)
 
     def begin(learner: Any, _: dict[str, Any]) -> None:
         options = {"project": learner.args.wb_project, "name": learner._wandb_run_name}
         recordings.begin(learner, vars(learner.args), dialect="oat_drgrpo", **options)
         for path in _PHASES:
-            patches.wrap(learner, path, timed)
+            timers.hook_method(patches, learner, path)
 
     def log(learner: Any, given: dict[str, Any]) -> None:
         recordings.log(learner, numbers(given["logs_dict"]), learner.steps)
 
     def end(learner: Any, _: dict[str, Any]) -> None:
-        end_step()
         recordings.finish(learner)
 
     patches.observe(module, f"{_LEARNER}._init_wandb", (), begin, first=True)

@@ -3,9 +3,8 @@
     backend = LoggingBackend(project="sft")
     jax.monitoring.register_scalar_listener(backend.log_scalar)
 
-Values have the names and steps of metrax's own backends: no leading slash, and step 0 for a value without a step. JAX
-reports when a compilation begins as such a value. It is the time of day, so it is not recorded. Each compilation is a
-phase `compile` instead.
+JAX reports when a compilation begins as a value, the time of day, which is not recorded. Each compilation is a phase
+`compile` instead.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from jax import monitoring
 import otel_rl
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording
-from otel_rl.integrations.timers import end_step
 from otel_rl.trainer.phase import Phase
 
 _JAX = "/jax/"
@@ -45,7 +43,6 @@ class LoggingBackend:
         """End the step, and the run if this object began it."""
         recording, self._recording = self._recording, None
         if recording is not None:
-            end_step()
             recording.finish()
 
     def _compiled(self, event: str, start_time: float, end_time: float, **kwargs: Any) -> None:

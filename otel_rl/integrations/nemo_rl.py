@@ -1,25 +1,12 @@
-"""Coming from NeMo-RL.
+"""NeMo-RL: a backend in its own `Logger`, its timers as steps and phases, and a logger and a timer of its call shape.
 
-Replace `from nemo_rl.utils.logger import Logger` and `from nemo_rl.utils.timer import Timer` by
-
-    from otel_rl.integrations.nemo_rl import Logger, Timer
+    from otel_rl.integrations.nemo_rl import Logger, Timer      # in place of nemo_rl.utils
 
     logger = Logger({"log_dir": "logs", "tensorboard_enabled": True})
     logger.log_metrics({"loss": 0.123}, step=10, prefix="train")
 
-Or keep NeMo-RL's own: `otel-rl run -- python examples/run_grpo.py …` adds a backend to every `Logger`. Sections that a
-`Timer` times are steps (`total_step_time`, until the next one begins) and phases; `idle/validation` is a part of the
-phase `idle`. Timers of single rollouts (`timing/…`) overlap, so they are not phases.
-
-The same: the configuration, `prefix/name`, the axis `ray/ray_step`, the JSONL files, results and errors of `Timer`.
-Different: a backend that fails does not affect the others, and the logger never raises: what cannot be recorded is
-counted, such as figures. Keys that the configuration lacks are off; `tensorboard.log_dir` has an effect. Lists and
-histograms become observations (`name/mean`, `name/max` …). Metrics with their own axis (`step_metric`) belong to the
-last training step. `Timer` writes no DEBUG lines. The agent of each node measures GPUs, not Ray's endpoints.
-
-NeMo-RL's workers are Ray actors and begin no run. `@traced_actor(role="policy")` (see `otel_rl.integrations.ray`) makes
-a worker join the run of the driver. NeMo-RL creates an environment with `uv` for each kind of worker, and otel-rl has
-to be installed in it.
+docs/how-to/migrate.md says what is different. Timers of single rollouts (`timing/…`) overlap, so they are
+not phases.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""OpenRLHF: the values of its loggers, and the phases of its trainer.
-
-    otel-rl run -- python -m openrlhf.cli.train_ppo_ray …
-
-Rows have the names that its trackers get (`train/reward`, `eval/…`) at its global steps, with its own timings
-(`train/timing/*`). Its arguments are hyper-parameters. Switch on one of its loggers, for W&B or TensorBoard: without
-one, OpenRLHF logs nothing, and one line says so. A step begins with the generation of its samples and lasts until the
-next one begins. Its phases are methods of the trainer: `generate_samples`, `make_experience_batch`, `ppo_train`,
-`broadcast_to_vllm`, `save_logs_and_checkpoints`, `evaluate`. The asynchronous trainer generates in another actor, so
-its steps begin with the training.
+"""OpenRLHF: the values of its loggers, and methods of its trainer as phases.
 
 The loggers were tested. The trainer needs GPUs and flash-attn, and was not run.
 """
@@ -33,7 +24,6 @@ _NOTHING = (
     "OpenRLHF logs nothing without a logger, so nothing is recorded; give it --logger.wandb.key or "
     "--logger.tensorboard_dir"
 )
-_STEP = "step"
 _FIRST = ("generate_samples", "make_experience_batch")
 """The methods with which a step can begin. The asynchronous trainer does not generate."""
 _PHASES = (
@@ -78,23 +68,14 @@ def patch(module: Any, patches: Patches) -> None:
 def patch_trainer(module: Any, patches: Patches) -> None:
     """Record the trainer's methods as steps and phases."""
 
-    def timed(name: str) -> Callable[..., Any]:
-        def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if name in _FIRST:
-                _TIMERS.begin(_STEP)
-            with _TIMERS.timed(name):
-                return function(*args, **kwargs)
-
-        return call
-
     def logged(trainer: Any, given: dict[str, Any]) -> None:
-        if otel_rl.current() is None and not told:
-            told.append(_NOTHING)
+        if otel_rl.current() is None and not warned:
+            warned.append(_NOTHING)
             logger.warning(_NOTHING)
 
-    told: list[str] = []
+    warned: list[str] = []
     for path in _PHASES:
-        patches.wrap(module, path, timed(path.partition(".")[2]))
+        _TIMERS.hook_method(patches, module, path)
     patches.observe(module, "BasePPOTrainer.save_logs_and_checkpoints", (), logged, first=True)
 
 
@@ -103,4 +84,4 @@ def _number_of_step(variables: Mapping[str, Any]) -> int | None:
     return done + 1 if isinstance(done, int) else None
 
 
-_TIMERS = Timers(_STEP, _number_of_step)
+_TIMERS = Timers("step", _number_of_step, before=_FIRST)

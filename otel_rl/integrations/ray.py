@@ -1,24 +1,12 @@
 """Ray: actors join the run of the driver, and their calls are spans of its traces.
 
-One line in the actor, above its class and below `ray.remote`:
-
     @ray.remote
     @traced_actor(role="rollout")
     class RolloutWorker:
         def generate(self, prompts): ...
 
-The driver needs only `otel_rl.init`. Each call carries the caller's run and current span. The actor joins that run at
-its first call. Each method call is a span, and inside a method `otel_rl.current()` is the run. Several actors of a role
-are numbered.
-
-Actors on other machines need `head=` in the driver's `init`. Set `OTEL_RL_TOKEN` in the actors'
-environment: a token is never sent with a call. For tasks, and for actors whose class cannot be decorated, use
-`ray.init(runtime_env={"env_vars": run.environment()})` and `otel_rl.attach(carrier)`.
-
-Frameworks such as verl train in an actor, which `otel-rl run` records if Ray passes it the driver's variables. If Ray
-runs already and the driver does not pass them, one line says so.
-
-Tested with Ray 2.60. The hook is `__ray_invocation_decorator__`, which Ray calls in the caller of an actor's method.
+Each call carries the caller's run and current span. The actor joins that run at its first call. The hook is
+`__ray_invocation_decorator__`, which Ray calls in the caller of an actor's method. Tested with Ray 2.60.
 """
 
 from __future__ import annotations

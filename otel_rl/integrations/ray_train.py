@@ -2,19 +2,8 @@
 
     trainer = TorchTrainer(recorded(train_loop), scaling_config=ScalingConfig(num_workers=2))
 
-Or change no code: `otel-rl run -- python train.py`. Each worker is a rank of the run, under Ray's number. As in Ray's
-`Result`, the values are those of the worker with rank 0, under their own names; nested ones are joined with slashes.
-The `train_loop_config` is the hyper-parameters. Steps are the reports, counted from 1. A step begins when the one
-before it is reported, so the time after the last report is in a step without values. Its phases are `train_loop`, the
-time outside of Ray, and what Ray times in a worker: `report`, which waits for the other workers, `checkpoint_sync` and
-`checkpoint_transfer`. For phases inside of the loop, add `--instrument torch`, or use
-`otel_rl.current().phase("forward")` in it.
-
-The run ends with the training. A worker group that Ray starts again after a failure is another attempt of the run, and
-its steps go on. If the loop trains with another framework that is recorded, such as Lightning, its steps count.
-
-Run directories are below the driver's working directory, although Ray changes that of the workers. Workers on other
-machines need `head=`, or `OTEL_RL_HEAD` in their environment. `ray.tune` is not recorded.
+A step begins when the one before it is reported. If the loop trains with another framework that is recorded, such as
+Lightning, its steps count.
 """
 
 from __future__ import annotations
@@ -30,7 +19,8 @@ from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
 
 import otel_rl
 from otel_rl.integrations.patches import harmless
-from otel_rl.integrations.recording import Recording, elsewhere, flat, numbers
+from otel_rl.integrations.recording import Recording, flat, numbers
+from otel_rl.integrations.trainings import elsewhere
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:

@@ -1,34 +1,20 @@
-"""The run into which a framework's logger records: the current run, or one that the logger begins.
-
-A script may train several times: SFT, then DPO, then SFT. Each training counts its steps from the beginning, so each
-gets its own series. One warning says how:
-
-* If the script has not begun a run, each training is a run: `ID`, then `ID-2`, `ID-3` in the order of the trainings.
-* If the script has begun a run, all trainings are in it. Names of the second training begin with `2/`, of the third one
-  with `3/`. Their steps continue after the last step so far. So it is with trainers that train at the same time.
-"""
+"""The run into which a framework's logger records: the current run, or one that the logger begins."""
 
 from __future__ import annotations
 
 import atexit
-import operator
-from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import otel_rl
 from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import harmless
-from otel_rl.setup.loading import load, set_outside
-from otel_rl.setup.settings import JobSettings
+from otel_rl.integrations.trainings import count, later_training, options_of_training
+from otel_rl.setup.loading import set_outside
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from typing_extensions import Never
+    from collections.abc import Iterator, Mapping
 
     from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.phase import Phase
@@ -36,18 +22,48 @@ if TYPE_CHECKING:
     from otel_rl.trainer.step import StepSpan
 
 logger = log_of(__name__)
-Place = tuple[str, str, str]
-_trainings: dict[Place, int] = {}
-"""The number of trainings of each run in this process, by directory, project and id."""
-_promised: set[Place] = set()
-"""The runs that `elsewhere` returned, which may also begin in this process."""
+
+
+class OpenStep:
+    """The step that a trainer has open. It lasts until the next one begins.
+
+    Attributes:
+        number: The number of the last step that it began; `None` before the first one.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._run: Run | None = None
+        self._span: StepSpan | NoSpan | None = None
+
+    def is_of(self, run: Run) -> bool:
+        """Return whether a step of this run is open."""
+        return self._span is not None and self._run is run
+
+    def begin(self, run: Run, number: int) -> None:
+        """Begin a step, unless it is open. The previous one ends."""
+        if number == self.number and self.is_of(run):
+            return
+        self.end()
+        with harmless("step"):
+            self.number, self._run = number, run
+            self._span = run.step(number)
+            self._span.__enter__()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the step, if one is open."""
+        with harmless("step"):
+            span, self._span = self._span, None
+            if span is not None:
+                span.__exit__(None if error is None else type(error), error, None)
+
+
+TIMED = OpenStep()
+"""The step of the trainer whose timers are recorded; `timers` begins it."""
 
 
 class Recording:
     """A training, with its open step and phase, in the current run or in a run that begins with it.
-
-    Attributes:
-        number: The number of the last step that it began; `None` before the first one.
 
     Args:
         trainer: The object that trains. Recordings without one belong to the training that is open.
@@ -64,16 +80,15 @@ class Recording:
         if before is not None:
             before.finish()  # it may have failed; its steps are repeated
         self.trainer = trainer
-        self._step: StepSpan | NoSpan | None = None
+        self._step = OpenStep()
         self._phase: Phase | NoSpan | None = None
-        self.number: int | None = None
         found = otel_rl.current()
         self._own: bool = found is None
         self._options: dict[str, Any] = options
         if found is None:
-            self._options = before._options | {"id": before.run.id} if before else _of_training(options)
+            self._options = before._options | {"id": before.run.id} if before else options_of_training(options)
             self.run: Run = otel_rl.init(**self._options)
-            _trainings.setdefault(_place(self.run), 1)
+            count(self.run)
             atexit.register(_finish_resting)  # before the run's own end, which does not wait for exporters
         else:
             logger.info("recording into run %s; the logger's own settings of exporters have no effect", found.id)
@@ -87,9 +102,14 @@ class Recording:
         return self in _open and otel_rl.current() is self._recorded
 
     @property
+    def number(self) -> int | None:
+        """The number of the last step that it began; `None` before the first one."""
+        return self._step.number
+
+    @property
     def has_step(self) -> bool:
         """Return whether a step is open."""
-        return self._step is not None
+        return self._step.is_of(self.run)
 
     def is_of(self, run: Run) -> bool:
         """Return whether it records into this run."""
@@ -97,13 +117,10 @@ class Recording:
 
     def begin_step(self, number: int) -> None:
         """Begin a step, unless it is open. The previous one ends."""
-        if self._step is None or number != self.number:
+        if number != self.number or not self.has_step:
             recorder_of(self._recorded).rests = False
-            self.end_step()
-            with harmless("step"):
-                self.number = number
-                self._step = self.run.step(number)
-                self._step.__enter__()
+            self.begin_phase()
+            self._step.begin(self.run, number)
 
     def begin_phase(self, name: str = "") -> None:
         """End the open phase, and begin another one if a step is open and `name` is not empty."""
@@ -111,17 +128,14 @@ class Recording:
             phase, self._phase = self._phase, None
             if phase is not None:
                 phase.__exit__(None, None, None)
-            if name and self._step is not None:
+            if name and self.has_step:
                 self._phase = self.run.phase(name)
                 self._phase.__enter__()
 
     def end_step(self, error: BaseException | None = None) -> None:
         """End the open phase and the open step."""
         self.begin_phase()
-        with harmless("step"):
-            step, self._step = self._step, None
-            if step is not None:
-                step.__exit__(None if error is None else type(error), error, None)
+        self._step.end(error)
 
     def abandon(self, error: BaseException | None = None) -> None:
         """End the training without its run: it raised an exception, which the script may catch."""
@@ -137,8 +151,9 @@ class Recording:
             _open.discard(self)
 
     def finish(self, timeout: float = 30.0) -> bool:
-        """End the run and wait for its exporters, if this recording began it."""
+        """End the step, and the run if this recording began it; then wait for its exporters."""
         self.end_step()
+        TIMED.end()
         _open.discard(self)
         return self.run.finish(timeout) if self._own else True
 
@@ -168,10 +183,6 @@ class Recordings:
         """Record a table that a logger gets."""
         if (recording := self._of.get(id(logger_))) is not None:
             recording.run.table(name, data, step=step)
-
-    def holds(self, logger_: object) -> bool:
-        """Return whether a logger is being recorded."""
-        return id(logger_) in self._of
 
     def finish(self, logger_: object) -> None:
         """End the recording of a logger, if there is one."""
@@ -213,83 +224,6 @@ def _finish_resting() -> None:
         run.finish()
 
 
-_NAMES = {"log": "values", "table": "name", "queue": "name", "completions": "name", "trained": "", "dropped": ""}
-"""The methods of a run that have a step, and their argument with names."""
-
-
-class LaterTraining:
-    """A run for a later training: its names have a prefix, and its steps follow those of earlier trainings.
-
-    Args:
-        run: The run.
-        number: The number of the training, from 2.
-    """
-
-    def __init__(self, run: Run, number: int) -> None:
-        self._run = run
-        self._prefix = f"{number}/"
-        recorder = recorder_of(run)
-        self._first = 1 + max(recorder.last_begun, -1 if recorder.last_step is None else recorder.last_step)
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._run, name)
-        return partial(self._in_series, name, method) if name in _NAMES else method
-
-    def step(self, number: int | None = None, /, *extra: Never, **attributes: object) -> StepSpan | NoSpan:
-        """Return a context manager for a step."""
-        return self._run.step(self._number(number), *extra, **attributes)
-
-    def _in_series(
-        self, name: str, method: Callable[..., None], *given: Any, step: int | None = None, **named: Any
-    ) -> None:
-        """Call a method of the run with the names and the step of this training."""
-        try:
-            argument = _NAMES[name]
-            if name == "completions":
-                named = {"name": name} | named
-            if argument in named:
-                named[argument] = self._renamed(named[argument])
-            elif given and argument:
-                given = (self._renamed(given[0]), *given[1:])
-        except Exception as error:  # a foreign object's conversion may raise anything
-            recorder_of(self._run).refuse_error(name, error)
-        else:
-            method(*given, step=self._number(step), **named)
-
-    def _renamed(self, name: object) -> object:
-        if isinstance(name, Mapping):
-            return {f"{self._prefix}{one}": value for one, value in name.items()}
-        return f"{self._prefix}{name}"
-
-    def _number(self, step: int | None) -> int | None:
-        try:
-            return None if step is None else self._first + operator.index(step)
-        except Exception:  # a foreign object's conversion may raise anything
-            return step  # which the run refuses
-
-
-def _of_training(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a training's run: the given ones, from the second training on with another id and name."""
-    chosen = load({name: value for name, value in options.items() if name != "config"})
-    if isinstance(chosen, JobSettings):  # `init` numbers the trainings of a job
-        return options
-    place = str(Path(chosen.dir).absolute()), chosen.project, chosen.id
-    if place in _promised:
-        _promised.remove(place)
-        return options
-    number = _next(place)
-    if number == 1:
-        return options
-    run_id = f"{chosen.id}-{number}"
-    logger.warning(
-        "run %s has a training of this process already, and steps begin again; training %d is recorded as run %s",
-        chosen.id,
-        number,
-        run_id,
-    )
-    return options | {"id": run_id, "name": f"{chosen.name}-{number}"}
-
-
 def _borrowed(run: Run, trainer: object, after: Recording | None) -> Run:
     """Return the run for the first training and those that run together with it, or a `LaterTraining`."""
     others = [one for one in _open if one.is_of(run)]
@@ -299,41 +233,4 @@ def _borrowed(run: Run, trainer: object, after: Recording | None) -> Run:
             return one.run
     if recorder_of(run).open_step is not None and not others:
         return run
-    number = _next(_place(run))
-    if number == 1:
-        return run
-    logger.warning(
-        "run %s has a training already, and steps begin again; names of training %d begin with '%d/', and its "
-        "steps go on after the last one",
-        *(run.id, number, number),
-    )
-    return cast("Run", LaterTraining(run, number))
-
-
-def elsewhere(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of `otel_rl.init` with which other processes record the next training of this process.
-
-    Args:
-        options: The keywords that are given. The environment and the settings file win over the others.
-
-    Raises:
-        SettingsError: A setting is wrong.
-    """
-    chosen = load({name: value for name, value in options.items() if name != "config"})
-    place = {"project": chosen.project, "id": chosen.id, "name": chosen.name, "dir": str(Path(chosen.dir).absolute())}
-    run = otel_rl.current()
-    if run is not None and _place(run) == (place["dir"], place["project"], place["id"]):
-        _trainings.setdefault(_place(run), 1)  # this process is its rank 0
-    _promised.discard((place["dir"], place["project"], place["id"]))
-    found = _of_training(options | place)
-    _promised.add((found["dir"], found["project"], found["id"]))
-    return found
-
-
-def _next(place: Place) -> int:
-    _trainings[place] = number = _trainings.get(place, 0) + 1
-    return number
-
-
-def _place(run: Run) -> Place:
-    return str(run.dir.parent.parent), run.dir.parent.name, run.id
+    return later_training(run)

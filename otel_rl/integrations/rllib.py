@@ -2,16 +2,8 @@
 
     config = PPOConfig().environment("CartPole-v1").callbacks(OtelRlCallback)
 
-Or change no code: `otel-rl run -- python train.py`. Or call `record(algorithm, project="cartpole")`, which takes
-settings. Rows have the numbers of the result that `algorithm.train()` returns, their names joined with slashes
-(`env_runners/episode_return_mean`), at its own `training_iteration`. The algorithm's configuration is hyper-parameters.
 A step lasts from the start of one iteration to the start of the next one, so it includes what the script does between
-them. Phases are RLlib's own timers around the work of an iteration, such as `env_runner_sampling_timer`,
-`learner_update_timer`, `synch_weights` and `evaluation_iteration`.
-
-The run ends with `algorithm.stop()`, or with the process. Env runners and learners in actors of their own are in the
-driver's phases; they are not ranks. In `tune.Tuner`, each trial is a process and a run of its own, below the trial's
-working directory unless `OTEL_RL_DIR` is set. An algorithm that is restored continues its `training_iteration`.
+them.
 """
 
 from __future__ import annotations
@@ -73,8 +65,8 @@ class _Algorithm:
         """Log a result, which callbacks may change, and record it."""
         self._log_result(result)
         with harmless("log_result"):
-            told = {name: value for name, value in result.items() if name not in _NO_METRICS}
-            self.recording.run.log(numbers(dict(flat(told))), step=result["training_iteration"])
+            values = {name: value for name, value in result.items() if name not in _NO_METRICS}
+            self.recording.run.log(numbers(dict(flat(values))), step=result["training_iteration"])
 
     def log_time(self, key: str | tuple[str, ...], **options: Any) -> Any:
         """Return RLlib's timer, with a phase around what it measures."""

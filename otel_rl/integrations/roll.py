@@ -1,32 +1,12 @@
-"""Coming from ROLL.
+"""ROLL: hooks into its own trackers, timers and context managers, and trackers of the same call shape.
 
-Keep ROLL's own tracker and its configuration: `otel-rl run -- python examples/start_agentic_pipeline.py …` records the
-values of any tracker, or of none. The loop of `run` becomes steps, numbered with its `global_step`. The timers of the
-driver and `do_checkpoint` become phases, without the prefixes `step_` and `cal_`: `generate`, `model_update`,
-`ref_log_probs`, `train` … A step lasts until the next one begins. `track_with: otel_rl` needs no other tracker.
-
-Or replace `from roll.utils.tracking import create_tracker` by `from otel_rl.integrations.roll import create_tracker`;
-the agent then writes to the tracker. The configuration stays what it is:
-
-    track_with: wandb
-    tracker_kwargs:
-      project: roll-agentic
-      name: ${exp_name}
-      tags: [grpo]
+    from otel_rl.integrations.roll import create_tracker      # in place of roll.utils.tracking
 
     tracker = create_tracker(config["track_with"], config, **config["tracker_kwargs"])
     tracker.log({"critic/score/mean": 0.5, "actor/clipfrac@sum": 0.1}, step=1)
     tracker.finish()
 
-The same: the names of trackers and their keywords, and reducer tags in names, which trackers do not receive. A tracker
-that was registered with ROLL gets its values, and is recorded. Different: NumPy scalars and tensors are recorded too. A
-tracker that fails is reported and does not delay training. Two tags of one name are two metrics. Keywords that have no
-counterpart are named in one warning. API keys go into the environment, not into a file. Texts are recorded as tables,
-with `content=True` only.
-
-ROLL's workers are Ray actors and begin no run. `@traced_actor(role="actor_train")` (see `otel_rl.integrations.ray`)
-makes a worker join the run of the driver. Then ROLL's `state_offload_manger` is a phase of the worker, with its parts,
-under `otel-rl run`; elsewhere import it as `otel_rl.integrations.roll.state_offload_manager`.
+docs/how-to/migrate.md says what is different. API keys go into the environment, not into a file.
 """
 
 from __future__ import annotations
@@ -60,7 +40,7 @@ _KEYWORDS = {
     "stdout": (),
 }
 _WITHOUT_EFFECT = ("max_queue", "flush_secs", "api_key", "login_kwargs")
-_STEP, _PHASE = "pipeline_step", "_otel_rl_phase"
+_STEP = "pipeline_step"
 _STEP_TIMERS = ("step_total", "pipeline_step_total")
 _WORKERS = (
     "ROLL: the driver's values, steps and phases are recorded. Phases and memory of a worker are recorded only if its "
@@ -131,7 +111,7 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
         options["log_dir"] = str(Path(options["log_dir"]).absolute())
     if others := sorted(kwargs.keys() - options.keys() - set(_WITHOUT_EFFECT)):
         logger.warning("tracker %r: no effect of %s", tracker_name, ", ".join(others))
-    _take_keys(tracker_name, kwargs)
+    _put_keys(tracker_name, kwargs)
     name = kwargs.get("name") or kwargs.get("experiment_name")
     named = unless_set(project=kwargs.get("project") or "", name=name or "")
     return RunTracker(Recording(exporters=[{tracker_name: options}], config=config, dialect="roll", **named))
@@ -145,7 +125,7 @@ def _make(config: Any, **kwargs: Any) -> RunTracker:
 def _recorded(tracker: Any, config: Any, kwargs: Mapping[str, Any], patches: Patches) -> Any:
     """Record the values that a tracker of ROLL gets, and return the tracker."""
     own = _make(config, **{name: kwargs[name] for name in ("project", "name") if name in kwargs})
-    patches.observe(tracker, "log", ("values", "step"), lambda _, told: own.log(**told), first=True)
+    patches.observe(tracker, "log", ("values", "step"), lambda _, given: own.log(**given), first=True)
     patches.observe(tracker, "finish", (), lambda *_: own.finish(), first=True)
     return tracker
 
@@ -172,32 +152,15 @@ def patch_pipeline(module: Any, patches: Patches) -> None:
     def number(variables: Mapping[str, Any]) -> object:
         return variables.get("global_step") if isinstance(variables.get("self"), module.BasePipeline) else None
 
-    timers = Timers(_STEP, number)
+    def name(timer: Any) -> str:
+        if not timer.name or timers.number_here() is None:  # another user of codetiming
+            return ""
+        return _STEP if timer.name in _STEP_TIMERS else str(timer.name).removeprefix("step_").removeprefix("cal_")
 
-    def begin(name: str) -> Any:
-        if timers._number_here() is None:  # another user of codetiming
-            return None
-        timers.begin(_STEP)
-        return None if name in _STEP_TIMERS else timers.begin(name.removeprefix("step_").removeprefix("cal_"))
-
-    def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        timer.__dict__[_PHASE] = begin(timer.name) if timer.name else None
-        return function(*args, **kwargs)
-
-    def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = _STEP if timer.name in _STEP_TIMERS else timer.name
-        timers.end(name, timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
-        return function(*args, **kwargs)
-
-    def save(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with timers.timed("do_checkpoint"):
-            return function(*args, **kwargs)
-
+    timers = Timers(_STEP, number, before=None)
     logger.warning(_WORKERS)
-    codetiming = sys.modules["codetiming"]
-    patches.wrap(codetiming, "Timer.__enter__", enter)
-    patches.wrap(codetiming, "Timer.__exit__", leave)
-    patches.wrap(module, "BasePipeline.do_checkpoint", save)
+    timers.hook_timer(patches, sys.modules["codetiming"], "Timer", name)
+    timers.hook_method(patches, module, "BasePipeline.do_checkpoint")
 
 
 def patch_states(module: Any, patches: Patches) -> None:
@@ -277,7 +240,7 @@ def _reducer(name: str, default: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return reducers[tag.strip()] if at else reducers.get(suffix if line else "", default)
 
 
-def _take_keys(tracker: str, kwargs: Mapping[str, Any]) -> None:
+def _put_keys(tracker: str, kwargs: Mapping[str, Any]) -> None:
     """Put API keys into the environment, which the agent inherits, and never into the run's files."""
     keys = {
         "WANDB_API_KEY": kwargs.get("api_key") if tracker == "wandb" else None,

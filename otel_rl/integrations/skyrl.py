@@ -1,13 +1,6 @@
 """SkyRL: the values of its `Tracking`, and its timers.
 
-    otel-rl run -- python -m skyrl.train.entrypoints.main_base …
-
-Its own backend is unchanged. Rows have SkyRL's names at SkyRL's steps. The configuration is hyper-parameters.
-`Timer("step")` begins a step, whose number is the trainer's `global_step`. A step lasts until the next one begins.
-Other timers are phases: `generate`, `fwd_logprobs_values_reward`, `train_critic_and_policy`, `sync_weights`, `eval` …
-
-Its tracking and its timers were tested, called as the trainer calls them. The trainer needs GPUs, and was not run. It
-is a Ray actor, as verl's is: see `otel_rl.integrations.verl`.
+They were tested, called as the trainer calls them. The trainer needs GPUs, and was not run.
 """
 
 from __future__ import annotations
@@ -18,12 +11,9 @@ from otel_rl.integrations import tracked
 from otel_rl.integrations.timers import Timers, attribute_of_self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from otel_rl.integrations.patches import Patches
 
 _ARGUMENTS = ("project_name", "experiment_name", "backend", "config", "tags")
-_PHASE = "_otel_rl_phase"
 _TIMERS = Timers("step", attribute_of_self("global_step"))
 
 
@@ -34,15 +24,4 @@ def patch_tracking(module: Any, patches: Patches) -> None:
 
 def patch_timer(module: Any, patches: Patches) -> None:
     """Record the sections of `Timer` as steps and phases, in coroutines too."""
-
-    def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        setattr(timer, _PHASE, _TIMERS.begin(str(timer.message)))
-        return function(*args, **kwargs)
-
-    def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        _TIMERS.end(str(timer.message), timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
-        return function(*args, **kwargs)
-
-    for begin, end in (("__enter__", "__exit__"), ("__aenter__", "__aexit__")):
-        patches.wrap(module, f"Timer.{begin}", enter)
-        patches.wrap(module, f"Timer.{end}", leave)
+    _TIMERS.hook_timer(patches, module, "Timer", lambda timer: str(timer.message), awaited=True)

@@ -1,18 +1,9 @@
 """Stable-Baselines3: a callback, and its logger's writer.
 
-    model = PPO("MlpPolicy", "CartPole-v1")
     model.learn(100_000, callback=OtelRlCallback())      # or: OtelRlCallback(project="cartpole")
 
-Or change no code: `otel-rl run -- python train.py`. The values that the model dumps are recorded under their names at
-its own steps, which are timesteps. Steps have the phases `rollout` and `train`:
-
-* A step of an on-policy algorithm lasts from the start of one rollout to the start of the next. Its number is the
-  timestep at which its rollout ends, as in SB3's dumps. SB3 dumps before it trains, so `train/*` in a row belongs to
-  the previous update.
-* An off-policy algorithm trains every few timesteps. A step lasts from one dump to the next, and has the number of the
-  first one.
-
-The run ends with the process, or with the next training. `record(model)` begins it before `learn`.
+The number of a step of an on-policy algorithm is the timestep at which its rollout ends, as in SB3's dumps; that of an
+off-policy algorithm is the timestep of the dump with which it begins.
 """
 
 from __future__ import annotations

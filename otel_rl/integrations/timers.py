@@ -1,25 +1,27 @@
-"""Trainers with named timers, one of them for the step: verl, SkyRL, NeMo-RL, OpenRLHF."""
+"""Trainers with named timers, one of them for the step: verl, SkyRL, NeMo-RL, ROLL, Trinity-RFT, Tunix, OpenRLHF."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
 from otel_rl.integrations.patches import harmless
-from otel_rl.trainer.current import recorder_of
+from otel_rl.integrations.recording import TIMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from contextlib import AbstractContextManager
     from types import FrameType
 
+    from otel_rl.integrations.patches import Patches
     from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.phase import Phase
 
 _BETWEEN = ("otel_rl", "contextlib", "wrapt")
 """The packages whose frames are between a timer and the function that calls it."""
+_OPEN = "_otel_rl_open"
 
 
 class Timers:
@@ -30,8 +32,10 @@ class Timers:
 
     Args:
         step: The name under which steps are timed.
-        number: Returns the step's number from the variables of the function that calls the timer.
-        before: Phases of a step that the framework times before its timer of the step. They begin the step.
+        number: Returns the step's number from the variables of the function that calls the timer; `None` if it is not
+            a trainer's.
+        before: Phases of a step that the framework times before its timer of the step. They begin the step. If `None`,
+            every phase begins it.
         module: The framework's module of the timer, if one of its functions calls another one.
     """
 
@@ -40,43 +44,68 @@ class Timers:
         step: str,
         number: Callable[[Mapping[str, Any]], object],
         *,
-        before: Collection[str] = (),
+        before: Collection[str] | None = (),
         module: str = "",
     ) -> None:
         self._step = step
         self._number = number
-        self._beginnings = {step, *before}
+        self._beginnings = None if before is None else {step, *before}
         self._module = module
 
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Record the body under a name."""
-        phase = self.begin(name)
-        try:
-            yield
-        except BaseException as error:
-            self.end(name, phase, error)
-            raise
-        self.end(name, phase)
+    def hook_timer(
+        self, patches: Patches, owner: Any, path: str, name: Callable[[Any], str], *, awaited: bool = False
+    ) -> None:
+        """Record each `with` block of a timer.
 
-    @contextmanager
-    def around(self, name: str, timer: AbstractContextManager[Any]) -> Iterator[Any]:
-        """Record the body under a name, inside the framework's own timer."""
-        with self.timed(name), timer as value:
-            yield value
+        Args:
+            patches: Gets the hooks.
+            owner: The module of the timer's class.
+            path: The class.
+            name: Returns the name of a timer; an empty one is not recorded.
+            awaited: If true, `async with` blocks are recorded too.
+        """
+
+        def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            with harmless("timer"):
+                if of_timer := name(timer):
+                    timer.__dict__[_OPEN] = of_timer, self.begin(of_timer)
+            return function(*args, **kwargs)
+
+        def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            of_timer, phase = timer.__dict__.pop(_OPEN, ("", None))
+            self.end(of_timer, phase, args[1] if len(args) > 1 else None)
+            return function(*args, **kwargs)
+
+        for letter in ("", "a") if awaited else ("",):
+            patches.wrap(owner, f"{path}.__{letter}enter__", enter)
+            patches.wrap(owner, f"{path}.__{letter}exit__", leave)
+
+    def hook_context(self, patches: Patches, owner: Any, path: str) -> None:
+        """Record the context managers that a function returns, under its first argument, `name`."""
+
+        def call(function: Callable[..., Any], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return self._around(str(kwargs.get("name", args[0] if args else "")), function(*args, **kwargs))
+
+        patches.wrap(owner, path, call)
+
+    def hook_method(self, patches: Patches, owner: Any, path: str, phase: str = "") -> None:
+        """Record the calls of a method as a phase, by default with the method's name."""
+        patches.wrap(owner, path, partial(self._call, phase or path.rpartition(".")[2]))
+
+    def begin_step(self, number: int) -> None:
+        """Begin a step, unless it is open."""
+        with harmless("timer"):
+            if (run := otel_rl.current()) is not None:
+                TIMED.begin(run, number)
 
     def begin(self, name: str) -> Phase | NoSpan | None:
         """Begin a phase and return it, or begin a step and return `None`."""
         with harmless("timer"):
-            run = otel_rl.current()
-            if run is not None and name in self._beginnings:
-                number = self._number_here()
-                step = recorder_of(run).open_step
-                if step is None or step.number != number:
-                    end_step()
-                    if number is not None:
-                        run.step(number).__enter__()
-            if run is not None and name != self._step:
+            if (run := otel_rl.current()) is None:
+                return None
+            if (self._beginnings is None or name in self._beginnings) and (number := self.number_here()) is not None:
+                TIMED.begin(run, number)
+            if name != self._step:
                 name, _, part = name.partition("/")
                 phase = run.phase(name)
                 return (phase.part(part) if part else phase).__enter__()
@@ -88,14 +117,37 @@ class Timers:
             if phase is not None:
                 phase.__exit__(None if error is None else type(error), error, None)
         if name == self._step and error is not None:
-            end_step(error)
+            TIMED.end(error)
 
-    def _number_here(self) -> int | None:
+    def number_here(self) -> int | None:
+        """Return the number of the step in the function that calls the timer; `None` if it is not a trainer's."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and self._is_between(frame.f_globals.get("__name__", "")):
             frame = frame.f_back
         number = None if frame is None else self._number(frame.f_locals)
         return number if isinstance(number, int) else None
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        phase = self.begin(name)
+        try:
+            yield
+        except BaseException as error:
+            self.end(name, phase, error)
+            raise
+        self.end(name, phase)
+
+    @contextmanager
+    def _around(self, name: str, timer: Any) -> Iterator[Any]:
+        """Record the body, inside the framework's own timer."""
+        with self._timed(name), timer as value:
+            yield value
+
+    def _call(
+        self, name: str, function: Callable[..., Any], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        with self._timed(name):
+            return function(*args, **kwargs)
 
     def _is_between(self, module: str) -> bool:
         return module == self._module or module.partition(".")[0] in _BETWEEN
@@ -104,12 +156,3 @@ class Timers:
 def attribute_of_self(name: str) -> Callable[[Mapping[str, Any]], object]:
     """Return a function that reads the step's number from an attribute of the trainer whose method is timed."""
     return lambda variables: getattr(variables.get("self"), name, None)
-
-
-def end_step(error: BaseException | None = None) -> None:
-    """End the open step, if there is one."""
-    with harmless("step"):
-        run = otel_rl.current()
-        step = None if run is None else recorder_of(run).open_step
-        if step is not None:
-            step.__exit__(None if error is None else type(error), error, None)

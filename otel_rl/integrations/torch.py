@@ -2,12 +2,8 @@
 
     otel-rl run --instrument torch --capture tensorboard -- python train.py
 
-Phases are `backward`, `optimizer_step` and `data`, the wait for the next batch of a `DataLoader`. A step begins with
-the first `backward` after a step of the optimizer and lasts until the next one begins, so it includes evaluations and
-rollouts. With several optimizers, the first one that steps counts. Steps count from 0, and continue from the last step
-of values that `--capture` records, if that is higher. If the script or another framework begins steps of otel-rl, only
-phases are added to them. Other work of the loop, such as the forward pass, is in no phase: use
-`otel_rl.current().phase("rollout")`.
+A step begins with the first `backward` after a step of the optimizer. With several optimizers, the first one that steps
+counts.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import otel_rl
 from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.recording import Recordings, numbers
-from otel_rl.integrations.timers import end_step
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
@@ -53,9 +52,7 @@ def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Se
         warn_without_steps(dialect, given["step"])
 
     def end(tracking: Any, given: dict[str, Any]) -> None:
-        if recordings.holds(tracking):
-            end_step()
-            recordings.finish(tracking)
+        recordings.finish(tracking)
 
     patches.observe(module, "Tracking.__init__", arguments, begin, what="Tracking")
     patches.observe(module, "Tracking.log", ("data", "step"), log, what="Tracking.log")

@@ -1,27 +1,9 @@
 """Trinity-RFT: what its monitors get, and the trainer's steps and phases.
 
-    otel-rl run -- trinity run --config grpo.yaml
+    from otel_rl.integrations.trinity import MONITOR      # and all other names of trinity.utils.monitor
 
-Trinity's configuration and its monitors are unchanged. `monitor_type: otel_rl` records without another monitor. Each
-role is a run, `{name}_{role}`, as with Trinity's own monitors, because explorer and trainer are separate Ray actors. A
-Ray that `trinity run` starts on this machine passes the variables of `otel-rl run` to them. Elsewhere, put a plug-in of
-one line into a directory of `TRINITY_PLUGIN_DIRS`:
-
-    import otel_rl.integrations.instrument; otel_rl.integrations.instrument.instrument("trinity")
-
-In code, replace `from trinity.utils.monitor import …` by the same names of this module. They are Trinity's own objects,
-of the installed version, and recording is on:
-
-    from otel_rl.integrations.trinity import MONITOR
-
-    monitor = MONITOR.get("tensorboard")(project="rft", group="g", name="run", role="explorer", config=config)
-    monitor.log({"rollout/reward/mean": 0.5}, step=3)
-    monitor.close()
-
-A step of the trainer begins where it waits for experiences (phase `sample_data`) and lasts until the next one begins.
-Trinity's `Timer` sections are phases: `read_experience`, `train_step`, `sync_weight`, `save_checkpoint`. The explorer
-works on several steps at a time, so its rows have no steps around them. Texts, truth values and `None` among the values
-are not recorded. Tables need `content=True`.
+They are Trinity's own objects, of the installed version, and recording is on. Each role is a run, `{name}_{role}`, as
+with Trinity's own monitors, because explorer and trainer are separate Ray actors.
 """
 
 from __future__ import annotations
@@ -38,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PHASE = "_otel_rl_phase"
-_STEP = "step"
 _ARGUMENTS = ("project", "group", "name", "role", "config")
-_TIMERS = Timers(_STEP, lambda _: None)
+_TIMERS = Timers("step", lambda _: None)
 
 
 def __getattr__(name: str) -> Any:
@@ -88,25 +69,14 @@ def patch_monitors(module: Any, patches: Patches) -> None:
 
 def patch_timer(module: Any, patches: Patches) -> None:
     """Record the sections of `Timer` as phases."""
-
-    def enter(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        timer.__dict__[_PHASE] = _TIMERS.begin(str(timer.key).rpartition("time/")[2])
-        return function(*args, **kwargs)
-
-    def leave(function: Callable[..., Any], timer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        _TIMERS.end("", timer.__dict__.pop(_PHASE, None), args[1] if len(args) > 1 else None)
-        return function(*args, **kwargs)
-
-    patches.wrap(module, "Timer.__enter__", enter)
-    patches.wrap(module, "Timer.__exit__", leave)
+    _TIMERS.hook_timer(patches, module, "Timer", lambda timer: str(timer.key).rpartition("time/")[2])
 
 
 def patch_trainer(module: Any, patches: Patches) -> None:
     """Begin a step of the trainer where it begins to sample its experiences; it has them where it trains on them."""
 
     def begin(trainer: Any, given: dict[str, Any]) -> None:
-        number = trainer.train_step_num + 1
-        Timers(_STEP, lambda _: number).begin(_STEP)
+        _TIMERS.begin_step(trainer.train_step_num + 1)
         trainer.__dict__[_PHASE] = _TIMERS.begin("sample_data")
 
     def end(trainer: Any, given: dict[str, Any]) -> None:

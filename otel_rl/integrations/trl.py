@@ -1,19 +1,8 @@
-"""TRL, and every trainer on `transformers.Trainer`.
+"""TRL, and every trainer on `transformers.Trainer`: a callback, and its methods and profiled functions as phases.
 
-One line:
-
-    trainer = GRPOTrainer(…)
     record(trainer)                                # or: record(trainer, project="grpo", exporters=["wandb"])
 
-Or change no code: `otel-rl run -- python train.py`. It records into the current run, or begins one that `OTEL_RL_*`
-variables configure. Rows have the names that trackers get (`train/reward`, `eval/loss`) at the trainer's own steps,
-which count from 1; an evaluation before the training is at step 0. Arguments are hyper-parameters. A step lasts until
-the next one begins, so it includes evaluations and checkpoints. The run ends with the process, so evaluations after the
-training are in it. A second training in one script gets its own series, see `otel_rl.integrations.recording`.
-
-Phases are the functions that TRL profiles (`_generate`, each reward function, `_get_per_token_logps_and_entropies`,
-`compute_loss`, `sync_weights`), and `training_step`, `backward`, `clip_grad_norm`, `optimizer_step`,
-`get_batch_samples`, `log`, `evaluate`, `save_checkpoint`. Reward functions are parts of the phase `_calculate_rewards`.
+A step lasts until the next one begins, so it includes evaluations and checkpoints. The run ends with the process.
 """
 
 from __future__ import annotations

@@ -1,20 +1,9 @@
 """Tunix: one more backend of its own logger, which records.
 
-    otel-rl run -- python train.py
+    from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions  # not tunix.sft.metrics_logger
 
-Or replace `from tunix.sft.metrics_logger import MetricsLogger, MetricsLoggerOptions` by
-
-    from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions
-
-and give the options to `TrainingConfig(metrics_logging_options=…)` or `RLTrainingConfig` as before. They are Tunix's
-own classes: TensorBoard, W&B and custom backends get the same values at the same time. The options create one more
-backend, which records under Tunix's names and steps into the current run, or into one below `log_dir`. They also
-accept `backend_factories=[…]`, which is the list of `backend_kwargs={"custom_backend": […]}`.
-
-`otel-rl run` adds steps and phases. A step of a learner is its `global_step`, from 0. A step of `PeftTrainer` is an
-update, from 1. Both last until the next one begins. Phases are the spans of Tunix's performance tracer (`rollout`,
-`reference_inference`, `peft_train` …), whether it is on or not, and methods of the trainer: `log_metrics`, which waits
-for the device, `evaluate`, `save_checkpoint`, `wait_for_device`. Compilations are phases `compile`.
+They are Tunix's own classes: TensorBoard, W&B and custom backends get the same values at the same time. The options
+create one more backend. They also accept `backend_factories=[…]`, the list of `backend_kwargs={"custom_backend": […]}`.
 """
 
 from __future__ import annotations
@@ -48,7 +37,6 @@ _METHODS = {
 """Methods that are phases."""
 _TRACERS = {"tunix.perf.trace": "span_group", "tunix.perf.experimental.tracer": "span"}
 """The method of each performance tracer that is recorded. Each span of the first is a span of the second too."""
-_STEP, _UPDATE = "global_step", "peft_train"
 
 
 @dataclasses.dataclass
@@ -77,31 +65,16 @@ def patch(module: Any, patches: Patches) -> None:
     patches.observe(metrics_logger, "MetricsLogger.__init__", ("metrics_logger_options",), _begin, what="MetricsLogger")
     for path, phase in _METHODS.items():
         owner, _, name = path.partition(":")
-        patches.wrap(owner, name, _timed(phase))
+        _TIMERS.hook_method(patches, owner, name, phase)
     for tracer, method in _TRACERS.items():
         for name in ("NoopTracer", "PerfTracer"):
-            patches.wrap(tracer, f"{name}.{method}", _traced)
+            _TIMERS.hook_context(patches, tracer, f"{name}.{method}")
 
 
 def _begin(logger: Any, given: dict[str, Any]) -> None:
     for backend in _recorders(given.get("metrics_logger_options"), logger._backends):
         logger._backends.append(backend)
         jax.monitoring.register_scalar_listener(backend.log_scalar)
-
-
-def _traced(function: Callable[..., Any], tracer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    name = str(kwargs.get("name", args[0] if args else ""))
-    if name == _UPDATE:
-        _TIMERS.begin(_STEP)
-    return _TIMERS.around(name, function(*args, **kwargs))
-
-
-def _timed(phase: str) -> Callable[..., Any]:
-    def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with _TIMERS.timed(phase):
-            return function(*args, **kwargs)
-
-    return call
 
 
 def _recorders(options: Any, backends: list[Any]) -> list[Any]:
@@ -122,4 +95,4 @@ def _number_of_step(variables: Mapping[str, Any]) -> int:
     return int(caller.train_steps + 1 if number is None else number)
 
 
-_TIMERS = Timers(_STEP, _number_of_step)
+_TIMERS = Timers("global_step", _number_of_step, before=("peft_train",))

@@ -1,21 +1,7 @@
-"""verl: the values of its `Tracking`, its timers, and the states of its workers.
+"""verl: the values of its `Tracking`, its timers, and the states of its workers and inference servers.
 
-    otel-rl run -- python -m verl.trainer.main_ppo …
-
-Or call `otel_rl.integrations.instrument.instrument("verl")` in the trainer's process before verl's trainer is imported.
-verl's own backends are unchanged. Rows have verl's names at verl's steps. The configuration is hyper-parameters.
-`marked_timer("start_profile", …)` or, without it, `marked_timer("step", …)` begins a step. Its number is the trainer's
-`global_steps`. A step lasts until the next one begins, so it includes `testing`. Other timers are phases: `gen`,
-`reward`, `old_log_prob`, `adv`, `update_actor` …
-
-Workers and inference servers report their states to RL-Insight (`actor_update`, `vllm_generate`). Each state is a span
-with its lane, whether RL-Insight is installed or not. They are other processes. They join the run as roles if
-`OTEL_RL_RUN_ID` is set, and `OTEL_RL_PROJECT` and `OTEL_RL_NAME` have the values of verl's `trainer.project_name` and
-`experiment_name`. If a variable is not set, one line says so.
-
-`main_ppo` runs the trainer in a Ray actor, which needs the variables that `otel-rl run` sets. A Ray that the driver
-starts on its own machine passes them on. Elsewhere, put them into `runtime_env`. `RayPPOTrainer.fit` was run on a CPU
-with stand-ins for its GPU workers. The SFT trainer has no timers: it gets rows, but no steps or phases.
+Each state is a span with its lane. Workers are other processes: they join the run as roles if the environment says
+which run it is.
 """
 
 from __future__ import annotations
@@ -59,13 +45,9 @@ def patch_tracking(module: Any, patches: Patches) -> None:
 
 def patch_timers(module: Any, patches: Patches) -> None:
     """Record the sections of `marked_timer` and `simple_timer` as steps and phases."""
-
-    def timed(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _TIMERS.around(str(kwargs.get("name", args[0] if args else "")), function(*args, **kwargs))
-
     for name in ("marked_timer", "simple_timer"):
         if hasattr(module, name):
-            patches.wrap(module, name, timed)
+            _TIMERS.hook_context(patches, module, name)
 
 
 def _patch_states(module: Any, patches: Patches) -> None:

@@ -6,6 +6,7 @@ format has no field for: the source of a name, the reduction over ranks, and exc
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -13,6 +14,16 @@ from typing import Any, Literal
 import msgspec
 
 _MANIFEST = "manifest.yaml"
+_UNITS_IN_PROMETHEUS = {
+    "s": "seconds",
+    "By": "bytes",
+    "By/{step}": "bytes",
+    "By/s": "bytes_per_second",
+    "J": "joules",
+    "W": "watts",
+    "Hz": "hertz",
+    "Cel": "celsius",
+}
 Instrument = Literal["counter", "gauge", "histogram", "updowncounter"]
 Kind = Literal["attribute_group", "entity", "metric", "span", "event"]
 
@@ -151,3 +162,11 @@ def stages() -> dict[str, str]:
     """Return the stage of genai#88 (sample, reward, train or sync) of each known phase."""
     stages = msgspec.yaml.decode(content("phases.yaml"), type=dict[str, list[str]])
     return {phase: stage for stage, phases in stages.items() for phase in phases}
+
+
+def prometheus_name(metric: Group) -> str:
+    """Return the name of a metric in Prometheus; the series of a histogram have further suffixes."""
+    name = re.sub(r"\W", "_", metric.metric_name)
+    unit = "per_second" if metric.unit.endswith("}/s") else _UNITS_IN_PROMETHEUS.get(metric.unit, "")
+    name = f"{name}_{unit}" if unit and not name.endswith(unit) else name
+    return f"{name}_total" if metric.instrument == "counter" else name

@@ -33,7 +33,7 @@ _DELAYS = st.fixed_dictionaries({"": st.just(0.0), "@b": st.floats(0, 20), "@c":
 
 
 class History:
-    """What happens on all machines, and the attempts that follow from the two sentences."""
+    """The events on all machines, and the attempts that follow from the two sentences."""
 
     def __init__(self, delays: dict[str, float]) -> None:
         self._delays, self._now = delays, 100.0

@@ -22,7 +22,7 @@ RANKS = ("0", "1", "sampler")
 
 
 class Action(NamedTuple):
-    """What a process does next, this many seconds later; `ahead` is how far from its last step."""
+    """The next act of a process, this many seconds later; `ahead` is how far from its last step."""
 
     who: str
     kind: str

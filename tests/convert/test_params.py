@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.convert.params import REDACTED, flatten
-from tests.ids import shown
 
 
 class Kind(enum.Enum):
@@ -77,7 +76,6 @@ class Text:
         ),
         ({"class": Optimizer, "bytes": b"x", "range": range(3)}, None),
     ],
-    ids=shown,
 )
 def test_flat(config: object, expected: dict[str, object] | None) -> None:
     """Whatever holds fields is looked into, and what is left is plain or a text."""

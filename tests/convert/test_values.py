@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from otel_rl.convert.values import Unconvertible, is_plain, sort, to_number
 from otel_rl.journal.records import Logged, Record, Refusals
-from tests.ids import shown
 from tests.real_parts import part
 
 if TYPE_CHECKING:
@@ -160,7 +159,6 @@ def test_other_numbers(value: object, expected: float) -> None:
         float,
         lambda: 1.0,
     ],
-    ids=shown,
 )
 def test_refused_alone(value: object) -> None:
     """A value that is not a real scalar on the host is refused with its name, and the others are kept."""
@@ -173,7 +171,7 @@ def test_refused_alone(value: object) -> None:
     assert text.startswith("bad: ")
 
 
-@pytest.mark.parametrize("value", [np.str_("3.5"), np.bytes_(b"3.5"), np.array("3.5", dtype=object)], ids=shown)
+@pytest.mark.parametrize("value", [np.str_("3.5"), np.bytes_(b"3.5"), np.array("3.5", dtype=object)], ids=repr)
 def test_text_in_numpy(value: object) -> None:
     """A text is not a number, also as a NumPy scalar."""
     with pytest.raises(Unconvertible):
@@ -196,7 +194,7 @@ def test_text_in_numpy(value: object) -> None:
         torch.tensor([1, 2.5], requires_grad=True),
         torch.tensor([[1, 0], [2.5, 0]])[:, 0],
     ],
-    ids=shown,
+    ids=repr,
 )
 def test_samples(value: object) -> None:
     """Sequences and 1-D arrays of numbers are samples: doubles, whatever they were."""
@@ -205,19 +203,19 @@ def test_samples(value: object) -> None:
     assert (scalars, [1.0, 2.5]) == ({}, array("d", samples["x"]).tolist())
 
 
-@pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([])], ids=shown)
+@pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([])], ids=repr)
 def test_no_samples(value: object) -> None:
     """Empty arrays are left out: a rank may have no samples."""
     assert sort({"x": value}, pytest.fail) == ({}, {}, {})
 
 
-@pytest.mark.parametrize("value", [[0.5], np.array([0.5]), torch.tensor([0.5])], ids=shown)
+@pytest.mark.parametrize("value", [[0.5], np.array([0.5]), torch.tensor([0.5])], ids=repr)
 def test_one_sample(value: object) -> None:
     """One sample is samples too: what is logged has the same names whatever the batch size."""
     assert sort({"x": value}, pytest.fail) == ({}, {"x": array("d", [0.5]).tobytes()}, {})
 
 
-@pytest.mark.parametrize("name", [None, 7, ("a", "b"), b"loss", ""], ids=shown)
+@pytest.mark.parametrize("name", [None, 7, ("a", "b"), b"loss", ""], ids=repr)
 def test_bad_name(name: object) -> None:
     """A name that is not a str is refused alone."""
     refused: list[tuple[str, str]] = []

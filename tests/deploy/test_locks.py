@@ -83,7 +83,7 @@ def test_every_session_has_a_lock() -> None:
     }
 
     assert {re.sub(r"-version-.*", "", name) for name in sessions} == functions | set(scripts)
-    for name in ("trl", "tunix", *scripts):
+    for name in ("trl", *scripts):
         lock = locked(_CI / "locks" / f"{name}.txt", "3.11")
         text = scripts.get(name) or noxfile[noxfile.index(f"def {name}(") :].split("@nox")[0]
         exact = re.findall(r'"([\w-]+)==([\w.]+)"', text)

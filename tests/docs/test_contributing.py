@@ -205,11 +205,13 @@ def test_it(tmp_path):
 
 @pytest.mark.slow
 def test_a_framework(checkout: Checkout) -> None:
-    """Its module, its dialect and its test are enough for `otel-rl run`, `dialect=` and the tables of the docs."""
+    """Its module, its dialect and its test are enough for `otel-rl run`, `dialect=`, the tables and shared tests."""
     checkout.add("a framework", "toyrl", _INTEGRATION, _DIALECT, _TEST_OF_THE_FRAMEWORK)
-    checkout.run("-m", "otel_rl.semconv.generate")
+    checkout.run("-m", "tests.semconv.generate")
 
     assert "1 passed" in checkout.run("-m", "pytest", "-q", "tests/frameworks/test_toyrl.py", "--noconftest")
+    shared = [f"tests/semconv/test_{name}.py" for name in ("rosetta", "vocabulary", "registry")]
+    assert "failed" not in checkout.run("-m", "pytest", "-q", *shared)
     for page in ("README.md", "docs/how-to/frameworks.md"):
         assert "\n| Toy RL | | yes |" in checkout.read(page)
     script = "import otel_rl; otel_rl.init(dialect='toyrl', agent='off', exporters=[], quiet=True).finish()"
@@ -242,7 +244,7 @@ def test_a_metric(checkout: Checkout) -> None:
     name = dialect.relative_to(checkout.directory)
     checkout.add("a metric", "training", "  - " + json.dumps(entry) + "\n", f"{name}\n")
 
-    checkout.run("-m", "otel_rl.semconv.generate")
+    checkout.run("-m", "tests.semconv.generate")
 
     assert "`rl.train.surprise`" in checkout.read("docs/reference/metrics.md")
     assert 'METRIC_TRAIN_SURPRISE = "rl.train.surprise"' in checkout.read("otel_rl/semconv/__init__.py")

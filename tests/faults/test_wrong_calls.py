@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_rl
-from otel_rl.integrations.recording import LaterTraining
+from otel_rl.integrations.trainings import LaterTraining
 from otel_rl.journal.records import Logged, Record
 from otel_rl.trainer.spans import JournaledSpan
 from tests.processes import run_python

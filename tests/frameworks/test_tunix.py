@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["google-tunix==0.1.7", "google-metrax==0.2.4"]
+# ///
 """Tunix's trainers, for real, on a CPU with their own toy models; `.ci/noxfile.py` runs the released version.
 
 `OTEL_RL_SOURCES/tunix` is a checkout that is used instead.

@@ -67,6 +67,37 @@ for step in range(3):
 tracker.finish()
 create_tracker("", {}).log({}, 0)
 """
+_CODETIMING = """
+class Timer:
+    def __init__(self, name): self.name = name
+    def __enter__(self): return self
+    def __exit__(self, *error): pass
+"""
+_ROLL_PIPELINE = """
+class BasePipeline:
+    def do_checkpoint(self, global_step): pass
+"""
+_ROLL_PIPELINES = """
+from codetiming import Timer
+from roll.pipeline.base_pipeline import BasePipeline
+from roll.utils.tracking import create_tracker
+
+class Pipeline(BasePipeline):
+    def run(self):
+        tracker = create_tracker("stdout", {}, project="p")
+        for global_step in range(2):
+            with Timer(name="pipeline_step_total"):
+                with Timer(name="step_generate"), Timer(name=None):
+                    pass
+                with Timer(name="cal_ref_log_probs"):
+                    pass
+            self.do_checkpoint(global_step)
+            tracker.log({"loss": 0.5}, step=global_step)
+        tracker.finish()
+
+with Timer(name="elsewhere"):
+    Pipeline().run()
+"""
 _NEMO_TIMER = """
 from contextlib import contextmanager
 
@@ -173,9 +204,9 @@ def train(directory: Path, modules: dict[str, str], trainer: str) -> tuple[str, 
         path = directory / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(module)
-    told = {"OTEL_RL_RUN_ID": "run", "OTEL_RL_HARDWARE": "false", "PYTHONPATH": str(directory)}
+    environment = {"OTEL_RL_RUN_ID": "run", "OTEL_RL_HARDWARE": "false", "PYTHONPATH": str(directory)}
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c"]
-    output = run([*command, trainer], directory, **told)
+    output = run([*command, trainer], directory, **environment)
     (found,) = (directory / "runs" / "p").iterdir()
     return output, found
 
@@ -200,6 +231,16 @@ def test_roll(name: str, tmp_path: Path) -> None:
     assert rows_of(directory)[0]["values"]["actor/clipfrac"] == 2.0  # type: ignore[index]
     assert [item.values for item in items_of(directory) if isinstance(item, Params)] == [{"lr": 0.5}]
     assert output.splitlines() == ([f"TOLD {step} {told}" for step in range(3)] if name == "stdout" else [])
+
+
+def test_timers_of_roll(tmp_path: Path) -> None:
+    """Those of a pipeline are phases of its step, without their prefixes; those of other code are not recorded."""
+    pipeline = "roll/pipeline/base_pipeline.py"
+    modules = {"roll/utils/tracking.py": _ROLL, "codetiming.py": _CODETIMING, pipeline: _ROLL_PIPELINE}
+    _, directory = train(tmp_path, modules, _ROLL_PIPELINES)
+    timed = ["generate", "ref_log_probs", "do_checkpoint"]
+
+    assert phases(directory) == {0: timed, 1: timed}
 
 
 def test_nemo_rl(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_keys_never_reach_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str, keywords: dict[str, str], variable: str
 ) -> None:
     """They go to the environment that the agent inherits."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
     pytest.importorskip(tracker)
     monkeypatch.setenv(variable, "")
     made = create_tracker(tracker, {"lr": 1}, **keywords)

@@ -10,7 +10,8 @@ import pytest
 import otel_rl
 from otel_rl import semconv
 from otel_rl.archive.history import read
-from otel_rl.integrations.recording import Recording, elsewhere
+from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.trainings import elsewhere
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.trainer.current import recorder_of
 from tests.processes import rows_of

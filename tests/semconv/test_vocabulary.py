@@ -7,7 +7,7 @@ import pytest
 from otel_rl.semconv.dialect import dialect
 from otel_rl.semconv.frameworks import DIALECTS, FRAMEWORKS, imported
 from otel_rl.semconv.vocabulary import Vocabulary
-from tests.semconv.test_other_dialects import OTHERS, captured
+from tests.semconv.names import CAPTURED, captured
 
 VERL = ["actor/pg_loss", "training/rollout_probs_diff_mean", "timing_s/gen"]
 TRL = ["completions/mean_length", "frac_reward_zero_std", "clip_ratio/low_mean"]
@@ -25,7 +25,7 @@ def test_no_framework_or_several_are_not_recognised(modules: set[str]) -> None:
     assert imported(modules) is None
 
 
-@pytest.mark.parametrize("framework", OTHERS)
+@pytest.mark.parametrize("framework", CAPTURED)
 def test_a_framework_is_recognised_by_its_names(framework: str) -> None:
     """The names that its code logs are read best by its own dialect."""
     vocabulary = Vocabulary("auto")
@@ -137,7 +137,7 @@ def test_names_without_end_do_not_fill_the_memory() -> None:
 
 def disputed() -> str:
     """Return a name that two dialects read differently."""
-    names = [name for framework in OTHERS for name in captured(framework)]
+    names = [name for framework in CAPTURED for name in captured(framework)]
     for name in names:
         meanings = {(reading.metric, reading.attributes) for each in DIALECTS if (reading := dialect(each).read(name))}
         if len(meanings) > 1 and dialect("openrlhf").read(name) is not None:

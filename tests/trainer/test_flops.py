@@ -9,17 +9,16 @@ import pytest
 import otel_rl
 from otel_rl.trainer.flops import count_flops
 from tests.processes import rows_of
-from tests.real_parts import needs, part
+from tests.real_parts import part
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-torch = part("torch")
 
-
-@needs("torch")
+@pytest.mark.slow  # torch's counter imports sympy and 800 other modules
 def test_a_linear_layer() -> None:
     """Forward and backward of a matrix product are 6 FLOPs for each parameter and row."""
+    torch = part("torch")
     layer = torch.nn.Linear(32, 16, bias=False)
     batch = torch.randn(8, 32, requires_grad=True)
 

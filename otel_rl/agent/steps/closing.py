@@ -1,8 +1,8 @@
 """When a step closes, which makes its row and its trace.
 
 A step closes when every rank that takes part has passed it or ended. A rank that has not passed it is waited for until
-nothing has come from it, nor for the step, for the deadline; a step in which every rank still is, or to which none has
-come, is not late. What is recorded for a step that has closed makes a further row of it, which closes in the same way.
+nothing has come from it, nor for the step, for the deadline, and another rank has left the step. A step that no rank
+has begun is not late. Later records for a step make a further row of it, which follows the same rule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What processes recorded for a step: one contribution of each, brought together when the step closes."""
+"""The contributions of processes to a step, which are brought together when the step closes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Number = int | float
 
 
 class Contribution(msgspec.Struct):
-    """What one process recorded for a step that has not closed.
+    """The records of one process for a step that has not closed.
 
     Attributes:
         values: Values by name.

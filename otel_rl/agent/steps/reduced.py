@@ -1,4 +1,4 @@
-"""What the reducer makes of records."""
+"""The output of the reducer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from otel_rl.export import Identity, Item, Span
 
 
 class Reduced(msgspec.Struct):
-    """Everything that one call of the reducer makes of records.
+    """The output of one call of the reducer.
 
     Attributes:
         items: Rows, spans, events, tables, parameters and ends, in the order in which they were made.

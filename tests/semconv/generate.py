@@ -1,6 +1,6 @@
 """Generates files from the registry and the dialects: constants, and tables of metrics and frameworks.
 
-Run `python -m otel_rl.semconv.generate` in a checkout after a change of the registry or of a dialect.
+Run `python -m tests.semconv.generate` in a checkout after a change of the registry or of a dialect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from otel_rl.semconv.registry import Group
 
 _ROOT = Path(__file__).parents[2]
-_DIALECTS = Path(__file__).parent / "dialects"
+_DIALECTS = _ROOT / "otel_rl/semconv/dialects"
 _CONSTANTS_HEAD = '''"""Every name that otel-rl emits, as a constant; `generate` writes this file from `model/`.
 
 `rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name. Rooms above it and
@@ -30,7 +30,7 @@ from __future__ import annotations
 '''
 _TABLE_HEAD = """# Metrics
 
-Made by `python -m otel_rl.semconv.generate` from the registry in `otel_rl/semconv/model/`. All gauges hold the
+Made by `python -m tests.semconv.generate` from the registry in `otel_rl/semconv/model/`. All gauges hold the
 latest value. Where a name comes from: genai#88 is open-telemetry/semantic-conventions-genai#88; hw, process,
 system and gen_ai are OpenTelemetry's own conventions. Reducer: how the values of several ranks become one,
 where that is not their mean; a name that says `max`, `min` or `sum` itself is reduced by that.
@@ -52,16 +52,6 @@ _CAPTURE = "| any trainer that logs to W&B, TensorBoard, MLflow or SwanLab | | `
 _OF_THE_DOCS = ("title", "line", "needs_line")
 """Fields of the section `framework`: the title and the line in Markdown, and whether the hooks need that line."""
 _PREFIXES = {"metric": "METRIC_", "event": "EVENT_", "span": "SPAN_"}
-_UNITS_IN_PROMETHEUS = {
-    "s": "seconds",
-    "By": "bytes",
-    "By/{step}": "bytes",
-    "By/s": "bytes_per_second",
-    "J": "joules",
-    "W": "watts",
-    "Hz": "hertz",
-    "Cel": "celsius",
-}
 
 
 def outputs() -> dict[Path, str]:
@@ -126,14 +116,6 @@ def _rows(frameworks: dict[str, dict[str, Any]], *, examples: bool = False) -> s
     return "".join(rows)
 
 
-def prometheus_name(metric: Group) -> str:
-    """Return the name of a metric in Prometheus; the series of a histogram have further suffixes."""
-    name = re.sub(r"\W", "_", metric.metric_name)
-    unit = "per_second" if metric.unit.endswith("}/s") else _UNITS_IN_PROMETHEUS.get(metric.unit, "")
-    name = f"{name}_{unit}" if unit and not name.endswith(unit) else name
-    return f"{name}_total" if metric.instrument == "counter" else name
-
-
 def _constants() -> str:
     names = {"SCHEMA_URL": registry.manifest().schema_url} | {_constant(name): name for name in registry.attributes()}
     for group in registry.groups():
@@ -151,7 +133,7 @@ def _line(metric: Group) -> str:
     attributes = ", ".join(f"`{name}`" for name in metric.attribute_names)
     cells = (
         f"`{metric.metric_name}`",
-        f"`{prometheus_name(metric)}`",
+        f"`{registry.prometheus_name(metric)}`",
         metric.instrument or "",
         metric.unit and f"`{metric.unit}`",
         attributes,
