@@ -12,11 +12,10 @@ import sys
 import threading
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from otel_rl.agent.__main__ import CANNOT_START, CRASHED, DONE, INCOMPLETE, NOT_NEEDED
 from otel_rl.agent.loop import Loop
 from otel_rl.agent.repair.release import leave
 from otel_rl.agent.repair.rescue import catch_up, is_elsewhere
@@ -51,6 +50,8 @@ _MOST_FAILURES = 20
 _UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
 _LINGER_S = 2.0
 """Time in seconds for the processes of a job that must end: the last copy has their records until then."""
+End = Literal["done", "incomplete", "cannot start", "crashed", "not needed"]
+"""How an agent ended: the supervisor has an exit code for each."""
 REGISTERED: Mapping[str, Callable[..., Exporter]] = MappingProxyType({})
 
 
@@ -296,24 +297,23 @@ def _given_options() -> dict[str, object]:
     return {}
 
 
-def work(directory: RunDirectory) -> int:
-    """Run the agent of a run directory as the child of its supervisor; return the exit code."""
+def work(directory: RunDirectory) -> End:
+    """Run the agent of a run directory as the child of its supervisor; return how it ended."""
     log_to_stderr()
     own_process()
+    end: End = "crashed"
     try:
-        code = DONE if run_agent(directory) else INCOMPLETE
+        end = "done" if run_agent(directory) else "incomplete"
     except BlockingIOError:
         logger.info("another agent runs in %s", directory.path)
-        code = NOT_NEEDED
+        end = "not needed"
     except (StartError, FileNotFoundError, ForeignError, ValueError) as error:
         logger.error("the agent cannot start: %s", error)
-        code = CANNOT_START
+        end = "cannot start"
     except GoneError as error:
         logger.error("the agent ends: %s", error)
-        code = CRASHED
     except Exception:
         logger.exception("the agent failed")
-        code = CRASHED
     logging.shutdown()
     sys.stdout.flush()
-    return code
+    return end

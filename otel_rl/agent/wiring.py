@@ -15,6 +15,7 @@ from otel_rl.agent.hardware.engines import Engine
 from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.input.follow import Follower
 from otel_rl.agent.input.remote import give_up_missing
+from otel_rl.agent.losses import Losses
 from otel_rl.agent.output.display import Display
 from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
@@ -22,7 +23,6 @@ from otel_rl.agent.output.targets import Target, sweep
 from otel_rl.agent.repair.rebuild import Rebuilder
 from otel_rl.agent.repair.release import Release, cut_off, vanished
 from otel_rl.agent.repair.rescue import Rescue
-from otel_rl.agent.status import Losses
 from otel_rl.agent.steps.pipeline import Pipeline
 from otel_rl.agent.steps.state import Checkpoint, State
 from otel_rl.delivery import plugins

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from otel_rl.agent.analysis.memory_ledger import Account
-from otel_rl.agent.hardware.measurement import Attributes, Measurement, Point
-from otel_rl.agent.hardware.poller import Poller, Watched
+from otel_rl.agent.hardware.measurement import Attributes, Measurement, Point, Watched
+from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.steps.forensics import Forensics, HostMemory

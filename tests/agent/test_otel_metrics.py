@@ -187,6 +187,14 @@ def test_a_late_row_is_not_the_latest_view() -> None:
     assert points(reader, "rl.metric")["x",] == 0.25
 
 
+def test_a_stray_step_does_not_freeze_the_view() -> None:
+    """The row of a step that was named by mistake is followed by rows of lower steps."""
+    shown, reader = instruments()
+    shown.show([Row(1_000_000, 0, {"x": 9.0}), Row(7, 0, {"x": 0.5})])
+
+    assert points(reader, "rl.metric") == {("x",): 0.5}
+
+
 def test_phases_are_bounded_and_what_exceeds_them_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     """A phase whose name changes with the step: 200 have series of their own, the others share one; logged once."""
     shown, reader = instruments()

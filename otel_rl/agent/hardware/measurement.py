@@ -26,6 +26,19 @@ class Measurement(NamedTuple):
     points: tuple[Point, ...]
 
 
+class Watched(NamedTuple):
+    """A trainer process: its id in its own PID namespace, and its `CUDA_VISIBLE_DEVICES`, `None` where it is not set.
+
+    The role is empty for an ordinary rank. `started_unix_nano` is the time of the first record.
+    """
+
+    pid: int
+    rank: int
+    role: str
+    visible_devices: str | None
+    started_unix_nano: int
+
+
 class Probe(Protocol):
     """Something that can be measured, such as one GPU, the host, or the processes of the trainer, and its name."""
 

@@ -17,7 +17,7 @@ from otel_rl.agent.hardware.measurement import Attributes, Point
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_rl.agent.hardware.poller import Watched
+    from otel_rl.agent.hardware.measurement import Watched
 
 _GPU: Attributes = ((semconv.HW_TYPE, "gpu"),)
 

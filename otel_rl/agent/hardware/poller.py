@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from otel_rl.agent.hardware.measurement import Measurement
 from otel_rl.errors.sinks import log_of
@@ -13,7 +13,7 @@ from otel_rl.errors.sinks import log_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from otel_rl.agent.hardware.measurement import Point, Probe
+    from otel_rl.agent.hardware.measurement import Point, Probe, Watched
 
 logger = log_of(__name__)
 _QUEUE = 4096
@@ -21,19 +21,6 @@ _LEAST_GPU_S = 1.0  # each query holds a lock of the driver, which kernels wait 
 _SLOW_S = 5.0
 _LOOK_EVERY_S = 60.0
 _STOP_WITHIN_S = 1.0
-
-
-class Watched(NamedTuple):
-    """A trainer process: its id in its own PID namespace, and its `CUDA_VISIBLE_DEVICES`, `None` where it is not set.
-
-    The role is empty for an ordinary rank. `started_unix_nano` is the time of the first record.
-    """
-
-    pid: int
-    rank: int
-    role: str
-    visible_devices: str | None
-    started_unix_nano: int
 
 
 class Poller:

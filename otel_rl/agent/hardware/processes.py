@@ -14,7 +14,7 @@ from otel_rl.agent.hardware.measurement import Attributes, Point
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from otel_rl.agent.hardware.poller import Watched
+    from otel_rl.agent.hardware.measurement import Watched
 
 _CLOCKS_DIFFER_S = 2.0
 

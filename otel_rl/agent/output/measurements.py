@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from otel_rl import semconv
 from otel_rl.agent.analysis.gpu_usage import GpuUsage
 from otel_rl.agent.analysis.memory_ledger import OUTSIDE, Account
-from otel_rl.agent.hardware.poller import Watched
+from otel_rl.agent.hardware.measurement import Watched
 from otel_rl.agent.steps.forensics import HostMemory
 from otel_rl.agent.steps.state import is_remote
 from otel_rl.export import Machine, Row

@@ -205,9 +205,11 @@ class OtelMetrics:
             self._rows += 1
             for name, value in row.values.items():
                 series = self._series.get(name) or self._resolve(name)
-                newer = series is not None and (row.attempt, row.step) >= series.at  # a late row is not the latest view
-                if series is not None and newer and series.row != self._rows:
-                    series.row, series.at = self._rows, (row.attempt, row.step)
+                if series is None or series.row == self._rows:
+                    continue
+                place = (row.attempt, row.step)
+                if place >= series.at or (row.attempt == series.at[0] and not row.late):  # a late row is an older view
+                    series.row, series.at = self._rows, place
                     series.table[series.attributes] = value * series.factor
         if row.late:
             self._counters[semconv.METRIC_TELEMETRY_LATE].add(len(row.values))

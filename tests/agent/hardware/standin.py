@@ -17,7 +17,8 @@ _SOURCE = Path(__file__).with_name("nvml_standin.c")
 _SAMPLE = """
 import json, os, sys, time
 from otel_rl.agent.hardware import poller as sampling
-from otel_rl.agent.hardware.poller import Poller, Watched
+from otel_rl.agent.hardware.measurement import Watched
+from otel_rl.agent.hardware.poller import Poller
 
 sampling._SLOW_S = 0.2
 wanted = json.loads({wanted!r})

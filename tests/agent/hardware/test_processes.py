@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from otel_rl.agent.hardware.poller import Watched
+from otel_rl.agent.hardware.measurement import Watched
 from otel_rl.agent.hardware.processes import Processes
 from tests.collector import wait_for
 
