@@ -27,6 +27,8 @@ def started(*nodes: str) -> Iterator[Cluster]:
     if absent := missing():
         words = f"needs {', '.join(absent)}"
         pytest.fail(words) if os.environ.get("REQUIRE_REAL_PARTS") == "1" else pytest.skip(words)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.skip("one cluster at a time: pytest -n 0 -m slow tests/cluster")
     root = Path(tempfile.mkdtemp(prefix="otel-rl-cluster-"))
     slurm = Slurm(root, nodes)
     try:
