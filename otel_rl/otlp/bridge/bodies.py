@@ -48,7 +48,7 @@ def _unzstd(body: bytes, most: int) -> bytes:
     else:
         from backports import zstd
 
-    options = {zstd.DecompressionParameter.window_log_max: _LARGEST_ZSTD_WINDOW}
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _LARGEST_ZSTD_WINDOW}
     return bytes(zstd.ZstdFile(io.BytesIO(body), options=options).read(most))
 
 
