@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.tables import Cell, Table
 from otel_rl.errors.redaction import RULES, begin, redact
-from otel_rl.errors.secret_formats import ASSIGNED, KEYS
+from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Exceptions, warnings, texts without secrets and control characters, interrupts, and signals that stop the process.
+"""Exceptions, warnings, texts without control characters, interrupts, and signals; `redaction` removes secrets.
 
 Every room may import it. It imports none.
 """

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 _OTHERS_WRITE, _EVERYBODY_WRITES = 0o022, 0o002
-_MOST_LINKS = 40
 
 
 class ForeignError(PermissionError):
@@ -97,27 +96,19 @@ def check_levels(path: Path) -> None:
         ForeignError: Another user made a level.
         OSError: A level cannot be examined.
     """
-    place, rest, links = Path("/"), [*path.absolute().parts[1:]], 0
-    while rest:
-        above, place = place, place / rest.pop(0)
+    real = Path(os.path.realpath(path))  # unlike `resolve`, it does not raise for links in a circle
+    for level in dict.fromkeys(one for whole in (path.absolute(), real) for one in (whole, *whole.parents)):
         try:
-            found = place.lstat()
+            found = level.lstat()
         except FileNotFoundError:
-            return
-        is_open = above.stat().st_mode & _EVERYBODY_WRITES
-        if is_open and found.st_uid != 0 and not _is_own(found, above):
+            continue
+        is_open = level.parent.stat().st_mode & _EVERYBODY_WRITES
+        if is_open and found.st_uid != 0 and not _is_own(found, level.parent):
             raise ForeignError(
-                f"{place} belongs to {user(found.st_uid)}, in a directory that everybody can write: choose a directory "
+                f"{level} belongs to {user(found.st_uid)}, in a directory that everybody can write: choose a directory "
                 "that only you can write",
-                place,
+                level,
             )
-        if stat.S_ISLNK(found.st_mode):
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-            target = place.readlink()
-            rest = [*(target.parts[1:] if target.is_absolute() else target.parts), *rest]
-            place = Path("/") if target.is_absolute() else above
 
 
 def user(uid: int) -> str:

@@ -25,7 +25,7 @@ from otel_rl.journal.locks import LONG_S, Lock, is_held
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.own_files import ForeignError, check_levels, check_own, read_own
 from otel_rl.setup.file_systems import is_shared, what_fails
-from otel_rl.setup.private_directories import MOST_NAMES, home, make_private
+from otel_rl.setup.private_directories import home, make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,8 @@ SENDER = ".sender"
 OWNER = "machine.json"
 JOURNALS, OUTBOX, CURSORS = "journals", "outbox", "cursors"
 _LONGEST_HOST = 64
+_MOST_NAMES = 100
+"""Number of names that are tried, since machines with the same name may have used some."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +215,7 @@ def _check_link(path: Path) -> None:
 
 def _names(machine: Machine, kind: str) -> Iterator[str]:
     host = (readable(machine.host, _LONGEST_HOST) or "host") + kind
-    return (f"{host}.{number}" if number else host for number in (0, *range(2, MOST_NAMES + 2)))
+    return (f"{host}.{number}" if number else host for number in (0, *range(2, _MOST_NAMES + 2)))
 
 
 def _is_of(part: Part, machine: Machine) -> bool:

@@ -7,7 +7,6 @@ that it is used, as ssh and tmux do, and refused if it may be somebody else's.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 
@@ -20,58 +19,36 @@ from otel_rl.setup.file_systems import is_shared, what_fails
 _warnings = Occasional(log_of("otel_rl"))
 _LASTING = Path("/var/tmp")
 """A directory of this machine that outlives the job and a reboot, by the Filesystem Hierarchy Standard."""
-MOST_NAMES = 100
-"""Number of names that are tried, since other users, or machines with the same name, may have used some."""
 _OTHERS = 0o077
 
 
-def private_directory(base: Path | None = None, *, strict: bool = False) -> Path:
-    """Create and return a directory that only this user can use, in `base` or the temporary directory.
-
-    If another user made the first name, or can use it, a warning says so, and the next name is used.
+def private_directory(base: Path | None = None) -> Path:
+    """Create and return the directory of this user in `base` or the temporary directory.
 
     Raises:
-        ForeignError: Another user made a level above it; or, with `strict`, the first name.
-        OSError: There is no such directory that can be written.
+        ForeignError: Another user made it or a level above it, or can use it.
+        OSError: It cannot be created.
     """
     import tempfile  # only the start of a run needs it
 
-    usual = (base or Path(tempfile.gettempdir())) / f"otel-rl-{os.getuid()}"
-    check_levels(usual.parent)
-    for number in range(MOST_NAMES):
-        place = usual.with_name(f"{usual.name}.{number}") if number else usual
-        try:
-            _make(place)
-        except ForeignError as error:
-            if strict:
-                raise
-            _warnings.warn(f"{error}; another directory is used instead")
-        else:
-            return place
-    return Path(tempfile.mkdtemp(prefix=f"{usual.name}.", dir=base))
+    place = (base or Path(tempfile.gettempdir())) / _name()
+    make_private(place)
+    return place
 
 
 def make_private(target: Path) -> None:
-    """Create a directory for temporary data so that only this user can use it; leave other directories alone.
-
-    It may be in the temporary directory of an earlier job.
+    """Create a directory of this user, or one below it, with mode 0700; leave other directories alone.
 
     Raises:
-        ForeignError: Another user made it, or can use it.
+        ForeignError: Another user made it or a level above it, or can use it.
         OSError: It cannot be created.
     """
-    import tempfile
-
-    check_levels(target)
-    temporary = {Path(tempfile.gettempdir()), _LASTING}
-    own = re.compile(rf"otel-rl-{os.getuid()}(\..+)?")
-    parts = [*reversed(target.parents), target]
-    for number, part in enumerate(parts):
-        if any(own.fullmatch(one.name) for one in parts[: number + 1]):
-            _make(part)
-        elif temporary & {*part.parents}:
-            make_directory(part)
-            check_own(part)
+    levels = [*reversed(target.parents), target]
+    names = [level.name for level in levels]
+    own = levels[names.index(_name()) :] if _name() in names else []
+    check_levels(own[0].parent if own else target)
+    for level in own:
+        _make(level)
 
 
 def home(chosen: str = "", *, strict: bool = False) -> Path | None:
@@ -89,16 +66,20 @@ def home(chosen: str = "", *, strict: bool = False) -> Path | None:
                 make_directory(base)
             elif is_shared(base):
                 continue
-            private = private_directory(base, strict=strict)
+            private = private_directory(base)
             if not what_fails(private):
                 return private
         except ForeignError as error:
             if strict:
                 raise
-            _warnings.warn(str(error))
+            _warnings.warn(f"{error}; another directory is used instead")
         except OSError:
             continue
     return None
+
+
+def _name() -> str:
+    return f"otel-rl-{os.getuid()}"
 
 
 def _make(place: Path) -> None:

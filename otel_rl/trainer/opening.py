@@ -56,7 +56,7 @@ def open_session(settings: Settings) -> Session | Unrecorded:
             if settings.strict:
                 raise error if isinstance(error, SettingsError) else _unavailable(settings, error) from error
             problems.append(text_of(error))
-            another = _another_id(chosen) if isinstance(error, HeldError) else _elsewhere(settings, asked)
+            another = _another_id(chosen) if isinstance(error, HeldError) else _elsewhere(settings, asked, problems)
             if another is None:
                 logger.warning("run %s is not recorded: %s", chosen.id, "; ".join(problems))
                 return Unrecorded(chosen)
@@ -93,13 +93,14 @@ def _another_id(held: Settings) -> Settings:
     raise AssertionError("there is always another number")
 
 
-def _elsewhere(settings: Settings, asked: Settings) -> Settings | None:
+def _elsewhere(settings: Settings, asked: Settings, problems: list[str]) -> Settings | None:
     """Return the settings with a directory in the temporary directory; `None` if that was tried or is impossible."""
     if asked.dir != settings.dir:
         return None
     try:
         return replace(asked, dir=str(private_directory() / "runs"))
-    except OSError:
+    except OSError as error:
+        problems.append(text_of(error))
         return None
 
 

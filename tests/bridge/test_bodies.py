@@ -1,65 +1,130 @@
-"""Compressed bodies: several streams, and how often their bytes are copied."""
+"""Bodies of requests: what is decoded, and that its size is limited, of one request and of all that are handled."""
 
 from __future__ import annotations
 
 import gzip
+import threading
+import zlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from otel_rl.otlp.bridge import bodies
-from otel_rl.otlp.bridge.answers import PROTOBUF, Refusal
-from otel_rl.otlp.bridge.budget import Budget, Held
+from otel_rl.otlp.bridge.answers import JSON, PROTOBUF, Refusal
 from tests.bridge.bridges import step_metrics
+from tests.collector import wait_for
+from tests.fuzz.samples import zstd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BODY = step_metrics("run", {n: {"loss": 1.0} for n in range(300)}).SerializeToString()
+_COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd}
 
 
-class _Counting(bodies._Zlib):
-    """Decompresses gzip, and counts the bytes that are copied behind the ends of streams."""
-
-    copied = 0
-
-    @property
-    def unused_data(self) -> bytes:
-        found = super().unused_data
-        _Counting.copied += len(found)
-        return found
+@pytest.fixture(params=[*_COMPRESS])
+def encoding(request: pytest.FixtureRequest) -> str:
+    if request.param not in bodies.ENCODINGS:
+        pytest.skip("needs Python 3.14 or the extra zstd")
+    return str(request.param)
 
 
-def decoded(body: bytes) -> bytes:
-    """Return the message in a body of gzip, encoded again."""
-    with Held(Budget(), "192.0.2.1") as held:
-        return bytes(bodies.request("logs", body, PROTOBUF, "gzip", held).SerializeToString())
+def decoded(body: bytes, encoding: str = "", kind: str = PROTOBUF) -> bytes:
+    """Return the message in a body, encoded again."""
+    with bodies.decoded("logs", body, kind, encoding) as request:
+        return bytes(request.SerializeToString())
+
+
+def test_compressed(encoding: str) -> None:
+    """A body in each encoding is the request that was compressed."""
+    assert decoded(_COMPRESS[encoding](_BODY), encoding) == _BODY
 
 
 def test_streams_follow_each_other() -> None:
-    """Streams with padding in between make one message, wherever the pieces of the body end."""
+    """Streams of gzip with padding in between make one message."""
     middle = len(_BODY) // 2
-    for padding in (0, 1, bodies._FED, 3 * bodies._FED + 5):
+    for padding in (0, 1, 5000):
         two = gzip.compress(_BODY[:middle]) + bytes(padding) + gzip.compress(_BODY[middle:])
 
-        assert decoded(two) == _BODY
+        assert decoded(two, "gzip") == _BODY
 
 
-def test_a_stream_that_ends_early() -> None:
-    """It is refused, also if the body ends where a piece does."""
-    whole = gzip.compress(bytes(range(256)) * 100 + _BODY, 0)
-    for end in (1, 9, bodies._FED, 2 * bodies._FED, len(whole) - 1):
-        with pytest.raises(Refusal, match="not valid gzip"):
-            decoded(whole[:end])
+def test_a_stream_that_ends_early(encoding: str) -> None:
+    """It is refused, wherever it ends."""
+    whole = _COMPRESS[encoding](bytes(range(256)) * 100 + _BODY)
+    for end in (1, 9, len(whole) // 2, len(whole) - 1):
+        with pytest.raises(Refusal, match=f"not valid {encoding}"):
+            decoded(whole[:end], encoding)
 
 
-def test_many_empty_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes behind each of them are copied once per piece, not the rest of the body each time."""
-    monkeypatch.setitem(bodies.ENCODINGS, "gzip", lambda: _Counting(31))
-    streams = 3000
-    decoded(gzip.compress(b"") * streams)
+def test_a_bomb(encoding: str) -> None:
+    """Decompression stops at the limit; a client does not repeat the request."""
+    with pytest.raises(Refusal, match="send less at once") as caught:
+        decoded(_COMPRESS[encoding](bytes(bodies.LARGEST + 1)), encoding)
 
-    assert 0 < _Counting.copied <= streams * bodies._FED // 2
+    assert (caught.value.kind.http, caught.value.kind.retryable) == (413, False)
 
 
-def test_many_fields() -> None:
-    """A body of a few kilobytes with five million unknown fields is refused before they are all counted."""
-    unknown = bytes([15 << 3, 1])
-    with pytest.raises(Refusal, match="more than 1048576 messages, fields or elements"):
-        decoded(gzip.compress(unknown * (5 << 20)))
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+def test_json_that_is_no_request(body: bytes) -> None:
+    """It is refused: broken, no object, or nested too deeply."""
+    with pytest.raises(Refusal, match="not a valid ExportLogsServiceRequest"):
+        decoded(body, kind=JSON)
+
+
+def test_values_in_values() -> None:
+    """A request that nests values ten thousand times is refused."""
+    value = b""
+    for _ in range(10_000):
+        value = b"\x2a" + _sized(b"\x0a" + _sized(value))  # an array value in an array of values
+    with pytest.raises(Refusal, match="not a valid ExportLogsServiceRequest"):
+        decoded(b"\x0a" + _sized(b"\x12" + _sized(b"\x12" + _sized(b"\x2a" + _sized(value)))))
+
+
+def _sized(content: bytes) -> bytes:
+    """Return the content with its size before it."""
+    number, found = len(content), bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number]) + content
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> bodies.Room:
+    """Room for requests of 1.5 times the size of `_BODY`."""
+    room = bodies.Room(len(_BODY) * 3 // 2)
+    monkeypatch.setattr(bodies, "ROOM", room)
+    return room
+
+
+def test_requests_wait_for_each_other(room: bodies.Room) -> None:
+    """A request is decoded when those that are handled leave room for it."""
+    found: list[Any] = []
+    with bodies.decoded("logs", _BODY, PROTOBUF, ""):
+        waiting = threading.Thread(target=lambda: found.append(decoded(_BODY)))
+        waiting.start()
+        wait_for(room.turn.locked, "the second request is not decoded")
+        before = found.copy()
+    waiting.join()
+
+    assert (before, found) == ([], [_BODY])
+
+
+def test_a_request_that_waits_too_long(room: bodies.Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client is asked to retry later; then the request is accepted."""
+    monkeypatch.setattr(bodies, "_WAIT_S", 0.01)
+    with bodies.decoded("logs", _BODY, PROTOBUF, ""), pytest.raises(Refusal, match="being handled") as caught:
+        decoded(_BODY)
+
+    assert (caught.value.kind.http, caught.value.headers["Retry-After"]) == (503, "5")
+    assert decoded(_BODY) == _BODY
+
+
+def test_a_refused_body_frees_its_room(room: bodies.Room) -> None:
+    """A body that cannot be decoded holds nothing."""
+    for _ in range(3):
+        with pytest.raises(Refusal):
+            decoded(b"\xff" * len(_BODY))
+
+    assert decoded(_BODY) == _BODY

@@ -7,7 +7,6 @@ import gzip
 import json
 import math
 import signal
-import socket
 import ssl
 import subprocess
 import threading
@@ -210,34 +209,6 @@ def test_the_name_of_an_event_as_an_attribute(bridge: Bridge) -> None:
     assert [row["step"] for row in rows(bridge, "run", 1)] == [3]
 
 
-@pytest.mark.parametrize(
-    ("body", "path", "headers", "status"),
-    [
-        (b"x", "/v1/logs", {}, 400),
-        (b"{", "/v1/logs", {"Content_Type": "application/json"}, 400),
-        (b"[]", "/v1/logs", {"Content_Type": "application/json"}, 400),
-        (b'"text"', "/v1/logs", {"Content_Type": "application/json"}, 400),
-        (b"", "/v1/profiles", {}, 404),
-        (b"", "/", {}, 404),
-        (b"", "/v1/logs", {"Content_Type": "text/plain"}, 415),
-        (b"no gzip", "/v1/logs", {"Content_Encoding": "gzip"}, 400),
-        (b"no zlib", "/v1/logs", {"Content_Encoding": "deflate"}, 400),
-        (b"", "/v1/logs", {"Content_Encoding": "br"}, 415),
-        (gzip.compress(b"\0" * (65 << 20)), "/v1/logs", {"Content_Encoding": "gzip"}, 413),
-        (b"\0" * ((16 << 20) + 1), "/v1/logs", {}, 413),
-    ],
-)
-def test_bad_requests(body: bytes, path: str, headers: dict[str, str], status: int, bridge: Bridge) -> None:
-    """Each is answered with what is wrong, and the bridge goes on."""
-    try:
-        answered, _ = bridge.post(body, path, **headers)
-    except OSError:  # it closes the connection rather than to read what is too much
-        answered = 413
-
-    assert answered == status
-    assert bridge.send(step_metrics("run", {0: {"loss": 1.0}})).partial_success.rejected_log_records == 0
-
-
 def test_nobody_comes_in_without_the_token(tmp_path: Path) -> None:
     """Over HTTP and over gRPC."""
     (tmp_path / "token").write_text("secret\n")
@@ -302,10 +273,10 @@ def test_a_place_that_cannot_be_written_asks_for_patience(bridge: Bridge) -> Non
 def test_too_many_runs_ask_for_patience(tmp_path: Path) -> None:
     """Beyond the limit nothing is accepted, and the sender is asked to retry."""
     runs = Runs(tmp_path, [("jsonl", {})], most=1)
-    IntoRuns(runs).take_request("logs", step_metrics("a", {0: {"loss": 1.0}}))
+    IntoRuns(runs).handle("logs", step_metrics("a", {0: {"loss": 1.0}}))
 
     with pytest.raises(OSError, match="too many runs: 1 are active"):
-        IntoRuns(runs).take_request("logs", step_metrics("b", {0: {"loss": 1.0}}))
+        IntoRuns(runs).handle("logs", step_metrics("b", {0: {"loss": 1.0}}))
     assert runs.close()
 
 
@@ -338,16 +309,6 @@ def test_any_thread_may_get_the_signal(tmp_path: Path) -> None:
     ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM)
 
     assert bridge.process.wait(30) == 0
-
-
-def test_the_log_says_what_speaks_no_http(bridge: Bridge) -> None:
-    """Tornado says so at a level that the log of a bridge leaves out; gRPC at this port is a common mistake."""
-    with socket.create_connection(("127.0.0.1", bridge.http)) as client:
-        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        while client.recv(1 << 16):
-            pass
-
-    wait_for(lambda: "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in bridge.log, "the log does not say so")
 
 
 def test_clients_write_no_lines_of_the_log(bridge: Bridge) -> None:

@@ -9,7 +9,7 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-from otel_rl.otlp.bridge import rpc
+from otel_rl.otlp.bridge import bodies, rpc
 from otel_rl.otlp.bridge.answers import MALFORMED, Refusal
 from tests.bridge.bridges import step_metrics
 from tests.bridge.test_http import Taken
@@ -29,7 +29,7 @@ def sink() -> Taken:
 @pytest.fixture
 def channel(sink: Taken, request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
     server, port = rpc.serve("127.0.0.1:0", sink)
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_send_message_length", -1)]) as channel:
         yield channel
     server.stop(0)
 
@@ -74,6 +74,16 @@ def test_bytes_that_are_no_request(channel: grpc.Channel) -> None:
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "not a valid ExportLogsServiceRequest" in status.message
     assert not status.details
+
+
+def test_a_bomb(channel: grpc.Channel, sink: Taken) -> None:
+    """RESOURCE_EXHAUSTED: gRPC decompresses no more than the limit, which is that of HTTP; others are served."""
+    with pytest.raises(grpc.RpcError) as caught:
+        export(channel, bytes(4 * bodies.LARGEST), compression=grpc.Compression.Gzip)
+    export(channel, BODY)
+
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert len(sink.requests) == 1
 
 
 def test_a_refusal_and_a_fault(channel: grpc.Channel, sink: Taken) -> None:

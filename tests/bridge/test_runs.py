@@ -59,7 +59,7 @@ def test_ten_thousand_rows_in_one_request(tmp_path: Path) -> None:
     runs = Runs(tmp_path, [])
     request = step_metrics("run", {n: {"loss": 1.0} for n in range(10_000)})
     for _ in range(2):
-        assert not IntoRuns(runs).take_request("logs", request).partial_success.rejected_log_records
+        assert not IntoRuns(runs).handle("logs", request).partial_success.rejected_log_records
     runs.close()
 
     assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == list(range(10_000))
@@ -74,7 +74,7 @@ def test_out_of_order_over_restarts(tmp_path: Path) -> None:
     for part in (requests[:100], requests[100:200], requests[200:]):
         run = BridgedRun(info(tmp_path), [], 1 << 30)
         for some in part:
-            run.take(rows(*some))
+            run.store(rows(*some))
         run.close(0)
 
     assert sorted(item.step for item in kept(tmp_path) if isinstance(item, Row)) == steps
@@ -83,8 +83,8 @@ def test_out_of_order_over_restarts(tmp_path: Path) -> None:
 def test_a_step_may_have_several_rows(run: BridgedRun, tmp_path: Path) -> None:
     """Values logged later for the same step are another part of it; each part is there once."""
     first, second = rows(5, loss=1.0), rows(5, loss=2.0)
-    run.take([*first, *second])
-    run.take([*second, *first])
+    run.store([*first, *second])
+    run.store([*second, *first])
     parts = [(item.step, item.part, item.values["loss"]) for item in kept(tmp_path) if isinstance(item, Row)]
 
     assert parts == [(5, 0, 1.0), (5, 1, 2.0)]
@@ -99,7 +99,7 @@ def test_any_order(tmp_path_factory: pytest.TempPathFactory, requests: list[list
     arrived: list[tuple[int, int, bool]] = []
     for request in requests:
         run = BridgedRun(info(directory), [], 1 << 30)
-        run.take([_item(*one) for one in request])
+        run.store([_item(*one) for one in request])
         run.close(0)
         arrived += request
     found = [_told(item) for item in kept(directory)]
@@ -122,15 +122,15 @@ def test_killed_between_outbox_and_index(tmp_path: Path) -> None:
     """Entries missing in the index are read from the outbox."""
     place = tmp_path / "p" / "run" / "local" / "bridge"
     run = BridgedRun(info(tmp_path), [], 1 << 30)
-    run.take(rows(1, 2))
+    run.store(rows(1, 2))
     run.close(0)
     shutil.copy(place / "seen.sqlite", tmp_path / "before")
     run = BridgedRun(info(tmp_path), [], 1 << 30)
-    run.take(rows(3, 4))
+    run.store(rows(3, 4))
     run.close(0)
     shutil.copy(tmp_path / "before", place / "seen.sqlite")
     run = BridgedRun(info(tmp_path), [], 1 << 30)
-    run.take(rows(4, 3, 2, 5))
+    run.store(rows(4, 3, 2, 5))
     run.close(0)
 
     assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == [1, 2, 3, 4, 5]
@@ -140,7 +140,7 @@ def test_killed_between_outbox_and_index(tmp_path: Path) -> None:
 def test_a_damaged_index(content: bytes, tmp_path: Path) -> None:
     """It is made again."""
     run = BridgedRun(info(tmp_path), [], 1 << 30)
-    run.take(rows(*range(50)))
+    run.store(rows(*range(50)))
     run.close(0)
     (tmp_path / "p" / "run" / "local" / "bridge" / "seen.sqlite").write_bytes(content)
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_a_damaged_index(content: bytes, tmp_path: Path) -> None:
             run = BridgedRun(info(tmp_path), [], 1 << 30)
         except OSError:
             continue
-    run.take(rows(*range(60)))
+    run.store(rows(*range(60)))
     run.close(0)
 
     assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == list(range(60))
@@ -167,7 +167,7 @@ def test_ids_that_look_alike_have_directories_of_their_own(tmp_path: Path) -> No
 
 def send(runs: Runs, *ids: str) -> None:
     for id_ in ids:
-        IntoRuns(runs).take_request("logs", step_metrics(id_, {0: {"loss": 1.0}}))
+        IntoRuns(runs).handle("logs", step_metrics(id_, {0: {"loss": 1.0}}))
 
 
 def test_an_idle_run_makes_room(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_more_runs_than_may_be_open_are_resumed(tmp_path: Path, monkeypatch: pyt
     ids = [f"run-{n}" for n in range(5)]
     for id_ in ids:
         run = BridgedRun(info(tmp_path, id_), [], 1 << 30)
-        run.take(rows(0))
+        run.store(rows(0))
         run._seen.close()
     (tmp_path / "p" / "run-3" / "bridge.json").write_text("{")
     runs = Runs(tmp_path, [("jsonl", {})], most=2, idle_s=0.1, spare_s=0)
@@ -260,7 +260,7 @@ def test_resources_of_any_kind(tmp_path: Path) -> None:
         request = step_metrics(None, {0: {"loss": 1.0}})
         _add(request.resource_logs[0].resource.attributes, "rl.run.id", id_)
         _add(request.resource_logs[0].resource.attributes, "nested", {"a": {"b": [1, {"c": 2.0}]}})
-        answer = IntoRuns(runs).take_request("logs", request)
+        answer = IntoRuns(runs).handle("logs", request)
         reasons[answer.partial_success.error_message] += 1
     runs.close()
     again = Runs(tmp_path, [("jsonl", {})])
@@ -297,7 +297,7 @@ def test_a_full_disk_takes_nothing(run: BridgedRun, tmp_path: Path, monkeypatch:
     with monkeypatch.context() as patched:
         patched.setattr(Outbox, "append", full)
         with pytest.raises(OSError, match="no space"):
-            run.take(rows(1))
-    run.take(rows(1))
+            run.store(rows(1))
+    run.store(rows(1))
 
     assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == [1]

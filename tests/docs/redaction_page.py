@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otel_rl.errors.secret_formats import ASSIGNED, KEYS, WORDS
-from otel_rl.errors.secret_names import DOUBTFUL_NAMES, SECRET_NAMES
+from otel_rl.errors.redaction.formats import ASSIGNED, KEYS, WORDS
+from otel_rl.errors.redaction.names import DOUBTFUL_NAMES, SECRET_NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "redaction.md"
 _BEGIN, _END = "<!-- rules -->\n", "<!-- end of rules -->\n"

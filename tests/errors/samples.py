@@ -7,10 +7,10 @@ import re
 import string
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.errors.secret_formats import ASSIGNED, KEYS
+from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
 
 if TYPE_CHECKING:
-    from otel_rl.errors.secret_formats import Assigned, Key
+    from otel_rl.errors.redaction.formats import Assigned, Key
 
 _CLASSES = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
 

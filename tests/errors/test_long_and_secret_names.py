@@ -10,8 +10,7 @@ import pytest
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.convert.params import flatten
 from otel_rl.convert.values import sort
-from otel_rl.errors import redaction
-from otel_rl.errors.redaction import REDACTED, redact
+from otel_rl.errors.redaction import REDACTED, redact, search
 from otel_rl.errors.texts import LONGEST_NAME, name_of, shown
 from tests.errors.samples import samples
 
@@ -28,7 +27,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         lengths.append(len(text))
         return redact(text)
 
-    monkeypatch.setattr(redaction, "redact", counted)
+    monkeypatch.setattr(search, "redact", counted)
     return lengths
 
 

@@ -11,15 +11,13 @@ import pytest
 
 from otel_rl.errors import redaction
 from otel_rl.errors.redaction import REDACTED, RULES, redact, without_secret, without_secret_options
-from otel_rl.errors.secret_formats import ASSIGNED, KEYS
+from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
 from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown, text_of
 from tests.errors.samples import samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.errors.samples import Sample
 
 SAMPLES = samples()
 FRAMES = ("{}", "it is {} or not", 'say "{}"', "{{'a': '{}', 'b': 1}}", "failed:\n  {}\n  at line 3", "ключ {} 鍵")
@@ -33,15 +31,15 @@ def _fresh() -> Iterator[None]:
     redaction.begin()
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.kind)
 @pytest.mark.parametrize("frame", FRAMES)
-def test_each_kind_is_found(sample: Sample, frame: str) -> None:
+def test_each_kind_is_found(frame: str) -> None:
     """A secret is found in prose, quotes, a mapping's text, several lines and other scripts; once is enough."""
-    found, count = redact(frame.format(sample.text))
+    for sample in SAMPLES:
+        found, count = redact(frame.format(sample.text))
 
-    assert count >= 1
-    assert sample.secret not in found
-    assert redact(found) == (found, 0)
+        assert count >= 1, sample.kind
+        assert sample.secret not in found, sample.kind
+        assert redact(found) == (found, 0), sample.kind
 
 
 def test_kinds() -> None:
@@ -51,13 +49,13 @@ def test_kinds() -> None:
     assert len(set(kinds)) > 60
 
 
-@pytest.mark.parametrize("start", dict.fromkeys(rule.start for rule in RULES))
 @pytest.mark.parametrize("rest", ["", "aB3x", " ", "=a1", "/@"])
-def test_linear(start: str, rest: str) -> None:
+def test_linear(rest: str) -> None:
     """Redaction takes linear time for a text that nearly has secrets, again and again: the test ends."""
-    text = ((start + rest) * 30_000)[:30_000]
+    for start in dict.fromkeys(rule.start for rule in RULES):
+        text = ((start + rest) * 30_000)[:30_000]
 
-    assert isinstance(redact(text)[0], str)
+        assert isinstance(redact(text)[0], str)
 
 
 @pytest.mark.parametrize(

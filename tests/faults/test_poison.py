@@ -257,8 +257,8 @@ def test_hostile_requests_do_not_stop_the_head(tmp_path: Path) -> None:
     hostile_ones += [
         request(kind, good, zero, AnyValue(string_value="x")) for kind in ("rl.journal.?", "rl.machine.metrics")
     ]
-    rejected = [receiver.take_request("logs", one).partial_success.rejected_log_records for one in hostile_ones]
-    receiver.take_request("logs", request("rl.journal.finished", good, zero, body))
+    rejected = [receiver.handle("logs", one).partial_success.rejected_log_records for one in hostile_ones]
+    receiver.handle("logs", request("rl.journal.finished", good, zero, body))
     receiver.close()
 
     assert rejected == [1] * len(hostile_ones) or rejected.count(0) == 1  # an empty name is the host's alone

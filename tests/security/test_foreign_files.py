@@ -184,24 +184,57 @@ def test_other_files_of_another_user(crowded: Path, name: str) -> None:
         read_own(place)
 
 
-def test_names_that_another_user_took(temporary: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A directory, a link to the victim's files, a file, an open directory of the victim: the next name is used."""
+def a_directory(place: Path) -> None:
+    """Make a directory that everybody can use."""
+    place.mkdir(mode=0o777)
+
+
+def a_link_to_files_of_the_victim(place: Path) -> None:
+    """Make a link to a directory of the victim."""
+    place.symlink_to(place.parent / "victim")
+
+
+def a_file(place: Path) -> None:
+    """Make a file."""
+    place.touch()
+
+
+@pytest.mark.parametrize("attack", [a_directory, a_link_to_files_of_the_victim, a_file])
+def test_a_name_that_another_user_took(temporary: Path, attack: Callable[[Path], None]) -> None:
+    """The private directory is refused, and nothing is written there."""
     (temporary / "victim").mkdir(mode=0o700)
+    as_nobody(lambda: attack(temporary / _USUAL))
+    with pytest.raises(ForeignError, match="remove it"):
+        private_directory()
 
-    def attack() -> None:
-        (temporary / _USUAL).mkdir(mode=0o777)
-        (temporary / f"{_USUAL}.1").symlink_to(temporary / "victim")
-        (temporary / f"{_USUAL}.2").touch()
-        (temporary / f"{_USUAL}.3").symlink_to(temporary / "nowhere")
-
-    as_nobody(attack)
-    (temporary / f"{_USUAL}.4").mkdir(mode=0o755)
-    place = private_directory()
-
-    assert place == private_directory() == temporary / f"{_USUAL}.5"
-    assert f"{temporary / _USUAL} belongs to nobody, not to root: remove it" in caplog.text
-    assert f"other users can read {temporary / _USUAL}.4 (mode 0755): run chmod 700" in caplog.text
     assert [*(temporary / "victim").iterdir()] == []
+
+
+def test_a_private_directory_that_others_can_read(temporary: Path) -> None:
+    """It is refused, with the command that closes it."""
+    (temporary / _USUAL).mkdir(mode=0o755)
+    with pytest.raises(ForeignError, match=rf"\(mode 0755\): run chmod 700 {temporary / _USUAL}"):
+        private_directory()
+
+
+def test_a_run_that_needs_a_name_that_another_user_took(temporary: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A run that can be recorded nowhere else does not raise into the trainer; one warning has the fix."""
+    as_nobody((temporary / _USUAL).mkdir)
+    (temporary / "file").touch()
+    run = begin(temporary / "file")
+    run.log({"loss": 1.0}, step=0)
+
+    assert not run.finish(0)
+    assert sum("belongs to nobody, not to root: remove it" in text for text in caplog.messages) == 1
+
+
+def test_another_private_directory(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of a run on a network go to the next place of this machine, with one warning."""
+    (tmp_path / "lasting").mkdir()
+    monkeypatch.setattr("otel_rl.setup.private_directories._LASTING", tmp_path / "lasting")
+    (tmp_path / "lasting" / _USUAL).mkdir(mode=0o755)
+
+    assert home() == temporary / _USUAL
 
 
 def test_a_strict_run_refuses_the_first_name(temporary: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = needs_root
-UMASKS = ["0", "022", "077", "777"]
+UMASKS = ["0", "777"]
 _TRACKERS = ["jsonl", "tensorboard", "wandb", "mlflow", "swanlab", "trackio", "sidecar"]
 _TRAIN = """
 import sys, otel_rl

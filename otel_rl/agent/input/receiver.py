@@ -113,7 +113,7 @@ class Receiver:
                 "give an address of one machine of the run and a free port"
             ) from error
 
-    def take_request(self, signal: str, request: Any, peer: str = "") -> Any:
+    def handle(self, signal: str, request: Any, peer: str = "") -> Any:
         """Accept records, spans, and telemetry of other programs; return the response when they are saved.
 
         Raises:
@@ -180,11 +180,10 @@ class Receiver:
         if scopes == {_SCOPE} and all(self._is_own(_SCOPE, resource) for resource in resources):
             self.refusals.note("telemetry of the agent itself", _HINT, data_points(request))
             return response("metrics", 0, "", self.refusals)
-        return self._others.take("metrics", request)
+        return self._others.forward("metrics", request)
 
     def _take_logs(self, request: ExportLogsServiceRequest, peer: str) -> Any:
-        with self._lock:
-            self._quotas.check(peer, request.ByteSize())
+        self._quotas.check()
         rejected = decode.Rejected("log records")
         measured: dict[str, list[Machine]] = {}
         foreign = ExportLogsServiceRequest()
@@ -197,7 +196,7 @@ class Receiver:
                 for event in scope.log_records:
                     if not event.event_name.startswith((PREFIX, MACHINE)):
                         others.append(event)
-                    elif reason := self._take_event(event, resource, measured, peer):
+                    elif reason := self._take_event(event, resource, measured):
                         rejected.add(number, reason)
                     number += 1
                 if others and self._is_own(scope.scope.name, resource):
@@ -210,16 +209,14 @@ class Receiver:
             self.refusals.note("telemetry of the agent itself", _HINT, own)
         if not foreign.resource_logs:
             return response("logs", rejected.count, rejected.reason, self.refusals)
-        answer = self._others.take("logs", foreign)
+        answer = self._others.forward("logs", foreign)
         if rejected.count:
             found = answer.partial_success
             reasons = "; ".join(filter(None, (rejected.reason, found.error_message)))
             answer = response("logs", rejected.count + found.rejected_log_records, reasons, self.refusals)
         return answer
 
-    def _take_event(
-        self, event: LogRecord, resource: Mapping[str, Any], measured: dict[str, list[Machine]], peer: str
-    ) -> str:
+    def _take_event(self, event: LogRecord, resource: Mapping[str, Any], measured: dict[str, list[Machine]]) -> str:
         """Write a record, or add a measurement to `measured`; return the reason of a rejection, or an empty text."""
         told = decode.attributes(event.attributes)
         host = str(resource.get("host.name", ""))
@@ -243,7 +240,7 @@ class Receiver:
         with self._lock:
             self._heard_at = time.monotonic()
             if journal not in self._journals:
-                self._quotas.admit(peer, journal, len(self._journals))
+                self._quotas.check_journals(len(self._journals))
             of_process = self._of(journal)
             of_process.take(index, record, self._heard_at)
             if not of_process.is_complete:

@@ -1,90 +1,97 @@
-"""Bodies of OTLP requests: content encodings and content types."""
+"""Bodies of OTLP requests: content encodings, content types, and how much of them is in memory at once."""
 
 from __future__ import annotations
 
 import base64
+import gzip
+import io
 import json
 import sys
+import threading
 import zlib
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 
 from otel_rl.errors.texts import shown
-from otel_rl.otlp.bridge import sizes
-from otel_rl.otlp.bridge.answers import JSON, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal
+from otel_rl.otlp.bridge.answers import JSON, LATER, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal
 from otel_rl.otlp.signals import SERVICES, with_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from otel_rl.otlp.bridge.budget import Held
-
-LARGEST_REQUEST = 16 << 20
-"""The largest request as sent, in bytes; the Collector's limit is 20 MiB."""
-LARGEST_DECOMPRESSED = 64 << 20
-"""The largest decompressed request, in bytes; no more is held in memory for one request."""
-
-
-_CHUNK = 1 << 20
-_FED = 4 << 10
-"""Bytes that a decompressor gets at once: it copies those behind its stream, of which there may be a million."""
-_LARGEST_ZSTD_WINDOW = 25
-"""The binary logarithm of the largest window of zstd, in bytes: a decompressor reserves 32 MiB for it."""
+LARGEST = 16 << 20
+"""The largest request in bytes, as sent and decompressed. All that are handled at the same time have no more either."""
+_WAIT_S = 10.0
+"""The time limit for a request to wait for others, in seconds; OTLP clients wait that long for a response."""
+_LARGEST_ZSTD_WINDOW = 24
+"""The binary logarithm of the largest window of zstd, in bytes: a decompressor reserves that much memory."""
 
 
-class _Decompressor(Protocol):
-    """A decompressor of one stream, as in the standard library."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+def _gunzip(body: bytes, most: int) -> bytes:
+    return gzip.GzipFile(fileobj=io.BytesIO(body)).read(most)
 
 
-class _Zlib:
-    """A decompressor of zlib with the interface that bz2, lzma and zstd have."""
-
-    def __init__(self, wbits: int) -> None:
-        self._one = zlib.decompressobj(wbits)
-
-    @property
-    def eof(self) -> bool:
-        return self._one.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._one.unused_data
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        return self._one.decompress(self._one.unconsumed_tail + data, max_length)
+def _inflate(body: bytes, most: int) -> bytes:
+    stream = zlib.decompressobj()
+    content = stream.decompress(body, most)
+    if len(content) < most and not stream.eof:
+        raise EOFError("unexpected end of the stream")
+    return content
 
 
-def _zstd() -> _Decompressor:
+def _unzstd(body: bytes, most: int) -> bytes:
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
         from backports import zstd
 
-    made: _Decompressor = zstd.ZstdDecompressor(
-        options={zstd.DecompressionParameter.window_log_max: _LARGEST_ZSTD_WINDOW}
-    )
-    return made
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _LARGEST_ZSTD_WINDOW}
+    return bytes(zstd.ZstdFile(io.BytesIO(body), options=options).read(most))
 
 
-def _has_zstd() -> bool:
-    return sys.version_info >= (3, 14) or (find_spec("backports") is not None and bool(find_spec("backports.zstd")))
-
-
-ENCODINGS: dict[str, Callable[[], _Decompressor]] = {"gzip": lambda: _Zlib(31), "deflate": lambda: _Zlib(15)}
-"""The accepted content encodings besides `identity`; zstd needs Python 3.14 or the extra `zstd`."""
-if _has_zstd():
-    ENCODINGS["zstd"] = _zstd
+ENCODINGS: dict[str, Callable[[bytes, int], bytes]] = {"gzip": _gunzip, "deflate": _inflate}
+"""The accepted content encodings besides `identity`, with functions that return the first bytes of the content."""
+if sys.version_info >= (3, 14) or (find_spec("backports") and find_spec("backports.zstd")):  # the extra `zstd`
+    ENCODINGS["zstd"] = _unzstd
 _SAME = {"x-gzip": "gzip", "zlib": "deflate"}  # the Collector calls deflate zlib
+
+
+class Room:
+    """Room for the requests that are handled at the same time, whichever listener they come from.
+
+    Attributes:
+        turn: The lock of the request that is decoded. It waits for room while it holds the lock, so that smaller
+            requests do not overtake it again and again.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._changed = threading.Condition()
+        self.turn = threading.Lock()
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Wait for so many bytes, and free them at the end of the block.
+
+        Raises:
+            Refusal: Others take them for too long; the client should retry later.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._free >= size, _WAIT_S):
+                raise Refusal(LATER, "other requests are being handled")
+            self._free -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += size
+                self._changed.notify_all()
+
+
+ROOM = Room(LARGEST)
 
 
 def content_type(header: str) -> str:
@@ -122,66 +129,54 @@ def encoding(header: str) -> str:
     return name
 
 
-def request(signal: str, body: bytes | bytearray, kind: str, encoded_as: str, held: Held) -> Any:
-    """Decode a request message of a signal, with the content type `kind` and the content encoding `encoded_as`.
+def too_large() -> Refusal:
+    """Return the refusal of a body that is larger than the limit, as sent or decompressed."""
+    return Refusal(TOO_LARGE, f"the body has more than {LARGEST} bytes: send less at once")
 
-    Its memory is taken from `held` before it is used.
+
+@contextmanager
+def decoded(signal: str, body: bytes | bytearray, kind: str, encoded_as: str) -> Iterator[Any]:
+    """Decode a request of a signal, and keep room for it until the end of the block, in which it is handled.
+
+    Args:
+        signal: The signal.
+        body: The body as sent.
+        kind: The content type.
+        encoded_as: The content encoding; empty for none.
 
     Raises:
-        Refusal: The body is not a valid message, or too large when decompressed, or there is too little memory.
+        Refusal: The body is not a valid message, or too large when decompressed, or too many others are handled.
     """
-    content = _decompressed(body, encoded_as, held) if encoded_as else body
-    found = SERVICES[signal].request()
+    with ExitStack() as until_handled:
+        with ROOM.turn:
+            content = _decompressed(body, encoded_as) if encoded_as else body
+            if len(content) > LARGEST:
+                raise too_large()
+            until_handled.enter_context(ROOM.reserved(len(content)))
+            request = _parsed(signal, content, kind)
+            del content
+        yield request
+
+
+def _decompressed(body: bytes | bytearray, name: str) -> bytes:
     try:
-        count = sizes.objects(content, found.DESCRIPTOR) if kind == PROTOBUF else sizes.elements(content)
-    except sizes.TooManyError as error:
-        raise Refusal(TOO_LARGE, f"the body is too large: {error}") from None
-    held.take(count * sizes.OBJECT_BYTES)
+        return ENCODINGS[name](bytes(body), LARGEST + 1)
+    except Exception as error:  # each library has its own exceptions for invalid data
+        raise Refusal(MALFORMED, f"the body is not valid {name}: {error}") from error
+
+
+def _parsed(signal: str, content: bytes | bytearray, kind: str) -> Any:
+    request = SERVICES[signal].request()
     try:
         if kind == PROTOBUF:
-            found.ParseFromString(content)
+            request.ParseFromString(content)
         else:
             value = json.loads(content)
             if not isinstance(value, dict):  # protobuf would accept an empty list or text as an empty message
                 raise TypeError(f"expected an object, got {type(value).__name__}")
             value = with_ids(value, lambda id_: base64.b64encode(bytes.fromhex(id_)).decode())
-            json_format.ParseDict(value, found, ignore_unknown_fields=True)
+            json_format.ParseDict(value, request, ignore_unknown_fields=True)
     except Exception as error:  # parsing has no side effects, so any exception is due to the bytes
-        text = f"the body is not a valid {type(found).__name__} ({kind}): {type(error).__name__}: {error}"
+        text = f"the body is not a valid {type(request).__name__} ({kind}): {type(error).__name__}: {error}"
         raise Refusal(MALFORMED, text) from error
-    return found
-
-
-def _decompressed(body: bytes | bytearray, name: str, held: Held) -> bytearray:
-    """Decompress a body in pieces, and stop at the limit; several streams may follow each other."""
-    content = bytearray()
-    try:
-        for piece in _pieces(body, ENCODINGS[name]):
-            if len(content) + len(piece) > LARGEST_DECOMPRESSED:
-                text = f"the body has more than {LARGEST_DECOMPRESSED} bytes when decompressed: send less at once"
-                raise Refusal(TOO_LARGE, text)
-            held.take(len(piece))
-            content += piece
-    except Refusal:
-        raise
-    except Exception as error:  # each library has its own exceptions for invalid data
-        raise Refusal(MALFORMED, f"the body is not valid {name}: {error}") from error
-    return content
-
-
-def _pieces(body: bytes | bytearray, make: Callable[[], _Decompressor]) -> Iterator[bytes]:
-    stream: _Decompressor | None = None
-    padding = b""
-    for place in range(0, len(body), _FED):
-        rest = bytes(body[place : place + _FED])
-        while rest := rest.lstrip(padding) if stream is None else rest:
-            stream = stream or make()
-            piece = stream.decompress(rest, _CHUNK)
-            while piece:
-                yield piece
-                piece = b"" if stream.eof else stream.decompress(b"", _CHUNK)
-            rest = stream.unused_data if stream.eof else b""
-            if stream.eof:
-                stream, padding = None, b"\0"  # gzip may be padded
-    if stream is not None:
-        raise EOFError("unexpected end of the stream")
+    return request

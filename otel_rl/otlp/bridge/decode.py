@@ -66,13 +66,13 @@ class Rejected:
     @property
     def reason(self) -> str:
         """Return the reasons, each with the positions of its first records; empty if nothing was refused."""
-        told = []
+        reasons = []
         for reason, numbers in self._numbers.items():
             shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
             more = f" and {len(numbers) - _MOST_NUMBERS} more" if len(numbers) > _MOST_NUMBERS else ""
-            told.append(f"{reason} ({self._what} {shown}{more}, counted from 0)")
+            reasons.append(f"{reason} ({self._what} {shown}{more}, counted from 0)")
         known = sum(map(len, self._numbers.values()))
-        return "; ".join([*told, *([f"{self.count - known} more for other reasons"] if self.count > known else [])])
+        return "; ".join([*reasons, *([f"{self.count - known} more for other reasons"] if self.count > known else [])])
 
 
 class _Collected:
@@ -82,7 +82,7 @@ class _Collected:
         self.runs: dict[str, tuple[RunInfo, list[Item]]] = {}
         self.rejected = Rejected(what)
 
-    def take(self, resource: Iterable[KeyValue], records: Iterable[_T], to_item: Callable[[_T], Item]) -> None:
+    def add(self, resource: Iterable[KeyValue], records: Iterable[_T], to_item: Callable[[_T], Item]) -> None:
         """Decode the valid records of one resource, and refuse the others."""
         run, reason = self._run_of(resource)
         for record in records:
@@ -103,12 +103,12 @@ class _Collected:
             self.runs.setdefault(run.directory, (run, []))[1].append(item)
 
     def _run_of(self, resource: Iterable[KeyValue]) -> tuple[RunInfo | None, str]:
-        told = attributes(resource)
-        id_ = told.get(semconv.RUN_ID)
+        named = attributes(resource)
+        id_ = named.get(semconv.RUN_ID)
         if isinstance(id_, (str, int)) and not isinstance(id_, bool) and str(id_):
-            return run_of(flat(told), self._directory), ""
-        said = "has no attribute" if id_ is None else "has no text in"
-        return None, f"the resource {said} {semconv.RUN_ID}, so the run is unknown: set it to the id of the run"
+            return run_of(flat(named), self._directory), ""
+        problem = "has no attribute" if id_ is None else "has no text in"
+        return None, f"the resource {problem} {semconv.RUN_ID}, so the run is unknown: set it to the id of the run"
 
     @property
     def decoded(self) -> Decoded:
@@ -123,7 +123,7 @@ def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
     found = _Collected("log records", directory)
     for of_resource in request.resource_logs:
         records = (record for scope in of_resource.scope_logs for record in scope.log_records)
-        found.take(of_resource.resource.attributes, records, _item)
+        found.add(of_resource.resource.attributes, records, _item)
     return found.decoded
 
 
@@ -158,7 +158,7 @@ def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:
         pairs = of_resource.resource.attributes
         resource = flat(attributes(pairs))
         for of_scope in of_resource.scope_spans:
-            found.take(pairs, of_scope.spans, partial(_span, resource=resource, scope=of_scope.scope))
+            found.add(pairs, of_scope.spans, partial(_span, resource=resource, scope=of_scope.scope))
     return found.decoded
 
 
@@ -211,20 +211,20 @@ def _item(record: LogRecord) -> Item:
     if not name:
         raise ValueError("the record has no event name, so it is not an event")
     time = record.time_unix_nano or record.observed_time_unix_nano
-    told = attributes(record.attributes)
-    told.pop(_EVENT_NAME, None)
+    named = attributes(record.attributes)
+    named.pop(_EVENT_NAME, None)
     body = plain(record.body)
     if name == semconv.EVENT_TABLE:
         if not isinstance(body, list) or not all(isinstance(row, list) for row in body):
             raise ValueError(f"{name}: the body is not a list of rows")
         body = [[_cell(cell) for cell in row] for row in body]
-    if name == semconv.EVENT_RUN_CONFIG and isinstance(values := told.get(semconv.RUN_CONFIG_VALUES), dict):
-        told[semconv.RUN_CONFIG_VALUES] = {key: _cell(value) for key, value in values.items()}
-    item = item_of(name, time, told, body)
+    if name == semconv.EVENT_RUN_CONFIG and isinstance(values := named.get(semconv.RUN_CONFIG_VALUES), dict):
+        named[semconv.RUN_CONFIG_VALUES] = {key: _cell(value) for key, value in values.items()}
+    item = item_of(name, time, named, body)
     if item is not None:
         return item
     ids = (record.trace_id.hex(), record.span_id.hex()) if _are_ids(record.trace_id, record.span_id) else ("", "")
-    return event_of(name, time, flat(told), *ids)
+    return event_of(name, time, flat(named), *ids)
 
 
 def _are_ids(trace_id: bytes, span_id: bytes) -> bool:

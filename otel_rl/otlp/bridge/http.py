@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,14 +22,12 @@ from otel_rl.otlp.bridge.answers import (
     MALFORMED,
     NOT_FOUND,
     PROTOBUF,
-    TOO_LARGE,
     UNAUTHENTICATED,
     WRONG_METHOD,
     Refusal,
     Refusals,
     encoded,
 )
-from otel_rl.otlp.bridge.budget import Budget, Held
 from otel_rl.otlp.serving import Serving, listen, peer_of
 from otel_rl.otlp.signals import SERVICES
 from otel_rl.setup.tokens import Tokens
@@ -48,9 +45,9 @@ _MOST_CONNECTIONS = 4096
 """The largest number of connections, unless half of the process's descriptor limit is lower."""
 _MOST_DRAINED = 64 << 20
 """How much of a refused body is read, in bytes: a client that is still sending would miss the response."""
+_MOST_HELD = 8 * bodies.LARGEST
+"""The largest size of all bodies that are being received or wait to be handled, in bytes."""
 _THREADS = 32
-DECODED_AT_ONCE = 2
-"""Requests that are decoded at the same time: the threads of the agent itself must get their turn."""
 _ORIGIN = re.compile(r"^https?://[^/]*", re.IGNORECASE)
 _SIGNALS = {f"/v1/{signal}": signal for signal in SERVICES}
 
@@ -60,8 +57,8 @@ class Sink(Protocol):
 
     refusals: Refusals
 
-    def take_request(self, signal: str, request: Any, peer: str = "") -> Any:
-        """Handle a request of the client at the address `peer`, and return the response.
+    def handle(self, signal: str, request: Any, peer: str = "") -> Any:
+        """Store or forward a request of the client at the address `peer`, and return the response.
 
         Raises:
             OSError: It cannot be accepted now; the client should retry.
@@ -76,7 +73,7 @@ def respond(sink: Sink, signal: str, request: Any, peer: str) -> Any:
         Refusal: The sink did not accept it.
     """
     try:
-        return sink.take_request(signal, request, peer)
+        return sink.handle(signal, request, peer)
     except Refusal:
         raise
     except OSError as error:
@@ -108,6 +105,10 @@ class HttpServer:
         tokens: The bearer tokens, of which clients must send one.
         tls: The TLS configuration, if connections are encrypted.
 
+    Attributes:
+        held: The size of all bodies that are being received or handled, in bytes; used by the server's thread alone.
+        requests: The number of requests that wait for a thread or are handled.
+
     Raises:
         OSError: The address is in use, or belongs to another machine.
     """
@@ -117,8 +118,7 @@ class HttpServer:
     ) -> None:
         self.sink = sink
         self.tokens = tokens or Tokens()
-        self.budget = Budget()
-        self.decoding = threading.BoundedSemaphore(DECODED_AT_ONCE)
+        self.held = self.requests = 0
         sockets = listen(*address)
         self.port = int(sockets[0].getsockname()[1])
         self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="otel-rl-otlp")
@@ -132,7 +132,7 @@ class HttpServer:
             idle_s=_IDLE_S,
             body_s=_BODY_S,
             most=_MOST_CONNECTIONS,
-            is_busy=lambda: self.budget.requests > 0,
+            is_busy=lambda: self.requests > 0,
         )
 
     def close(self, timeout: float = 5.0) -> None:
@@ -152,7 +152,6 @@ class _Handler(RequestHandler):
         self._body = bytearray()
         self._seen = 0
         self._peer = peer_of(self.request.connection)
-        self._held = Held(server.budget, self._peer)
         self._refusal: Refusal | None = None
         self._kind = PROTOBUF if bodies.media_type(self.request.headers.get("Content-Type", "")) == PROTOBUF else JSON
         self._signal = self._encoding = ""
@@ -177,55 +176,49 @@ class _Handler(RequestHandler):
             raise Refusal(WRONG_METHOD, f"method {self.request.method} is not supported: use POST", {"Allow": "POST"})
         self._kind = bodies.content_type(headers.get("Content-Type", ""))
         self._encoding = bodies.encoding(headers.get("Content-Encoding", ""))
-        if length.isdecimal() and int(length) > bodies.LARGEST_REQUEST:
-            raise self._too_large()
+        if length.isdecimal() and int(length) > bodies.LARGEST:
+            raise bodies.too_large()
 
     def data_received(self, chunk: bytes) -> None:
         """Store or discard a chunk of the body."""
         self._seen += len(chunk)
         if self._refusal is None:
-            try:
-                if self._seen > bodies.LARGEST_REQUEST:
-                    raise self._too_large()
-                self._held.take(len(chunk))
+            if self._seen > bodies.LARGEST:
+                self._refuse(bodies.too_large())
+            elif self.server.held + len(chunk) > _MOST_HELD:
+                self._refuse(Refusal(LATER, "too many requests are being received"))
+            else:
+                self.server.held += len(chunk)
                 self._body += chunk
-            except Refusal as refusal:
-                self._refuse(refusal)
         elif self._seen > _MOST_DRAINED:
             self._refuse(self._refusal, at_once=True)
 
     async def post(self) -> None:
         """Respond after the whole body was received."""
-        if self._refusal is None:
-            try:
-                self.server.budget.begin(self._peer)
-            except Refusal as refusal:
-                self._refuse(refusal)
         if self._refusal is not None:
             self._answer_refusal(self._refusal)
             return
+        body, self._body = self._body, bytearray()  # held until it is handled, also if the client disconnects
+        self.server.requests += 1
         try:
-            held, self._held = self._held, Held(self.server.budget, self._peer)  # also if the client disconnects
-            body, self._body = self._body, bytearray()
-            answer = await asyncio.get_running_loop().run_in_executor(self.server.pool, self._respond, body, held)
+            answer = await asyncio.get_running_loop().run_in_executor(self.server.pool, self._respond, body)
         except Refusal as refusal:
             self._answer_refusal(refusal)
         else:
             self._answer(200, answer)
         finally:
-            self.server.budget.end(self._peer)
+            self.server.requests -= 1
+            self.server.held -= len(body)
 
     get = head = put = delete = patch = options = post  # `prepare` has refused them
 
-    def _respond(self, body: bytearray, held: Held) -> bytes:
-        with held:
-            with self.server.decoding:
-                request = bodies.request(self._signal, body, self._kind, self._encoding, held)
+    def _respond(self, body: bytearray) -> bytes:
+        with bodies.decoded(self._signal, body, self._kind, self._encoding) as request:
             return encoded(respond(self.server.sink, self._signal, request, self._peer), self._kind)
 
     def on_finish(self) -> None:
         """Release the body."""
-        self._held.release()
+        self.server.held -= len(self._body)
         self._body = bytearray()
 
     def on_connection_close(self) -> None:
@@ -240,9 +233,6 @@ class _Handler(RequestHandler):
         self._answer_refusal(
             Refusal(kind, f"method {shown(self.request.method)}: {self._reason}: use POST on /v1/logs", headers)
         )
-
-    def _too_large(self) -> Refusal:
-        return Refusal(TOO_LARGE, f"the body has more than {bodies.LARGEST_REQUEST} bytes: send less at once")
 
     def _refuse(self, refusal: Refusal, *, at_once: bool = False) -> None:
         self._refusal = refusal

@@ -40,9 +40,9 @@ class Others:
         self._advice = advice
         self._refusals = refusals
         self._room = threading.BoundedSemaphore(_AT_A_TIME)
-        self._told: set[tuple[str, str]] = set()
+        self._answered: set[tuple[str, str]] = set()
 
-    def take(self, signal: str, request: Any) -> Any:
+    def forward(self, signal: str, request: Any) -> Any:
         """Forward a request that is entirely of other programs, and return the response.
 
         Raises:
@@ -66,10 +66,10 @@ class Others:
     def _refuse(self, signal: str, request: Any, count: int) -> Any:
         reason = f"{signal} of other programs belong to no step of a run: {self._advice}"
         sender = (signal, _service(signal, request))
-        if sender in self._told or len(self._told) > _MOST_SENDERS:
+        if sender in self._answered or len(self._answered) > _MOST_SENDERS:
             self._refusals.note(f"refused {signal} of other programs", reason, count)
             return response(signal, 0, "", self._refusals)
-        self._told.add(sender)
+        self._answered.add(sender)
         return response(signal, count, reason, self._refusals)
 
 

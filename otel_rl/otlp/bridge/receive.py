@@ -27,7 +27,7 @@ class IntoRuns:
         self.refusals = Refusals()
         self._others = Others(ways or {}, self.refusals, _ADVICE)
 
-    def take_request(self, signal: str, request: Any, peer: str = "") -> Any:
+    def handle(self, signal: str, request: Any, peer: str = "") -> Any:
         """Store the items of a request, and return the response, with the refused records and the reasons.
 
         Raises:
@@ -35,8 +35,8 @@ class IntoRuns:
             Refusal: The request cannot be forwarded now; the client should retry.
         """
         if signal == "metrics" or (signal == "logs" and decode.has_no_events(request)):
-            return self._others.take(signal, request)
+            return self._others.forward(signal, request)
         found = (decode.logs if signal == "logs" else decode.traces)(request, self._runs.directory)
         for run, items in found.runs:
-            self._runs.take(run, items, peer)
+            self._runs.store(run, items, peer)
         return response(signal, found.rejected, found.reason, self.refusals)

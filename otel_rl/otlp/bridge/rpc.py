@@ -5,7 +5,6 @@ Source: the OTLP specification 1.x, "OTLP/gRPC": status codes, and `RetryInfo` f
 
 from __future__ import annotations
 
-import threading
 from concurrent import futures
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,7 @@ import grpc
 
 from otel_rl.otlp.bridge import bodies
 from otel_rl.otlp.bridge.answers import PROTOBUF, Refusal
-from otel_rl.otlp.bridge.budget import Budget, Held
-from otel_rl.otlp.bridge.http import DECODED_AT_ONCE, check_token, respond
+from otel_rl.otlp.bridge.http import check_token, respond
 from otel_rl.otlp.signals import SERVICES
 from otel_rl.setup.tokens import Tokens
 
@@ -26,9 +24,10 @@ if TYPE_CHECKING:
     from otel_rl.otlp.bridge.http import Sink
 
 _THREADS = 8
+"""The largest number of requests that are received or handled at the same time: a thread reads a message."""
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OPTIONS = [
-    ("grpc.max_receive_message_length", bodies.LARGEST_REQUEST),  # as sent, and decompressed
+    ("grpc.max_receive_message_length", bodies.LARGEST),  # as sent, and decompressed
     ("grpc.max_concurrent_streams", 64),
     ("grpc.max_allowed_incoming_connections", 1024),
     ("grpc.max_connection_idle_ms", 300_000),
@@ -68,8 +67,6 @@ def serve(address: str, sink: Sink, tokens: Tokens | None = None, credentials: A
 class _Serving(grpc.ServerInterceptor):  # type: ignore[misc] # gRPC has no types
     def __init__(self, sink: Sink, tokens: Tokens) -> None:
         self._sink, self._tokens = sink, tokens
-        self._budget = Budget()
-        self._decoding = threading.BoundedSemaphore(DECODED_AT_ONCE)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Refuse a request without a valid token before its message is read."""
@@ -83,10 +80,7 @@ class _Serving(grpc.ServerInterceptor):  # type: ignore[misc] # gRPC has no type
         """Respond to a request."""
         peer = _address(context.peer())
         try:
-            with Held(self._budget, peer) as held:
-                with self._decoding:
-                    held.take(len(body))
-                    request = bodies.request(signal, body, PROTOBUF, "", held)
+            with bodies.decoded(signal, body, PROTOBUF, "") as request:
                 return bytes(respond(self._sink, signal, request, peer).SerializeToString())
         except Refusal as refusal:
             self._refuse(refusal, signal, context)

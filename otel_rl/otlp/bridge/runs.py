@@ -89,7 +89,7 @@ class BridgedRun:
         for exporter in self.exporters:
             exporter.start()
 
-    def take(self, items: Sequence[Item]) -> None:
+    def store(self, items: Sequence[Item]) -> None:
         """Store items for the exporters.
 
         Raises:
@@ -189,7 +189,7 @@ class Runs:
         with self._lock:
             return list(self._runs.values())
 
-    def take(self, run: RunInfo, items: Sequence[Item], peer: str = "") -> None:
+    def store(self, run: RunInfo, items: Sequence[Item], peer: str = "") -> None:
         """Store the items of a run that the client at the address `peer` sends.
 
         Raises:
@@ -210,7 +210,7 @@ class Runs:
                 self._open(run, peer)
             found = self._runs[run.directory]
             found.used_at = time.monotonic()
-        found.take(items)
+        found.store(items)
 
     def close(self, timeout: float = _CLOSE_WITHIN_S) -> bool:
         """Close all runs; return whether everything was delivered."""

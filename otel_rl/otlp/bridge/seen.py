@@ -157,8 +157,8 @@ class Seen:
         return Position(found[1], found[2])
 
     def _cover(self, position: Position) -> None:
-        told = (self._outbox.id, *position, self._number)
-        self._open.execute("INSERT OR REPLACE INTO covered VALUES (1, ?, ?, ?, ?)", told)
+        covered = (self._outbox.id, *position, self._number)
+        self._open.execute("INSERT OR REPLACE INTO covered VALUES (1, ?, ?, ?, ?)", covered)
 
 
 def _digest(item: Item) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_rl.errors.redaction import RULES, redact, without_secret
-from otel_rl.errors.secret_formats import ASSIGNED, KEYS
+from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
 

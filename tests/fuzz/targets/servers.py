@@ -133,7 +133,7 @@ class Http(_HttpServer):
             raise Broken(f"the server responds with {status} to a good request")
 
     def is_busy(self) -> bool:
-        return self._server.budget.requests > 0
+        return self._server.requests > 0
 
     def close(self) -> None:
         self._server.close()

@@ -1,4 +1,4 @@
-"""Redaction: the functions that every text and every named value passes before it leaves the trainer's memory."""
+"""Finds secrets in texts and in named values, and replaces them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from otel_rl.errors.secret_formats import ASSIGNED, KEYS, WORDS, assigned_to
-from otel_rl.errors.secret_names import (
+from otel_rl.errors.redaction.formats import ASSIGNED, KEYS, WORDS, assigned_to
+from otel_rl.errors.redaction.names import (
     is_harmless,
     is_made_of_words,
     looks_like_a_key,
@@ -23,7 +23,7 @@ from otel_rl.errors.secret_names import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from otel_rl.errors.secret_formats import Key
+    from otel_rl.errors.redaction.formats import Key
 
 REDACTED = "[redacted]"
 """The text that replaces a secret."""
@@ -95,7 +95,7 @@ _known_names: dict[str, bool] = {}
 def redact(text: str) -> tuple[str, int]:
     """Replace secrets with "[redacted]"; return the text, and the number of secrets.
 
-    Secrets are known by their format (see `secret_formats`), by a pattern of the user, or because the same text was
+    Secrets are known by their format (see `formats`), by a pattern of the user, or because the same text was
     given elsewhere as a secret. The time is linear in the text.
     """
     if len(text) < _SHORTEST or text in _clean:
