@@ -13,7 +13,7 @@ import pytest
 from otel_rl.journal.claim import claim_journal
 from otel_rl.journal.locks import is_held
 from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Finished, StepStarted
+from otel_rl.journal.records import AnyRecord, Finished, Observed
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.journal.writer import Writer
 from tests.journal.written import numbered, read_all, segment, steps
@@ -73,9 +73,9 @@ def test_what_a_cut_destroyed(tmp_path: Path, already_read: int) -> None:
         if n == 10:
             reader.read(already_read)
             os.truncate(segment(tmp_path, 1), ends[4])
-        writer.append(StepStarted(n, 1, bytes(5000)))
+        writer.append(Observed(n, 1, {"x": bytes(5000)}))
         ends.append(writer.position.offset)
-    rest = [record.step for record in reader.read() if isinstance(record, StepStarted)]
+    rest = [record.step for record in reader.read() if isinstance(record, Observed)]
 
     assert rest == [*range(already_read, 5), 10]
     assert reader.skipped_bytes == ends[9] - max(ends[4], reader_position(ends, already_read))

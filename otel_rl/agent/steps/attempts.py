@@ -91,14 +91,17 @@ class Attempts:
         return found
 
     def _forget(self) -> None:
+        """Forget who takes part, because a process has begun, ended, come to life again or moved."""
         self._attempts.clear()
         self._last = None
 
     def split(self) -> None:
         """Let the starts of the last attempt that began after all its other ranks had ended be the next attempt.
 
-        The ends of ranks on other machines can arrive after the starts of the processes that follow them.
+        Call this when processes have ended. The ends of ranks on other machines can arrive after the starts of the
+        processes that follow them.
         """
+        self._forget()
         if not self._whole_world:
             return
         number = last = self.last
@@ -181,8 +184,9 @@ def _attempt_at(began: int, lives: Mapping[int, _Life], recorded: int) -> int:
     return min((number for number in lives if number > before), default=max(before + 1, recorded))
 
 
-def _start(one: tuple[str, Journal]) -> int:
-    return one[1].started.time
+def _start(one: tuple[str, Journal]) -> tuple[bool, int]:
+    """Return the place of a process among those of its rank: one that lives is the last, whatever its clock says."""
+    return not one[1].over, one[1].started.time
 
 
 def _key(name: str, journal: Journal) -> str:

@@ -89,7 +89,7 @@ class Reducer:
         have_ended = False
         for name, record in records:
             self._heard = self._applier.advance(getattr(record, "time", 0) if now is None else now)
-            have_ended |= isinstance(record, Finished | Lost)
+            have_ended |= isinstance(record, Finished | Lost | Revived)
             try:
                 admission.check(record)
                 found.items += self._apply(name, admission.representable(record))
@@ -209,4 +209,6 @@ class Reducer:
         live = {name: journal for name, journal in of_last.items() if not journal.over}
         if not all(map(is_remote, live)):
             return []
-        return [item for name, one in live.items() for item in self._ends.apply(name, one, Lost(one.last_time))]
+        found = [item for name, one in live.items() for item in self._ends.apply(name, one, Lost(one.last_time))]
+        self._attempts.split()
+        return found
