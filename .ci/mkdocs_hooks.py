@@ -1,8 +1,8 @@
 """Hooks of MkDocs.
 
 Links from a page to files outside of `docs/` lead to the repository, and must exist. `<!-- exporters -->` becomes the
-reference of all exporters that pyproject.toml registers, `<!-- integrations -->` that of all frameworks with a module. The
-search leaves out the evidence.
+reference of all exporters that pyproject.toml registers, `<!-- integrations -->` that of all frameworks with a module.
+The search leaves out the evidence.
 """
 
 from __future__ import annotations
