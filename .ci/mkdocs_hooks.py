@@ -2,6 +2,7 @@
 
 Links from a page to files outside of `docs/` lead to the repository, and must exist. `<!-- exporters -->` becomes the
 reference of all exporters that pyproject.toml registers, `<!-- integrations -->` that of all frameworks with a module.
+The search leaves out the evidence.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]*)(?=[)#])")
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Return the Markdown of a page with links that work on the site."""
+    if page.file.src_uri.startswith("evidence/"):
+        page.meta["search"] = {"exclude": True}
     markdown = markdown.replace("<!-- exporters -->", _exporters()).replace("<!-- integrations -->", _integrations())
     docs, here = Path(config.docs_dir), Path(page.file.abs_src_path).parent
 

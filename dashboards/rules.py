@@ -14,8 +14,8 @@ from dashboards.expressions import promql
 RUNBOOK = "https://github.com/otel-rl/otel-rl/blob/main/docs/how-to/runbook.md"
 _RUNBOOK = """# Runbook
 
-Made by `python -m dashboards` from `alerts.yaml`: what each alert means, what to look at, what to do.
-Names in italics are dashboards and panels.
+Each [alert](alerts.md) has an entry: what it means, what to look at, what to do, and its query. Names in italics are
+dashboards and panels. `python -m dashboards` writes this page from `dashboards/alerts.yaml`.
 
 """
 _HEAD = "# Made by `python -m dashboards` from dashboards/alerts.yaml.\n"

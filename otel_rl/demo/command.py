@@ -32,7 +32,7 @@ DEFAULTS = Options()
 def demo(steps: int, ranks: int, seed: int, directory: str, hold: bool, exporters: tuple[str, ...]) -> None:
     """Train a small transformer on arithmetic by GRPO, and show what otel-rl records.
 
-    A real training run of about a minute, on the CPU.
+    A real training run on the CPU, of 2 to 5 minutes on two cores.
     """
     if importlib.util.find_spec("torch") is None:
         raise click.ClickException("the demo needs torch: pip install 'otel-rl[demo]'")

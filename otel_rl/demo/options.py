@@ -6,7 +6,7 @@ import msgspec
 
 
 class Options(msgspec.Struct, frozen=True):
-    """The settings of a demo run; the defaults take about a minute on two cores."""
+    """The settings of a demo run; the defaults take 2 to 5 minutes on two cores."""
 
     steps: int = 120
     ranks: int = 1

@@ -1,4 +1,4 @@
-"""OpenTelemetry's own exporters as clients of the bridge; `docs/reference/otlp-clients.md` has the numbers."""
+"""OpenTelemetry's own exporters as clients of the bridge; `docs/evidence/otlp-clients.md` has the numbers."""
 
 from __future__ import annotations
 

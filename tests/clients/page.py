@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.clients.matrix import Result
     from tests.clients.programs import Client
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "otlp-clients.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "otlp-clients.md"
 HEAD = f"""# Clients of the bridge
 
 OpenTelemetry's own exporters send rows to `otel-rl bridge`, with the timeouts and retries that they have by default.

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_PAGE = _HERE.parents[1] / "docs" / "reference" / "clusters.md"
+_PAGE = _HERE.parents[1] / "docs" / "evidence" / "clusters.md"
 
 
 def test_the_page_names_all_tests() -> None:

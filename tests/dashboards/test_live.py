@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [needs_program("prometheus"), needs_program("gcc"), pytest.mark.timeout(600), pytest.mark.slow]
 HAS_WAYS = HAS_PROMETHEUS_3 and shutil.which("otelcol") is not None
 needs_ways = given("Prometheus 3 and a Collector", present=HAS_WAYS)
-_PAGE = Path(proof.__file__).parents[2] / "docs" / "reference" / "queries.md"
+_PAGE = Path(proof.__file__).parents[2] / "docs" / "evidence" / "queries.md"
 FULL = ("trl", "verl", "roll")
 """Runs that log everything that a framework has."""
 ONLY = {

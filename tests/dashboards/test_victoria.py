@@ -12,7 +12,7 @@ from tests.collector import wait_for
 from tests.dashboards import proof, victoria
 from tests.servers.running import A_WHILE, DEPLOY
 
-_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "victoriametrics.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "victoriametrics.md"
 _MARK = "<!-- generated: WRITE_TABLES=1 pytest tests/dashboards/test_victoria.py -->\n"
 
 

@@ -14,7 +14,7 @@ from otel_rl.semconv.dialect import framework
 from otel_rl.semconv.frameworks import FRAMEWORKS
 
 _ROOT = Path(__file__).parents[2]
-PAGE = _ROOT / "docs" / "reference" / "integrations.md"
+PAGE = _ROOT / "docs" / "evidence" / "frameworks.md"
 RESULTS = _ROOT / "tests" / "frameworks" / "results"
 KEYS = (
     *("framework", "revision", "ran", "numbers", "equal", "different", "explained", "steps"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "licenses.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "licenses.md"
 _EXTRAS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio", "zstd", "demo")
 _LONGEST = 60
 _HEAD = """# Licenses

@@ -7,7 +7,7 @@ from pathlib import Path
 from otel_rl.errors.redaction.formats import ASSIGNED, KEYS, WORDS
 from otel_rl.errors.redaction.names import DOUBTFUL_NAMES, SECRET_NAMES
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "redaction.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "secret-formats.md"
 _BEGIN, _END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 
 

@@ -22,7 +22,7 @@ def is_locked() -> bool:
     sys.version_info[:2] != (3, 11) or not is_locked(), reason="not the locked versions, on Python 3.11"
 )
 def test_the_page_is_what_the_packages_say() -> None:
-    """`docs/reference/licenses.md` is what `python -m tests.docs.licenses_page` writes."""
+    """`docs/evidence/licenses.md` is what `python -m tests.docs.licenses_page` writes."""
     assert PAGE.read_text() == page()
 
 

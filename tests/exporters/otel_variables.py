@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,13 +147,20 @@ This table is written and checked by `tests/exporters/test_otel_variables.py`.
 
 
 def page() -> str:
-    """Return the page of the docs."""
-    lines = []
-    for one in [*OTLP, *OTHERS]:
-        declined = "declined, warns" if one.name in UNUSED else "declined"
-        http, grpc = ("yes" if one.http else "no", "yes" if one.grpc else "no") if one.works else (declined, declined)
-        lines.append(f"| `{one.name}` | {http} | {grpc} | {one.text} |\n")
+    """Return the page of the docs: one line for the variables that have the same effect."""
+    lines = [
+        f"| {', '.join(f'`{one.name}`' for one in same)} | {' | '.join(effect)} |\n"
+        for effect, same in groupby([*OTLP, *OTHERS], key=_effect)
+    ]
     return _HEAD + "".join(lines)
+
+
+def _effect(one: Variable) -> tuple[str, str, str]:
+    """Return the cells of a variable: its effect over HTTP, over gRPC, and in words."""
+    if not one.works:
+        declined = "declined, warns" if one.name in UNUSED else "declined"
+        return declined, declined, one.text
+    return "yes" if one.http else "no", "yes" if one.grpc else "no", one.text
 
 
 if __name__ == "__main__":

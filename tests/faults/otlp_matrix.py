@@ -12,29 +12,12 @@ import otel_rl
 from otel_rl.setup.agent_start import end_agents
 from tests.faults.misbehaving import Say, certificates, collector
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "otlp-client.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "otlp-client.md"
 ROWS = 9
 _TIMEOUT_S = 8
-_HEAD = """# The agent as an OTLP client
+_HEAD = """# Collectors that misbehave
 
-Spans, step events, metrics, and what is sent to a head go through one client. It follows the OTLP specification:
-
-| answer | what the agent does |
-|---|---|
-| HTTP 429, 502, 503, 504, and a connection that fails | repeats the request, after a pause |
-| gRPC `CANCELLED`, `DEADLINE_EXCEEDED`, `ABORTED`, `OUT_OF_RANGE`, `UNAVAILABLE`, `DATA_LOSS` | the same |
-| gRPC `RESOURCE_EXHAUSTED` with `RetryInfo` | the same; without `RetryInfo` it is final |
-| HTTP 413, and gRPC's "message larger than max" | splits the request; a single record that is too large is refused |
-| partial success | counts the rejected records, and logs the reason |
-| everything else | drops the request, counts it, logs the reason, and goes on with the next one |
-
-The pause is what `Retry-After` or `RetryInfo` asks for. Otherwise it is 0.25 s, doubled up to 30 s, with jitter.
-
-Refused items are counted in `rl.telemetry.dropped` and `rl.telemetry.failures`, logged in `agent.log` (the 1st, 10th
-and 100th time), and make `finish()` return `False`. Undelivered items stay on disk, and the next agent of the run
-delivers them.
-
-## Collectors that misbehave
+[What the agent retries](../how-to/otlp.md#what-is-retried) follows the OTLP specification.
 
 Each row is a run of 9 steps, and `finish(8)`. The table is written by `python -m tests.faults.otlp_matrix`;
 `tests/faults/test_otlp_client.py` holds each case. A collector that takes rows and loses the answer gets them twice, as

@@ -1,4 +1,4 @@
-"""The page of failures: every test that it names exists."""
+"""The page of tested faults: every test that it names exists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 FAULTS = Path(__file__).parent
-PAGE = FAULTS.parents[1] / "docs" / "explanation" / "failures.md"
+PAGE = FAULTS.parents[1] / "docs" / "evidence" / "faults.md"
 
 
 def test_every_named_test_exists() -> None:

@@ -30,10 +30,13 @@ from __future__ import annotations
 '''
 _TABLE_HEAD = """# Metrics
 
-Made by `python -m tests.semconv.generate` from the registry in `otel_rl/semconv/model/`. All gauges hold the
-latest value. Where a name comes from: genai#88 is open-telemetry/semantic-conventions-genai#88; hw, process,
-system and gen_ai are OpenTelemetry's own conventions. Reducer: how the values of several ranks become one,
-where that is not their mean; a name that says `max`, `min` or `sum` itself is reduced by that.
+These are the metrics that OpenTelemetry and Prometheus receive. Trackers receive the names that the trainer logs
+([names](../explanation/names.md)). A gauge holds the latest value.
+
+*Reducer* says how the values of several ranks become one. If it is empty, they are averaged, unless the name says
+`max`, `min` or `sum` itself. *Source* says where a name comes from: genai#88 is
+open-telemetry/semantic-conventions-genai#88; hw, process, system and gen_ai are OpenTelemetry's own conventions.
+`python -m tests.semconv.generate` writes this page from the [registry](registry.md).
 
 | metric | in Prometheus | instrument | unit | attributes | what | reducer | source |
 |---|---|---|---|---|---|---|---|

@@ -1,7 +1,7 @@
 """The formats of secrets, as data.
 
-`docs/reference/redaction.md` is generated from them. Sources: the documentation of the services, and the rule lists of
-gitleaks and detect-secrets. Each pattern must take linear time: every repetition is bounded, or cannot overlap with
+`docs/evidence/secret-formats.md` is generated from them. Sources: the documentation of the services, and the rule lists
+of gitleaks and detect-secrets. Each pattern must take linear time: every repetition is bounded, or cannot overlap with
 what follows it.
 """
 
