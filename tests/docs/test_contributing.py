@@ -120,6 +120,7 @@ def test_it(tmp_path):
 """
 
 
+@pytest.mark.slow
 def test_an_exporter(checkout: Checkout) -> None:
     """Its module, its entry point and its test are enough for `init`, the environment and delivery."""
     entry = '[project.entry-points.otel_rl_exporter]\nlast_step = "otel_rl_exporters.last_step:LastStep"\n'

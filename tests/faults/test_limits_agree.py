@@ -99,17 +99,19 @@ def columns(records: list[Record]) -> Any:
             [0, -1, 7],
             {"trained": 1},
         ),
-        (
+        pytest.param(
             lambda run: run.log({"good": [1.0], "all": array("d", bytes(80 << 20)), "also": [2.0]}, step=0),
             lambda r: [*values(r, Observed)],
             ["good", "also"],
             {"value": 1},
+            marks=pytest.mark.slow,  # more than 64 MiB
         ),
-        (
+        pytest.param(
             lambda run: run.log({name: array("d", bytes(30 << 20)) for name in "abc"}, step=0),
             lambda r: [*values(r, Observed)],
             ["a", "b", "c"],
             {},
+            marks=pytest.mark.slow,  # more than 64 MiB
         ),
         (
             lambda run: run.event("e", good=1.0, also=2.0, text="y" * (100 << 20)),
@@ -117,17 +119,19 @@ def columns(records: list[Record]) -> Any:
             1 << 20,
             {"attribute_limits": 1},
         ),
-        (
+        pytest.param(
             lambda run: run.event("e", numbers=[1.5] * (9 << 20)),
             lambda r: [one.name for one in r if isinstance(one, Happened)],
             ["e"],
             {"attribute": 1},
+            marks=pytest.mark.slow,  # more than 64 MiB
         ),
-        (
+        pytest.param(
             lambda run: phase(run, numbers=[1.5] * (9 << 20)),
             lambda r: [type(one) for one in r if isinstance(one, SpanEnded)],
             [SpanEnded],
             {"attribute": 1},
+            marks=pytest.mark.slow,  # more than 64 MiB
         ),
     ],
 )
