@@ -1,4 +1,4 @@
-"""What a run directory knows about the attempts of the run.
+"""The entries of a run directory about the attempts of the run.
 
 Its `attempts/` has three kinds of entries:
 

@@ -120,7 +120,7 @@ class _Job:
         return found[0].number if found else None
 
     def _is_above(self, run: _Run) -> bool:
-        """Return whether the process that is the same rank started this one, which is no training then."""
+        """Return whether the same rank of the run is a parent of this process, which then belongs to it."""
         return run.is_held and run.last is not None and run.last.process in ancestors()
 
     def _continues(self, run: _Run) -> bool:

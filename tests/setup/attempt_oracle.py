@@ -4,7 +4,7 @@ The two sentences: an attempt is one start of the training: it begins with the f
 its ranks is running, and lasts until all of them have ended. A process that starts while an attempt runs belongs to
 that attempt, also a rank that comes back alone, whatever number of starts each has behind it.
 
-What follows for a rank that has not started yet: it has not ended. So it is awaited, unless one of the others failed,
+A rank that has not started yet has not ended. So it is awaited, unless one of the others failed,
 or the launcher counts the start as another one. Processes with a role go with the ranks, if there are any.
 """
 

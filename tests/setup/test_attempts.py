@@ -8,6 +8,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from otel_rl.journal.claim import Claim, HeldError, claim_journal
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.records import Finished
-from otel_rl.setup import attempts, parts
+from otel_rl.setup import attempt_entries, attempts, parts
 from otel_rl.setup.attempt_entries import Start, renew
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.launcher import Launch
@@ -25,8 +26,6 @@ from tests.setup.attempt_oracle import Oracle, Started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-LONG_AGO_S = 3600
 
 
 class Machines:
@@ -98,7 +97,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 class Event(NamedTuple):
-    """What happens to a process or a machine."""
+    """An event of a history: a process or two, or the machine of a process."""
 
     kind: str
     who: str
@@ -176,22 +175,20 @@ class History:
 
     def _race(self, slower: str, faster: str) -> None:
         """Let two processes on two machines decide at the same moment that they begin an attempt."""
-        renew_lease = attempts.renew_lease
+        renew_lease = attempt_entries.renew_lease
+        new, other = self._new(slower), self._new(faster)
+        if new is None or other is None or not (self._oracle.begins(new) and self._oracle.begins(other)):
+            return
 
         def interrupted(directory: RunDirectory, number: int) -> None:
-            attempts.renew_lease = renew_lease
+            patched.stop()
             self._start(faster)
             renew_lease(directory, number)
 
-        new, other = self._new(slower), self._new(faster)
-        if new is not None and other is not None and self._oracle.begins(new) and self._oracle.begins(other):
-            attempts.renew_lease = interrupted
-            try:
-                attempt = self.machines.start(new)
-            finally:
-                attempts.renew_lease = renew_lease
-            self.actual.append(attempt)
-            self.expected.append(self._oracle.start(new))
+        patched = patch.object(attempts, "renew_lease", interrupted)
+        patched.start()
+        self.actual.append(self.machines.start(new))
+        self.expected.append(self._oracle.start(new))
 
     def _end(self, names: list[str], state: str) -> None:
         for who in names:
@@ -202,7 +199,7 @@ class History:
 
 def check(events: list[Event], count: int, supervised: bool) -> None:
     """Compare the attempts of a history with those of the oracle."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as place:
+    with tempfile.TemporaryDirectory() as place:
         history = History(Path(place), count, supervised=supervised)
         try:
             for event in events:
