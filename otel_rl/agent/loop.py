@@ -181,7 +181,7 @@ class Loop:
         """Remove what every exporter has from the outbox and the journals; note whether ranks of this machine run."""
         wired = self._wired
         self._released_at = time.monotonic()
-        with suppress(OSError):  # the run directory was moved, or its file server is away
+        with suppress(OSError):  # the run directory was moved, or its file server does not answer
             renew(wired.directory)
         with self._guard("removal of what is delivered", str(wired.directory.outbox)):
             wired.release.look([one.cursor for one in wired.exporters], wired.pipeline.traces.rollouts.since)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_rl.journal.claim import Claim, HeldError, claim_journal
+from otel_rl.journal.claim import Claim, claim_journal
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.records import Finished
 from otel_rl.setup import attempt_entries, attempts, parts
