@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_rl.journal.claim import Claim, claim_journal
+from otel_rl.journal.claim import Claim, HeldError, claim_journal
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.records import Finished
 from otel_rl.setup import attempt_entries, attempts, parts
@@ -94,6 +94,72 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     found = Machines(tmp_path)
     yield found
     found.close()
+
+
+def test_a_rank_that_died_before_init(machines: Machines) -> None:
+    """Rank 1 was never in attempt 0, whose other rank failed: the second start is one attempt, whoever comes first."""
+    assert machines.start(Started("rank0", 0)) == 0
+    machines.end("rank0", in_order=False)
+
+    assert [machines.start(Started("rank1", 1)), machines.start(Started("rank0", 0))] == [1, 1]
+
+
+def test_a_start_without_one_of_the_ranks(machines: Machines) -> None:
+    """Two ranks, one, and two again: rank 1 has one start less behind it, and is in the same attempt."""
+    for world in (2, 1):
+        for rank in range(world):
+            machines.start(Started(f"rank{rank}", rank, world=world))
+        for rank in range(world):
+            machines.end(f"rank{rank}", in_order=True)
+
+    assert [machines.start(Started("rank1", 1)), machines.start(Started("rank0", 0))] == [2, 2]
+
+
+@pytest.mark.parametrize("supervised", [None, 0])
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_rank_that_comes_back_alone(machines: Machines, supervised: int | None, other: int) -> None:
+    """The other rank runs, here or on another machine; a launcher's count of restarts does not matter then."""
+    machines.start(Started("rank0", 0, supervised=supervised))
+    machines.start(Started("rank1", other, supervised=supervised))
+    machines.end("rank1", in_order=False)
+
+    assert machines.start(Started("rank1", other, supervised=None if supervised is None else 1)) == 0
+
+
+def test_a_rank_that_moves(machines: Machines) -> None:
+    """Its former machine is gone, though its agent said a moment ago that a rank runs there."""
+    machines.start(Started("rank0", 0, world=1))
+    machines.claims["rank0"][1].release()
+
+    assert machines.start(Started("rank0", 1, world=1)) == 1
+
+
+def test_a_machine_that_says_nothing_more(machines: Machines) -> None:
+    """It counts as running for 20 s."""
+    machines.start(Started("rank0", 0))
+    machines.start(Started("rank1", 1))
+    machines.claims["rank1"][1].release()
+    soon = machines.start(Started("rank1", 1))
+    machines.switch_off(0)
+    machines.end("rank1", in_order=False)
+
+    assert (soon, machines.start(Started("rank1", 1))) == (0, 1)
+
+
+def test_a_rank_that_runs_already(machines: Machines) -> None:
+    """Two processes are not one rank at a time."""
+    machines.start(Started("rank0", 0))
+    with pytest.raises(HeldError, match="give each process its own rank="):
+        machines.start(Started("rank0", 0))
+
+
+@pytest.mark.parametrize(("in_order", "attempt"), [(True, 0), (False, 1)])
+def test_a_late_rank(machines: Machines, *, in_order: bool, attempt: int) -> None:
+    """The last rank is awaited, also if the others have ended already; but not once one of them has failed."""
+    machines.start(Started("rank0", 0))
+    machines.end("rank0", in_order=in_order)
+
+    assert machines.start(Started("rank1", 1)) == attempt
 
 
 class Event(NamedTuple):
