@@ -193,10 +193,12 @@ def _state_of(journals: Sequence[Path], leases: Sequence[Path] = ()) -> State:
     states = set(map(_state_of_machine, leases))
     if "running" in states:
         return "running"
-    ended = {who_of(path.name) for path in journals}
-    if "failed" in states or ended - {who_of(path.name) for path in journals if has_finished(path)}:
+    by_rank: dict[str, list[Path]] = {}
+    for path in journals:
+        by_rank.setdefault(who_of(path.name), []).append(path)
+    if "failed" in states or not all(any(map(has_finished, starts)) for starts in by_rank.values()):
         return "failed"
-    return "unknown" if "unknown" in states or not (states or ended) else "finished"
+    return "unknown" if "unknown" in states or not (states or by_rank) else "finished"
 
 
 def _state_of_machine(lease: Path) -> State:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_rl.delivery.left_behind import left_behind
 from otel_rl.journal.claim import Claim, HeldError, claim_journal
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.records import Finished
@@ -132,6 +133,17 @@ def test_a_rank_that_moves(machines: Machines) -> None:
     machines.claims["rank0"][1].release()
 
     assert machines.start(Started("rank0", 1, world=1)) == 1
+
+
+def test_what_a_rank_that_moved_left_behind(machines: Machines) -> None:
+    """A start names the machine whose records may not be delivered, though they are of the same attempt."""
+    for who, machine in (("rank0", 0), ("rank1", 1)):
+        machines.start(Started(who, machine))
+    machines.end("rank1", in_order=False)
+    machines.start(Started("rank1", 0))
+
+    (warning,) = left_behind(machines.directory(0), {})
+    assert warning.startswith("attempt 0 of the run was recorded on node1")
 
 
 def test_a_machine_that_says_nothing_more(machines: Machines) -> None:
