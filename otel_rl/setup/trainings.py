@@ -111,12 +111,14 @@ class _Job:
         if not self._own.is_rank:
             found = [run for run in runs[-1:] if run.seen.state != "finished"]
         else:
-            found = [run for run in was_in if self._is_above(run)]
-            found = found or [run for run in was_in[-1:] if self._continues(run) and run.seen.state == "running"]
-            found = found or self._joined(runs, was_in[-1].number if was_in else 0)
-            found = found or [run for run in was_in[-1:] if self._continues(run)]
-            found = found or [run for run in runs[-1:] if not was_in and self._follows(run)]
-            found = found or self._before_requeue(runs)[len(was_in) :]
+            again = [run for run in (was_in or runs)[-1:] if self._continues(run)]
+            found = (
+                [run for run in was_in if self._is_above(run)]
+                or [run for run in again if run.seen.state == "running"]
+                or self._joined(runs, was_in[-1].number if was_in else 0)
+                or again
+                or self._before_requeue(runs)[len(was_in) :]
+            )
         return found[0].number if found else None
 
     def _is_above(self, run: _Run) -> bool:
@@ -124,13 +126,15 @@ class _Job:
         return run.is_held and run.last is not None and run.last.process in ancestors()
 
     def _continues(self, run: _Run) -> bool:
-        """Return whether the same rank was in the run, and did not end in order."""
-        own, last = self._own, run.last
+        """Return whether the start is one more of a training that failed: of this rank, or before it was there."""
+        own, begun, last, is_over = self._own, run.seen.begun, run.last, run.is_held or run.has_finished
+        if last is None and begun is not None and begun.launch.restarts == own.launch.restarts:
+            last, is_over = begun.noted(""), run.seen.state != "failed"
         if last is None or (last.host, last.process) == (own.host, own.process):
             return False  # the process itself ended that run, and begins another one
         if own.has_supervisor(last.host, last.supervisor):
             return True
-        return own.launch.resumes and last.command == own.command and not (run.is_held or run.has_finished)
+        return own.launch.resumes and last.command == own.command and not is_over
 
     def _joined(self, runs: Sequence[_Run], last: int) -> list[_Run]:
         """Return the run to whose newest attempt the start belongs, after the run that its rank was in last."""
@@ -142,15 +146,6 @@ class _Job:
     def _fits(self, run: _Run) -> bool:
         port = (run.seen.begun or run.reserved).launch.port
         return port in ("", self._own.launch.port or port) and belongs(self._own, run.seen)
-
-    def _follows(self, run: _Run) -> bool:
-        """Return whether the run failed before the rank was in it, and is started again."""
-        own, begun = self._own, run.seen.begun
-        if begun is None or begun.launch.restarts != own.launch.restarts:
-            return False
-        if own.has_supervisor(begun.host, begun.launch.supervisor):
-            return True
-        return own.launch.resumes and begun.command == own.command and run.seen.state == "failed"
 
     def _before_requeue(self, runs: Sequence[_Run]) -> list[_Run]:
         """Return the runs from before the job was requeued: it begins again with the first one."""

@@ -123,6 +123,13 @@ def test_until_it_works(place: Path, training: str) -> None:
     assert shell(place, script) == ["slurm-7.0 0", "slurm-7.0 1", "slurm-7.0 2", "slurm-7.0-2 0"]
 
 
+def test_a_rank_that_was_not_there(place: Path) -> None:
+    """The other rank failed before this one began: both go on with the run, in one attempt."""
+    script = "cp fails.py x.py; t x; cp ok.py x.py; SLURM_PROCID=1 t x; t x"
+
+    assert shell(place, script, STEP | {"SLURM_STEP_NUM_TASKS": "2"}) == ["slurm-7.0 0", "slurm-7.0 1", "slurm-7.0 1"]
+
+
 def test_another_command(place: Path) -> None:
     """A sweep goes on after a failure: what has other arguments is another run."""
     assert shell(place, "t fails 1; t fails 2") == ["slurm-7.0 0", "slurm-7.0-2 0"]
