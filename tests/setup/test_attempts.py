@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import otel_rl
 from otel_rl.delivery.left_behind import left_behind
 from otel_rl.journal.claim import Claim, HeldError, claim_journal
 from otel_rl.journal.modes import make_directory
@@ -23,6 +24,7 @@ from otel_rl.setup import attempt_entries, attempts, parts
 from otel_rl.setup.attempt_entries import Start, renew
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.launcher import Launch
+from tests.collector import wait_for
 from tests.setup.attempt_oracle import Oracle, Started
 
 if TYPE_CHECKING:
@@ -172,6 +174,16 @@ def test_a_late_rank(machines: Machines, *, in_order: bool, attempt: int) -> Non
     machines.end("rank0", in_order=in_order)
 
     assert machines.start(Started("rank1", 1)) == attempt
+
+
+def test_the_agent_notes_who_runs(tmp_path: Path) -> None:
+    """Other machines read there that the ranks of this one run, and later how they ended."""
+    run = otel_rl.init(dir=tmp_path, project="p", id="r", exporters=[], quiet=True, hardware=False)
+    (lease,) = (run.dir / "attempts").glob("attempt0.*")
+
+    assert lease.read_bytes() == b"running"
+    assert run.finish(30)
+    wait_for(lambda: lease.read_bytes() == b"finished", "the agent says nothing")
 
 
 class Event(NamedTuple):
