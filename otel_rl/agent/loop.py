@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from otel_rl.agent.steps.pipeline import Turn
 from otel_rl.agent.steps.state import Checkpoint
 from otel_rl.errors.sinks import log_of
 from otel_rl.journal.record_events import Revived
+from otel_rl.setup.attempt_entries import renew
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,9 +178,11 @@ class Loop:
         self._status.count_losses()
 
     def release(self) -> None:
-        """Remove what every exporter has from the outbox and the journals."""
+        """Remove what every exporter has from the outbox and the journals; note whether ranks of this machine run."""
         wired = self._wired
         self._released_at = time.monotonic()
+        with suppress(OSError):  # the run directory was moved, or its file server does not answer
+            renew(wired.directory)
         with self._guard("removal of what is delivered", str(wired.directory.outbox)):
             wired.release.look([one.cursor for one in wired.exporters], wired.pipeline.traces.rollouts.since)
 

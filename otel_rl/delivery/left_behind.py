@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from otel_rl.delivery import undelivered
-from otel_rl.journal.claim import attempt_of, is_journal, noted
+from otel_rl.journal.claim import attempt_of, is_journal, noted, who_of
 from otel_rl.setup import parts
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.launcher import is_in_job
@@ -26,25 +26,29 @@ def deliver_with(directory: RunDirectory) -> tuple[str, str]:
 
 
 def left_behind(directory: RunDirectory, environ: Mapping[str, str]) -> list[str]:
-    """Return warnings about machines with records of earlier attempts that may not be delivered.
+    """Return warnings about machines with records that may not be delivered, of earlier attempts or of moved ranks.
 
-    Machines that also take part in this attempt deliver their own records. At most three machines are named.
+    Machines that take part in this attempt deliver their own records. At most three machines are named.
 
     Raises:
         OSError: The journals of this machine cannot be listed.
     """
-    attempt = max((attempt_of(path.name) for path in directory.journals.iterdir() if is_journal(path.name)), default=0)
+    here = {
+        (who_of(path.name), attempt_of(path.name)) for path in directory.journals.iterdir() if is_journal(path.name)
+    }
+    attempt = max((number for _, number in here), default=0)
     said = []
     for name, journals in sorted(noted(directory.attempts).items()):
         part = parts.read_or_new(directory.path, name)
         host = part.machine.host if part.machine is not None else name
-        earlier = [number for number in map(attempt_of, journals) if number < attempt]
-        if name in ("", directory.host) or not earlier or part.is_delivered or is_in_job(host, environ):
+        ended = [one for one in journals if attempt_of(one) < attempt or (who_of(one), attempt_of(one)) in here]
+        if name in ("", directory.host) or not ended or part.is_delivered or is_in_job(host, environ):
             continue
         command = deliver_with(RunDirectory(directory.path, part.place, name))[1]
         is_here = not part.is_elsewhere or undelivered.read(directory.path, name) is not None
+        number = max(map(attempt_of, ended))
         said.append(
-            f"attempt {max(earlier)} of the run was recorded on {host}, and not all of it is known to be delivered; "
+            f"attempt {number} of the run was recorded on {host}, and not all of it is known to be delivered; "
             f"if {host} does not take part in this attempt, run {'here' if is_here else f'on {host}'}: {command}"
         )
     return said[:_MOST_NAMED]

@@ -20,7 +20,7 @@ from otel_rl.journal.locks import LONG_S, Lock, is_held
 from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 _OWNER = "owner.json"
@@ -28,13 +28,18 @@ _ABANDONED_S = 60.0
 _ID_BYTES = 8
 _JOURNAL = re.compile(r"[\w-][\w.-]*\.attempt\d{1,9}\.[0-9a-f]+", re.ASCII)
 _PART = re.compile(r"[\w-][\w.-]*")
+_RANK = re.compile("rank[0-9]+")
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """An entry of the run directory about an attempt of a rank; other machines read it, and it outlives the journal."""
+    """An entry of the run directory about a journal of a rank; other machines read it, and it outlives the journal."""
 
-    journal: str
-    part: str  # the part of the run directory that holds the journal
+    journal: str = ""
+    part: str = ""  # the part of the run directory that holds the journal
+    host: str = ""
+    process: str = ""  # pid and start time
+    supervisor: str = ""  # the process that restarts it if it fails
+    command: str = ""  # digest of its command line
     is_delivered: bool = False  # whether every exporter has delivered all records of the journal
 
 
@@ -43,7 +48,7 @@ class HeldError(UnavailableError):
 
 
 class Claim:
-    """A journal of this process, held until it is released or the process ends; `attempt` counts earlier attempts."""
+    """A journal of this process, held until it is released or the process ends."""
 
     def __init__(self, path: Path, attempt: int, lock: Lock) -> None:
         self.path = path
@@ -84,19 +89,25 @@ class Claim:
         self._lock.release()
 
 
-def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, least: int = 0, part: str = "") -> Claim:
-    """Make the next journal of `who` and lock it until this process ends.
+def claim_journal(
+    journals: Path,
+    who: str,
+    attempts: Path | None = None,
+    *,
+    entry: Noted = Noted(),  # noqa: B008 - it is immutable
+    decide: Callable[[], int] = lambda: 0,
+) -> Claim:
+    """Make a journal of `who` and lock it until this process ends.
 
     It is locked before it gets its name, so that it never looks abandoned. The name ends with a unique id, so that
-    cursors of a removed journal are never applied to another one with the same attempt number.
+    cursors of a removed journal are never applied to another one of the same attempt.
 
     Args:
         journals: The directory of the journals of this machine.
         who: The label of the process, such as `rank3`.
-        attempts: The directory of the entries about attempts, shared by the machines that share the run directory. It
-            keeps the attempt numbers when journals are removed.
-        least: The lowest attempt number to use.
-        part: The name of this machine's part of the run directory.
+        attempts: The directory of the entries about attempts, shared by the machines that share the run directory.
+        entry: What is noted there about the journal.
+        decide: Returns the number of the attempt; of one machine, one process at a time calls it.
 
     Raises:
         HeldError: A running process is `who`.
@@ -108,11 +119,14 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, lea
     try:
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time_ns()}
         write_first(fresh / _OWNER, msgspec.json.encode(owner))  # for people who look into the directory
-        with Lock(journals, patience=LONG_S):  # one claim at a time on this machine
-            attempt = max(least, _next_attempt(journals, who, attempts))
-            while not _is_first(attempts, Noted(f"{_name(who, attempt)}.{own}", part)):
-                attempt += 1  # another machine was faster
-            path = journals / f"{_name(who, attempt)}.{own}"
+        # The next process must see this one as running: it decides when this journal has its name and is locked.
+        with Lock(journals, patience=LONG_S):
+            _check_free(journals, who)
+            attempt = decide()
+            path = journals / f"{who}.attempt{attempt}.{own}"
+            if attempts is not None:
+                noted = msgspec.structs.replace(entry, journal=path.name)
+                write_first(attempts / path.name, msgspec.json.encode(noted))
             fresh.rename(path)
             fresh = path
         lock.moved(path)
@@ -123,20 +137,21 @@ def claim_journal(journals: Path, who: str, attempts: Path | None = None, *, lea
         raise
 
 
-def claim_role(journals: Path, role: str) -> tuple[Claim, int]:
+def claim_role(journals: Path, role: str, decide: Callable[[], int] = lambda: 0) -> tuple[Claim, int]:
     """Claim a journal for a process of a role, and return the claim and the process's number among the running ones."""
     for number in itertools.count():
         with suppress(HeldError):
-            return claim_journal(journals, label(role, number)), number
+            return claim_journal(journals, label(role, number), decide=decide), number
     raise AssertionError("there is always another number")
 
 
-def has_attempts(directory: Path, who: str) -> bool:
-    """Return whether a directory of journals or of entries about attempts has one of `who`."""
-    try:
-        return bool(_attempts(directory, who))
-    except FileNotFoundError:
-        return False
+def _check_free(journals: Path, who: str) -> None:
+    for path in journals.iterdir():
+        if is_journal(path.name) and who_of(path.name) == who and is_held(path):
+            raise HeldError(
+                f"{path.name.rpartition('.')[0]} in {journals} is being recorded by another process: "
+                "give each process its own rank= (or RANK), or a role="
+            )
 
 
 def noted(attempts: Path) -> dict[str, set[str]]:
@@ -144,7 +159,7 @@ def noted(attempts: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     with suppress(FileNotFoundError):
         for path in attempts.iterdir():
-            if (one := _read(path)) is not None and not one.is_delivered:
+            if (one := read_entry(path)) is not None and not one.is_delivered:
                 found.setdefault(one.part, set()).add(one.journal)
     return found
 
@@ -152,6 +167,16 @@ def noted(attempts: Path) -> dict[str, set[str]]:
 def is_journal(name: str) -> bool:
     """Return whether a directory name is that of a journal."""
     return _JOURNAL.fullmatch(name) is not None
+
+
+def who_of(journal: str) -> str:
+    """Return the label of the process in the name of a journal."""
+    return journal.rpartition(".attempt")[0]
+
+
+def is_rank(who: str) -> bool:
+    """Return whether a label is that of a rank, not of a process with a role."""
+    return _RANK.fullmatch(who) is not None
 
 
 def attempt_of(journal: str) -> int:
@@ -166,18 +191,16 @@ def settle(attempts: Path, journals: Iterable[str]) -> None:
         OSError: An entry cannot be written.
     """
     for journal in journals:
-        path = attempts / journal.rpartition(".")[0]
-        one = _read(path)
-        if one is not None and one.journal == journal and not one.is_delivered:
+        path = attempts / journal
+        one = read_entry(path)
+        if one is not None and not one.is_delivered:
             write_atomically(path, msgspec.json.encode(msgspec.structs.replace(one, is_delivered=True)))
 
 
-def _read(path: Path) -> Noted | None:
+def read_entry(path: Path) -> Noted | None:
     """Read an entry; return `None` if it is missing, incomplete or invalid, since others can write there too."""
-    one = read_json(path, Noted)
-    if one is None or one.journal.rpartition(".")[0] != path.name:
-        return None
-    return one if _JOURNAL.fullmatch(one.journal) and _PART.fullmatch(one.part) else None
+    one = read_json(path, Noted) if is_journal(path.name) else None
+    return one if one is not None and one.journal == path.name and _PART.fullmatch(one.part) else None
 
 
 def label(role: str, rank: int) -> str:
@@ -195,34 +218,3 @@ def remove_abandoned(*directories: Path) -> None:
                 path.unlink()
             elif not is_held(path):
                 shutil.rmtree(path)
-
-
-def _name(who: str, attempt: int) -> str:
-    return f"{who}.attempt{attempt}"
-
-
-def _next_attempt(journals: Path, who: str, attempts: Path | None) -> int:
-    found = _attempts(journals, who)
-    last = max(found, default=-1)
-    for path in found.get(last, ()):
-        if is_held(path):
-            raise HeldError(
-                f"{_name(who, last)} in {journals} is being recorded by another process: "
-                "give each process its own rank= (or RANK), or a role="
-            )
-    return 1 + (last if attempts is None else max(last, *_attempts(attempts, who), -1))
-
-
-def _attempts(directory: Path, who: str) -> dict[int, list[Path]]:
-    """Return the paths of each attempt of `who` in a directory."""
-    name = re.compile(re.escape(who) + r"\.attempt(\d+)(\.[0-9a-f]+)?")
-    attempts: dict[int, list[Path]] = {}
-    for path in directory.iterdir():
-        if found := name.fullmatch(path.name):
-            attempts.setdefault(int(found[1]), []).append(path)
-    return attempts
-
-
-def _is_first(attempts: Path | None, noted: Noted) -> bool:
-    """Record an attempt; return False if any machine has recorded one with this number before."""
-    return attempts is None or write_first(attempts / noted.journal.rpartition(".")[0], msgspec.json.encode(noted))

@@ -16,14 +16,15 @@ from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.redaction import REDACTED, redacted
 from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import text_of
-from otel_rl.journal.claim import HeldError, has_attempts, label
+from otel_rl.journal.claim import HeldError, label
 from otel_rl.journal.modes import share_with
 from otel_rl.journal.sink import NOWHERE
 from otel_rl.setup import directory as directories
+from otel_rl.setup.attempt_entries import newest
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.private_directories import private_directory
 from otel_rl.setup.settings import Settings
-from otel_rl.setup.trainings import find_start, renamed
+from otel_rl.setup.trainings import find_run, renamed
 from otel_rl.trainer.session import Session
 
 if TYPE_CHECKING:
@@ -42,14 +43,10 @@ def open_session(settings: Settings) -> Session | Unrecorded:
     redaction.begin(settings.redact.patterns, settings.redact.names, os.environ)
     asked, problems = _named_without_secrets(settings), list[str]()
     while True:
-        start = find_start(asked)
-        chosen = start.settings
+        chosen, least = find_run(asked)
         try:
-            session = Session(chosen, start.attempt)
-        except BaseException as error:
-            start.withdraw()
-            if not isinstance(error, Exception):
-                raise
+            session = Session(chosen, least)
+        except Exception as error:
             let_pass(error)
             if isinstance(error, SettingsError) and not isinstance(error, UnavailableError):
                 raise
@@ -87,8 +84,8 @@ def _another_id(held: Settings) -> Settings:
     who, plain = label(held.role, held.rank), Settings(**asdict(held))
     for number in count(2):
         another = renamed(plain, f"{held.id}-{number}")
-        place = directories.at(directories.place_of(another))
-        if not has_attempts(place.attempts, who) and not has_attempts(place.journals, who):
+        seen = newest(directories.at(directories.place_of(another)), who)
+        if seen is None or not seen.had_own:
             return another
     raise AssertionError("there is always another number")
 

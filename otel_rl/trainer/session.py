@@ -8,6 +8,7 @@ import shutil
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +27,7 @@ from otel_rl.journal.segments import START
 from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start, otel_environment
 from otel_rl.setup import directory as directories
+from otel_rl.setup.attempts import join, this_start
 from otel_rl.setup.secret_options import without_secrets
 from otel_rl.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
 
@@ -48,9 +50,9 @@ _LONGEST_PAUSE_S = 300.0
 
 
 class Session:
-    """The recording of a process, from `init` to `finish`; `attempt` is the lowest number that the attempt may have."""
+    """The recording of a process, from `init` to `finish`; `least` is the lowest number of an attempt that begins."""
 
-    def __init__(self, settings: Settings, attempt: int = 0) -> None:
+    def __init__(self, settings: Settings, least: int = 0) -> None:
         self.settings = settings = with_a_head(settings)
         self.check_at: float = 0  # time of the next `check`, in nanoseconds of the monotonic clock
         self._pid = os.getpid()
@@ -63,13 +65,14 @@ class Session:
         self.directory: RunDirectory = directories.create(settings, sends=bool(settings.head) and not manifest.receives)
         self._info = manifest.run(self.directory)
         try:
+            place, start = self.directory, this_start(settings)
+            decide = partial(join, place, start, least)
             if settings.role and settings.world_size == 1:  # its number among several is not given
-                self._claim, rank = claim_role(self.directory.journals, settings.role)
+                self._claim, rank = claim_role(place.journals, settings.role, decide)
                 self.settings = settings = msgspec.structs.replace(settings, rank=rank)
             else:
-                who = label(settings.role, settings.rank)
-                place = self.directory
-                self._claim = claim_journal(place.journals, who, place.attempts, least=attempt, part=place.host)
+                noted = start.noted(place.host)
+                self._claim = claim_journal(place.journals, start.who, place.attempts, entry=noted, decide=decide)
         except OSError as error:
             raise directories.unwritable(settings.dir, self.directory.journals, error) from error
         try:

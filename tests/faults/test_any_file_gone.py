@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-RUN = ("agent.log", "attempts", "attempts/rank0.attempt0", "local", "run.json")
+ATTEMPTS = ("attempts", "attempts/attempt0", "attempts/attempt0.HOST", "attempts/rank0.attempt0")
+RUN = ("agent.log", *ATTEMPTS, "local", "run.json")
 PART = (
     "agent.json",
     "cursors",
@@ -80,7 +81,7 @@ def named(run_dir: Path) -> dict[str, Path]:
     host = local_of(run_dir).name
     found = {}
     for path in run_dir.rglob("*"):
-        name = re.sub(rf"^local/{re.escape(host)}", "local/HOST", str(path.relative_to(run_dir)))
+        name = re.sub(rf"^(local/|attempts/attempt0\.){re.escape(host)}", r"\1HOST", str(path.relative_to(run_dir)))
         found[re.sub(r"(attempt\d+)\.[0-9a-f]{16}", r"\1", name)] = path
     return found
 
@@ -197,7 +198,7 @@ def test_the_part_of_another_machine_is_gone(tmp_path: Path) -> None:
     assert run.finish(30)
     wait_for_the_end(run.dir)
     note = Noted("rank1.attempt0.0123456789abcdef", "node2")
-    (run.dir / "attempts" / "rank1.attempt0").write_bytes(msgspec.json.encode(note))
+    (run.dir / "attempts" / note.journal).write_bytes(msgspec.json.encode(note))
     said: list[str] = []
 
     assert Delivery(run.dir, said.append).deliver() is False

@@ -28,6 +28,17 @@ print(run.id, run.attempt, flush=True)
 run.log({{"loss": 1.0}}, step=0)
 {1}
 """
+_MEET = """
+import pathlib
+rank, world = os.environ["SLURM_PROCID"], int(os.environ["SLURM_STEP_NUM_TASKS"])
+number = 1 + len(list(pathlib.Path().glob(f"met.{rank}.*")))
+pathlib.Path(f"met.{rank}.{number}").touch()
+while len(list(pathlib.Path().glob(f"met.*.{number}"))) < world:
+    time.sleep(0.02)
+if rank in sys.argv[1:]:
+    raise ValueError(rank)
+"""
+"""Ranks that wait for each other, as those of a training do; the named ones fail then."""
 STEP = {
     "SLURM_JOB_ID": "7",
     "SLURM_STEP_ID": "0",
@@ -55,6 +66,7 @@ def place(tmp_path: Path) -> Path:
             "",
             "run.finish(0)\nother = otel_rl.init(dir='runs', project='p', quiet=True, agent='off')\nprint(other.id)",
         ),
+        ("meets", "", _MEET),
         ("parent", "import subprocess", "subprocess.run([sys.executable, 'ok.py'])\nrun.finish(0)"),
     ):
         (tmp_path / f"{name}.py").write_text("GIVEN = {}\n" + _TRAIN.format(before, after))
@@ -111,6 +123,13 @@ def test_until_it_works(place: Path, training: str) -> None:
     assert shell(place, script) == ["slurm-7.0 0", "slurm-7.0 1", "slurm-7.0 2", "slurm-7.0-2 0"]
 
 
+def test_a_rank_that_was_not_there(place: Path) -> None:
+    """The other rank failed before this one began: both go on with the run, in one attempt."""
+    script = "cp fails.py x.py; t x; cp ok.py x.py; SLURM_PROCID=1 t x; t x"
+
+    assert shell(place, script, STEP | {"SLURM_STEP_NUM_TASKS": "2"}) == ["slurm-7.0 0", "slurm-7.0 1", "slurm-7.0 1"]
+
+
 def test_another_command(place: Path) -> None:
     """A sweep goes on after a failure: what has other arguments is another run."""
     assert shell(place, "t fails 1; t fails 2") == ["slurm-7.0 0", "slurm-7.0-2 0"]
@@ -148,22 +167,22 @@ def test_a_child_of_a_training(place: Path) -> None:
     """A process that a training starts is recorded with it, and does not count as a training at the next start."""
     assert shell(place, "t parent; t ok") == ["slurm-7.0 0", "slurm-7.0-2 0", "slurm-7.0-3 0"]
     notes = [path.name for path in next(place.glob("runs/.trainings-*/slurm-7.0")).iterdir()]
-    assert sorted(notes) == ["0.1", "0.1.rank0", "0.2", "0.2.rank0"]
+    assert sorted(notes) == ["1", "3"]
 
 
-def test_notes_of_others_are_not_believed(place: Path) -> None:
-    """Whoever else can write the directory sends no rows anywhere, and keeps no training from being recorded."""
+def test_damaged_entries(place: Path) -> None:
+    """Entries that are damaged or of another program keep no training from being recorded, and count as taken."""
     assert shell(place, "t ok") == ["slurm-7.0 0"]
-    note = next(place.glob("runs/.trainings-*/slurm-7.0/0.1"))
-    training = json.loads(note.read_bytes())
-    for number, wrong in ((2, {"id": "../../elsewhere"}), (3, {"id": "slurm-7.0-2/../x"}), (4, {"attempt": -1})):
-        note.with_name(f"0.{number}").write_text(json.dumps(training | wrong))
-    note.with_name("0.5").write_text("garbage")
-    (place / "runs" / "p" / "slurm-7.0" / "attempts" / "rank0.attempt7").write_text(
-        '{"journal": "../../x", "part": "y"}'
-    )
+    notes = next(place.glob("runs/.trainings-*/slurm-7.0"))
+    (notes / "2").write_text("garbage")
+    (notes / "x").write_text(json.dumps({"label": "../../x"}))
+    attempts = place / "runs" / "p" / "slurm-7.0" / "attempts"
+    (attempts / "rank0.attempt7.0123456789abcdef").write_text('{"journal": "../../x", "part": "y"}')
+    (attempts / "attempt8").write_text("garbage")
+    (attempts / "attempt8.elsewhere").write_text("garbage")
 
-    assert shell(place, "t ok") == ["slurm-7.0-2 0"]
+    assert shell(place, "t ok") == ["slurm-7.0-3 0"]
+    assert shell(place, "t ok", STEP | {"OTEL_RL_RUN_ID": "slurm-7.0"}) == ["slurm-7.0 9"]
 
 
 @pytest.mark.slow
@@ -207,8 +226,8 @@ def test_ranks_agree_without_a_directory_in_common(place: Path) -> None:
 @pytest.mark.slow
 def test_ranks_of_which_one_failed_agree(place: Path) -> None:
     """The first rank that starts again decides whether the run goes on."""
-    failed = "cp fails.py x1.py; t x1; sleep 1; t x1"
-    found = ranks(place, [failed, "cp ok.py x2.py; t x2; sleep 4; t x2"])
+    again = "until [ -e {0} ]; do sleep 0.1; done; t meets 0"
+    found = ranks(place, [f"t meets 0; {again.format('ended')}", f"t meets 0; touch ended; {again.format('met.0.2')}"])
 
     assert found == [["slurm-7.0 0", "slurm-7.0 1"]] * 2
 
@@ -216,7 +235,8 @@ def test_ranks_of_which_one_failed_agree(place: Path) -> None:
 @pytest.mark.slow
 def test_ranks_that_start_again_at_once_agree(place: Path) -> None:
     """Ranks that all start a second training at the same moment have one run: the log has one author."""
-    found = ranks(place, ["t ok; t fails; t fails"] * 6)
+    all_down = "touch down.$SLURM_PROCID; until [ $(ls down.* | wc -l) = 6 ]; do sleep 0.1; done"
+    found = ranks(place, [f"t ok; t meets 0 1 2 3 4 5; {all_down}; t meets 0 1 2 3 4 5"] * 6)
 
     assert {tuple(lines) for lines in found} == {("slurm-7.0 0", "slurm-7.0-2 0", "slurm-7.0-2 1")}
 
@@ -227,9 +247,12 @@ def test_trainings_at_once_with_several_ranks(place: Path) -> None:
     found = ranks(place, [both.format(1, 2), both.format(2, 1)])
 
     assert [sorted(lines) for lines in found] == [["slurm-7.0 0", "slurm-7.0-2 0"]] * 2
-    for note in next(place.glob("runs/.trainings-*/slurm-7.0")).glob("0.?.rank?"):
-        training = json.loads(note.with_suffix("").read_bytes())
-        assert json.loads(note.read_bytes())["command"] == training["command"]
+    for run_dir in (place / "runs" / "p").iterdir():
+        entries = run_dir / "attempts"
+        commands = {
+            json.loads(entry.read_bytes())["command"] for entry in [*entries.glob("rank*"), entries / "attempt0"]
+        }
+        assert len(commands) == 1
 
 
 _ELASTIC = """

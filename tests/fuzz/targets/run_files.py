@@ -15,11 +15,12 @@ from otel_rl.errors import UNDECODABLE
 from otel_rl.export import RunInfo
 from otel_rl.journal import claim
 from otel_rl.otlp.bridge.runs import Runs
-from otel_rl.setup import agent_start, parts, training_notes
+from otel_rl.setup import agent_start, attempt_entries, parts
 from otel_rl.setup import directory as directories
+from otel_rl.setup.attempt_entries import Start
+from otel_rl.setup.attempts import belongs
 from otel_rl.setup.launcher import Launch
 from otel_rl.setup.parts import Pointer
-from otel_rl.setup.training_notes import Joined, Notes, Training
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
@@ -27,7 +28,19 @@ from tests.fuzz.targets import Target
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_rl.setup.directory import RunDirectory
+
 _JOURNAL = "rank0.attempt0.0123456789abcdef"
+_START = Start(
+    launch=Launch(supervisor="9/1", supervised=1, port="29500"),
+    who="rank1",
+    world_size=2,
+    label="p/",
+    host="host",
+    process="7/1",
+    command="0" * 16,
+    time=1.0,
+)
 
 
 class RunFiles(Target):
@@ -49,7 +62,7 @@ class RunFiles(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        training_notes._WRITTEN_WITHIN_S = 0.0  # a damaged note of a network file system is awaited
+        attempt_entries._WRITTEN_WITHIN_S = 0.0  # a damaged entry of a network file system is awaited
         run = samples.finished(folder / "runs")
         self._intact = run.rename(folder / "intact")
         found = directories.at(self._intact)
@@ -62,7 +75,6 @@ class RunFiles(Target):
         encode = msgspec.json.encode
         pointer = Pointer(place=str(self.folder / "elsewhere"), machine=machine)
         noted = claim.Noted(_JOURNAL, self._part.name)
-        training = Training("run", 0, "p/run", Launch(**_launch()), "host", "0" * 16, 1.0)
         bridged = RunInfo("run", "p", "run", str(self.folder / "run"), {"service.name": "x"})
         copy = undelivered.Copy(
             name=self._part.name,
@@ -77,9 +89,9 @@ class RunFiles(Target):
             directories=[_JOURNAL],
             contents={"outbox/id": b"x", "cursors/jsonl.json": b"{}"},
         )
-        contents = [self._manifest, self._status, encode(pointer), encode(machine), encode(noted), encode(training)]
+        contents = [self._manifest, self._status, encode(pointer), encode(machine), encode(noted), encode(_START)]
         contents += [
-            encode(Joined("h", "p", "s", "c")),
+            b"running",
             encode(bridged),
             msgspec.msgpack.encode(copy),
             b'{"waiting":{}}',
@@ -93,7 +105,7 @@ class RunFiles(Target):
         shutil.copytree(self._intact, run)
         try:
             readers = (self._read_manifest, self._read_status, self._read_part, self._read_owner, self._read_noted)
-            more = (self._read_training, self._read_joined, self._resume, self._restore, self._read_left)
+            more = (self._read_start, self._read_state, self._resume, self._restore, self._read_left)
             every = readers + more
             every[data[0] % len(every)](run, data[1:])
         finally:
@@ -134,19 +146,21 @@ class RunFiles(Target):
         claim.noted(attempts)
         claim.settle(attempts, [_JOURNAL])
 
-    def _read_training(self, run: Path, data: bytes) -> None:
-        notes = Notes(run / "notes", "job", 0)
-        (notes.place / "0.1").write_bytes(data)
-        for training in notes.read().values():
-            notes.joined(1, "rank0")
-            if not training.id:
-                raise Broken("a training without an id")
-        notes.free()
+    def _read_start(self, run: Path, data: bytes) -> None:
+        found = directories.at(run)
+        (found.attempts / "attempt7").write_bytes(data)
+        self._join(found)
 
-    def _read_joined(self, run: Path, data: bytes) -> None:
-        notes = Notes(run / "notes", "job", 0)
-        (notes.place / "0.1.rank0").write_bytes(data)
-        notes.joined(1, "rank0")
+    def _read_state(self, run: Path, data: bytes) -> None:
+        found = directories.at(run)
+        (found.attempts / "attempt0.elsewhere").write_bytes(data)
+        self._join(found)
+
+    def _join(self, found: RunDirectory) -> None:
+        seen = attempt_entries.newest(found, _START.who)
+        if seen is None:
+            raise Broken("no attempt")
+        belongs(_START, seen)
 
     def _resume(self, run: Path, data: bytes) -> None:
         bridged = run / "bridged" / "p" / "run"
@@ -182,19 +196,3 @@ class RunFiles(Target):
         vanished(found, outbox)
         outbox.close()
         leave(found.left, {"jsonl": 1}, [_JOURNAL])
-
-
-def _launch() -> dict[str, object]:
-    """Return the fields of a launch."""
-    defaults: dict[str, object] = {
-        "str": "x",
-        "int": 0,
-        "int | None": 0,
-        "str | None": None,
-        "float": 0.0,
-        "bool": False,
-    }
-    return {
-        one.name: defaults.get(str(getattr(one.type, "__name__", one.type)), 0)
-        for one in msgspec.structs.fields(Launch)
-    }
