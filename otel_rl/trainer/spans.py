@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import operator
 import traceback
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_rl.convert.attributes import clean_attributes
+from otel_rl.errors.guard import Guard
 from otel_rl.errors.interrupts import detach
 from otel_rl.errors.redaction import redacted
 from otel_rl.errors.texts import text_of, type_of
@@ -51,10 +52,8 @@ def never_raises(method: Method) -> Method:
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with Guard(partial(self._recorder.refuse_error, method.__name__)):
             return method(self, *args, **kwargs)
-        except Exception as error:
-            return self._recorder.refuse_error(method.__name__, error)
 
     return cast("Method", call)
 
