@@ -123,7 +123,7 @@ def init(
     if present is not None:
         if not given or _same(given, present._asked_for):
             return present
-        if not present._recorder.rests:
+        if not present._steps.training_ended:
             raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
         present.finish()
     chosen = load({key: value for key, value in given.items() if key != "config"})

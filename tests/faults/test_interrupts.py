@@ -12,13 +12,13 @@ from opentelemetry import context, trace
 import otel_rl
 from otel_rl.journal import locks
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
 from tests.trainer.reading import begin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from otel_rl import Run
@@ -106,15 +106,10 @@ def test_what_comes_after_an_interrupt_is_recorded(recording: Run, records_of: R
     stuck: list[str] = []
     for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
         with recording.step(number) as entered:
-            inside = recorder_of(recording).open_step is entered
+            inside = steps_of(recording).open is entered
             with recording.phase("after") as phase:
                 recording.log({"after": float(number)})
-        if (
-            not inside
-            or phase.is_recording()
-            or context.get_current() != {}
-            or recorder_of(recording).open_step is not None
-        ):
+        if not inside or phase.is_recording() or context.get_current() != {} or steps_of(recording).open is not None:
             stuck.append(place)
         expected.append((number, float(number)))
     records = records_of(recording)
@@ -135,7 +130,7 @@ def test_the_next_call_in_the_same_function(recording: Run, name: str) -> None:
     """No context is left attached once the next call of the same kind has ended."""
     for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
         CALLS[name](recording, number)
-        assert (place, context.get_current(), recorder_of(recording).open_step) == (place, {}, None)
+        assert (place, context.get_current(), steps_of(recording).open) == (place, {}, None)
 
 
 @pytest.mark.parametrize("name", ["step_with_phases", "log_mixed", "table", "params", "trajectories"])
@@ -143,7 +138,7 @@ def test_an_exit_passes(recording: Run, name: str) -> None:
     """SystemExit passes too, and leaves the recorder usable."""
     for place, number in interrupt_each_line(recording, CALLS[name], SystemExit):
         step(recording, number)
-        assert (place, recorder_of(recording).open_step) == (place, None)
+        assert (place, steps_of(recording).open) == (place, None)
 
 
 @pytest.mark.slow
@@ -210,7 +205,7 @@ def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
 
 _TIMERS = """
 import signal, otel_rl
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 from opentelemetry import context
 class Alarm({kind}): pass
 def handler(*_):
@@ -233,7 +228,7 @@ for n in range(0, 2000, 2):
     except Alarm:
         caught += 1
     with run.step(n + 1) as step:
-        lost += recorder_of(run).open_step is not step
+        lost += steps_of(run).open is not step
         with run.phase("after"):
             run.log({{"after": 1.0}})
 print(caught, lost, context.get_current(), run.refused)
@@ -256,7 +251,7 @@ def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
 
     def other() -> None:
         with recording.step(1):
-            found.append(recorder_of(recording).open_step)
+            found.append(steps_of(recording).open)
 
     with recording.step(0) as outer:
         thread = threading.Thread(target=other)
@@ -270,3 +265,21 @@ def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
 
     assert found == [outer] * 3
     assert recording.refused == {"step": 4}
+
+
+def test_a_step_of_a_generator_that_waits(recording: Run) -> None:
+    """The step goes on while its generator is suspended: another one is refused until then."""
+
+    def trainer() -> Generator[None, None, None]:
+        with recording.step(0):
+            yield
+
+    waiting = trainer()
+    next(waiting)
+    with recording.step(1):
+        pass
+    assert recording.refused == {"step": 1}
+
+    waiting.close()
+    with recording.step(1) as step:
+        assert steps_of(recording).open is step
