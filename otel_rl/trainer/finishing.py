@@ -40,7 +40,7 @@ class RunEnd:
         self._steps, self._recorder, self._session = steps, steps.recorder, session
         self._lock = threading.RLock()  # a signal handler that interrupts `finish` may call it
         self._finished: Finished | None = None
-        self.is_over = self._is_written = self._is_left = self._is_exiting = False
+        self.is_over = self._is_written = self._has_end_file = self._is_exiting = False
         self._delivered: bool | None = None
         self._interpreter = Interpreter()
 
@@ -113,15 +113,15 @@ class RunEnd:
             self._finished = Finished(recorder.clock.now(), *ending)
         recorder.close()
         if not self._is_written:
-            self._is_left = self._is_exiting and self._session.leave(self._finished)
+            self._has_end_file = self._is_exiting and self._session.write_end(self._finished)
             try:
-                if not self._is_left:
+                if not self._has_end_file:
                     self._session.journal.append(self._finished)
             except Exception as failure:
                 recorder.refuse_error("record", failure)
             self._is_written = True
         self.is_over = True
-        self._session.close(at_exit=self._is_left)
+        self._session.close(at_exit=self._has_end_file)
         recorder.memory.close()
 
     def _end_spans(self, error: BaseException | None) -> None:

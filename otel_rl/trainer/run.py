@@ -254,7 +254,7 @@ class Run:
             if samples:
                 recorder.write(Observed(number, now, samples))
             if on_device:
-                recorder.devices.take_values(on_device, number, weight)
+                recorder.devices.copy_values(on_device, number, weight)
         except Exception as error:
             recorder.refuse_error("log", error)
 

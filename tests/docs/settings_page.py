@@ -16,7 +16,7 @@ _HEAD = """# Settings
 
 Each setting is a keyword of `otel_rl.init`, a variable of the environment, and a name in a settings file. Each of
 the six groups is a mapping, and a section of the file. The signature of `init` lists what belongs to a training;
-it accepts the settings for operators, `memory` and `redact` by name too. The first of these places that has a value wins:
+it accepts the settings for operators, `memory` and `redact` by name too. The first place that has a value wins:
 
 1. a keyword of `init`, such as `rank=0` or `rows={"every": 10}`
 2. the variable, such as `OTEL_RL_RANK` or `OTEL_RL_ROWS_EVERY`; the variable of `id` is `OTEL_RL_RUN_ID`
