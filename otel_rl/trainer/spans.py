@@ -64,6 +64,9 @@ class JournaledSpan(trace.Span):
     A span stays open until its end is in the journal, so that an interrupted end is repeated.
     """
 
+    _recorder: Recorder
+    _name: str
+    _attributes: Mapping[str, object] | None
     trace_id = b""  # trace id, as records hold it
     span_id = 0
     _events: Moments = None
@@ -78,11 +81,6 @@ class JournaledSpan(trace.Span):
     outer: Context | None = None  # what was current before it was entered
     _token: Token[Context] | None = None
     _block: Block | None = None  # the `with` block that entered it
-
-    def __init__(self, recorder: Recorder, name: str, attributes: Mapping[str, object] | None = None) -> None:
-        self._recorder = recorder
-        self._name = name
-        self._attributes = attributes
 
     @property
     def phase(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import context, trace
@@ -106,10 +106,10 @@ def test_what_comes_after_an_interrupt_is_recorded(recording: Run, records_of: R
     stuck: list[str] = []
     for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
         with recording.step(number) as entered:
-            inside = steps_of(recording).open is entered
+            inside = entered.is_recording()
             with recording.phase("after") as phase:
                 recording.log({"after": float(number)})
-        if not inside or phase.is_recording() or context.get_current() != {} or steps_of(recording).open is not None:
+        if not inside or phase.is_recording() or context.get_current() != {} or entered.is_recording():
             stuck.append(place)
         expected.append((number, float(number)))
     records = records_of(recording)
@@ -205,7 +205,6 @@ def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
 
 _TIMERS = """
 import signal, otel_rl
-from otel_rl.trainer.current import steps_of
 from opentelemetry import context
 class Alarm({kind}): pass
 def handler(*_):
@@ -228,7 +227,7 @@ for n in range(0, 2000, 2):
     except Alarm:
         caught += 1
     with run.step(n + 1) as step:
-        lost += steps_of(run).open is not step
+        lost += not step.is_recording()
         with run.phase("after"):
             run.log({{"after": 1.0}})
 print(caught, lost, context.get_current(), run.refused)
@@ -247,11 +246,11 @@ def test_what_a_signal_handler_raises_passes(tmp_path: Path, kind: str) -> None:
 
 def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
     """Only a step whose `with` has ended is closed by the next one, in whatever thread or function that begins."""
-    found: list[Any] = []
+    found: list[tuple[bool, bool]] = []
 
     def other() -> None:
-        with recording.step(1):
-            found.append(steps_of(recording).open)
+        with recording.step(1) as inner:
+            found.append((inner.is_recording(), outer.is_recording()))
 
     with recording.step(0) as outer:
         thread = threading.Thread(target=other)
@@ -263,7 +262,7 @@ def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
         finally:
             other()
 
-    assert found == [outer] * 3
+    assert found == [(False, True)] * 3
     assert recording.refused == {"step": 4}
 
 
@@ -282,4 +281,4 @@ def test_a_step_of_a_generator_that_waits(recording: Run) -> None:
 
     waiting.close()
     with recording.step(1) as step:
-        assert steps_of(recording).open is step
+        assert step.is_recording()
