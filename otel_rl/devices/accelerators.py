@@ -127,7 +127,7 @@ class Devices:
             self._refuse("device_clock", f"the device's clock: {error!r}")
             return False
 
-    def take_values(self, tensors: Mapping[str, Any], step: int, weight: float) -> None:
+    def copy_values(self, tensors: Mapping[str, Any], step: int, weight: float) -> None:
         """Copy tensors from the device asynchronously; `arrived` records them later."""
         if self.found is None:
             self._look(time.time_ns())

@@ -27,7 +27,7 @@ from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat, unless_set
 from otel_rl.integrations.timers import Timers
 from otel_rl.journal.modes import make_directory, open_file
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import recorder_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ class Backend:
             joined = "" if not prefix else f"{prefix}/"
             named = {name if name == step_metric else f"{joined}{name}": _flat(value) for name, value in flat(metrics)}
             on_axis = step_metric is not None and step_metric in metrics
-            before = on_axis and recorder_of(run).last_step is None  # polled before the first step
+            before = on_axis and steps_of(run).last is None  # polled before the first step
             run.log(named, step=0 if before else None if on_axis else step)
 
     def log_hyperparams(self, params: Mapping[str, Any]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import atexit
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.errors.guard import Guard
 from otel_rl.errors.sinks import log_of
 from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 logger = log_of("otel_rl")
 
@@ -99,14 +100,14 @@ def _restore(parent: Any, name: str, replaced: Any, original: Any) -> None:
         setattr(parent, name, original)
 
 
-@contextmanager
-def harmless(what: str) -> Iterator[None]:
-    """Keep exceptions of the body away from the trainer. The current run counts them."""
-    try:
-        yield
-    except Exception as error:
-        run = otel_rl.current()
-        if run is None:
-            logger.warning("%s: %s", what, error, exc_info=True)
-        else:
-            recorder_of(run).refuse_error(what, error)
+def harmless(what: str) -> Guard:
+    """Return a guard that keeps exceptions of its block away from the trainer. The current run counts them."""
+    return Guard(partial(_count, what))
+
+
+def _count(what: str, error: Exception) -> None:
+    run = otel_rl.current()
+    if run is None:
+        logger.warning("%s: %s", what, error, exc_info=error)
+    else:
+        recorder_of(run).refuse_error(what, error)

@@ -21,7 +21,7 @@ import otel_rl
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat, numbers
 from otel_rl.integrations.trainings import elsewhere
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -104,7 +104,7 @@ class _Worker:
 
     def _begin(self) -> None:
         """Begin the step of the next report, unless another framework makes the steps."""
-        last = recorder_of(self._recording.run).last_begun
+        last = steps_of(self._recording.run).last_begun
         if last == -1 and any(module in sys.modules for module in _OTHERS):
             return
         if self._recording.number in (last, None if last == -1 else last):
@@ -115,10 +115,10 @@ class _Worker:
         self._recording.begin_phase()
         self._reports(metrics, *args, **kwargs)
         with harmless("ray.train.report"):
-            recorder = recorder_of(self._recording.run)
+            steps = steps_of(self._recording.run)
             if self._rank == 0:
-                is_mine = recorder.last_begun in (-1, self._recording.number)
-                step = self._next if is_mine else recorder.last_begun
+                is_mine = steps.last_begun in (-1, self._recording.number)
+                step = self._next if is_mine else steps.last_begun
                 self._recording.run.log(numbers(dict(flat(metrics))), step=step)
             self._next += 1
             self._begin()

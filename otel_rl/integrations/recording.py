@@ -11,7 +11,7 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.trainings import count, later_training, options_of_training
 from otel_rl.setup.loading import set_outside
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -118,7 +118,7 @@ class Recording:
     def begin_step(self, number: int) -> None:
         """Begin a step, unless it is open. The previous one ends."""
         if number != self.number or not self.has_step:
-            recorder_of(self._recorded).rests = False
+            steps_of(self._recorded).training_ended = False
             self.begin_phase()
             self._step.begin(self.run, number)
 
@@ -146,7 +146,7 @@ class Recording:
         """End the training. Its trainer may evaluate later, so the run ends with the next training or the process."""
         self.end_step()
         if self._own:
-            recorder_of(self._recorded).rests = True
+            steps_of(self._recorded).training_ended = True
         else:
             _open.discard(self)
 
@@ -220,7 +220,7 @@ _open: WeakSet[Recording] = WeakSet()
 
 def _finish_resting() -> None:
     run = otel_rl.current()
-    if run is not None and recorder_of(run).rests:
+    if run is not None and steps_of(run).training_ended:
         run.finish()
 
 
@@ -231,6 +231,6 @@ def _borrowed(run: Run, trainer: object, after: Recording | None) -> Run:
         if one is after or trainer is None or one.trainer in (None, trainer):
             one.trainer = one.trainer or trainer
             return one.run
-    if recorder_of(run).open_step is not None and not others:
+    if steps_of(run).open is not None and not others:
         return run
     return later_training(run)

@@ -15,7 +15,7 @@ import otel_rl
 from otel_rl.integrations import capture
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +38,14 @@ class _Loop:
         """Begin a step, unless the optimizer has not stepped since the last one, or somebody else makes steps."""
         if self._recording is None or not self._recording.is_open:
             run = otel_rl.current()
-            if run is not None and recorder_of(run).last_begun >= 0:
+            if run is not None and steps_of(run).last_begun >= 0:
                 return
             self._recording = Recording(self)
-        recorder = recorder_of(otel_rl.current() or self._recording.run)
-        mine = self._recording.number in (None, recorder.last_begun)
+        steps = steps_of(otel_rl.current() or self._recording.run)
+        mine = self._recording.number in (None, steps.last_begun)
         if self._has_stepped and mine:
             self._has_stepped = False
-            self._recording.begin_step(max(recorder.last_begun + 1, capture.last_step()))
+            self._recording.begin_step(max(steps.last_begun + 1, capture.last_step()))
 
     def begin_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Begin the phase of an optimizer."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import otel_rl
 from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.recording import Recordings, numbers
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ _first: dict[str, object] = {}
 def warn_without_steps(framework: str, step: object) -> None:
     """Log one line if a framework logs at a second step, and no step has begun in its run."""
     run, first = otel_rl.current(), _first.setdefault(framework, step)
-    if first not in (None, step) and run is not None and recorder_of(run).last_begun < 0:
+    if first not in (None, step) and run is not None and steps_of(run).last_begun < 0:
         _first[framework] = None
         logger.warning(_NO_TIMERS, framework)
 

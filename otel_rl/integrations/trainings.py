@@ -20,7 +20,7 @@ import otel_rl
 from otel_rl.errors.sinks import log_of
 from otel_rl.setup.loading import load
 from otel_rl.setup.settings import JobSettings
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import recorder_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +54,8 @@ class LaterTraining:
     def __init__(self, run: Run, number: int) -> None:
         self._run = run
         self._prefix = f"{number}/"
-        recorder = recorder_of(run)
-        self._first = 1 + max(recorder.last_begun, -1 if recorder.last_step is None else recorder.last_step)
+        steps = steps_of(run)
+        self._first = 1 + max(steps.last_begun, -1 if steps.last is None else steps.last)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._run, name)

@@ -246,5 +246,8 @@ class JobSettings(Settings, frozen=True, kw_only=True):
 GROUPS: dict[str, type[msgspec.Struct]] = {
     one.__name__.lower(): one for one in (Rows, Traces, Flops, Hardware, Memory, Redact)
 }
-OPERATOR_ONLY = ("local_dir", "local_world_size", "idle_timeout", "journal_limit")
-"""Settings that describe a machine or a cluster: the environment and the settings file have them, `init` does not."""
+FOR_OPERATORS = (
+    *("agent", "strict", "quiet", "insecure", "share", "set_global", "dialect", "memory", "redact"),
+    *("local_dir", "local_world_size", "idle_timeout", "journal_limit"),
+)
+"""Settings of a machine or a cluster rather than of a training: `init` accepts them, but does not list them."""

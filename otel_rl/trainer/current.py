@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from otel_rl.trainer.phase import Phase
     from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.run import Run
+    from otel_rl.trainer.step import Steps
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _current: Run | None = None
@@ -22,7 +23,7 @@ _current: Run | None = None
 
 def current() -> Run | None:
     """Return the run that this process records, `None` before `init` and after `finish`."""
-    return _current
+    return None if _current is None or _current._end.is_over else _current
 
 
 def make_current(run: Run | None) -> None:
@@ -32,15 +33,13 @@ def make_current(run: Run | None) -> None:
 
 
 def recorder_of(run: Run) -> Recorder:
-    """Return the recorder of a run: for integrations, which end steps that they did not begin."""
+    """Return the recorder of a run, for integrations."""
     return run._recorder
 
 
-def forget(recorder: Recorder) -> None:
-    """Let this process have no run, if its run is that of the recorder."""
-    global _current
-    if _current is not None and _current._recorder is recorder:
-        _current = None
+def steps_of(run: Run) -> Steps:
+    """Return the steps of a run, for integrations."""
+    return run._steps
 
 
 def traced(name: str, /, **attributes: object) -> Callable[[F], F]:
@@ -77,8 +76,8 @@ def traced(name: str, /, **attributes: object) -> Callable[[F], F]:
 
 
 def _silence_child() -> None:
-    if _current is not None:
-        _current._recorder.go_silent()
+    if (run := current()) is not None:
+        run._recorder.go_silent()
         make_current(None)
 
 

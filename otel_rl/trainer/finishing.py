@@ -14,14 +14,13 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown, text_of, type_of
 from otel_rl.journal.ending import Interpreter, ending_by
 from otel_rl.journal.records import Finished
-from otel_rl.trainer.current import forget
 from otel_rl.trainer.spans import JournaledSpan
 
 if TYPE_CHECKING:
     from otel_rl.journal.ending import Ending
     from otel_rl.trainer.opening import Unrecorded
-    from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.session import Session
+    from otel_rl.trainer.step import Steps
 
 logger = log_of("otel_rl")
 PATIENCE_S = 30.0
@@ -31,13 +30,17 @@ _ARRIVAL_S = 5.0
 
 
 class RunEnd:
-    """The end of a run, which comes once: by `finish`, at the exit of the process, or both."""
+    """The end of a run, which comes once: by `finish`, at the exit of the process, or both.
 
-    def __init__(self, recorder: Recorder, session: Session | Unrecorded) -> None:
-        self._recorder, self._session = recorder, session
+    Attributes:
+        is_over: If true, the last record of the run is in the journal.
+    """
+
+    def __init__(self, steps: Steps, session: Session | Unrecorded) -> None:
+        self._steps, self._recorder, self._session = steps, steps.recorder, session
         self._lock = threading.RLock()  # a signal handler that interrupts `finish` may call it
         self._finished: Finished | None = None
-        self._is_written = self._is_left = self._is_exiting = False
+        self.is_over = self._is_written = self._has_end_file = self._is_exiting = False
         self._delivered: bool | None = None
         self._interpreter = Interpreter()
 
@@ -80,7 +83,7 @@ class RunEnd:
                 delivered = self._session.wait_until_delivered(max(0.0, deadline - time.monotonic()))
                 self._delivered = delivered and not recorder.has_lost
                 if not self._delivered:
-                    self._say_why(delivered=delivered, waited=seconds)
+                    self._log_why(delivered=delivered, waited=seconds)
         except Exception as failure:
             let_pass(failure)
             what, place = f"{type_of(failure)}: {text_of(failure)}".replace("\n", " "), self._session.directory.path
@@ -90,7 +93,7 @@ class RunEnd:
             self._lock.release()
         return bool(self._delivered)
 
-    def _say_why(self, *, delivered: bool, waited: float) -> None:
+    def _log_why(self, *, delivered: bool, waited: float) -> None:
         """Log in one line why `finish` returns false; nothing about deliveries that nobody waited for."""
         why = []
         if self._recorder.has_lost:
@@ -110,15 +113,15 @@ class RunEnd:
             self._finished = Finished(recorder.clock.now(), *ending)
         recorder.close()
         if not self._is_written:
-            self._is_left = self._is_exiting and self._session.leave(self._finished)
+            self._has_end_file = self._is_exiting and self._session.write_end(self._finished)
             try:
-                if not self._is_left:
+                if not self._has_end_file:
                     self._session.journal.append(self._finished)
             except Exception as failure:
                 recorder.refuse_error("record", failure)
             self._is_written = True
-        forget(recorder)
-        self._session.close(at_exit=self._is_left)
+        self.is_over = True
+        self._session.close(at_exit=self._has_end_file)
         recorder.memory.close()
 
     def _end_spans(self, error: BaseException | None) -> None:
@@ -130,8 +133,8 @@ class RunEnd:
             span = trace.get_current_span(outer)
         if outer is not None:
             context.attach(outer)
-        if self._recorder.open_step is not None:
-            _end_span(self._recorder.open_step, error)
+        if self._steps.open is not None:
+            _end_span(self._steps.open, error)
 
     def _seconds(self, timeout: object) -> float:
         """Return the timeout as seconds; the default if it is invalid."""

@@ -55,13 +55,13 @@ def with_a_head(settings: Settings) -> Settings:
     with suppress(OSError):
         socket.create_connection((address.host.strip("[]"), address.port), _ANSWERS_WITHIN_S).close()
         return settings
-    said = (
+    problem = (
         f"head={settings.head!r} is not an address of this machine, on which all ranks are, and nobody answers there: "
         "give head= an address of the machine of rank 0, or none for a run on one machine"
     )
     if settings.strict:
-        raise UnavailableError(said)
-    _warnings.warn(f"{said}; the run is recorded on this machine alone")
+        raise UnavailableError(problem)
+    _warnings.warn(f"{problem}; the run is recorded on this machine alone")
     return msgspec.structs.replace(settings, head="")
 
 
@@ -152,14 +152,14 @@ def warn_of_unserved(settings: Settings, own: Mapping[str, Callable[..., Exporte
     """Warn about exporters of this process that get no rows, since another machine makes them; return the warning."""
     if not own:
         return ""
-    said = (
+    warning = (
         f"head={settings.head!r} is another machine than that of rank 0, whose process alone can use the exporters "
         f"{', '.join(own)}; they get no rows: give head= an address of the machine of rank 0"
     )
     if settings.strict:
-        raise UnavailableError(said)
-    _warnings.warn(said)
-    return said
+        raise UnavailableError(warning)
+    _warnings.warn(warning)
+    return warning
 
 
 def exporters_and_readers(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:

@@ -124,8 +124,8 @@ class Unrecorded:
     def check(self) -> None:
         """Do nothing: there are no files and no agent."""
 
-    def leave(self, _end: Finished) -> bool:
-        """Leave nothing."""
+    def write_end(self, _end: Finished) -> bool:
+        """Write nothing."""
         return False
 
     def give_up(self) -> None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from opentelemetry import context, trace
 
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.records import SpanEnded, SpanStarted
-from otel_rl.trainer.spans import JournaledSpan, surroundings
-from otel_rl.trainer.with_blocks import entered_in
+from otel_rl.trainer.spans import JournaledSpan, context_here
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry.trace import SpanKind
     from typing_extensions import Self
 
     from otel_rl.devices.clock import DeviceEvent
-    from otel_rl.trainer.step import StepSpan
+    from otel_rl.trainer.step import Steps, StepSpan
 
 _attach, _current_context = context.attach, context.get_current
 _current_span, _with_span = trace.get_current_span, trace.set_span_in_context
@@ -34,14 +34,24 @@ class Phase(JournaledSpan):
     scope: tuple[str, str] | None = None  # name and version of the instrumentation library
     begins_on_entry = True
     in_phase = ""  # name of the phase that this is a part of
-    _depth = 1  # frames between `__enter__` here and the `with` block
     _step: int | None = None
     _device_start: DeviceEvent | None = None
+
+    def __init__(self, steps: Steps, name: str, attributes: Mapping[str, object] | None = None) -> None:
+        self._steps = steps
+        self._recorder = steps.recorder
+        self._name = name
+        self._attributes = attributes
 
     @property
     def phase(self) -> str:
         """Name of the phase that this is, or is a part of."""
         return self.in_phase or self._name
+
+    @property
+    def step_now(self) -> int | None:
+        """The open step, otherwise the last one."""
+        return self._steps.now
 
     def onload(self) -> Phase:
         """Return a context manager for loading states onto the device."""
@@ -62,7 +72,7 @@ class Phase(JournaledSpan):
             name: Name of the part, such as "reload_nccl".
             attributes: Attributes of its span.
         """
-        part = Phase(self._recorder, text_of(name), attributes)
+        part = Phase(self._steps, text_of(name), attributes)
         part.in_phase = self.phase
         return part
 
@@ -76,7 +86,7 @@ class Phase(JournaledSpan):
         clock = recorder.clock
         self._anchor = clock.anchor
         self._began = now = self._anchor + clock.monotonic() if start_time is None else self._moment(start_time)
-        step = recorder.open_step
+        step = self._steps.open
         parent_id, self.trace_id = self._place(parent, step)
         self.span_id = recorder.ids.span_id()
         self._ended = False
@@ -99,7 +109,7 @@ class Phase(JournaledSpan):
     def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
         """Return the id of the parent span, 0 for none, and the trace id."""
         recorder = self._recorder
-        if parent is not None:
+        if parent is not None and parent is not step:
             if isinstance(parent, JournaledSpan):
                 return parent.span_id, parent.trace_id
             if (found := parent.get_span_context()).is_valid:
@@ -119,7 +129,7 @@ class Phase(JournaledSpan):
         if now < self._began:  # noqa: PLR1730 - a call costs more
             now = self._began
         renamed = self._name if self._renamed and not self.in_phase else None
-        told = self._told()
+        fields = self._described()
         ok, link_attributes = self._is_ok, self._link_attributes
         devices = recorder.devices
         memory, on_devices, timed = b"", None, False
@@ -130,16 +140,15 @@ class Phase(JournaledSpan):
             timed = devices.stop_clock(self._step, self.span_id, start)
             memory = recorder.memory.snapshot(now)
             on_devices = devices.memory(now, used=bool(self.in_phase))
-        recorder.write(SpanEnded(self.span_id, now, memory, *told, renamed, on_devices, timed, ok, link_attributes))
+        recorder.write(SpanEnded(self.span_id, now, memory, *fields, renamed, on_devices, timed, ok, link_attributes))
         self._ended = True
 
     def __enter__(self) -> Self:
         try:
             if not self.begins_on_entry:
                 here = _current_context()
-            elif self._recorder.open_step is None:  # inside a step, the end of the step removes abandoned spans
-                here = surroundings(self._recorder)
-                self._block = entered_in(sys._getframe(self._depth))
+            elif self._steps.open is None:  # inside a step, the end of the step removes abandoned spans
+                here = context_here(self._recorder)
                 self._begin(_current_span(here) if here else None)
             else:
                 here = _current_context()

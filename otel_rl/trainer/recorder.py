@@ -5,9 +5,9 @@ Nothing here raises into the trainer: calls that cannot be served are counted an
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from otel_rl.convert.values import sort
 from otel_rl.devices import exhaustion
 from otel_rl.devices.accelerators import Devices
 from otel_rl.devices.host_memory import MemoryReader
+from otel_rl.errors.guard import Guard
 from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.occasional import is_power_of_ten
 from otel_rl.errors.sinks import log_of
@@ -39,19 +40,11 @@ from otel_rl.journal.sink import CLOSED, SILENCE, ClosedError, Sink
 from otel_rl.journal.writer import TooLargeError
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 from otel_rl.setup.settings import Memory
-from otel_rl.trainer import refused_steps
-from otel_rl.trainer.spans import settle
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_rl.trainer.refused_steps import RefusedSteps
-    from otel_rl.trainer.spans import JournaledSpan
-    from otel_rl.trainer.step import StepSpan
-
 logger = log_of("otel_rl")
-STEPS = 1 << 63
-"""Exclusive upper bound of step numbers."""
 _REPORTED = "_otel_rl_reported"
 _LONGEST_WARNING = 500
 _LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "closed"})
@@ -73,13 +66,8 @@ class Recorder:
         self.memory = MemoryReader()
         self.clock = Clock()
         self.devices = Devices(self.write, self.refuse, memory)
-        self.open_step: StepSpan | None = None
-        self.rests = False  # if true, the training has ended, and another run may take its place
-        self.refused_steps: RefusedSteps = {}
         self._journal = journal
         self._reports = reports
-        self.last_begun = -1
-        self.last_step: int | None = None
         self.exiting: tuple[Ending, object] | None = None
         self._refusals: dict[str, int] = {}
 
@@ -141,48 +129,30 @@ class Recorder:
         """If true, something that the trainer gave was refused."""
         return not _LOSES_NOTHING.issuperset(self._refusals)
 
-    def begin_step(self, step: StepSpan) -> bool:
-        """Register a step that begins; return false if it is refused."""
-        if step.number <= self.last_begun or (self.open_step is not None and self.is_inside_step()):
-            self.refuse("step", f"step {step.number} is entered again, or inside another")
-            return False
-        if self.refused_steps:
-            refused_steps.forget_by_hand(self.refused_steps)
-        self.last_begun = self.last_step = step.number
-        self.open_step = step
-        return True
-
-    def is_inside_step(self) -> bool:
-        """Return whether a step is open; close it first if an interrupt left it open."""
-        step = self.open_step
-        if step is not None and step.is_abandoned:
-            step.abandon()
-            self.close_step(step)
-        return self.open_step is not None
-
-    def close_step(self, step: StepSpan) -> None:
-        """Unregister a step that has ended."""
-        if self.open_step is step:
-            self.open_step = None
-
-    def failed(self, span: JournaledSpan, error: BaseException) -> None:
+    def failed(self, error: BaseException, phase: str, where: tuple[int | None, bytes, int]) -> None:
         """Report an out-of-memory exception, once for all the phases that it passes through.
 
         Remember a `SystemExit`, which may end the process.
+
+        Args:
+            error: The exception that leaves a span.
+            phase: Name of the phase.
+            where: The step, the trace id and the span id.
         """
         if isinstance(error, SystemExit):
             self.exiting = ending_by(error), self.position
         if not exhaustion.is_out_of_memory(error) or getattr(error, _REPORTED, False):
             return
-        try:
+        with Guard(partial(self.refuse_error, "oom")):
             setattr(error, _REPORTED, True)  # a reference to the exception would keep its tensors alive
-            step = self.step_now
-            place = self._reports.with_name(f"{self._reports.name}.step{step}")
-            found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: span.phase})
-            where = (step, span.trace_id, span.span_id)
+            place = self._reports.with_name(f"{self._reports.name}.step{where[0]}")
+            found = clean_attributes(exhaustion.describe(error, self.devices.found, place) | {PHASE: phase})
             self.write(Happened(EVENT_MEMORY_EXHAUSTED, self.clock.now(), found, *where))
-        except Exception as failure:
-            self.refuse_error("oom", failure)
+
+    def settle(self) -> None:
+        """Follow the wall clock after somebody has set it; no span is open now."""
+        if self.clock.settle():
+            self.devices.silent_until = 0  # it was in the old time
 
     @property
     def position(self) -> object:
@@ -203,27 +173,3 @@ class Recorder:
         self._journal = SILENCE
         self.ids = RandomIds()
         self.devices = Devices(self.write, self.refuse, Memory(), modules={})
-
-    @property
-    def step_now(self) -> int | None:
-        """The open step, otherwise the last one; `None` inside a refused step."""
-        if self.refused_steps and self._is_inside_refused():
-            return None
-        return self.last_step if self.open_step is None else self.open_step.number
-
-    def _is_inside_refused(self) -> bool:
-        return refused_steps.is_inside(self.refused_steps, of_a_step=self.open_step is not None)
-
-    def step_of(self, call: str, step: int | None) -> int | None:
-        """Return the step that a call belongs to, and remember it; `None` if the call is refused."""
-        if step is None and self.refused_steps and self._is_inside_refused():
-            self.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
-            return None
-        number = self.last_step if step is None else int.__index__(operator.index(step))
-        if number is None or not 0 <= number < STEPS:
-            self.refuse("step", f"{call}() at step {text_of(number)}; use `with run.step(n)`, or pass step=n")
-            return None
-        if self.open_step is None:
-            self.last_step = number
-            settle(self)
-        return number

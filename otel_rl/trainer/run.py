@@ -29,11 +29,12 @@ from otel_rl.trainer.finishing import PATIENCE_S, RunEnd
 from otel_rl.trainer.no_span import NO_SPAN, NoSpan
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
-from otel_rl.trainer.recorder import STEPS, Recorder
+from otel_rl.trainer.recorder import Recorder
 from otel_rl.trainer.spans import JournaledSpan, never_raises
-from otel_rl.trainer.step import RefusedStep, StepSpan
+from otel_rl.trainer.step import STEPS, RefusedStep, Steps, StepSpan
+from otel_rl.trainer.tickets import consumed
 from otel_rl.trainer.tracing import RunTracerProvider
-from otel_rl.trainer.trajectories import Rollout, Trajectory, consumed
+from otel_rl.trainer.trajectories import Rollout, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -69,9 +70,10 @@ class Run:
         self._asked_for = asked_for
         self._session = session
         self._spans = spans
-        self._end = RunEnd(self._recorder, session)
+        self._steps = Steps(self._recorder)
+        self._end = RunEnd(self._steps, session)
         self.tracer_provider: trace.TracerProvider = (
-            RunTracerProvider(self._recorder) if spans else trace.NoOpTracerProvider()
+            RunTracerProvider(self._steps) if spans else trace.NoOpTracerProvider()
         )
         if provider_is_global:
             trace.set_tracer_provider(self.tracer_provider)
@@ -99,7 +101,7 @@ class Run:
             number: Number of the iteration. Steps count up from 0, the same on all ranks; gaps are allowed.
             attributes: Attributes of the step's span.
         """
-        recorder = self._recorder
+        recorder, steps = self._recorder, self._steps
         if recorder.clock.monotonic() > self._session.check_at:
             self._session.check()
         try:
@@ -109,14 +111,14 @@ class Run:
                 number = int.__index__(operator.index(number))  # type: ignore[arg-type] # None is refused too
         except Exception:
             recorder.refuse("step", f"step {shown(number)} is not an integer")
-            return RefusedStep(recorder)
-        if not recorder.last_begun < number < STEPS:
-            recorder.refuse("step", f"step {shown(number)} after step {recorder.last_begun}; steps count up from 0")
-        elif recorder.open_step is not None and recorder.is_inside_step():
-            recorder.refuse("step", f"step {number} inside step {recorder.open_step.number}")
+            return RefusedStep(steps)
+        if not steps.last_begun < number < STEPS:
+            recorder.refuse("step", f"step {shown(number)} after step {steps.last_begun}; steps count up from 0")
+        elif steps.open is not None and steps.is_inside_step():
+            recorder.refuse("step", f"step {number} inside step {steps.open.number}")
         else:
-            return StepSpan(recorder, number, packed_step_ids(self.id, self.attempt, number), attributes)
-        return RefusedStep(recorder)
+            return StepSpan(steps, number, packed_step_ids(self.id, self.attempt, number), attributes)
+        return RefusedStep(steps)
 
     def phase(self, name: str = "", /, *_extra: Never, **attributes: object) -> Phase | NoSpan:
         """Return a context manager for a phase: a named part of a step, timed, with the memory at both ends.
@@ -135,7 +137,7 @@ class Run:
             refuse_extra(recorder, "phase", _extra)
         is_short = type(name) is str and len(name) <= LONGEST_NAME
         known = redacted_name(name) if is_short else cut_name(recorder, "phase", name)
-        return Phase(recorder, known, attributes) if self._spans else NO_SPAN
+        return Phase(self._steps, known, attributes) if self._spans else NO_SPAN
 
     def rollout(self, *_extra: Never, policy_version: int | None = None, **attributes: object) -> Rollout:
         """Return a context manager for a batch of trajectories, with a trace of its own.
@@ -238,7 +240,7 @@ class Run:
                 refuse_extra(recorder, "log", _extra, _unknown)
                 if _extra:  # perhaps a step: then the values do not belong to the open one
                     return
-            number = recorder.step_of("log", step)
+            number = self._steps.of("log", step)
             if number is None:
                 return
             samples = on_device = None
@@ -252,7 +254,7 @@ class Run:
             if samples:
                 recorder.write(Observed(number, now, samples))
             if on_device:
-                recorder.devices.take_values(on_device, number, weight)
+                recorder.devices.copy_values(on_device, number, weight)
         except Exception as error:
             recorder.refuse_error("log", error)
 
@@ -271,7 +273,7 @@ class Run:
         from otel_rl.convert import tables  # where there are tables
 
         recorder = self._recorder
-        number = recorder.step_of("table", step)
+        number = self._steps.of("table", step)
         if number is None:
             return
         columns = column_names(recorder, name, tables.to_columns(data))
@@ -307,7 +309,7 @@ class Run:
         """
         from otel_rl.convert.completions import completions_table
 
-        number = self._recorder.step_of("completions", step)
+        number = self._steps.of("completions", step)
         if number is not None:
             self.table(name, completions_table(number, prompts, completions, **columns), step=step)  # type: ignore[arg-type]
 
@@ -337,7 +339,7 @@ class Run:
                 cut_name(recorder, "event", name),
                 recorder.clock.now(),
                 clean_attributes(attributes, recorder.refuse),
-                recorder.step_now,
+                self._steps.now,
                 b"" if here is None else here.trace_id,
                 0 if here is None else here.span_id,
             )
@@ -400,13 +402,13 @@ class Run:
         if extra:
             refuse_extra(recorder, call, extra)
         known = to_whole_or_none(recorder, call, "policy_version", version)
-        return kind(recorder, recorded=self._spans, policy_version=known, attributes=attributes)
+        return kind(self._steps, recorded=self._spans, policy_version=known, attributes=attributes)
 
     def _consume(
         self, call: str, tickets: Iterable[Mapping[str, Any]], version: int | None, step: int | None, outcome: str
     ) -> None:
         recorder = self._recorder
-        number = recorder.step_of(call, step)
+        number = self._steps.of(call, step)
         if number is not None:
             known = to_whole_or_none(recorder, call, "policy_version", version)
             records = consumed(tickets, number, recorder.clock.now(), known, outcome, partial(recorder.refuse, call))

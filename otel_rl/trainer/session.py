@@ -16,7 +16,7 @@ import msgspec
 from otel_rl.delivery.left_behind import deliver_with, left_behind
 from otel_rl.devices.host_memory import PAGE_SIZE
 from otel_rl.errors import UnavailableError, UnwritableError
-from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.guard import Guard
 from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
 from otel_rl.journal import exit_status
@@ -131,13 +131,10 @@ class Session:
             return
         now = time.monotonic()
         self.check_at = time.monotonic_ns() + _CHECK_S * 1e9
-        try:
+        with Guard(_warn_of_check):
             self._keep_files()
             if self.settings.agent != "off" and now >= self._restart_at:
-                self._look_after_agent(now)
-        except Exception as error:
-            let_pass(error)
-            _warnings.warn(f"the recording could not be checked: {type(error).__name__}: {error}")
+                self._restart_dead_agent(now)
 
     def _keep_files(self) -> None:
         """Follow the run directory if it was moved; recreate files that were removed."""
@@ -161,7 +158,7 @@ class Session:
             self._manifest_place = moved.path / self._manifest_place.relative_to(before.path)
         _warnings.warn(f"{before.path} was moved while it is recorded; the recording goes on in {self._claim.path}")
 
-    def _look_after_agent(self, now: float) -> None:
+    def _restart_dead_agent(self, now: float) -> None:
         if agent_start.is_looked_after(self.directory) or not self.directory.path.exists():
             if now >= self._restart_at + self._restart_pause:
                 self._restart_pause = _CHECK_S  # it lived long enough for a quick restart
@@ -171,7 +168,7 @@ class Session:
             self._restart_pause = min(2 * self._restart_pause, _LONGEST_PAUSE_S)
             _warnings.warn(f"the agent has died and is restarted; see {self.directory.agent_log}")
 
-    def leave(self, end: Finished) -> bool:
+    def write_end(self, end: Finished) -> bool:
         """Write the end of this process next to the journal, for the agent to read after the process has ended.
 
         Return whether that was possible.
@@ -225,12 +222,12 @@ class Session:
         if self.settings.agent == "off":
             return ""
         status = agent_start.read_status(self.directory)
-        said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
-        said += [f"{name}: {error}" for name, error in status.last_error.items()]
-        said += [said_of for said_of in (self._unserved, self._without_others(status)) if said_of]
+        reasons = [f"{count} {reason} lost" for reason, count in status.lost.items()]
+        reasons += [f"{name}: {error}" for name, error in status.last_error.items()]
+        reasons += [reason for reason in (self._unserved, self._without_others(status)) if reason]
         host, command = deliver_with(self.directory)
-        said = said or ["not everything was delivered in time, and the agent goes on"]
-        return f"{'; '.join(said)}; if it ends before all is delivered, run on {host}: {command}"
+        reasons = reasons or ["not everything was delivered in time, and the agent goes on"]
+        return f"{'; '.join(reasons)}; if it ends before all is delivered, run on {host}: {command}"
 
     def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
         if not own:
@@ -259,3 +256,7 @@ class Session:
     def _shows_output(self) -> bool:
         printing = any(spec.name in ("console", "stdout") for spec in self.settings.exporters)
         return printing or otel_environment.prints(os.environ)
+
+
+def _warn_of_check(error: Exception) -> None:
+    _warnings.warn(f"the recording could not be checked: {type(error).__name__}: {error}")

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import operator
 import traceback
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_rl.convert.attributes import clean_attributes
+from otel_rl.errors.guard import Guard
 from otel_rl.errors.interrupts import detach
 from otel_rl.errors.redaction import redacted
 from otel_rl.errors.texts import text_of, type_of
-from otel_rl.trainer.with_blocks import is_left
+from otel_rl.trainer.with_blocks import is_left, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,10 +52,8 @@ def never_raises(method: Method) -> Method:
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with Guard(partial(self._recorder.refuse_error, method.__name__)):
             return method(self, *args, **kwargs)
-        except Exception as error:
-            return self._recorder.refuse_error(method.__name__, error)
 
     return cast("Method", call)
 
@@ -65,6 +64,9 @@ class JournaledSpan(trace.Span):
     A span stays open until its end is in the journal, so that an interrupted end is repeated.
     """
 
+    _recorder: Recorder
+    _name: str
+    _attributes: Mapping[str, object] | None
     trace_id = b""  # trace id, as records hold it
     span_id = 0
     _events: Moments = None
@@ -78,17 +80,17 @@ class JournaledSpan(trace.Span):
     _began = 0
     outer: Context | None = None  # what was current before it was entered
     _token: Token[Context] | None = None
-    _block: Block | None = None  # where it was entered, if that is needed
-
-    def __init__(self, recorder: Recorder, name: str, attributes: Mapping[str, object] | None = None) -> None:
-        self._recorder = recorder
-        self._name = name
-        self._attributes = attributes
+    _block: Block | None = None  # the `with` block that entered it
 
     @property
     def phase(self) -> str:
         """Name of the phase that this span is, or is a part of; empty for a step."""
         return ""
+
+    @property
+    def step_now(self) -> int | None:
+        """Number of the step that an exception is reported for."""
+        raise NotImplementedError
 
     def get_span_context(self) -> SpanContext:
         """Return the span's identity; it is always sampled, since the agent does the trace sampling."""
@@ -120,9 +122,9 @@ class JournaledSpan(trace.Span):
         """Add a link to another span."""
         linked = (context.trace_id.to_bytes(16, "big"), int.from_bytes(context.span_id.to_bytes(8, "big"), "big"))
         links = self._links or []
-        if told := self._clean(attributes):
+        if described := self._clean(attributes):
             before = [*(self._link_attributes or ()), *({} for _ in links)]
-            self._link_attributes = [*before[: len(links)], told]
+            self._link_attributes = [*before[: len(links)], described]
         self._links = [*links, linked]
 
     @never_raises
@@ -161,6 +163,7 @@ class JournaledSpan(trace.Span):
         """End the span; a second call does nothing."""
         raise NotImplementedError
 
+    @watched
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
@@ -170,7 +173,7 @@ class JournaledSpan(trace.Span):
                 self.fail(error)
             self.end()
             if error is not None:
-                self._recorder.failed(self, error)
+                self._recorder.failed(error, self.phase, (self.step_now, self.trace_id, self.span_id))
             if self._token is not None:
                 detach(self._token)
                 self._token = None
@@ -200,9 +203,9 @@ class JournaledSpan(trace.Span):
     @property
     def is_abandoned(self) -> bool:
         """If true, the `with` block has been left, but its `__exit__` never completed."""
-        return self._block is not None and is_left(self._block)
+        return is_left(self._block)
 
-    def _told(self) -> tuple[dict[str, AttributeValue] | None, tuple[str, str] | None, Moments, Links]:
+    def _described(self) -> tuple[dict[str, AttributeValue] | None, tuple[str, str] | None, Moments, Links]:
         """Return attributes, error, events and links, in the order of the fields of the records."""
         attributes = self._clean(self._attributes) if self._attributes else None
         return attributes, self._error, self._events, self._links
@@ -224,23 +227,14 @@ class JournaledSpan(trace.Span):
         return self._moment(None)
 
 
-def surroundings(recorder: Recorder) -> Context:
-    """Return the current context, after ending spans whose `with` block has been left."""
+def context_here(recorder: Recorder) -> Context:
+    """Return the current context, after ending the spans in it whose `with` block has been left."""
     here = _current_context()
     span = _current_span(here) if here else None
-    while isinstance(span, JournaledSpan) and span.is_abandoned:
+    while isinstance(span, JournaledSpan) and span.is_abandoned and span.outer is not None:
         span.abandon()
         here = _current_context()
-        after = _current_span(here)
-        if after is span:
-            break
-        span = after
+        span = _current_span(here)
     if not isinstance(span, JournaledSpan):
-        settle(recorder)
+        recorder.settle()
     return here
-
-
-def settle(recorder: Recorder) -> None:
-    """Follow the wall clock after somebody has set it; no span is open now."""
-    if recorder.clock.settle():
-        recorder.devices.silent_until = 0  # it was in the old time

@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 import atexit
-import inspect
 import os
 import socket
 import sys
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from otel_rl.errors import SettingsError
 from otel_rl.errors.sinks import one_line
 from otel_rl.errors.texts import shown
 from otel_rl.journal import locks
-from otel_rl.setup.loading import known_settings, load, unknown_setting
+from otel_rl.setup.loading import load, unknown_setting
 from otel_rl.setup.otel_environment import sdk_is_disabled
-from otel_rl.setup.settings import OPERATOR_ONLY
+from otel_rl.setup.settings import Settings
 from otel_rl.trainer.current import current, make_current
 from otel_rl.trainer.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from otel_rl.setup.settings import Flops, Hardware, Memory, Redact, Rows, Traces
+    from typing_extensions import Never
 
-Begin = TypeVar("Begin", bound="Callable[..., Any]")
-
-
-def _names_settings(begin: Begin) -> Begin:
-    """Raise `SettingsError`, with the known names, where Python would raise `TypeError`."""
-    known = list(inspect.signature(begin).parameters)
-
-    @wraps(begin)
-    def call(*given: object, **named: object) -> object:
-        if given:
-            raise SettingsError(f"init({shown(given[0])}): give settings by name, such as project=…")
-        for name, value in named.items():
-            if name in OPERATOR_ONLY:
-                variable = known_settings()[name].variable
-                raise SettingsError(f"{name}= is not a keyword of init: set {variable}, or {name} in the settings file")
-            if name not in known:
-                raise unknown_setting(name, value, known)
-        return begin(**named)
-
-    return cast("Begin", call)
+    from otel_rl.setup.settings import Flops, Hardware, Rows, Traces
 
 
-@_names_settings
 def init(
-    *,
+    *_extra: Never,
     project: str | None = None,
     name: str | None = None,
     id: str | None = None,  # noqa: A002 - what W&B and MLflow users call it
@@ -60,28 +38,20 @@ def init(
     world_size: int | None = None,
     role: str | None = None,
     head: str | None = None,
-    insecure: bool | None = None,
-    dialect: str | None = None,
     reduce: Mapping[str, str | Sequence[str]] | None = None,
     content: bool | None = None,
     rows: Mapping[str, object] | Rows | None = None,
     traces: Mapping[str, object] | Traces | None = None,
     flops: Mapping[str, object] | Flops | None = None,
     hardware: Mapping[str, object] | Hardware | bool | None = None,
-    memory: Mapping[str, object] | Memory | None = None,
-    redact: Mapping[str, object] | Redact | None = None,
-    agent: str | None = None,
-    set_global: bool | None = None,
-    share: str | None = None,
-    strict: bool | None = None,
-    quiet: bool | None = None,
+    **others: object,
 ) -> Run:
     """Begin to record this process as one rank of a run.
 
     Each keyword can also be given in the environment (`OTEL_RL_RANK`, `OTEL_RL_ROWS_EVERY`) and in a settings file; a
-    keyword wins. A group (`rows`, `traces`, `flops`, `hardware`, `memory`, `redact`) is a mapping of the settings that
-    differ from those places, or a struct of `otel_rl.setup.settings`, which sets all of its fields. A second call
-    returns the run that is being recorded, if it gives the same keywords or none.
+    keyword wins. A group (`rows`, `traces`, `flops`, `hardware`) is a mapping of the settings that differ from those
+    places, or a struct of `otel_rl.setup.settings`, which sets all of its fields. A second call returns the run that is
+    being recorded, if it gives the same keywords or none.
 
     Args:
         project: Name by which trackers group runs; by default the script's.
@@ -96,34 +66,33 @@ def init(
         world_size: Number of trainer processes of the run; by default the launcher's.
         role: Role of this process, if it is not a trainer rank: "driver", "rollout", "reward".
         head: `host:port` of the agent that makes the rows of all machines; by default there is one machine.
-        insecure: If true, addresses that other machines reach may be used without TLS; they need a token all the same.
-        dialect: Framework whose metric names are expected; by default it is detected.
         reduce: Reducers over ranks by name pattern, such as `{"tokens": "sum", "reward": ["mean", "p95"]}`.
         content: If true, texts such as prompts and completions may leave the process.
-        rows: Rows that trackers receive: `every` (steps), `first`, `window`, `quantiles` (0 to 1), `metrics`, `limit`
-            (metric names), `deadline` (seconds).
-        traces: Trace sampling: `ratio` (of steps, 0 to 1) and `budget` (spans of a step).
+        rows: Rows that trackers receive: `every` (steps), `first`, `window`, `quantiles` (0 to 1), `metrics`,
+            `deadline` (seconds).
+        traces: Trace sampling: `ratio` (of steps, 0 to 1).
         flops: For FLOP/s and MFU: `parameters` of the model, FLOPs `per_token`, `peak` FLOP/s of a device.
-        hardware: Hardware poller: `interval` and `flush_interval` (seconds), `pcie`, `engines` (URLs); or `False`.
-        memory: On the device: `device_clock`, `peaks` ("shared" or "reset"), `history` (allocator events).
-        redact: Secrets of your own: `patterns` (regular expressions) and `names`, in addition to those that are known.
-        agent: "auto" starts the agent of this machine; "off" only records.
-        set_global: If true, this run's tracer provider becomes OpenTelemetry's global one.
-        share: Other users who may read the files of the run: "none" (the default), "group" or "all".
-        strict: If true, raise where otherwise one warning says what is done instead.
-        quiet: If true, print nothing.
+        hardware: Hardware poller: `interval` (seconds), `pcie`, `engines` (URLs); or `False`.
+        others: Any other setting of the reference by its name, such as `strict=True` or `quiet=True`. Operators set
+            these in the environment.
 
     Raises:
         SettingsError: A setting is invalid, a package is missing, or another run is being recorded; the message names
             the fix. With `strict`, also if the machine does not allow what is asked for, such as a directory that
             cannot be written. Nothing raises after `init`.
     """
-    given = {key: value for key, value in locals().items() if value is not None}
+    named = {key: value for key, value in locals().items() if key not in ("_extra", "others")} | others
+    if _extra:
+        raise SettingsError(f"init({shown(_extra[0])}): give settings by name, such as project=…")
+    known = ("config", *Settings.__struct_fields__)
+    if unknown := next((one for one in others if one not in known), None):
+        raise unknown_setting(unknown, others[unknown], known)
+    given = {key: value for key, value in named.items() if value is not None}
     present = current()
     if present is not None:
         if not given or _same(given, present._asked_for):
             return present
-        if not present._recorder.rests:
+        if not present._steps.training_ended:
             raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
         present.finish()
     chosen = load({key: value for key, value in given.items() if key != "config"})

@@ -1,19 +1,20 @@
-"""Steps: iterations of the RL loop, and those that are refused."""
+"""Steps: iterations of the RL loop, those that are refused, and the step that a call belongs to."""
 
 from __future__ import annotations
 
-import sys
+import operator
+from contextvars import ContextVar
 from threading import get_ident
 from typing import TYPE_CHECKING
 
 from opentelemetry import context, trace
 
+from otel_rl.errors.texts import text_of
 from otel_rl.journal.records import StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
-from otel_rl.trainer import refused_steps
 from otel_rl.trainer.no_span import NoSpan
-from otel_rl.trainer.spans import JournaledSpan, surroundings
-from otel_rl.trainer.with_blocks import entered_in, is_with
+from otel_rl.trainer.spans import JournaledSpan, context_here
+from otel_rl.trainer.with_blocks import is_left, watched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,19 +23,117 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from otel_rl.trainer.recorder import Recorder
+    from otel_rl.trainer.with_blocks import Block
 
+STEPS = 1 << 63
+"""Exclusive upper bound of step numbers."""
 _attach, _with_span = context.attach, trace.set_span_in_context
+_refused_here: ContextVar[object] = ContextVar("otel_rl_refused_step", default=None)
+
+
+class Steps:
+    """The steps of a process: the open one, the last one, and the refused ones that the trainer is inside of.
+
+    Values that are logged inside a refused step without `step=` belong to no step: they must not appear in the row of
+    another one.
+
+    Attributes:
+        recorder: The writer of records.
+        open: The step that has begun and not ended; one at a time.
+        last_begun: Number of the step that began last; -1 before the first one.
+        last: Number of the step that began last, or was logged to last outside of a step.
+        training_ended: If true, the training has ended, and another run may begin in this process.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.open: StepSpan | None = None
+        self.last_begun = -1
+        self.last: int | None = None
+        self.training_ended = False
+        self._refused: dict[StepSpan | RefusedStep, object] = {}  # with the refused step around each; mostly empty
+
+    def begin(self, step: StepSpan) -> bool:
+        """Register a step that begins; return false if it is refused."""
+        if step.number <= self.last_begun or (self.open is not None and self.is_inside_step()):
+            self.recorder.refuse("step", f"step {step.number} is entered again, or inside another")
+            return False
+        if self._refused:  # those that were entered without `with` last at most until the next step begins
+            self._forget([one for one in self._refused if one._block is None])
+        self.last_begun = self.last = step.number
+        self.open = step
+        return True
+
+    def is_inside_step(self) -> bool:
+        """Return whether a step is open; end it first if its block has been left."""
+        step = self.open
+        if step is not None and step.is_abandoned:
+            step.abandon()
+            self.close(step)
+        return self.open is not None
+
+    def close(self, step: StepSpan) -> None:
+        """Unregister a step that has ended."""
+        if self.open is step:
+            self.open = None
+
+    def enter_refused(self, step: StepSpan | RefusedStep) -> None:
+        """Register that the trainer enters a step that is refused."""
+        self._refused[step] = _refused_here.get()
+        _refused_here.set(step)
+
+    def exit_refused(self, step: StepSpan | RefusedStep) -> None:
+        """Unregister a refused step; other steps are ignored."""
+        if step in self._refused:
+            around = self._refused.pop(step)
+            if _refused_here.get() is step:
+                _refused_here.set(around)
+
+    @property
+    def now(self) -> int | None:
+        """The open step, otherwise the last one; `None` inside a refused step."""
+        if self._refused and self._is_inside_refused():
+            return None
+        return self.last if self.open is None else self.open.number
+
+    def of(self, call: str, step: int | None) -> int | None:
+        """Return the step that a call belongs to, and remember it; `None` if the call is refused."""
+        if step is None and self._refused and self._is_inside_refused():
+            self.recorder.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
+            return None
+        number = self.last if step is None else int.__index__(operator.index(step))
+        if number is None or not 0 <= number < STEPS:
+            self.recorder.refuse("step", f"{call}() at step {text_of(number)}; use `with run.step(n)`, or pass step=n")
+            return None
+        if self.open is None:
+            self.last = number
+            self.recorder.settle()
+        return number
+
+    def _is_inside_refused(self) -> bool:
+        """Return whether the caller is inside a refused step.
+
+        If a step is open, only the context that entered the refused one is inside; otherwise all threads are.
+        """
+        self._forget([one for one in self._refused if is_left(one._block)])
+        return bool(self._refused) and (self.open is None or _refused_here.get() in self._refused)
+
+    def _forget(self, refused: list[StepSpan | RefusedStep]) -> None:
+        for step in refused:
+            self._refused.pop(step, None)
 
 
 class StepSpan(JournaledSpan):
     """One iteration of the RL loop: the root span of its trace, with the same ids on every rank."""
 
     _name = SPAN_LOOP
+    _thread = 0  # that entered it
 
     def __init__(  # inlined: a call costs more
-        self, recorder: Recorder, number: int, ids: tuple[bytes, int], attributes: Mapping[str, object]
+        self, steps: Steps, number: int, ids: tuple[bytes, int], attributes: Mapping[str, object]
     ) -> None:
-        self._recorder = recorder
+        self._steps = steps
+        self._recorder = steps.recorder
         self._attributes = attributes
         self.number = number
         self.trace_id, self.span_id = ids
@@ -42,7 +141,7 @@ class StepSpan(JournaledSpan):
     def end(self, end_time: int | None = None) -> None:
         """End the step; a second call does nothing."""
         if self._ended:
-            refused_steps.leave(self._recorder.refused_steps, self)
+            self._steps.exit_refused(self)
             return
         recorder = self._recorder
         now = self._anchor + recorder.clock.monotonic() if end_time is None else self._moment(end_time)
@@ -50,25 +149,28 @@ class StepSpan(JournaledSpan):
             now = self._began
         memory = recorder.memory.snapshot(now)
         on_devices = recorder.devices.memory(now)
-        told = (memory, *self._told(), on_devices, self._is_ok, self._link_attributes)
-        recorder.write(StepEnded(self.number, now, *told))
+        described = (memory, *self._described(), on_devices, self._is_ok, self._link_attributes)
+        recorder.write(StepEnded(self.number, now, *described))
         self._ended = True
-        recorder.close_step(self)
+        self._steps.close(self)
         recorder.devices.arrived()
+
+    @property
+    def step_now(self) -> int | None:
+        """The number of the step."""
+        return self.number
 
     @property
     def is_abandoned(self) -> bool:
         """If true, the `with` block has been left; without `with`, the next step of the thread has begun."""
-        block = self._block
-        by_hand = block is not None and block.thread == get_ident() and not is_with(block)
-        return by_hand or super().is_abandoned
+        return is_left(self._block) or (self._block is None and self._thread == get_ident())
 
     def __enter__(self) -> Self:
-        recorder = self._recorder
+        recorder, steps = self._recorder, self._steps
         try:
-            here = surroundings(recorder)
-            self._block = entered_in(sys._getframe(1))
-            if recorder.begin_step(self):
+            here = context_here(recorder)
+            if steps.begin(self):
+                self._thread = get_ident()
                 self._anchor = recorder.clock.anchor
                 self._began = now = self._anchor + recorder.clock.monotonic()
                 self._ended = False
@@ -77,27 +179,30 @@ class StepSpan(JournaledSpan):
                 recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
                 self.outer = here
                 self._token = _attach(_with_span(self, here))
-            elif recorder.open_step is not self:
-                refused_steps.enter(recorder.refused_steps, self, sys._getframe(1))
+            elif steps.open is not self:
+                steps.enter_refused(self)
             return self
         except BaseException as interruption:
             self.abandon(interruption)
-            recorder.close_step(self)
+            steps.close(self)
             raise
 
 
 class RefusedStep(NoSpan):
     """A step that is refused; values that are logged inside are refused too."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    _block: Block | None = None  # where it was entered
+
+    def __init__(self, steps: Steps) -> None:
         super().__init__()
-        self._steps = recorder.refused_steps
+        self._steps = steps
 
     def __enter__(self) -> Self:
-        refused_steps.enter(self._steps, self, sys._getframe(1))
+        self._steps.enter_refused(self)
         return self
 
+    @watched
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
-        refused_steps.leave(self._steps, self)
+        self._steps.exit_refused(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
@@ -9,6 +10,7 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.util._decorator import _agnosticcontextmanager  # the API's own signature asks for it
 
 from otel_rl.convert.attributes import clean_attributes
+from otel_rl.errors.guard import Guard
 from otel_rl.errors.texts import text_of
 from otel_rl.trainer.phase import Phase
 
@@ -19,14 +21,14 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Link
     from opentelemetry.util import types
 
-    from otel_rl.trainer.recorder import Recorder
+    from otel_rl.trainer.step import Steps
 
 
 class RunTracer(trace.Tracer):
     """A tracer of one instrumentation library."""
 
-    def __init__(self, recorder: Recorder, scope: tuple[str, str]) -> None:
-        self._recorder = recorder
+    def __init__(self, steps: Steps, scope: tuple[str, str]) -> None:
+        self._steps = steps
         self._scope = scope
 
     def start_span(
@@ -41,16 +43,15 @@ class RunTracer(trace.Tracer):
         set_status_on_exception: bool = True,
     ) -> trace.Span:
         """Start a span under the current one."""
-        told = clean_attributes(attributes, self._recorder.refuse)
-        span = Phase(self._recorder, text_of(name), {"otel.scope.name": self._scope[0], **told})
+        recorder = self._steps.recorder
+        given = clean_attributes(attributes, recorder.refuse)
+        span = Phase(self._steps, text_of(name), {"otel.scope.name": self._scope[0], **given})
         span.kind = kind if isinstance(kind, SpanKind) else SpanKind.INTERNAL
         span.scope = self._scope
         span.begins_on_entry = False
-        try:
+        with Guard(partial(recorder.refuse_error, "start_span")):  # links may be invalid
             for link in links or ():
                 span.add_link(link.context, link.attributes)
-        except Exception as error:  # invalid links
-            self._recorder.refuse_error("start_span", error)
         return span.begin(None if context is None else trace.get_current_span(context), start_time)
 
     @_agnosticcontextmanager
@@ -75,8 +76,8 @@ class RunTracer(trace.Tracer):
 class RunTracerProvider(trace.TracerProvider):
     """A tracer provider whose spans go to the journal of one run."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
 
     def get_tracer(
         self,
@@ -87,5 +88,5 @@ class RunTracerProvider(trace.TracerProvider):
     ) -> trace.Tracer:
         """Return a tracer; its spans have the name and version of the library."""
         return RunTracer(
-            self._recorder, (text_of(instrumenting_module_name), text_of(instrumenting_library_version or ""))
+            self._steps, (text_of(instrumenting_module_name), text_of(instrumenting_library_version or ""))
         )

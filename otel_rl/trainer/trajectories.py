@@ -1,15 +1,12 @@
-"""Rollouts and trajectories, and the tickets that link them to the step that trains on them.
+"""Rollouts, trajectories and their parts.
 
 A rollout worker and the trainer are different processes, with queues between them and different weight versions. So a
-trajectory is a trace of its own. Its ticket, a plain mapping, travels with the data to the trainer.
+trajectory is a trace of its own. Its ticket travels with the data to the trainer.
 """
 
 from __future__ import annotations
 
-import math
-from array import array
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
@@ -17,46 +14,38 @@ from opentelemetry.trace import SpanKind
 from otel_rl import semconv
 from otel_rl.convert.values import to_whole
 from otel_rl.errors.redaction import redacted_name
-from otel_rl.errors.texts import LONGEST_NAME, text_of
-from otel_rl.journal.ids import SpanIds, format_traceparent, parse_traceparent
-from otel_rl.journal.records import IDS, UNKNOWN, Consumed
+from otel_rl.errors.texts import LONGEST_NAME, meant, shown
+from otel_rl.journal.ids import SpanIds, format_traceparent
+from otel_rl.journal.records import PART_KINDS, UNKNOWN
 from otel_rl.trainer.arguments import cut_name, refuse_extra
-from otel_rl.trainer.parts import Part, Split, TimeSplit, known_kind, merged, split_of
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.spans import never_raises
+from otel_rl.trainer.tickets import MOST_TOKENS, Ticket
+from otel_rl.trainer.time_split import TimeSplit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from typing_extensions import Never, Self
 
     from otel_rl.trainer.recorder import Recorder
-    from otel_rl.trainer.step import StepSpan
+    from otel_rl.trainer.step import Steps, StepSpan
 
-Ticket = dict[str, Any]
-"""A trajectory as a mapping of JSON types: `traceparent`, `policy_version`, `tokens`, `reward`.
-
-If several versions of the policy sampled it, `policy_version` and `tokens` are lists of the same length. A trajectory
-with parts also has `parts`, its seconds by kind, and `tools`, the calls, seconds and longest call of each tool.
-"""
-
-_NO_IDS = IDS.pack(b"", 0)
-_AT_ONCE = 1000
-_MOST_TOKENS = 1 << 53
+_SPAN_NAMES = {kind: f"{semconv.SPAN_TRAJECTORY}.{kind}" for kind in PART_KINDS}
+_NAME = {"tool": semconv.GEN_AI_TOOL_NAME}
 
 
 class Rollout(Phase):
     """A batch of trajectories with a trace of its own; a context manager. If `recorded` is false, it has no span."""
 
     kind = SpanKind.INTERNAL
-    _depth = 2
     span_name = semconv.SPAN_ROLLOUT
 
     def __init__(
-        self, recorder: Recorder, *, recorded: bool, policy_version: int | None, attributes: Mapping[str, object]
+        self, steps: Steps, *, recorded: bool, policy_version: int | None, attributes: Mapping[str, object]
     ) -> None:
         version = {} if policy_version is None else {semconv.POLICY_VERSION: policy_version}
-        super().__init__(recorder, self.span_name, {**version, **attributes})
+        super().__init__(steps, self.span_name, {**version, **attributes})
         self.policy_version = UNKNOWN if policy_version is None else policy_version
         self._recorded = recorded
 
@@ -84,9 +73,9 @@ class Trajectory(Rollout):
     _split: TimeSplit | None = None  # `None` until it begins
 
     def __init__(
-        self, recorder: Recorder, *, recorded: bool, policy_version: int | None, attributes: Mapping[str, object]
+        self, steps: Steps, *, recorded: bool, policy_version: int | None, attributes: Mapping[str, object]
     ) -> None:
-        super().__init__(recorder, recorded=recorded, policy_version=policy_version, attributes=attributes)
+        super().__init__(steps, recorded=recorded, policy_version=policy_version, attributes=attributes)
         self._tokens: dict[int, int] = {}
         self._reward: float | None = None
         batch = trace.get_current_span()
@@ -109,10 +98,10 @@ class Trajectory(Rollout):
         recorder = self._recorder
         if _extra:
             refuse_extra(recorder, "part", _extra)
-        known = known_kind(recorder, kind)
+        known = _known_kind(recorder, kind)
         is_short = type(name) is str and len(name) <= LONGEST_NAME
         called = redacted_name(name) if is_short else cut_name(recorder, "part", name)
-        return Part(recorder, self, known, called, attributes, recorded=self._recorded)
+        return Part(self._steps, self, known, called, attributes, recorded=self._recorded)
 
     def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:
         super()._begin(parent, start_time)
@@ -134,7 +123,7 @@ class Trajectory(Rollout):
             tokens: Number of tokens.
             policy_version: Version of the policy that generated them; by default the last one.
         """
-        count = to_whole(tokens, 0, _MOST_TOKENS)
+        count = to_whole(tokens, 0, MOST_TOKENS)
         if policy_version is not None:
             self.policy_version = to_whole(policy_version, UNKNOWN)
         self._tokens[self.policy_version] = self._tokens.get(self.policy_version, 0) + count
@@ -151,7 +140,7 @@ class Trajectory(Rollout):
         if self._reward is not None:
             ticket["reward"] = self._reward
         if self._split is not None:
-            ticket |= self._split.told(self._recorder.clock.now())
+            ticket |= self._split.ticket(self._recorder.clock.now())
         if self._recorded:
             here = self.get_span_context()
             ticket["traceparent"] = format_traceparent(SpanIds(here.trace_id, here.span_id))
@@ -163,75 +152,80 @@ class Trajectory(Rollout):
         if self._split is not None:
             self._split.close(now)
         if not self._ended:
-            told: dict[str, Any] = {semconv.TRAJECTORY_TOKENS: sum(self._tokens.values())}
+            attributes: dict[str, Any] = {semconv.TRAJECTORY_TOKENS: sum(self._tokens.values())}
             if self._reward is not None:
-                told[semconv.TRAJECTORY_REWARD] = self._reward
+                attributes[semconv.TRAJECTORY_REWARD] = self._reward
             if len(self._tokens) > 1:
-                told[semconv.POLICY_VERSIONS] = list(self._tokens)
-            self.set_attributes(told)
+                attributes[semconv.POLICY_VERSIONS] = list(self._tokens)
+            self.set_attributes(attributes)
         super().end(now)
 
 
-def consumed(
-    tickets: Iterable[Mapping[str, Any]],
-    step: int,
-    time: int,
-    policy_version: int | None,
-    outcome: str,
-    refuse: Callable[[str], None],
-) -> Iterator[Consumed]:
-    """Yield records of trajectories that were trained on or dropped, a thousand in each.
+class Part(Phase):
+    """A part of a trajectory, with a span inside the span of the trajectory; a context manager.
 
-    Each invalid ticket is passed to `refuse` as a text.
+    A part whose kind was refused, or whose trajectory is not open, records nothing.
     """
-    version = UNKNOWN if policy_version is None else policy_version
-    known = _known(tickets, refuse)
-    while part := list(islice(known, _AT_ONCE)):
-        ids = b"".join(one.ids for one in part)
-        rewards = array("d", [one.reward for one in part]).tobytes()
-        segments = array("q", [number for n, one in enumerate(part) for two in one.segments for number in (n, *two)])
-        parts, tools = merged(one.split for one in part)
-        yield Consumed(step, time, outcome, version, ids, rewards, segments.tobytes(), parts, tools)
+
+    kind = SpanKind.INTERNAL
+
+    def __init__(
+        self,
+        steps: Steps,
+        trajectory: Trajectory,
+        kind: str,
+        name: str,
+        attributes: Mapping[str, object],
+        *,
+        recorded: bool,
+    ) -> None:
+        if name:
+            attributes = {_NAME.get(kind, semconv.TRAJECTORY_PART_NAME): name, **attributes}
+        super().__init__(steps, _SPAN_NAMES.get(kind, ""), attributes)
+        self._trajectory = trajectory
+        self._kind = kind
+        self._tool = name if kind == "tool" else ""
+        self._recorded = recorded
+        self._split: TimeSplit | None = None  # while it is open
+
+    def __enter__(self) -> Self:
+        if not self._kind:
+            return self
+        split = self._trajectory.split
+        if split is None or not split.is_open:
+            self._recorder.refuse("part", f"part {shown(self._kind)}: its trajectory is not open")
+            return self
+        self._split = split
+        if self._recorded:
+            return super().__enter__()
+        self._began = self._recorder.clock.now()
+        split.enter(self, self._kind, self._began)
+        return self
+
+    def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:
+        super()._begin(parent, start_time)
+        if self._split is not None:
+            self._split.enter(self, self._kind, self._began)
+
+    def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
+        """Return the current span if it is of the trajectory, else the trajectory: the part may be in a thread."""
+        place = super()._place(parent, step)
+        whole = self._trajectory
+        return place if place[1] == whole.trace_id else (whole.span_id, whole.trace_id)
+
+    def end(self, end_time: int | None = None) -> None:
+        """End the part; a second call does nothing."""
+        now = self._moment(end_time)
+        super().end(now)
+        split, self._split = self._split, None
+        if split is not None:
+            split.exit(self, self._tool, max(0, now - self._began) / 1e9, now)
 
 
-class _Known(NamedTuple):
-    """A ticket as `Consumed` holds it; a segment is a policy version and a number of tokens."""
-
-    ids: bytes
-    reward: float
-    segments: list[tuple[int, int]]
-    split: Split
-
-
-def _known(tickets: Any, refuse: Callable[[str], None]) -> Iterator[_Known]:
-    try:
-        if isinstance(tickets, (str, bytes)):
-            raise TypeError(f"a {type(tickets).__name__} where a sequence of tickets is expected")
-        for ticket in tickets:
-            try:
-                yield _Known(_ids(ticket), _reward(ticket), _segments(ticket), split_of(ticket))
-            except Exception as error:  # a foreign object may raise anything
-                refuse(f"ticket: {text_of(error)}")
-    except Exception as error:  # not a sequence, or one that fails half way
-        refuse(f"tickets: {text_of(error)}")
-
-
-def _ids(ticket: Mapping[str, Any]) -> bytes:
-    ids = parse_traceparent(str(ticket.get("traceparent") or ""))
-    return _NO_IDS if ids is None else IDS.pack(ids.trace_id.to_bytes(16, "big"), ids.span_id)
-
-
-def _reward(ticket: Mapping[str, Any]) -> float:
-    reward = ticket.get("reward")
-    return math.nan if reward is None else float(reward)
-
-
-def _segments(ticket: Mapping[str, Any]) -> list[tuple[int, int]]:
-    versions, tokens = ticket.get("policy_version"), ticket.get("tokens", 0)
-    versions = versions if isinstance(versions, (list, tuple)) else [versions]
-    tokens = tokens if isinstance(tokens, (list, tuple)) else [tokens]
-    pairs = zip(versions, tokens, strict=True)
-    return [
-        (UNKNOWN if version is None else to_whole(version, UNKNOWN), to_whole(count, 0, _MOST_TOKENS))
-        for version, count in pairs
-    ]
+def _known_kind(recorder: Recorder, kind: object) -> str:
+    """Return the kind of a part; if it is unknown, refuse it and return an empty text."""
+    known = kind if type(kind) is str else str.__str__(kind) if isinstance(kind, str) else ""
+    if known in PART_KINDS:
+        return known
+    recorder.refuse("part", f"part {shown(kind)} of a trajectory: unknown kind{meant(known, PART_KINDS)}")
+    return ""

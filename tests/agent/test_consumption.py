@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from otel_rl.agent.analysis.consumption import Consumption, links, of_step
 from otel_rl.journal.records import StepEnded, StepStarted
-from otel_rl.trainer.trajectories import consumed
+from otel_rl.trainer.tickets import consumed
 from tests.agent.reducing import S, feed, reducing, rows, started
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from otel_rl.agent.analysis.goodput import Goodput, categories
 from otel_rl.journal.records import Finished, Logged, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.semconv import registry
-from otel_rl.trainer.trajectories import consumed
+from otel_rl.trainer.tickets import consumed
 from tests.agent.reducing import S, feed, reducing, rows, started
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from otel_rl.agent.analysis.consumption import Consumption, of_step
 from otel_rl.agent.steps.admission import check
 from otel_rl.journal.records import Consumed, StepEnded, StepStarted
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.trainer.trajectories import consumed
+from otel_rl.trainer.tickets import consumed
 from tests.agent.reducing import S, feed, reducing, rows, started
 
 TICKETS = [

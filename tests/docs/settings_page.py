@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 
 from otel_rl.setup.loading import known_settings
-from otel_rl.setup.settings import GROUPS, OPERATOR_ONLY, AgentSettings, Settings
+from otel_rl.setup.settings import FOR_OPERATORS, GROUPS, AgentSettings, Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 _HEAD = """# Settings
 
 Each setting is a keyword of `otel_rl.init`, a variable of the environment, and a name in a settings file. Each of
-the five groups is a mapping, and a section of the file. The first of these places that has a value wins:
+the six groups is a mapping, and a section of the file. The signature of `init` lists what belongs to a training;
+it accepts the settings for operators, `memory` and `redact` by name too. The first place that has a value wins:
 
 1. a keyword of `init`, such as `rank=0` or `rows={"every": 10}`
 2. the variable, such as `OTEL_RL_RANK` or `OTEL_RL_ROWS_EVERY`; the variable of `id` is `OTEL_RL_RUN_ID`
@@ -77,9 +78,9 @@ def page() -> str:
     groups = (_table(_TITLES[name], group, prefix=f"{name}.") for name, group in GROUPS.items())
     return (
         _HEAD
-        + _table("The run and its process", Settings, plain - set(OPERATOR_ONLY))
+        + _table("The run and its process", Settings, plain - set(FOR_OPERATORS))
         + "".join(groups)
-        + _table("For operators: in the environment and the file only", Settings, set(OPERATOR_ONLY))
+        + _table("For operators", Settings, plain & set(FOR_OPERATORS))
         + _OTHERS
     )
 

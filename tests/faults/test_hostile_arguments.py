@@ -13,7 +13,7 @@ from otel_rl.agent.steps import admission
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Consumed, Happened, Logged, Record
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.run import Run
 from otel_rl.trainer.spans import JournaledSpan
@@ -120,8 +120,6 @@ _NOT_CALLED = {
     "write",
     "refuse",
     "refuse_error",
-    "begin_step",
-    "close_step",
     "failed",
     "abandon",
     "fail",
@@ -169,7 +167,7 @@ def call_with(method: Callable[..., object], wrong: Callable[[], Any]) -> None:
 
 def targets(run: Run) -> Iterator[tuple[object, type]]:
     yield run, Run
-    with run.step(recorder_of(run).last_begun + 1) as step:
+    with run.step(steps_of(run).last_begun + 1) as step:
         yield step, StepSpan
         with run.phase("work") as phase:
             yield phase, Phase

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import otel_rl
 from otel_rl.setup.loading import known_settings, load
-from otel_rl.setup.settings import OPERATOR_ONLY
+from otel_rl.setup.settings import FOR_OPERATORS, Settings
 from tests.faults.test_hostile_arguments import WRONG
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def refusal(**given: Any) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("name", [name for name in inspect.signature(otel_rl.init).parameters if name != "config"])
+@pytest.mark.parametrize("name", Settings.__struct_fields__)
 def test_init_raises_nothing_but_settings_errors(tmp_path: Path, name: str) -> None:
     """Each wrong value of each setting is refused in one line that names the setting, or it is taken."""
     for wrong in WRONG[1:]:
@@ -34,7 +33,7 @@ def test_init_raises_nothing_but_settings_errors(tmp_path: Path, name: str) -> N
         assert error is None or (name.rstrip("s") in error and "\n" not in error)
 
 
-@pytest.mark.parametrize("path", [path for path in known_settings() if "." in path or path in OPERATOR_ONLY])
+@pytest.mark.parametrize("path", [path for path in known_settings() if "." in path or path in FOR_OPERATORS])
 def test_each_field_of_a_group(path: str) -> None:
     """The same for the settings in groups, and for those of operators, which a file may have with any type."""
     group, _, name = path.rpartition(".")

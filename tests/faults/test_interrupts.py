@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import context, trace
@@ -12,13 +12,13 @@ from opentelemetry import context, trace
 import otel_rl
 from otel_rl.journal import locks
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
 from tests.trainer.reading import begin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from otel_rl import Run
@@ -106,15 +106,10 @@ def test_what_comes_after_an_interrupt_is_recorded(recording: Run, records_of: R
     stuck: list[str] = []
     for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
         with recording.step(number) as entered:
-            inside = recorder_of(recording).open_step is entered
+            inside = entered.is_recording()
             with recording.phase("after") as phase:
                 recording.log({"after": float(number)})
-        if (
-            not inside
-            or phase.is_recording()
-            or context.get_current() != {}
-            or recorder_of(recording).open_step is not None
-        ):
+        if not inside or phase.is_recording() or context.get_current() != {} or entered.is_recording():
             stuck.append(place)
         expected.append((number, float(number)))
     records = records_of(recording)
@@ -135,7 +130,7 @@ def test_the_next_call_in_the_same_function(recording: Run, name: str) -> None:
     """No context is left attached once the next call of the same kind has ended."""
     for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
         CALLS[name](recording, number)
-        assert (place, context.get_current(), recorder_of(recording).open_step) == (place, {}, None)
+        assert (place, context.get_current(), steps_of(recording).open) == (place, {}, None)
 
 
 @pytest.mark.parametrize("name", ["step_with_phases", "log_mixed", "table", "params", "trajectories"])
@@ -143,7 +138,7 @@ def test_an_exit_passes(recording: Run, name: str) -> None:
     """SystemExit passes too, and leaves the recorder usable."""
     for place, number in interrupt_each_line(recording, CALLS[name], SystemExit):
         step(recording, number)
-        assert (place, recorder_of(recording).open_step) == (place, None)
+        assert (place, steps_of(recording).open) == (place, None)
 
 
 @pytest.mark.slow
@@ -210,7 +205,6 @@ def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
 
 _TIMERS = """
 import signal, otel_rl
-from otel_rl.trainer.current import recorder_of
 from opentelemetry import context
 class Alarm({kind}): pass
 def handler(*_):
@@ -233,7 +227,7 @@ for n in range(0, 2000, 2):
     except Alarm:
         caught += 1
     with run.step(n + 1) as step:
-        lost += recorder_of(run).open_step is not step
+        lost += not step.is_recording()
         with run.phase("after"):
             run.log({{"after": 1.0}})
 print(caught, lost, context.get_current(), run.refused)
@@ -252,11 +246,11 @@ def test_what_a_signal_handler_raises_passes(tmp_path: Path, kind: str) -> None:
 
 def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
     """Only a step whose `with` has ended is closed by the next one, in whatever thread or function that begins."""
-    found: list[Any] = []
+    found: list[tuple[bool, bool]] = []
 
     def other() -> None:
-        with recording.step(1):
-            found.append(recorder_of(recording).open_step)
+        with recording.step(1) as inner:
+            found.append((inner.is_recording(), outer.is_recording()))
 
     with recording.step(0) as outer:
         thread = threading.Thread(target=other)
@@ -268,5 +262,23 @@ def test_a_step_in_a_step_is_still_refused(recording: Run) -> None:
         finally:
             other()
 
-    assert found == [outer] * 3
+    assert found == [(False, True)] * 3
     assert recording.refused == {"step": 4}
+
+
+def test_a_step_of_a_generator_that_waits(recording: Run) -> None:
+    """The step goes on while its generator is suspended: another one is refused until then."""
+
+    def trainer() -> Generator[None, None, None]:
+        with recording.step(0):
+            yield
+
+    waiting = trainer()
+    next(waiting)
+    with recording.step(1):
+        pass
+    assert recording.refused == {"step": 1}
+
+    waiting.close()
+    with recording.step(1) as step:
+        assert step.is_recording()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.journal.records import Consumed, Happened, Logged, Observed, Record, Refusals, Tabled
+from tests.faults.interrupting import each_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,27 +100,29 @@ def test_a_step_that_is_refused_when_it_is_entered(recording: Run, records_of: R
     assert [one.values for one in records_of(recording) if isinstance(one, Logged)] == [{"after": 1.0}]
 
 
-def test_one_that_is_never_left(recording: Run, records_of: RecordsOf) -> None:
-    """A refused step that was entered by hand lasts until the next step begins; an interrupted one until its end."""
+def test_one_that_is_entered_by_hand_and_never_left(recording: Run, records_of: RecordsOf) -> None:
+    """It lasts until the next step begins."""
     recording.step(-1).__enter__()
+    recording.log({"loss": 9.0})
     with recording.step(0):
         recording.log({"loss": 0.0})
-    with pytest.raises(KeyboardInterrupt):
-        interrupted(recording)
-    recording.log({"loss": 1.0})
 
-    assert steps_of(records_of(recording)) == [0, 0]
+    assert steps_of(records_of(recording)) == [0]
 
 
-def interrupted(run: Run) -> None:
-    """Enter a refused step whose `__exit__` is interrupted before it begins."""
-    step = run.step(-1)
+def test_one_that_an_interrupt_leaves(recording: Run, records_of: RecordsOf) -> None:
+    """At whatever line of otel-rl the interrupt comes, what is logged after the block is in the last step."""
 
-    class Interrupted:
-        __enter__ = step.__enter__
+    def refused() -> None:
+        with recording.step(-1):
+            pass
 
-        def __exit__(self, *_: object) -> None:
-            raise KeyboardInterrupt
-
-    with Interrupted():
+    with recording.step(0):
         pass
+    interrupts = 0
+    for _ in each_line(refused):
+        recording.log({"loss": 1.0})
+        interrupts += 1
+
+    assert interrupts > 10
+    assert steps_of(records_of(recording)) == [0] * interrupts

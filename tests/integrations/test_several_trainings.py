@@ -13,7 +13,7 @@ from otel_rl.archive.history import read
 from otel_rl.integrations.recording import Recording
 from otel_rl.integrations.trainings import elsewhere
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.current import steps_of
 from tests.processes import rows_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_a_training_that_failed_is_over(place: Path) -> None:
         train(failed.run, 0.0, 0, 1)
         failed.abandon()
         train(Recording().run, 5.0, 0)
-        assert recorder_of(run).open_step is None
+        assert steps_of(run).open is None
 
     assert [row["step"] for row in rows_of(place / "job")] == [0, 1, 2]
 

@@ -15,7 +15,7 @@ import pytest
 import otel_rl
 from otel_rl.errors import SettingsError
 from otel_rl.setup.loading import known_settings, load
-from otel_rl.setup.settings import GROUPS, OPERATOR_ONLY, ExporterSpec, Hardware, Rows, Settings
+from otel_rl.setup.settings import FOR_OPERATORS, GROUPS, ExporterSpec, Hardware, Rows, Settings
 from tests.ids import shown
 from tests.processes import run_python
 
@@ -112,18 +112,21 @@ def test_every_setting_has_a_variable() -> None:
 
 
 def test_keywords() -> None:
-    """Each setting is a keyword of `init`, alone or in its group; but what only operators need."""
-    keywords = set(inspect.signature(otel_rl.init).parameters)
+    """The signature of `init` has the settings of a training, alone or in its group."""
+    keywords = [one.name for one in inspect.signature(otel_rl.init).parameters.values() if one.kind is one.KEYWORD_ONLY]
 
-    assert (set(Settings.__struct_fields__) | {"config"}) - set(OPERATOR_ONLY) == keywords
-    assert len(keywords - set(GROUPS)) == 19
+    assert set(keywords) == {*Settings.__struct_fields__, "config"} - set(FOR_OPERATORS)
+    assert len(keywords) == 16
 
 
-@pytest.mark.parametrize("name", OPERATOR_ONLY)
-def test_a_setting_of_operators(name: str) -> None:
-    """As a keyword it is refused, and the error names its variable."""
-    with pytest.raises(SettingsError, match=f"set OTEL_RL_{name.upper()}, or {name} in the settings file"):
-        otel_rl.init(**{name: 1})  # type: ignore[arg-type]
+def test_the_other_settings_are_keywords_too(tmp_path: Path) -> None:
+    """`init` takes each setting for operators by its name."""
+    others = {name: getattr(Settings(local_dir=str(tmp_path)), name) for name in FOR_OPERATORS}
+    run = otel_rl.init(project="p", dir=tmp_path, exporters=[], **others | {"agent": "off", "quiet": True})
+    run.finish()
+
+    assert set(others) == set(FOR_OPERATORS)
+    assert str(run.dir).startswith(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_values_come_later(run: otel_rl.Run, queue: Queue, records_of: RecordsOf
     devices._values = DeviceValues(torch, queue.mark, queue.is_capturing, lambda device: 0, pinned=False)
     loss = torch.tensor(0.5)
     with run.step(0):
-        recorder_of(run).devices.take_values({"loss": loss}, 0, 1.0)
+        recorder_of(run).devices.copy_values({"loss": loss}, 0, 1.0)
         loss.zero_()
     queue.work(1)
     with run.step(1):

@@ -1,4 +1,4 @@
-"""The parts of a trajectory: its time in the model, tools, the environment and the verifier, with a span for each."""
+"""The time of a trajectory in the model, tools, the environment and the verifier."""
 
 from __future__ import annotations
 
@@ -6,32 +6,19 @@ import math
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opentelemetry.trace import SpanKind
-
-from otel_rl import semconv
 from otel_rl.convert.known_names import OTHER
 from otel_rl.convert.values import to_number, to_whole
-from otel_rl.errors.texts import meant, name_of, shown
+from otel_rl.errors.texts import name_of, shown
 from otel_rl.journal.records import PART_KINDS
-from otel_rl.trainer.phase import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from opentelemetry import trace
-    from typing_extensions import Self
-
-    from otel_rl.trainer.recorder import Recorder
-    from otel_rl.trainer.step import StepSpan
-    from otel_rl.trainer.trajectories import Trajectory
 
 Tools = dict[str, tuple[int, float, float]]
 """Calls, their seconds, and the seconds of the longest call, by tool."""
 
 _MOST_TOOLS = 64
 """Names of tools in a ticket or a record; the calls of all others are added up as "other"."""
-_SPAN_NAMES = {kind: f"{semconv.SPAN_TRAJECTORY}.{kind}" for kind in PART_KINDS}
-_NAME = {"tool": semconv.GEN_AI_TOOL_NAME}
 _LONGEST_S = 1e9
 
 
@@ -53,19 +40,19 @@ class TimeSplit:
         self.is_open = True
         self._until = began
         self._nanoseconds: dict[str, int] = {}
-        self._open: dict[Part, str] = {}
+        self._open: dict[object, str] = {}
         self._tools: Tools = {}
         self._has_parts = False
         self._lock = RLock()  # a signal handler that interrupts may end the parts
 
-    def enter(self, part: Part, kind: str, time: int) -> None:
+    def enter(self, part: object, kind: str, time: int) -> None:
         """Record that a part begins."""
         with self._lock:
             self._advance(time)
             self._open[part] = kind
             self._has_parts = True
 
-    def leave(self, part: Part, tool: str, seconds: float, time: int) -> None:
+    def exit(self, part: object, tool: str, seconds: float, time: int) -> None:
         """Record that a part ends; if it was a call of a tool, it has a name and seconds."""
         with self._lock:
             self._advance(time)
@@ -78,8 +65,8 @@ class TimeSplit:
             self._advance(time)
             self.is_open = False
 
-    def told(self, time: int) -> dict[str, Any]:
-        """Return what tickets hold: the seconds up to `time`, or to the end; nothing if there were no parts."""
+    def ticket(self, time: int) -> dict[str, Any]:
+        """Return the fields of a ticket: the seconds up to `time`, or to the end; nothing if there were no parts."""
         with self._lock:
             self._advance(time)
             if not self._has_parts:
@@ -93,77 +80,6 @@ class TimeSplit:
             kind = next(reversed(self._open.values()), OTHER)
             self._nanoseconds[kind] = self._nanoseconds.get(kind, 0) + time - self._until
             self._until = time
-
-
-class Part(Phase):
-    """A part of a trajectory, with a span inside the span of the trajectory; a context manager.
-
-    A part whose kind was refused, or whose trajectory is not open, records nothing.
-    """
-
-    kind = SpanKind.INTERNAL
-    _depth = 2
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        trajectory: Trajectory,
-        kind: str,
-        name: str,
-        attributes: Mapping[str, object],
-        *,
-        recorded: bool,
-    ) -> None:
-        if name:
-            attributes = {_NAME.get(kind, semconv.TRAJECTORY_PART_NAME): name, **attributes}
-        super().__init__(recorder, _SPAN_NAMES.get(kind, ""), attributes)
-        self._trajectory = trajectory
-        self._kind = kind
-        self._tool = name if kind == "tool" else ""
-        self._recorded = recorded
-        self._split: TimeSplit | None = None  # while it is open
-
-    def __enter__(self) -> Self:
-        if not self._kind:
-            return self
-        split = self._trajectory.split
-        if split is None or not split.is_open:
-            self._recorder.refuse("part", f"part {shown(self._kind)}: its trajectory is not open")
-            return self
-        self._split = split
-        if self._recorded:
-            return super().__enter__()
-        self._began = self._recorder.clock.now()
-        split.enter(self, self._kind, self._began)
-        return self
-
-    def _begin(self, parent: trace.Span | None, start_time: int | None = None) -> None:
-        super()._begin(parent, start_time)
-        if self._split is not None:
-            self._split.enter(self, self._kind, self._began)
-
-    def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
-        """Return the current span if it is of the trajectory, else the trajectory: the part may be in a thread."""
-        place = super()._place(parent, step)
-        whole = self._trajectory
-        return place if place[1] == whole.trace_id else (whole.span_id, whole.trace_id)
-
-    def end(self, end_time: int | None = None) -> None:
-        """End the part; a second call does nothing."""
-        now = self._moment(end_time)
-        super().end(now)
-        split, self._split = self._split, None
-        if split is not None:
-            split.leave(self, self._tool, max(0, now - self._began) / 1e9, now)
-
-
-def known_kind(recorder: Recorder, kind: object) -> str:
-    """Return the kind of a part; if it is unknown, refuse it and return an empty text."""
-    known = kind if type(kind) is str else str.__str__(kind) if isinstance(kind, str) else ""
-    if known in PART_KINDS:
-        return known
-    recorder.refuse("part", f"part {shown(kind)} of a trajectory: unknown kind{meant(known, PART_KINDS)}")
-    return ""
 
 
 def split_of(ticket: Mapping[str, Any]) -> Split:
