@@ -41,7 +41,7 @@ class PrometheusReader:
     requires = ("prometheus_client",)
 
     def __init__(self, run: RunInfo, *, host: str = "127.0.0.1", port: int = 9464, insecure: bool = False) -> None:
-        from otel_rl.otlp.bridge.answers import Refusals
+        from otel_rl.otlp.answers import Refusals
         from otel_rl.otlp.serving import Serving  # the HTTP server, which the agent alone loads
         from otel_rl_exporters.metrics_page import Handler, Pages
         from otel_rl_exporters.prometheus_exemplars import Reader, WithExemplars

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tornado.iostream import IOStream
 
-    from otel_rl.otlp.bridge.answers import Refusals
+    from otel_rl.otlp.answers import Refusals
 
 logger = log_of(__name__)
 _MOST_DESCRIPTORS = 1 << 16

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from otel_rl.otlp.answers import JSON, PROTOBUF, Refusal
 from otel_rl.otlp.bridge import bodies
-from otel_rl.otlp.bridge.answers import JSON, PROTOBUF, Refusal
 from tests.bridge.bridges import step_metrics
 from tests.collector import wait_for
 from tests.fuzz.samples import zstd

@@ -19,9 +19,9 @@ import pytest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
+from otel_rl.otlp.answers import MALFORMED, Refusal, Refusals, response
 from otel_rl.otlp.bridge import bodies
 from otel_rl.otlp.bridge import http as otlp
-from otel_rl.otlp.bridge.answers import MALFORMED, Refusal, Refusals, response
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.setup.tokens import Tokens
 from tests.bridge.bridges import step_metrics

@@ -9,8 +9,8 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from otel_rl.otlp.answers import MALFORMED, Refusal
 from otel_rl.otlp.bridge import bodies, rpc
-from otel_rl.otlp.bridge.answers import MALFORMED, Refusal
 from tests.bridge.bridges import step_metrics
 from tests.bridge.test_http import Taken
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import otel_rl
-from otel_rl.otlp.bridge.answers import PROTOBUF
+from otel_rl.otlp.answers import PROTOBUF
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import free_port, wait_for

@@ -15,8 +15,8 @@ from otel_rl.agent.input import quotas
 from otel_rl.agent.input.receiver import Receiver
 from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
 from otel_rl.journal.records import Logged
+from otel_rl.otlp.answers import JSON, PROTOBUF, Refusal
 from otel_rl.otlp.bridge import bodies, disk
-from otel_rl.otlp.bridge.answers import JSON, PROTOBUF, Refusal
 from otel_rl.setup.tokens import Tokens
 from tests.bridge.bridges import any_value, pairs, step_metrics
 from tests.security.strangers import Victim, ask, at_once

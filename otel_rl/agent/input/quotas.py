@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from otel_rl.journal.atomic_files import disk_usage
-from otel_rl.otlp.bridge.answers import TOO_MUCH, Refusal
+from otel_rl.otlp.answers import TOO_MUCH, Refusal
 from otel_rl.otlp.bridge.disk import Disk
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from otel_rl.errors import SettingsError
 from otel_rl.errors.sinks import at, log_of, one_line
 from otel_rl.errors.texts import shown
 from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
+from otel_rl.otlp.answers import Refusals, data_points, response
 from otel_rl.otlp.bridge import decode
-from otel_rl.otlp.bridge.answers import Refusals, data_points, response
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.otlp.bridge.others import Others
 from otel_rl.setup.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import json_format
 
 from otel_rl.errors.texts import shown
-from otel_rl.otlp.bridge.answers import JSON, LATER, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal
+from otel_rl.otlp.answers import JSON, LATER, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal
 from otel_rl.otlp.signals import SERVICES, with_ids
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-from otel_rl.otlp.bridge.answers import LATER, Refusal
+from otel_rl.otlp.answers import LATER, Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path

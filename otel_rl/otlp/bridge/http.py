@@ -14,8 +14,7 @@ from tornado.web import RequestHandler, stream_request_body
 
 from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown
-from otel_rl.otlp.bridge import bodies
-from otel_rl.otlp.bridge.answers import (
+from otel_rl.otlp.answers import (
     FAILED,
     JSON,
     LATER,
@@ -28,6 +27,7 @@ from otel_rl.otlp.bridge.answers import (
     Refusals,
     encoded,
 )
+from otel_rl.otlp.bridge import bodies
 from otel_rl.otlp.serving import Serving, listen, peer_of
 from otel_rl.otlp.signals import SERVICES
 from otel_rl.setup.tokens import Tokens

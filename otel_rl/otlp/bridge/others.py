@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 from otel_rl.delivery import plugins
 from otel_rl.export import ENTRY_POINT_GROUP, READER_ENTRY_POINT_GROUP, NotNow, Refused
-from otel_rl.otlp.bridge.answers import LATER, Refusal, data_points, response
+from otel_rl.otlp.answers import LATER, Refusal, data_points, response
 from otel_rl.otlp.connection import connection
 from otel_rl.setup import head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from otel_rl.otlp.bridge.answers import Refusals
+    from otel_rl.otlp.answers import Refusals
 
 _AT_A_TIME = 4
 _WAIT_S = 2.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.otlp.answers import Refusals, response
 from otel_rl.otlp.bridge import decode
-from otel_rl.otlp.bridge.answers import Refusals, response
 from otel_rl.otlp.bridge.others import Others
 
 if TYPE_CHECKING:

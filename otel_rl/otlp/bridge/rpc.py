@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 import grpc
 
+from otel_rl.otlp.answers import PROTOBUF, Refusal
 from otel_rl.otlp.bridge import bodies
-from otel_rl.otlp.bridge.answers import PROTOBUF, Refusal
 from otel_rl.otlp.bridge.http import check_token, respond
 from otel_rl.otlp.signals import SERVICES
 from otel_rl.setup.tokens import Tokens

@@ -21,7 +21,7 @@ from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.locks import Lock
 from otel_rl.journal.modes import TRAVERSED, chosen, make_directory
 from otel_rl.journal.own_files import check_levels, check_own, read_own
-from otel_rl.otlp.bridge.answers import TOO_MUCH, Refusal
+from otel_rl.otlp.answers import TOO_MUCH, Refusal
 from otel_rl.otlp.bridge.disk import Disk
 from otel_rl.otlp.bridge.seen import Seen
 from otel_rl.setup.directory import RunDirectory

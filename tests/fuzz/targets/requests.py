@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import json_format
 
 from otel_rl.agent.input.receiver import Receiver
+from otel_rl.otlp.answers import FAILED, JSON, PROTOBUF, Refusal, encoded
 from otel_rl.otlp.bridge import bodies, decode
-from otel_rl.otlp.bridge.answers import FAILED, JSON, PROTOBUF, Refusal, encoded
 from otel_rl.otlp.bridge.http import respond
 from otel_rl.otlp.bridge.receive import IntoRuns
 from otel_rl.otlp.bridge.runs import Runs
