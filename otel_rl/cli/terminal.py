@@ -1,4 +1,4 @@
-"""What the commands print, for people or as JSON, and their errors: texts from outside cannot act on the terminal."""
+"""Output and errors of the commands, for people or as JSON: texts from outside cannot act on the terminal."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ LARGEST = 1.7976931348623157e308
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables, which MLflow needs seconds to create; runs in tests of the agent begin without."""
+    """A database with MLflow's tables, which MLflow needs seconds to create; agents in tests start without."""
     import mlflow
 
     place = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
