@@ -90,9 +90,9 @@ def values_of(row: Row | Machine) -> dict[str, int | float]:
     """
     if isinstance(row, Machine):
         return row.values
-    told = {ATTEMPT: row.attempt, PART: row.part, PARTIAL: int(row.partial)}
-    values = {f"{name}_" if name in told else name: value for name, value in row.values.items()}
-    return values | {name: value for name, value in told.items() if value}
+    marks = {ATTEMPT: row.attempt, PART: row.part, PARTIAL: int(row.partial)}
+    values = {f"{name}_" if name in marks else name: value for name, value in row.values.items()}
+    return values | {name: value for name, value in marks.items() if value}
 
 
 class Machine(msgspec.Struct, frozen=True, tag="machine"):

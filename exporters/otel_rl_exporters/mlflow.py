@@ -101,7 +101,7 @@ class MlflowExporter:
         self._watched.check()
         known = self._client.get_run(self._run_id).data
         self._outcome: Outcome = "finished"
-        self._attempt, self._told = 0, bool(known.tags.get(_ERROR_TAG))
+        self._attempt, self._shows_error = 0, bool(known.tags.get(_ERROR_TAG))
         self._params: dict[str, str] = dict(known.params)
         self._places = TablePlaces()
         self._tables: list[dict[str, str]] = json.loads(known.tags.get(_TABLES_TAG, "[]"))
@@ -156,9 +156,9 @@ class MlflowExporter:
             return
         self._attempt, self._outcome = attempt, outcome
         self._client.update_run(self._run_id, status=status or _STATUS[outcome])
-        if error or self._told:
+        if error or self._shows_error:
             self._client.set_tag(self._run_id, _ERROR_TAG, error[:_LONGEST_TAG])
-            self._told = bool(error)
+            self._shows_error = bool(error)
 
     def _requests(self, items: Sequence[Item]) -> Iterator[Callable[[], None]]:
         points = (point for item in items if isinstance(item, Row | Machine) for point in self._points(item))

@@ -5,27 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from otel_rl.cli.runs import Run
 from otel_rl.cli.terminal import say
 from otel_rl.journal.modes import own_process
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 
-_ANSWERS_WITHIN_S = 30.0
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command(short_help="Deliver the records of a run directory.")
-@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.argument("run_dir", metavar="RUN", type=Run())
 @click.option(
     "--once", is_flag=True, help="Deliver all recorded data and exit, with 1 if some of the run was not delivered."
 )
 def agent(run_dir: Path, *, once: bool) -> None:
-    """Run the agent of a run directory: deliver the records of its journals.
+    """Run the agent of a run: deliver the records of its journals.
+
+    RUN is a run directory, or the id or the name of a run in OTEL_RL_DIR (runs), or newest.
 
     With --once, it delivers everything that this machine can reach, and reports data that is only on other machines. If
     another agent is still delivering after the training, it waits for that agent. It opens no ports.
@@ -35,7 +38,6 @@ def agent(run_dir: Path, *, once: bool) -> None:
 
     log_to_stderr()
     own_process()
-    _look_at(run_dir)
     try:
         complete = Delivery(run_dir, partial(say, err=True)).deliver() if once else _run(run_dir)
     except FileNotFoundError as error:
@@ -59,16 +61,3 @@ def _run(run_dir: Path) -> bool:
     if not complete:
         say(agent_start.incomplete(agent_start.read_status(directory)), err=True)
     return complete
-
-
-def _look_at(run_dir: Path) -> None:
-    """Exit with an error if the directory does not exist, or if its file system does not respond."""
-    found: list[bool] = []
-    looking = threading.Thread(target=lambda: found.append(run_dir.is_dir()), daemon=True)
-    looking.start()
-    looking.join(_ANSWERS_WITHIN_S)
-    if not found:
-        say(f"Error: the file system of {run_dir} has not responded for {_ANSWERS_WITHIN_S:.0f} s", err=True)
-        os._exit(1)  # the waiting thread cannot be stopped
-    if not found[0]:
-        raise click.UsageError(f"{run_dir} is not a directory")

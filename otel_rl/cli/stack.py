@@ -17,7 +17,7 @@ import msgspec
 
 from otel_rl.agent.output.targets import sweep
 from otel_rl.cli.servers import PORTS, SERVERS, configurations, found, why_not
-from otel_rl.cli.terminal import say
+from otel_rl.cli.terminal import json_option, say, say_json
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.modes import PRIVATE, PUBLIC, TRAVERSED, make_directory, own_process
 from otel_rl.setup import tokens
@@ -93,17 +93,21 @@ def down(runs: Path) -> None:
 
 @stack.command()
 @_runs
-def status(runs: Path) -> None:
+@json_option
+def status(runs: Path, *, as_json: bool) -> None:
     """Show the status of the servers. Exits with 1 if any of them is down."""
     state = _state(runs)
     known = [name for name in SERVERS if (state / f"{name}.pid").exists()]
     if not known:
-        _run_in_containers(runs, "ps")
+        _run_in_containers(runs, "ps", *(["--format", "json"] if as_json else []))
     ready = {name: _running(state, name) > 0 and _answers(name) for name in known}
-    for name, is_ready in ready.items():
-        say(f"{name}: {'ready' if is_ready else 'not running'}, http://127.0.0.1:{PORTS[name]}")
-    if not known:
+    if as_json:
+        say_json([{"server": name, "ready": ready[name], "url": f"http://127.0.0.1:{PORTS[name]}"} for name in known])
+    elif not known:
         say("no server was started here")
+    else:
+        for name, is_ready in ready.items():
+            say(f"{name}: {'ready' if is_ready else 'not running'}, http://127.0.0.1:{PORTS[name]}")
     sys.exit(0 if ready and all(ready.values()) else 1)
 
 

@@ -1,10 +1,11 @@
-"""Lines that the commands print: texts from outside cannot act on the terminal."""
+"""Output and errors of the commands, for people or as JSON: texts from outside cannot act on the terminal."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
+import msgspec
 
 from otel_rl.errors.sinks import one_line
 
@@ -19,6 +20,15 @@ class Commands(click.Group):
         except click.ClickException as error:
             error.message = one_line(error.message)  # type: ignore[misc] # its subclasses are shown in other ways
             raise
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+"""The option of every command that can print what it found for programs, with `say_json`."""
+
+
+def say_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    click.echo(msgspec.json.encode(value))
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -29,6 +29,11 @@ _IS_INTERNAL = re.compile(r"head|.+_(attached|logs|traces)").fullmatch
 """What otel-rl adds to the exporters that a user names."""
 
 
+def public(group: str) -> list[str]:
+    """Return the names in an entry point group that a user can give."""
+    return sorted(name for name in importlib.metadata.entry_points(group=group).names if not _IS_INTERNAL(name))
+
+
 def find(group: str, name: str) -> Factory:
     """Return the factory registered as `name` in an entry point group, or importable as `module:qualname`.
 
@@ -37,8 +42,9 @@ def find(group: str, name: str) -> Factory:
     """
     known = {point.name: point for point in importlib.metadata.entry_points(group=group)}
     if ":" not in name and name not in known:
-        public = {"prometheus", "otlp", *(one for one in known if not _IS_INTERNAL(one))}
-        raise SettingsError(f"exporters: unknown exporter {name!r}{meant(name, public)}")
+        raise SettingsError(
+            f"exporters: unknown exporter {name!r}{meant(name, {'prometheus', 'otlp', *public(group)})}"
+        )
     try:
         return pkgutil.resolve_name(name) if ":" in name else known[name].load()
     except Exception as error:  # its module may raise anything

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from otel_rl.cli import main
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -29,3 +31,11 @@ print("loaded:", [name for name in {HEAVY} if name in sys.modules])
 """
 
     assert run_python(script, tmp_path).endswith("loaded: []\n")
+
+
+def test_status_as_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A list of servers, here of none, and the exit code that it has without `--json`."""
+    monkeypatch.setenv("PATH", str(tmp_path))  # no container engine
+    result = CliRunner().invoke(main, ["stack", "status", "--json"])
+
+    assert (result.exit_code, result.output) == (1, "[]\n")

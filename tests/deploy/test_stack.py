@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def test_it_watches_the_runs(running: str) -> None:
 def test_status(running: str) -> None:
     """`status` lists the servers, `up` starts nothing twice, and `down` stops what `up` started."""
     assert told("status")[0] == 0
+    assert {one["server"] for one in json.loads(told("status", "--json")[1]) if one["ready"]} == {*found()}
     assert told("up", "--local")[1].count("running at") == len(found())
     assert told("down")[1].count("stopped") == len(found())
     code, output = told("status")

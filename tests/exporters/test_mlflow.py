@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,31 +16,42 @@ from hypothesis import strategies as st
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Params, Refused, Row, RunInfo, Table
+from otel_rl_exporters.mlflow import MlflowExporter, escape, unescape
 from tests.collector import wait_for
 from tests.exporters import same_run
 from tests.exporters.exactly import bits
 from tests.exporters.mlflow_server import serving
-from tests.real_parts import needs, part
+from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-mlflow = part("mlflow")
 pytestmark = needs("mlflow")
-
-from otel_rl_exporters.mlflow import MlflowExporter, escape, unescape  # noqa: E402 # where there is MLflow
 
 LARGEST = 1.7976931348623157e308
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("mlflow")) as address:
-        yield address
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables, which MLflow needs seconds to create; agents in tests start without."""
+    import mlflow
+
+    place = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    mlflow.MlflowClient(tracking_uri=f"sqlite:///{place}").search_experiments()
+    return place
+
+
+@pytest.fixture
+def run(run: RunInfo, empty: Path) -> RunInfo:
+    """A run that has such a database in its directory."""
+    shutil.copy(empty, run.directory)
+    return run
 
 
 def read(uri: str, run: RunInfo) -> tuple[Any, Any]:
     """Return a client and the one MLflow run of our run."""
+    import mlflow
+
     client = mlflow.MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name(run.project)
     (found,) = client.search_runs([experiment.experiment_id], filter_string=f"tags.`rl.run.id` = '{run.id}'")
@@ -61,16 +74,25 @@ def write(exporter: MlflowExporter, run: RunInfo) -> None:
     exporter.shutdown()
 
 
-@pytest.fixture(scope="module")
-def written(server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, RunInfo]:
-    """The run of 200 steps, logged to the server."""
+@pytest.fixture(scope="module", params=["database", pytest.param("server", marks=pytest.mark.slow)])
+def written(
+    request: pytest.FixtureRequest, empty: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Any, Any, RunInfo]]:
+    """The run of 200 steps, in its own database or logged to a server."""
     run = RunInfo("run-7", "grpo-gsm8k", "baseline", str(tmp_path_factory.mktemp("run")))
-    write(MlflowExporter(run, tracking_uri=server), run)
-    return *read(server, run), run
+    with contextlib.ExitStack() as stack:
+        if request.param == "server":
+            uri = stack.enter_context(serving(tmp_path_factory.mktemp("server"), empty))
+            exporter = MlflowExporter(run, tracking_uri=uri)
+        else:
+            uri = f"sqlite:///{shutil.copy(empty, run.directory)}"
+            exporter = MlflowExporter(run)
+        write(exporter, run)
+        yield *read(uri, run), run
 
 
 @pytest.mark.slow
-def test_the_same_run_reads_back_from_a_server(written: tuple[Any, Any, RunInfo]) -> None:
+def test_the_same_run_reads_back(written: tuple[Any, Any, RunInfo]) -> None:
     """Every value of 500 names at its step, in order; infinities are the largest floats there, and -0.0 is 0.0."""
     client, found, run = written
     expected: dict[str, list[tuple[int, int | bytes]]] = {}
@@ -204,6 +226,8 @@ def test_rows_of_late_ranks(run: RunInfo) -> None:
 
 def test_a_server_that_is_gone_raises(run: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent offers the rows again later."""
+    import mlflow
+
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
     with pytest.raises(mlflow.exceptions.MlflowException, match=r"Max retries|refused"):
@@ -212,8 +236,12 @@ def test_a_server_that_is_gone_raises(run: RunInfo, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_server_that_is_killed_while_the_run_goes_on(run: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_killed_while_the_run_goes_on(
+    run: RunInfo, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows wait until it is back; each is there once, those included of which it died before it answered."""
+    import mlflow
+
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     place = Path(run.directory)
     for name in ("outbox", "cursors", "server"):
@@ -224,7 +252,7 @@ def test_a_server_that_is_killed_while_the_run_goes_on(run: RunInfo, monkeypatch
         for n in range(first, last):
             outbox.append([Row(n, 10**18 + n * 10**9, {"loss": float(n)})], b"\xc0")
 
-    with serving(place / "local" / "server") as address:
+    with serving(place / "local" / "server", empty) as address:
         options = {"tracking_uri": address, "artifact_location": str(place / "artifacts")}
         thread = ExporterThread("mlflow", MlflowExporter, options, run, outbox, place / "local" / "cursors")
         thread.start()
@@ -233,7 +261,7 @@ def test_a_server_that_is_killed_while_the_run_goes_on(run: RunInfo, monkeypatch
         put(20, 60)
     put(60, 80)
     wait_for(lambda: thread.failures > 0, "nobody notices that the server is gone", 100)
-    with serving(place / "local" / "server", int(address.rpartition(":")[2])) as again:
+    with serving(place / "local" / "server", empty, int(address.rpartition(":")[2])) as again:
         thread.close_when_done()
         thread.join(200)
         client = mlflow.MlflowClient(tracking_uri=again)
@@ -267,6 +295,8 @@ def test_escaping(name: str, escaped: str) -> None:
 @given(st.text(max_size=40) | st.text("./@x2eat%", min_size=1, max_size=20))
 def test_every_name_is_accepted_and_comes_back(name: str) -> None:
     """MLflow's own validation takes what any name is escaped to, and the way back gives the name."""
+    import mlflow
+
     escaped = escape(name)
     mlflow.utils.validation._validate_metric_name(escaped)
 

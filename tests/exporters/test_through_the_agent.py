@@ -9,33 +9,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_rl
+from otel_rl.setup import directory as directories
+from otel_rl.setup.agent_start import read_status
 from tests.exporters import wandb_file
+from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.processes import rows_of
-from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 STEPS = 20
-pytestmark = [
-    needs("mlflow"),
-    needs("swanlab"),
-    needs("trackio"),
-    needs("tensorboard"),
-    needs("wandb"),
-    pytest.mark.slow,
-]
+pytestmark = [needs_every_package, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the finished run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WANDB_MODE", "offline")
-        patch.setenv("SWANLAB_MODE", "offline")
+        for variable, value in OFFLINE.items():
+            patch.setenv(variable, value)
         run = otel_rl.init(
             dir=tmp_path_factory.mktemp("runs"),
-            exporters=["jsonl", "tensorboard", "wandb", "mlflow", "swanlab", "trackio", "stdout", "sidecar"],
+            exporters=EVERY_EXPORTER,
             config={"actor": {"lr": 1e-6}},
             content=True,
             quiet=True,
@@ -96,7 +91,16 @@ def test_wandb(run_dir: Path, name: str) -> None:
     assert [(row["step"], row[name]) for row in history if name in row] == expected(run_dir, name)
 
 
-def test_stdout_and_sidecar(run_dir: Path) -> None:
+@pytest.mark.parametrize("name", EVERY_EXPORTER)
+def test_every_exporter_accepts_everything(run_dir: Path, name: str) -> None:
+    """All items were delivered, at the first try, and none was refused."""
+    status = read_status(directories.at(run_dir))
+
+    assert status.delivered[name] == max(status.delivered.values())
+    assert (name in status.failures, name in status.waiting, status.lost) == (False, False, {})
+
+
+def test_sidecar(run_dir: Path) -> None:
     """The table is a file of strict JSON in the run directory."""
     (path,) = (run_dir / "tables").rglob("*.json")
 

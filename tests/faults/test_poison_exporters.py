@@ -15,6 +15,7 @@ from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Ended, Event, Item, Machine, Params, Row, RunInfo, Span, Table
 from tests.collector import wait_for
 from tests.exporters import swanlab_file, wandb_file
+from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -142,15 +143,19 @@ def trackio(place: Path) -> list[float]:
     return [row["good"] for row in rows if "good" in row]
 
 
+READERS = [jsonl, tensorboard, wandb, mlflow, swanlab, trackio]
+OTHERS = sorted({*EVERY_EXPORTER} - {read.__name__ for read in READERS})
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("read", [jsonl, tensorboard, wandb, mlflow, swanlab, trackio])
+@pytest.mark.parametrize("read", [pytest.param(read, marks=needs_packages(read.__name__)) for read in READERS])
 @pytest.mark.timeout(300)
 def test_good_rows_arrive_between_hostile_items(
     tmp_path: Path, read: Callable[[Path], list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is wrong with the items between them, every good row arrives, once."""
-    for variable in ("WANDB_MODE", "SWANLAB_MODE"):
-        monkeypatch.setenv(variable, "offline")
+    for variable, value in OFFLINE.items():
+        monkeypatch.setenv(variable, value)
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     deliver(tmp_path, read.__name__, with_neighbours())
@@ -158,7 +163,7 @@ def test_good_rows_arrive_between_hostile_items(
     assert read(tmp_path) == [float(n) for n in range(len(hostile()))]
 
 
-@pytest.mark.parametrize("name", ["console", "stdout", "sidecar"])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs_packages(name)) for name in OTHERS])
 def test_hostile_items_do_not_stop(tmp_path: Path, name: str) -> None:
     """Every item is taken, or put aside."""
     exporter = deliver(tmp_path, name, with_neighbours())

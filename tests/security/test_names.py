@@ -22,8 +22,9 @@ from otel_rl.setup import parts
 from tests.bridge.bridges import Bridge, step_metrics
 from tests.collector import wait_for
 from tests.exporters import wandb_file
+from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.processes import rows_of
-from tests.real_parts import needs, needs_program
+from tests.real_parts import needs_program
 from tests.security.hostile import CONTROLS, NAMES
 
 _LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: |  ")
@@ -35,7 +36,7 @@ import otel_rl
 from tests.security.hostile import NAMES
 run = otel_rl.init(
     dir="runs", project="p", id="run-7", content=True, hardware=False,
-    exporters=["jsonl", "sidecar", "console", "stdout", "tensorboard", "mlflow", "wandb", "swanlab", "trackio"],
+    exporters={EVERY_EXPORTER},
     config={{name: name for name in NAMES}},
 )
 print(run.prometheus, flush=True)
@@ -57,7 +58,7 @@ class Recorded:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        environment = {"WANDB_MODE": "offline", "SWANLAB_MODE": "offline", "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = OFFLINE | {"PYTHONPATH": str(Path(__file__).parents[2])}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _RECORD],
             cwd=place,
@@ -98,18 +99,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 pytestmark = pytest.mark.timeout(900)
-_MARKS = [pytest.mark.slow, *(needs(name) for name in ("mlflow", "swanlab", "trackio", "tensorboard", "wandb"))]
 EXPECTED = {name: float(number) for number, name in enumerate(NAMES)}
 
 
-def marked(function: Any) -> Any:
-    """Mark a test that reads the run of all trackers."""
-    for mark in _MARKS:
-        function = mark(function)
-    return function
-
-
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_nothing_is_outside_of_the_run_directory(recorded: Recorded) -> None:
     """Every file is in `runs/p/run-7`, and the names of all files are printable and at most 255 bytes long."""
     paths = [
@@ -121,7 +115,8 @@ def test_nothing_is_outside_of_the_run_directory(recorded: Recorded) -> None:
     assert [path for path in paths if CONTROLS & set(str(path))] == []
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_the_logs_have_no_forged_line(recorded: Recorded) -> None:
     """Each line of the agent's log begins with a time, and no line of the trainer has a control character."""
     own = [line for line in recorded.log.split("\n") if line and "otel_rl" in line]
@@ -131,7 +126,8 @@ def test_the_logs_have_no_forged_line(recorded: Recorded) -> None:
     assert not [line for line in recorded.errors.split("\n") if CONTROLS & set(line)]
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_rows_have_the_names_unchanged(recorded: Recorded) -> None:
     """`rows.jsonl` is a line of JSON per row, with every name as the framework gave it."""
     (row,) = [row for row in rows_of(recorded.run_dir) if row["step"] == _STEP]
@@ -139,7 +135,8 @@ def test_rows_have_the_names_unchanged(recorded: Recorded) -> None:
     assert {name: row["values"][name] for name in NAMES} == EXPECTED  # type: ignore[index]
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_tensorboard_has_the_names_unchanged(recorded: Recorded) -> None:
     """TensorBoard's own reader finds each metric under its own tag."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -150,7 +147,8 @@ def test_tensorboard_has_the_names_unchanged(recorded: Recorded) -> None:
     assert [name for name in NAMES if name not in tags] == []
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_mlflow_has_every_name(recorded: Recorded) -> None:
     """The database has each metric under a name of its own, from which short names are restored."""
     from otel_rl_exporters.mlflow import escape, unescape
@@ -162,7 +160,8 @@ def test_mlflow_has_every_name(recorded: Recorded) -> None:
     assert [name for name in NAMES if len(escape(name)) < 200 and unescape(escape(name)) != name] == []
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_sidecar_has_a_file_for_each_table(recorded: Recorded) -> None:
     """The file has the cell; its name restores the name of the table if it is not too long."""
     found = {path.name.rpartition("_step_")[0]: path for path in (recorded.run_dir / "tables").iterdir()}
@@ -172,7 +171,8 @@ def test_sidecar_has_a_file_for_each_table(recorded: Recorded) -> None:
     assert {unquote(stem) for stem in found} >= {name for name in NAMES if len(name) < 50}
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_wandb_has_every_name(recorded: Recorded) -> None:
     """Each value is in the file; W&B reads a slash as nesting, and joins it again."""
     wandb_file.wait_until_written(str(recorded.run_dir))
@@ -184,7 +184,8 @@ def test_wandb_has_every_name(recorded: Recorded) -> None:
     assert [name for name, value in EXPECTED.items() if name in found and json.loads(found[name]) != value] == []
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_trackio_has_every_name(recorded: Recorded) -> None:
     """Its database has one project and the values of all names."""
     (path,) = (recorded.run_dir / "trackio").glob("*.db")
@@ -196,7 +197,8 @@ def test_trackio_has_every_name(recorded: Recorded) -> None:
     assert {name: values.get(name) for name in NAMES} == EXPECTED
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_prometheus_reads_the_labels(recorded: Recorded) -> None:
     """The text format parses; no name became another series, and a label has the name as it was."""
     from prometheus_client.parser import text_string_to_metric_families
@@ -208,7 +210,8 @@ def test_prometheus_reads_the_labels(recorded: Recorded) -> None:
     assert {"<script>alert(1)</script>", 'le="1",x="2"} 1\nforged 2', "\x1b[31mred\x1b[0m"} & told
 
 
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_standard_output_cannot_be_steered(recorded: Recorded) -> None:
     """The exporters for a terminal print lines without control characters; JSON reads back as it was."""
     harmful = [name for name in NAMES if CONTROLS & set(name)]
@@ -300,7 +303,8 @@ def test_hostile_runs_at_a_bridge(tmp_path: Path) -> None:
 
 
 @needs_program("promtool")
-@marked
+@needs_every_package
+@pytest.mark.slow
 def test_a_real_prometheus_reads_the_page(recorded: Recorded) -> None:
     """`promtool` finds no error in the page."""
     checked = subprocess.run(

@@ -17,8 +17,9 @@ import otel_rl
 from otel_rl.journal.modes import SHARED
 from otel_rl.otlp.bridge.runs import Runs
 from tests.collector import free_port, wait_for
+from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.prometheus import Prometheus
-from tests.real_parts import needs, needs_program
+from tests.real_parts import needs_program
 from tests.security.other_users import NOBODY, as_nobody, everything_in, modes_of, needs_root, reached_by_nobody
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = needs_root
 UMASKS = ["0", "777"]
-_TRACKERS = ["jsonl", "tensorboard", "wandb", "mlflow", "swanlab", "trackio", "sidecar"]
 _TRAIN = """
 import sys, otel_rl
 run = otel_rl.init(dir="runs", project="p", id="r", exporters=sys.argv[1].split(","), content=True, quiet=True,
@@ -46,12 +46,11 @@ def train(place: Path, umask: str, exporters: list[str], share: str = "") -> lis
     for name in ("home", "temporary"):
         (place / name).mkdir()
     environment = {"HOME": str(place / "home"), "TMPDIR": str(place / "temporary")}
-    offline = {"WANDB_MODE": "offline", "SWANLAB_MODE": "offline"}
     command = [*_AS_A_USER, "sh", "-c", f'umask {umask}; exec "$@"', "sh", sys.executable, "-c", _TRAIN]
     done = subprocess.run(
         [*command, ",".join(exporters), share],
         cwd=place,
-        env=os.environ | environment | offline,
+        env=os.environ | environment | OFFLINE,
         capture_output=True,
         text=True,
         timeout=300,
@@ -88,15 +87,11 @@ def test_the_umask_does_not_decide(crowded: Path, umask: str) -> None:
     assert modes_of(path for path in found if path.is_file()) == {0o600}
 
 
-@needs("wandb")
-@needs("mlflow")
-@needs("swanlab")
-@needs("trackio")
-@needs("tensorboard")
+@needs_every_package
 @pytest.mark.slow
-def test_nobody_reaches_what_trackers_write(crowded: Path) -> None:
-    """Of a run with all exporters that write files, nothing is read, listed or written, with umask 0."""
-    found = private(crowded, train(crowded, "0", _TRACKERS))
+def test_nobody_reaches_what_exporters_write(crowded: Path) -> None:
+    """Of a run with every exporter, nothing is read, listed or written, with umask 0."""
+    found = private(crowded, train(crowded, "0", EVERY_EXPORTER))
     names = {path.relative_to(crowded / "runs" / "p" / "r").parts[0] for path in found if "r" in path.parts[:-1]}
     print(f"{len(found)} files and directories")  # noqa: T201 - a figure for the docs
 

@@ -1,0 +1,68 @@
+"""The names by which commands find a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import pytest
+
+import otel_rl
+from otel_rl.cli.runs import Run
+
+
+@pytest.fixture(autouse=True)
+def runs() -> dict[str, Path]:
+    """Two runs of one name, and one of another project, in the order in which they began."""
+    places = {}
+    for n, (project, name, run_id) in enumerate([("p", "base", "a-1"), ("p", "base", "a-2"), ("q", "other", "b-1")]):
+        run = otel_rl.init(agent="off", exporters=[], quiet=True, project=project, name=name, id=run_id)
+        run.finish(0)
+        os.utime(run.dir / "run.json", (n, n))
+        places[run_id] = run.dir
+    return places
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("a-1", "a-1"), ("b-1", "b-1"), ("base", "a-2"), ("other", "b-1"), ("newest", "b-1")]
+)
+def test_a_run_is_found(runs: dict[str, Path], name: str, found: str) -> None:
+    """By its id, by its name, where the newest one is meant, or as the newest of all."""
+    assert Run().convert(name, None, None).absolute() == runs[found]
+
+
+def test_a_directory_is_itself(runs: dict[str, Path]) -> None:
+    """Also if a run has its path as its name."""
+    Path("base").mkdir()
+
+    assert Run().convert("base", None, None) == Path("base")
+    assert Run().convert(str(runs["a-1"]), None, None) == runs["a-1"]
+
+
+def test_the_directory_of_all_runs(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Is that of `OTEL_RL_DIR`."""
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path / "runs"))
+
+    assert Run().convert("a-1", None, None) == runs["a-1"]
+
+
+def test_an_id_in_two_projects() -> None:
+    """The error names both directories."""
+    for project in ("x", "y"):
+        otel_rl.init(agent="off", exporters=[], quiet=True, project=project, id="same").finish(0)
+
+    with pytest.raises(click.BadParameter, match=r"runs/x/\S*same.*runs/y/\S*same"):
+        Run().convert("same", None, None)
+
+
+@pytest.mark.parametrize("name", ["nothing", "a\0b"])
+def test_a_name_of_no_run(name: str) -> None:
+    """Is an error; a damaged `run.json` of another run plays no part."""
+    place = Path("runs/p/damaged")
+    place.mkdir(parents=True)
+    (place / "run.json").write_text("{")
+
+    with pytest.raises(click.BadParameter):
+        Run().convert(name, None, None)

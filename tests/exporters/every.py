@@ -1,0 +1,27 @@
+"""Every exporter that a user can name, from the entry points: a new one is in the tests of all by existing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from otel_rl.delivery.plugins import find, public
+from otel_rl.export import ENTRY_POINT_GROUP
+from tests.real_parts import given
+
+if TYPE_CHECKING:
+    import pytest
+
+EVERY_EXPORTER = public(ENTRY_POINT_GROUP)
+OFFLINE = {"WANDB_MODE": "offline", "SWANLAB_MODE": "offline"}
+"""Environment in which none of them needs a server."""
+
+
+def needs_packages(*exporters: str) -> pytest.MarkDecorator:
+    """Mark a test that needs the packages of exporters."""
+    packages = [module for name in exporters for module in getattr(find(ENTRY_POINT_GROUP, name), "requires", ())]
+    missing = [module for module in packages if find_spec(module) is None]
+    return given(", ".join(missing), present=not missing)
+
+
+needs_every_package = needs_packages(*EVERY_EXPORTER)
