@@ -73,3 +73,14 @@ def test_the_top_of_the_library() -> None:
     """At most eighteen entries lie at the top of the library."""
     entries = [path.name for path in (ROOT / "otel_rl").iterdir() if path.name != "__pycache__"]
     assert len(entries) <= MOST_ENTRIES, sorted(entries)
+
+
+def test_each_mechanism_names_a_test() -> None:
+    """A mechanism without a test of its accident has no reason to stay."""
+    section = PAGE.read_text().partition("## Mechanisms")[2].partition("\n## ")[0]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    for row in rows:
+        named = re.findall(r"`([\w/*.]+)`", row[3]) or re.findall(r"`(\w+/)`", row[3])
+        assert named, row[1]
+        assert [name for name in named if not [*(ROOT / "tests").glob(name.rstrip("/"))]] == [], row[1]
