@@ -18,7 +18,7 @@ _LOCKS = _ROOT / ".ci" / "locks"
 _ALONE = ("ray_train", "rllib")
 """Sessions that run only by name: if other tests run on the same two cores, Ray stops waiting for its own processes."""
 Packages = tuple[str, ...]
-_TESTS = ("pytest>=8.2", "pytest-timeout>=2.3", "hypothesis>=6.100")
+_TESTS = ("pytest>=8.2", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.100")
 
 
 def _run(
@@ -41,7 +41,7 @@ def _run(
         session.install("--no-deps", *alone, env=environment)
     session.install("-e", ".[tensorboard]", *_TESTS, *packages, env=environment)
     files = [f"tests/frameworks/test_{name}.py" for name in names]
-    session.run("pytest", "-m", "", *files, env={"REQUIRE_FRAMEWORKS": "1"})
+    session.run("pytest", "-n", "0", "-m", "", *files, env={"REQUIRE_FRAMEWORKS": "1"})
 
 
 def _lock(session: nox.Session, lock: Path, packages: Packages, options: list[str]) -> None:
