@@ -28,8 +28,8 @@ from pathlib import Path
 import otel_rl
 begin, end, dies_in = map(int, sys.argv[1:])
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-where = dict(dir=".", project="p", id="run", head=os.environ.get("HEAD"), exporters=["jsonl"])
-run = otel_rl.init(**where, hardware=False, quiet=True)
+where = dict(dir=".", project="p", id="run", exporters=["jsonl"], rows={"deadline": 60})  # of a slow machine
+run = otel_rl.init(**where, head=os.environ.get("HEAD"), hardware=False, quiet=True)
 print(run.attempt, flush=True)
 time.sleep(float(os.environ.get("LOADS", 0)))  # the checkpoint
 def at(rank):

@@ -129,6 +129,15 @@ def test_a_rank_that_comes_back_alone(machines: Machines, supervised: int | None
     assert machines.start(Started("rank1", other, supervised=None if supervised is None else 1)) == 0
 
 
+@pytest.mark.parametrize(("count", "in_order", "attempt"), [(0, False, 0), (1, True, 1)])
+def test_a_launcher_that_counts(machines: Machines, count: int, *, in_order: bool, attempt: int) -> None:
+    """Once no rank runs, the same count of restarts is the same start, and another count another one."""
+    machines.start(Started("rank0", 0, supervised=0))
+    machines.end("rank0", in_order=in_order)
+
+    assert machines.start(Started("rank1", 0, supervised=count)) == attempt
+
+
 def test_a_rank_that_moves(machines: Machines) -> None:
     """Its former machine is gone, though its agent said a moment ago that a rank runs there."""
     machines.start(Started("rank0", 0, world=1))
