@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 import otel_rl
+from otel_rl.journal import modes
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Record
 from tests.processes import journal_of
@@ -31,7 +32,10 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if name.startswith(_LAUNCHERS) or name in _RANKS:
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(modes._Chosen, "owns_process", False)  # a command of otel-rl in this process sets the umask
+    umask = os.umask(0o022)
     yield
+    os.umask(umask)
     run = otel_rl.current()
     if run is not None:
         run.finish(0)
