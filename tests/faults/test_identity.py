@@ -42,6 +42,7 @@ for number in range(count):
         try:
             run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, agent="off", exporters=[], **place)
             run.log({"loss": 1.0}, step=0)
+            time.sleep(5)  # the ranks of one start run at the same time
             run.finish(0)
         except BaseException as error:
             print(f"{number}: {type(error).__name__}: {error}", flush=True)

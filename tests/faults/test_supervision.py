@@ -102,10 +102,10 @@ def test_the_pause_is_short_again_after_a_while(tmp_path: Path) -> None:
             process.kill()
         wait_for(lambda: not agent_start.is_looked_after(directory), "they do not die")
         now += 3600
-        session._look_after_agent(now)
+        session._restart_dead_agent(now)
         wait_for(lambda: len(_agents(directory)) == 2, "the agent is not back", 60)
     pause_after_two = session._restart_pause
-    session._look_after_agent(now + 3600)
+    session._restart_dead_agent(now + 3600)
 
     assert (pause_after_two, session._restart_pause) == (4.0, 1.0)
 
