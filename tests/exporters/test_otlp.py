@@ -111,13 +111,13 @@ with run.step(0):
             monkeypatch.setenv(name, value)
         start([sys.executable, "-c", script], tmp_path, OTEL_RL_IDLE_TIMEOUT="0.5").communicate(timeout=60)
         collectors.wait_for(lambda: len(collector.spans()) >= 2, "the spans did not arrive")
+        collectors.wait_for(lambda: "EventName: rl.process.lost" in collector.text(), "the event did not arrive")
 
         statuses = {span.name: (span.status, span.message) for span in collector.spans()}
         assert statuses == {
             "rl.sample": ("STATUS_CODE_ERROR", "rl.process.lost"),
             "rl.loop": ("STATUS_CODE_ERROR", "rl.process.lost"),
         }
-        assert "EventName: rl.process.lost" in collector.text()
 
 
 def test_naming_otlp_is_asking_for_all_three_signals(tmp_path: Path) -> None:

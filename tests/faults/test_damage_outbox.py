@@ -68,7 +68,15 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, exporters, idle_timeout=0.5)
     assert run_agent(run.dir, once=True) is False
     assert losses(run.dir) == [*range(STEPS)]
+    wait_for_idle(run.dir, 30)
     return run.dir
+
+
+def wait_for_idle(run_dir: Path, seconds: float) -> None:
+    """Let the agents of a run end only after so many seconds without progress."""
+    directory = directories.at(run_dir)
+    manifest = msgspec.structs.replace(wiring.read_manifest(directory), idle_timeout=seconds)
+    directory.manifest.write_bytes(msgspec.json.encode(manifest))
 
 
 def gated(run_dir: Path) -> list[int]:
@@ -131,8 +139,6 @@ def test_a_flipped_bit_while_the_agent_runs(waiting: Path) -> None:
         dice = random.Random(seed)
         run_dir = copy(waiting, seed)
         directory = directories.at(run_dir)
-        manifest = msgspec.structs.replace(wiring.read_manifest(directory), idle_timeout=30)
-        directory.manifest.write_bytes(msgspec.json.encode(manifest))
         directory.status.unlink()
         running = threading.Thread(target=run_agent, args=(run_dir,), kwargs={"once": True})
         running.start()
@@ -259,6 +265,7 @@ def test_an_outbox_that_is_emptied_while_it_is_read(tmp_path: Path, monkeypatch:
 
 def test_a_run_whose_local_files_are_gone_is_not_complete(waiting: Path) -> None:
     """All of `local/` was removed, or is a link to a directory that was: said, and nothing raises."""
+    wait_for_idle(waiting, 0.5)
     shutil.rmtree(waiting / "local")
     linked = copy(waiting, "linked")
     (linked / "local").symlink_to(linked / "elsewhere")
@@ -270,7 +277,6 @@ def test_a_run_whose_local_files_are_gone_is_not_complete(waiting: Path) -> None
 @pytest.mark.parametrize("journals_too", [False, True])
 def test_a_backlog_that_is_removed(waiting: Path, *, journals_too: bool) -> None:
     """A cleaner removes the outbox's segments and leaves the cursors: made again from the journals, else counted."""
-    run_agent(waiting, once=True)  # the exporter is closed
     local = local_of(waiting)
     for segment in (local / "outbox").glob("*.seg"):
         segment.unlink()

@@ -177,7 +177,7 @@ def test_the_finish_of_another_thread(tmp_path: Path, records_of: RecordsOf) -> 
     runs[-1].finish(0)
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 31])
+@pytest.mark.parametrize("every", [pytest.param(7, marks=pytest.mark.slow), 31])
 def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
     """After an interrupt at a line of `init`, whose traceback is still looked at, the process can begin the run."""
     errors: list[KeyboardInterrupt] = []  # keeps their tracebacks, and so the frames that were interrupted
