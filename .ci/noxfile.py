@@ -41,7 +41,7 @@ def _run(
         session.install("--no-deps", *alone, env=environment)
     session.install("-e", ".[tensorboard]", *_TESTS, *packages, env=environment)
     files = [f"tests/frameworks/test_{name}.py" for name in names]
-    session.run("pytest", "-n", "0", "-m", "", *files, env={"REQUIRE_FRAMEWORKS": "1"})
+    session.run("pytest", "-n", "0", "-m", "", "-p", "no:cacheprovider", *files, env={"REQUIRE_FRAMEWORKS": "1"})
 
 
 def _lock(session: nox.Session, lock: Path, packages: Packages, options: list[str]) -> None:
