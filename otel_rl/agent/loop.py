@@ -170,9 +170,7 @@ class Loop:
             write_reports(self._wired.directory.path, made.items)
 
     def _tidy(self) -> None:
-        """Rebuild damaged batches, remove what every exporter has, and count what was lost."""
-        with self._guard("repair of the outbox", str(self._wired.directory.outbox)):
-            self._wired.rebuilder.look(are_trainers_alive=self._wired.follower.alive_here)
+        """Remove what every exporter has, and count what was lost."""
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
             self.release()
         self._status.count_losses()

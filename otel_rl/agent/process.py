@@ -79,7 +79,7 @@ class Agent:
         """Work until done; return whether everything was delivered and nothing was lost.
 
         Raises:
-            GoneError: The outbox that the lock protects was removed, replaced or moved.
+            GoneError: The outbox was removed, emptied, replaced or moved.
         """
         wired = self._wired
         self._start()
@@ -87,7 +87,7 @@ class Agent:
             worked = self._try_a_turn()
             self._status.note_delivery(is_saved=not self._loop.unsaved)
             self._status.say("ready", self._loop.finished)
-            if not lock.is_in_place:
+            if not (lock.is_in_place and wired.outbox.is_in_place):
                 wired.target.close()
                 raise GoneError(_what_became_of(wired.directory, lock.moved_to()))
             if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
@@ -135,7 +135,7 @@ class Agent:
         if wired.has_delivered and not self._loop.unsaved and (wired.once or wired.is_over):
             return True
         taken = [exporter.taken for exporter in wired.exporters]
-        progress = (wired.follower.positions, taken, wired.rebuilder.answered)
+        progress = (wired.follower.positions, taken)
         if progress != self._progress or (wired.follower.alive_here and not wired.once):
             self._progress, self._last_progress = progress, now
         return now - self._last_progress > wired.manifest.idle_timeout
@@ -208,7 +208,7 @@ def _what_became_of(directory: RunDirectory, place: Path | None) -> str:
     outbox = directory.outbox
     where = outbox if place is None else directories.above(place / outbox.name).path
     if place is None or outbox.exists() or not where.exists():
-        return f"{outbox} was removed or replaced; the next agent makes it again"
+        return f"{outbox} was removed, emptied or replaced; the next agent makes it again"
     return (
         f"{directory.path} was moved to {where}; a trainer that lives starts an agent there, "
         f"otherwise run: otel-rl agent {where} --once"

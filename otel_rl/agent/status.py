@@ -84,8 +84,8 @@ class Status:
             | {
                 "refused_by_exporter": sum(one.refused for one in wired.delivering.values()),
                 "journals_missing": len(wired.follower.missing) or int(has_no_journal),
-                "outbox_retention": wired.rebuilder.retained,
-                "outbox_damaged": wired.rebuilder.damaged + wired.outbox.unreadable + wired.cut_off,
+                "outbox_retention": sum(one.retained for one in wired.exporters),
+                "outbox_damaged": sum(one.damaged for one in wired.exporters) + wired.outbox.unreadable + wired.cut_off,
                 "quarantined": wired.quarantine.count,
                 "name_limit": wired.pipeline.trackers.dropped,
                 "lost_between_machines": wired.never_came if wired.receiver is None else wired.receiver.lost,

@@ -20,7 +20,6 @@ from otel_rl.agent.output.display import Display
 from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.output.targets import Target, sweep
-from otel_rl.agent.repair.rebuild import Rebuilder
 from otel_rl.agent.repair.release import Release, cut_off, vanished
 from otel_rl.agent.repair.rescue import Rescue
 from otel_rl.agent.steps.pipeline import Pipeline
@@ -87,8 +86,7 @@ class Wiring:
         how, run = manifest.agent, manifest.run(directory)
         self.readers = self._open_readers(run)
         self.target = self._open_target()
-        self.outbox = Outbox(directory.outbox, manifest.journal_limit, rebuilds=True)
-        self.rebuilder = Rebuilder(directory, manifest, self.outbox)
+        self.outbox = Outbox(directory.outbox, manifest.journal_limit)
         self.release = Release(self.outbox, directory.cursors, directory.journals)
         self.quarantine = Quarantine(directory.quarantine)
         saved = self._checkpoint()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from otel_rl.delivery.outbox_reader import OutboxView
     from otel_rl.export import Exporter, Item, RunInfo
 
 logger = log_of(__name__)
@@ -38,19 +39,6 @@ _LOOK_S = 0.1
 _STUCK_S = 60.0
 """Seconds after which an exporter is replaced if none of its items becomes durable."""
 _dice = random.Random()  # a relay runs in the trainer, and must not use its random numbers
-
-
-class OutboxView(Protocol):
-    """An outbox as its readers see it."""
-
-    path: Path
-    end: Position  # as far as it is known
-    grown: threading.Condition  # notified when it has grown, or must be checked
-    rebuilds: bool  # whether an agent rebuilds damaged batches
-
-    @property
-    def id(self) -> str:
-        """Return its identity."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -93,13 +81,13 @@ class ExporterThread(threading.Thread):
         self.label = name
         self.last_error = ""
         self._failures = 0
-        self.lost = 0  # number of items that were damaged in the outbox, if no agent can rebuild them
+        self.damaged = self.retained = 0  # numbers of items that the outbox does not have any more
         self._gone_pause = _FIRST_PAUSE_S
         self._causes: Counter[str] = Counter()
         self._warnings = Occasional(logger)
         self._begin = self._place = self._read_cursor()
         self._keep_cursor()
-        self._reader = OutboxReader(outbox.path, self._place, rebuilds=outbox.rebuilds)
+        self._reader = OutboxReader(outbox, self._place)
         self._reached: Position = self._place.position
         self.delivered: Position = self._place.position  # everything before it is durable
 
@@ -177,11 +165,18 @@ class ExporterThread(threading.Thread):
     def _read(self) -> None:
         """Read until there is a full batch, or nothing more: a slow exporter gets few and large batches."""
         while len(self._handover.waiting) < self._size:
-            found = self._reader.read(self._outbox.end)
+            found = self._reader.read()
             if found is None:
                 break
             self._handover.waiting.extend(Offer(item, behind) for item, behind in found)
-        self.lost = self._reader.lost
+        self._count_missing()
+
+    def _count_missing(self) -> None:
+        reader = self._reader
+        if missing := reader.damaged + reader.retained:
+            self.damaged, self.retained = self.damaged + reader.damaged, self.retained + reader.retained
+            reader.damaged = reader.retained = 0
+            self._note(f"{missing} item(s) are missing in the outbox before {self._reader.position}")
 
     def _look(self) -> None:
         """Move the cursor to the last durable item; not for each item, if the exporter must query the backend."""
@@ -276,7 +271,7 @@ class ExporterThread(threading.Thread):
         self._handover.forget()
         self._reader.close()
         self._begin = self._place = ItemPosition()
-        self._reader = OutboxReader(self._outbox.path, self._place, rebuilds=self._outbox.rebuilds)
+        self._reader = OutboxReader(self._outbox, self._place)
         self._reached = self.delivered = START
         with contextlib.suppress(OSError):  # a full disk: the file has the old position until the cursor moves
             write_atomically(self._path, msgspec.json.encode(Cursor(outbox=self._outbox.id)))

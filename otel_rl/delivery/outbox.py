@@ -16,7 +16,7 @@ import msgspec
 from otel_rl.export import Item, Span
 from otel_rl.journal.atomic_files import read_line, read_number, write_atomically
 from otel_rl.journal.reader import Reader
-from otel_rl.journal.segments import START, Position, segment_numbers
+from otel_rl.journal.segments import START, Position, segment_numbers, segment_path
 from otel_rl.journal.writer import Writer
 
 if TYPE_CHECKING:
@@ -53,14 +53,10 @@ class _Positions(msgspec.Struct):
 
 
 class Outbox:
-    """The writing end of an outbox; it notifies readers of new batches.
+    """The writing end of an outbox; it notifies readers of new batches."""
 
-    If `rebuilds` is true, the owner rebuilds damaged batches for readers.
-    """
-
-    def __init__(self, path: Path, limit_bytes: int, *, rebuilds: bool = False) -> None:
+    def __init__(self, path: Path, limit_bytes: int) -> None:
         self.path = path
-        self.rebuilds = rebuilds
         self.id = identity(path)  # a new outbox in the same place has another one
         if not self.id:
             self.id = secrets.token_hex(8)
@@ -71,6 +67,14 @@ class Outbox:
         self.unreadable = 0  # number of batches that `since` could not read
         self._writer = Writer(path, limit_bytes=limit_bytes)
         self.end = self._writer.position  # the place of the next batch
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the last segment is there, and as long as it was written."""
+        try:
+            return segment_path(self.path, self.end.segment).stat().st_size >= self.end.offset
+        except OSError:
+            return self.end.offset == 0
 
     def append(
         self,

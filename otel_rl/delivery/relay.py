@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import identity
-from otel_rl.delivery.outbox_reader import wanted
-from otel_rl.errors import SettingsError
 from otel_rl.journal.segments import START, Position
 
 if TYPE_CHECKING:
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
     from otel_rl.export import Exporter, RunInfo
     from otel_rl.setup.directory import RunDirectory
 
-_LOOK_EVERY_S = 0.5
-
 
 class _GrowingOutbox:
     """An outbox that another process writes; its end is known only when the run ends."""
@@ -30,7 +25,7 @@ class _GrowingOutbox:
         self.path = path
         self.grown = threading.Condition()
         self.end: Position = START
-        self.rebuilds = True
+        self.count = 0
 
     @property
     def id(self) -> str:
@@ -41,8 +36,7 @@ class _GrowingOutbox:
 class Relay:
     """Delivers the agent's outbox to exporters of this process, each in a thread of its own.
 
-    The names of `factories` stay the same when the run restarts. `start_agent` starts an agent if there is none, so
-    that damaged batches are rebuilt.
+    The names of `factories` stay the same when the run restarts.
     """
 
     def __init__(
@@ -50,9 +44,7 @@ class Relay:
         run: RunInfo,
         directory: RunDirectory,
         factories: Mapping[str, Callable[..., Exporter]],
-        start_agent: Callable[[], object],
     ) -> None:
-        self._start_agent = start_agent
         self._outbox = _GrowingOutbox(directory.outbox)
         self._exporters = [
             ExporterThread(name, factory, {}, run, self._outbox, directory.cursors)
@@ -62,7 +54,7 @@ class Relay:
             exporter.start()
 
     def finish(self, end: Position | None, timeout: float) -> bool:
-        """Deliver up to `end` and close; return whether that was done in time. Without an end, stop."""
+        """Deliver up to `end` and close; return whether all was delivered in time. Without an end, stop."""
         self._outbox.end = end or START
         for exporter in self._exporters:
             if end is None:
@@ -71,13 +63,9 @@ class Relay:
                 exporter.close_when_done()
         deadline = time.monotonic() + timeout
         for exporter in self._exporters:
-            while exporter.is_alive() and (left := deadline - time.monotonic()) > 0:
-                exporter.join(min(left, _LOOK_EVERY_S))
-                if end is not None and exporter.is_alive() and wanted(self._outbox.path):
-                    with contextlib.suppress(OSError, SettingsError):  # retried until the timeout
-                        self._start_agent()
+            exporter.join(max(0.0, deadline - time.monotonic()))
         done = end is not None and not any(exporter.is_alive() for exporter in self._exporters)
         if not done:
             for exporter in self._exporters:
                 exporter.stop()
-        return done
+        return done and not any(exporter.damaged + exporter.retained for exporter in self._exporters)

@@ -234,7 +234,7 @@ class Session:
             return None
         from otel_rl.delivery.relay import Relay  # few runs need it
 
-        return Relay(self._info, self.directory, own, self._ensure_agent)
+        return Relay(self._info, self.directory, own)
 
     def _begin_agent(self) -> str | None:
         """Start the agent; if the machine does not allow it, `check` tries again while the run is recorded."""

@@ -1,7 +1,7 @@
 """Removes items that all exporters have from the outbox, and their records from the journals.
 
-An exporter needs everything after its cursor. To rebuild a damaged batch, the agent needs an intact batch before it,
-and the journals from there on. Everything else is removed, except a small tail of the outbox.
+An exporter needs everything after its cursor. If the outbox is lost, the agent makes it again from the journals, which
+are kept from there on too. Everything else is removed, except a small tail of the outbox.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from otel_rl.agent.steps.state import is_remote
 from otel_rl.delivery.exporter_thread import Cursor
 from otel_rl.delivery.outbox import Outbox, positions_of, set_released_items
-from otel_rl.delivery.outbox_reader import Head, Located, forget_repairs, located
+from otel_rl.delivery.outbox_reader import Head, Located, located
 from otel_rl.errors import UNDECODABLE
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.reader import Reader
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TAIL_BYTES = 16 << 20
 """Bytes of the outbox that are kept after delivery, for the analysis of runs that have ended."""
 _SPARE_BATCHES = 8
-"""Batches before the first needed one whose journals are kept, so that several damaged batches can be rebuilt."""
+"""Batches before the first needed one whose journals are kept: the next agent continues from one that is intact."""
 
 
 class Release:
@@ -110,7 +110,6 @@ class Release:
         set_released_items(path, kept.batch.before)
         for number in sorted(number for number in sizes if number < first):
             segment_path(path, number).unlink(missing_ok=True)
-        forget_repairs(path, first)
 
     def _release_journal(self, path: Path, position: Position) -> None:
         numbers = [number for number in segment_numbers(path) if number < position.segment]
