@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from otel_rl import semconv
@@ -9,6 +13,7 @@ from otel_rl.semconv import registry
 from tests.processes import run_python
 from tests.semconv import emitted
 
+ROOT = Path(__file__).parents[2]
 SIGNALS = ("TRACES", "LOGS", "METRICS")
 ALL_FEATURES = """
 import otel_rl
@@ -104,3 +109,21 @@ def test_nearly_all_is_used(sent: list[dict[str, object]]) -> None:
     rare = {semconv.EVENT_STRAGGLER, semconv.EVENT_MEMORY_GROWING, semconv.EVENT_PROCESS_REVIVED}
 
     assert declared - emitted.names(sent) == rare
+
+
+def test_each_metric_has_an_emitter() -> None:
+    """Code names its constant, or a framework logs it under a name of a dialect, or it is the duration of a span."""
+    groups = registry.groups()
+    code = "\n".join(
+        path.read_text()
+        for folder in ("otel_rl", "exporters")
+        for path in (ROOT / folder).rglob("*.py")
+        if path != Path(semconv.__file__)
+    )
+    named = {value for name, value in vars(semconv).items() if re.search(rf"\bsemconv\.{name}\b", code)}
+    dialects = [msgspec.yaml.decode(path.read_bytes()) for path in (ROOT / "otel_rl/semconv/dialects").glob("*.yaml")]
+    meanings = [meaning for dialect in dialects for meaning in dialect.get("metrics", {}).values()]
+    logged = {meaning["metric"] if isinstance(meaning, dict) else meaning for meaning in meanings}
+    measured = {f"{group.name}.duration" for group in groups if group.type == "span"}
+
+    assert {group.metric_name for group in groups if group.type == "metric"} <= named | logged | measured
