@@ -3,9 +3,9 @@
     follow ─▶ apply to steps ─▶ reduce over ranks ─▶ choose traces and metrics ─▶ outbox ─▶ one thread per exporter
                                        └────▶ instruments ─▶ Prometheus, OTLP metrics
 
-`wiring` builds the parts, `loop` runs them in turns, `status` reports, and `process` starts and ends the agent. The
-reducer is a pure state machine over records. The outbox holds its results together with its state, so the next agent
-continues where the last one stopped.
+`process` starts an agent; `agent` builds its parts, and decides when it ends; `loop` takes one turn; `status` reports.
+The reducer is a pure state machine over records. The outbox holds its results together with its state, so the next
+agent continues where the last one stopped.
 
 `integrations` does not import it; `cli` starts it. Its folders are layers: see the contract "Inside the agent too" in
 pyproject.toml.

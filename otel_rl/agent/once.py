@@ -14,9 +14,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_rl.agent.agent import GoneError
 from otel_rl.agent.input.inbox import Inbox
-from otel_rl.agent.process import REGISTERED, GoneError, StartError, run_agent
-from otel_rl.agent.wiring import read_manifest
+from otel_rl.agent.process import REGISTERED, StartError, run_agent
 from otel_rl.delivery import signs, undelivered
 from otel_rl.delivery.left_behind import deliver_with
 from otel_rl.errors.sinks import log_of
@@ -25,7 +25,7 @@ from otel_rl.journal.locks import Lock, is_held
 from otel_rl.journal.modes import make_directory
 from otel_rl.setup import agent_start, parts
 from otel_rl.setup import directory as directories
-from otel_rl.setup.directory import RunDirectory
+from otel_rl.setup.directory import RunDirectory, read_manifest
 from otel_rl.setup.parts import LOCAL, Machine
 from otel_rl.setup.private_directories import home, private_directory
 

@@ -33,8 +33,9 @@ def agent(run_dir: Path, *, once: bool) -> None:
     With --once, it delivers everything that this machine can reach, and reports data that is only on other machines. If
     another agent is still delivering after the training, it waits for that agent. It opens no ports.
     """
+    from otel_rl.agent.agent import GoneError
     from otel_rl.agent.once import Delivery
-    from otel_rl.agent.process import GoneError, StartError, log_to_stderr
+    from otel_rl.agent.process import StartError, log_to_stderr
 
     log_to_stderr()
     own_process()

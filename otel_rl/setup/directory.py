@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.errors import UnwritableError, sinks
+from otel_rl.errors import UNDECODABLE, UnwritableError, sinks
 from otel_rl.errors.occasional import Occasional
 from otel_rl.export import RunInfo
 from otel_rl.journal.modes import PRIVATE, TRAVERSED, chosen, close_to_others, make_directory, set_mode
-from otel_rl.journal.own_files import check_levels, check_own, is_own
+from otel_rl.journal.own_files import check_levels, check_own, is_own, read_own
 from otel_rl.setup import parts
 from otel_rl.setup.settings import AgentSettings
 
@@ -201,3 +201,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, directory: RunDirectory) -> RunInfo:
         """Return the description of the run for exporters."""
         return RunInfo(self.id, self.project, self.name, str(directory.path), dict(self.resource))
+
+
+def read_manifest(directory: RunDirectory) -> Manifest:
+    """Return the settings of a run.
+
+    Raises:
+        FileNotFoundError: It is not a run directory.
+        ForeignError: Another user made the manifest, or can write it: it names code that the agent imports.
+        ValueError: The manifest is damaged.
+    """
+    place = directory.own_manifest if directory.own_manifest.exists() else directory.manifest
+    try:
+        return msgspec.json.decode(read_own(place), type=Manifest)
+    except UNDECODABLE as error:
+        raise ValueError(f"{place} is damaged ({error}); start the run again, or restore the file") from error

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.agent import loop, wiring
-from otel_rl.agent.process import GoneError, run_agent
+from otel_rl.agent import loop
+from otel_rl.agent.agent import GoneError
+from otel_rl.agent.process import run_agent
 from otel_rl.journal.ids import step_ids
 from otel_rl.journal.records import (
     Finished,
@@ -74,7 +75,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def wait_for_idle(run_dir: Path, seconds: float) -> None:
     """Let the agents of a run end only after so many seconds without progress."""
     directory = directories.at(run_dir)
-    manifest = msgspec.structs.replace(wiring.read_manifest(directory), idle_timeout=seconds)
+    manifest = msgspec.structs.replace(directories.read_manifest(directory), idle_timeout=seconds)
     directory.manifest.write_bytes(msgspec.json.encode(manifest))
 
 

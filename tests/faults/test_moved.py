@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.agent.process import GoneError, run_agent
+from otel_rl.agent.agent import GoneError
+from otel_rl.agent.process import run_agent
 from otel_rl.journal.claim import claim_journal
 from otel_rl.journal.locks import is_held
 from otel_rl.journal.reader import Reader

@@ -24,6 +24,7 @@ from tests.real_parts import needs
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.journal.records import Record
 
 T0 = 1_700_000_000_000_000_000
@@ -193,11 +194,11 @@ def test_an_agent_whose_loop_fails_goes_on(tmp_path: Path, monkeypatch: pytest.M
     calls: list[int] = []
     turn = Loop.turn
 
-    def flaky(loop: Loop) -> bool:
+    def flaky(loop: Loop, now: int, *, near_end: bool) -> tuple[Reduced, bool]:
         calls.append(1)
         if len(calls) < 4:
             raise RuntimeError("not yet")
-        return turn(loop)
+        return turn(loop, now, near_end=near_end)
 
     monkeypatch.setattr(Loop, "turn", flaky)
     run_agent(run.dir, once=True)

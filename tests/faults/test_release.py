@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.agent import loop
+from otel_rl.agent import agent, loop
 from otel_rl.agent.process import run_agent
 from otel_rl.agent.repair.release import Release
 from otel_rl.delivery.exporter_thread import Cursor
@@ -38,7 +38,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make segments of 20 kB and keep no tail, so that a short run releases much."""
     monkeypatch.setattr(Writer.__init__, "__kwdefaults__", {"segment_bytes": SEGMENT, "limit_bytes": 1 << 30})
     monkeypatch.setattr(Release.__init__, "__defaults__", (0,))
-    monkeypatch.setattr(loop, "_RELEASE_EVERY_S", 0.0)
+    monkeypatch.setattr(agent, "_RELEASE_EVERY_S", 0.0)
     monkeypatch.setattr(loop, "_READ_AT_ONCE", 30)
 
 
@@ -115,7 +115,7 @@ def test_killed_at_any_moment_around_a_release(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from otel_rl.agent import loop, process
+from otel_rl.agent import agent, loop, process
 from otel_rl.agent.repair.release import Release
 from otel_rl.journal.writer import Writer
 Writer.__init__.__kwdefaults__.update(segment_bytes=20_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_rl import semconv
 from otel_rl.agent.hardware.measurement import Point
@@ -13,13 +13,13 @@ from otel_rl.agent.steps.state import is_remote
 from otel_rl.journal.atomic_files import disk_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from otel_rl.agent.output.exporters import Exporters
     from otel_rl.agent.output.otel_metrics import OtelMetrics
     from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.agent.steps.state import Journal
-    from otel_rl.delivery.exporter_thread import ExporterThread
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.setup.directory import RunDirectory
 
@@ -70,22 +70,17 @@ class Display:
         with self._guard("showing of processes"):
             self._instruments.show_journals(own.values())
 
-    def show_delivery(
-        self, exporters: Sequence[ExporterThread], delivering: Mapping[str, Any], dropped: Mapping[str, int]
-    ) -> None:
-        """Show what was delivered, and what was dropped or lost, by reason.
-
-        `delivering` are the exporters, and the metric readers that push, by name.
-        """
-        show = self._instruments.show_totals
+    def show_delivery(self, exporters: Exporters, dropped: Mapping[str, int]) -> None:
+        """Show what was delivered, and what was dropped or lost, by reason."""
+        show, threads, named = self._instruments.show_totals, exporters.threads, exporters.by_name
         with self._guard("showing of delivery"):
-            show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {d.label: d.taken for d in exporters})
-            show(semconv.METRIC_TELEMETRY_FAILURES, semconv.EXPORTER, dict.fromkeys(delivering, 0))  # before the first
-            for name, one in delivering.items():
+            show(semconv.METRIC_TELEMETRY_DELIVERED, semconv.EXPORTER, {d.label: d.taken for d in threads})
+            show(semconv.METRIC_TELEMETRY_FAILURES, semconv.EXPORTER, dict.fromkeys(named, 0))  # before the first
+            for name, one in named.items():
                 show(semconv.METRIC_TELEMETRY_FAILURES, semconv.ERROR_TYPE, one.causes, ((semconv.EXPORTER, name),))
             show(semconv.METRIC_TELEMETRY_DROPPED, semconv.ERROR_TYPE, dict.fromkeys(_REASONS, 0) | dict(dropped))
             now = time.monotonic()
-            lags = [Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, d.label),)) for d in exporters]
+            lags = [Point(semconv.METRIC_TELEMETRY_LAG, d.lag(now), ((semconv.EXPORTER, d.label),)) for d in threads]
             self._instruments.show_points("delivery", lags)
 
     def _show_totals(self, own: Mapping[str, Journal], now: int) -> None:

@@ -60,6 +60,10 @@ class Measurements:
         self._flushed_at = self._looked_at = 0
         self._host: dict[str, float] = {}
 
+    def drop(self) -> None:
+        """Forget the measurements since the last call: nobody records any more."""
+        self._poller.take()
+
     def take(
         self, journals: Mapping[str, Journal], items: Iterable[Item], now: int, *, all_of_it: bool = False
     ) -> list[Item]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.agent.repair.release import leave, vanished
-from otel_rl.agent.wiring import read_manifest
 from otel_rl.delivery import undelivered
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.errors import UNDECODABLE
@@ -19,6 +18,7 @@ from otel_rl.setup import agent_start, attempt_entries, parts
 from otel_rl.setup import directory as directories
 from otel_rl.setup.attempt_entries import Start
 from otel_rl.setup.attempts import belongs
+from otel_rl.setup.directory import read_manifest
 from otel_rl.setup.launcher import Launch
 from otel_rl.setup.parts import Pointer
 from tests.fuzz import samples

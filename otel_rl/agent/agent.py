@@ -1,0 +1,333 @@
+"""One agent: it builds its parts from the manifest of a run, works in turns, and ends when nobody needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.agent.hardware.engines import Engine
+from otel_rl.agent.hardware.poller import Poller
+from otel_rl.agent.input.source import Source
+from otel_rl.agent.loop import Loop
+from otel_rl.agent.losses import Losses
+from otel_rl.agent.openings import Openings
+from otel_rl.agent.output.display import Display
+from otel_rl.agent.output.exporters import Exporters
+from otel_rl.agent.output.measurements import Measurements
+from otel_rl.agent.output.otel_metrics import OtelMetrics
+from otel_rl.agent.output.targets import Target, sweep
+from otel_rl.agent.repair.release import Release, cut_off, leave, vanished
+from otel_rl.agent.repair.rescue import Rescue, is_elsewhere
+from otel_rl.agent.status import Status
+from otel_rl.agent.steps.forensics import write_reports
+from otel_rl.agent.steps.pipeline import Pipeline
+from otel_rl.agent.steps.state import Checkpoint, State
+from otel_rl.delivery.left_behind import deliver_with, left_behind
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.delivery.quarantine import Quarantine
+from otel_rl.errors.sinks import log_of
+from otel_rl.journal.claim import settle
+from otel_rl.journal.locks import Lock
+from otel_rl.setup import directory as directories
+from otel_rl.setup import parts
+from otel_rl.setup.agent_start import incomplete, note_delivered
+from otel_rl.setup.attempt_entries import renew
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from otel_rl.agent.steps.reduced import Reduced
+    from otel_rl.export import Exporter
+    from otel_rl.journal.segments import Position
+    from otel_rl.setup.directory import Manifest, RunDirectory
+
+logger = log_of(__name__)
+_POLL_S = 0.05
+_RELEASE_EVERY_S = 5.0
+_MOST_FAILURES = 20
+_LINGER_S = 2.0
+"""Time in seconds for the processes of a job that must end: the last copy has their records until then."""
+
+
+class GoneError(RuntimeError):
+    """The files of the agent are not where they were."""
+
+
+class Agent:
+    """Runs the loop of one agent from its start to its end.
+
+    Args:
+        once: If true, the agent delivers what exists and ends.
+        of_copy: If true, the part was made from a copy of the backlog of another machine.
+        exporters: Factories that replace the registered ones, by name.
+
+    Attributes:
+        stopped: Set when the agent must end.
+
+    Raises:
+        OSError: A port or a file cannot be had, and the run is strict; or the directory cannot be written.
+        SettingsError: An option of a reader is invalid.
+        ImportError: An exporter cannot be imported.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        manifest: Manifest,
+        *,
+        once: bool,
+        of_copy: bool,
+        exporters: Mapping[str, Callable[..., Exporter]],
+    ) -> None:
+        how, run = manifest.agent, manifest.run(directory)
+        self._directory, self._manifest, self._once, self._of_copy = directory, manifest, once, of_copy
+        self.stopped = threading.Event()
+        self._openings = Openings(strict=how.strict)
+        self._outbox = Outbox(directory.outbox, manifest.journal_limit)
+        self._exporters = Exporters(directory, manifest, self._outbox, self._openings, exporters, once=once)
+        self._target = self._open_target()
+        self._quarantine = Quarantine(directory.quarantine)
+        saved = self._checkpoint()
+        losses = self._losses = Losses(saved.lost)
+        self._source = Source(directory, manifest, saved.positions, self._openings, once=once)
+        removed = cut_off(directory.journals, saved.positions) + vanished(directory, self._outbox)
+        self._pipeline = Pipeline(manifest, saved.state, self._quarantine)
+        if saved.held_since is not None:
+            for place, batch in self._outbox.since(saved.held_since):
+                self._pipeline.traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
+        vocabulary = self._pipeline.vocabulary
+        readers = [reader.reader for reader in self._exporters.readers.values()]
+        self._instruments = OtelMetrics(run, readers, vocabulary)
+        self._poller = Poller(how.hardware.interval, io=how.hardware.pcie)
+        forensics, flush_interval = self._pipeline.reducer.forensics, how.hardware.flush_interval
+        measurements = Measurements(self._poller, self._instruments, forensics, vocabulary, flush_interval)
+        self._loop = Loop(
+            self._source,
+            self._pipeline,
+            measurements,
+            self._outbox,
+            losses,
+            self._quarantine,
+            sends=manifest.sends,
+        )
+        self._display = Display(self._instruments, self._pipeline, directory, self._quarantine, sends=manifest.sends)
+        self._status = Status(
+            directory,
+            self._source,
+            self._pipeline,
+            self._exporters,
+            self._display,
+            self._openings,
+            losses,
+            self._quarantine,
+            removed,
+        )
+        self._release = Release(self._outbox, directory.cursors, directory.journals)
+        self._rescue = Rescue(directory, self._outbox, self._needed, self._exporters.waiting, of_copy=of_copy)
+        self._stopped_at = self._released_at = 0.0
+        self._last_progress = time.monotonic()
+        self._progress: object = None
+        self._failed_in_a_row = 0
+        self._is_noted = False
+
+    def run(self, lock: Lock) -> bool:
+        """Work until done; return whether everything was delivered and nothing was lost.
+
+        Raises:
+            GoneError: The outbox was removed, emptied, replaced or moved.
+        """
+        self._start()
+        while True:
+            worked = self._try_a_turn()
+            self._note_delivery()
+            self._say("ready")
+            if not (lock.is_in_place and self._outbox.is_in_place):
+                self._target.close()
+                raise GoneError(_what_became_of(self._directory, lock.moved_to()))
+            if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
+                return delivered
+            if not worked:
+                self.stopped.wait(_POLL_S)
+
+    def _start(self) -> None:
+        self._exporters.start()
+        self._rescue.start()
+        if not self._once:
+            with contextlib.suppress(OSError):
+                for warning in left_behind(self._directory, os.environ):
+                    logger.warning("%s", warning)
+                    self._openings.warnings.append(warning)
+            if is_elsewhere(self._directory):
+                here, place = parts.this_machine().host, self._directory.local
+                logger.info("the journals of this machine, %s, are in %s", here, place)
+            hardware = self._manifest.agent.hardware
+            if hardware.enabled:
+                self._poller.start()
+            for url in () if self._manifest.sends else hardware.engines:  # those of a run, once
+                with contextlib.suppress(ValueError):  # `Target` warns
+                    self._poller.measure(Engine(url, self._pipeline.reducer.engines.hear))
+        self._say("ready")
+
+    def _try_a_turn(self) -> bool:
+        """Take one turn of the loop; return whether there was anything to do. A turn that fails is retried."""
+        now = time.time_ns()
+        try:
+            made, worked = self._loop.turn(now, near_end=self.stopped.is_set())
+            self._report(made, now)
+        except Exception as error:
+            self._quarantine.put("work", "agent", None, error)
+            self._failed_in_a_row += 1
+            self.stopped.wait(_POLL_S)
+            return self._failed_in_a_row < _MOST_FAILURES
+        self._failed_in_a_row = 0
+        return worked
+
+    def _report(self, made: Reduced, now: int) -> None:
+        """Update the metrics, write reports, remove what every exporter has, and count what was lost."""
+        self._display.show(made, now)
+        self._status.show_delivery()
+        with self._quarantine.guard("writing of reports", "oom"):
+            write_reports(self._directory.path, made.items)
+        if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
+            self._remove_delivered()
+        self._status.count_losses()
+
+    def _remove_delivered(self) -> None:
+        """Remove what every exporter has from the outbox and the journals; note whether ranks of this machine run."""
+        self._released_at = time.monotonic()
+        with contextlib.suppress(OSError):  # the run directory was moved, or its file server does not answer
+            renew(self._directory)
+        with self._quarantine.guard("removal of what is delivered", str(self._directory.outbox)):
+            self._release.look(*self._users())
+
+    def _needed(self) -> Position:
+        """Return the place in the outbox before which neither the agent nor an exporter needs anything."""
+        return self._release.needed(*self._users())
+
+    def _users(self) -> tuple[list[str], Position | None]:
+        return [one.cursor for one in self._exporters.threads], self._pipeline.traces.rollouts.since
+
+    def _say(self, state: str) -> None:
+        self._status.say(state, self._loop.finished, is_over=self._loop.is_over)
+
+    def _note_delivery(self) -> None:
+        """Record that everything was delivered, once all items are saved in the outbox and every exporter has them.
+
+        This comes before the trainer reads so, since its job may end then.
+        """
+        reducer = self._pipeline.reducer
+        is_saved = not self._loop.unsaved and bool(reducer.state.journals)
+        done = is_saved and reducer.is_finished and self._exporters.has_delivered
+        if done and not self._is_noted:
+            self._record_delivery(is_complete=True)
+        self._is_noted = done
+
+    def _record_delivery(self, *, is_complete: bool) -> None:
+        """Record that every exporter has what the journals held, for the time when the journals are gone.
+
+        If all is complete, the run directory says so for the whole part of this machine.
+        """
+        journals = self._pipeline.reducer.state.journals.items()
+        with contextlib.suppress(OSError):
+            settle(self._directory.attempts, [name for name, one in journals if one.over and one.is_rank])
+        if is_complete and not self._of_copy:
+            note_delivered(self._directory)
+
+    def _may_end(self) -> bool:
+        """Return whether the agent was stopped, has delivered all that there will be, or has nothing to do."""
+        now, follower = time.monotonic(), self._source.follower
+        if self.stopped.is_set():
+            self._stopped_at = self._stopped_at or now
+            return not self._rescue.is_needed or not follower.alive_here or now > self._stopped_at + _LINGER_S
+        if not self._source.is_quiet(now):
+            return False
+        if self._exporters.has_delivered and not self._loop.unsaved and (self._once or self._loop.is_over):
+            return True
+        progress = (follower.positions, [one.taken for one in self._exporters.threads])
+        if progress != self._progress or (follower.alive_here and not self._once):
+            self._progress, self._last_progress = progress, now
+        return now - self._last_progress > self._manifest.idle_timeout
+
+    def _end_unless_needed(self) -> bool | None:
+        """End, unless a process attaches to this agent meanwhile; return what `_end` returns, or `None`."""
+        try:
+            starting = Lock(self._directory.start_lock)
+        except BlockingIOError:
+            return None
+        with starting:
+            if self.stopped.is_set() or self._once or not self._source.follower.look():
+                return self._end()
+        return None
+
+    def _end(self) -> bool:
+        """Close all parts; return whether everything was delivered and nothing was lost."""
+        self._close()
+        delivered = self._exporters.has_delivered and self._exporters.are_closed
+        is_complete, is_last = delivered and self._loop.is_over, not self._source.follower.alive_here
+        if delivered:
+            self._record_delivery(is_complete=is_complete)
+        if is_complete:  # before the status file says so: the trainer then ends, and its job ends the agent
+            self._rescue.end(is_complete=True, is_last=is_last)
+        self._say("ended")
+        said = self._status.said
+        with contextlib.suppress(OSError):
+            leave(self._directory.left, said.waiting, self._source.follower.positions)
+        if not is_complete:
+            self._rescue.end(is_complete=False, is_last=is_last)
+        if said.waiting:
+            logger.warning("%s; deliver it on %s with: %s", incomplete(said), *deliver_with(self._directory))
+        return delivered and not self._losses.lost
+
+    def _close(self) -> None:
+        self._source.stop_listening()
+        if self.stopped.is_set() and not self._exporters.has_delivered:
+            self._rescue.hurry()
+        self._exporters.close()
+        self._poller.stop()
+        self._instruments.shutdown(timeout_s=5)
+        for reader in self._exporters.readers.values():
+            reader.shutdown()
+        self._target.close()
+        self._remove_delivered()
+        self._outbox.close()
+        self._source.follower.give_back()
+        self._status.count_losses()
+
+    def _checkpoint(self) -> Checkpoint:
+        """Return the checkpoint of the agent before this one; an empty one if there was none, or it is damaged."""
+        saved = self._outbox.checkpoint
+        with self._quarantine.guard("reading of the checkpoint", str(self._outbox.path), saved):
+            if saved:
+                return msgspec.msgpack.decode(saved, type=Checkpoint)
+        return Checkpoint({}, State())
+
+    def _open_target(self) -> Target:
+        """Return the file by which Prometheus finds this agent; with `once`, only remove that of a killed agent."""
+        path, manifest = self._directory.targets(socket.gethostname()), self._manifest
+        engines = manifest.agent.hardware.engines
+        target = Target(path, manifest.id, self._exporters.address, engines, sweeps=not manifest.sends)
+        if self._once:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            sweep(path.parent, now=time.time())
+        else:
+            target.start()
+        return target
+
+
+def _what_became_of(directory: RunDirectory, place: Path | None) -> str:
+    outbox = directory.outbox
+    where = outbox if place is None else directories.above(place / outbox.name).path
+    if place is None or outbox.exists() or not where.exists():
+        return f"{outbox} was removed, emptied or replaced; the next agent makes it again"
+    return (
+        f"{directory.path} was moved to {where}; a trainer that lives starts an agent there, "
+        f"otherwise run: otel-rl agent {where} --once"
+    )

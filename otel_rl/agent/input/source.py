@@ -1,0 +1,123 @@
+"""All that an agent reads: the journals of its machine, and what other machines and programs send."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from otel_rl.agent.input.follow import UNFINISHED, Follower
+from otel_rl.agent.input.remote import give_up_missing
+from otel_rl.journal.claim import noted
+from otel_rl.journal.segments import START
+from otel_rl.setup import tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_rl.agent.input.follow import Found
+    from otel_rl.agent.input.receiver import Receiver
+    from otel_rl.agent.openings import Openings
+    from otel_rl.export import Item
+    from otel_rl.journal.segments import Position
+    from otel_rl.setup.directory import Manifest, RunDirectory
+
+
+class Source:
+    """Reads the journals, and receives for the head of a run.
+
+    Args:
+        positions: Where to continue, by journal.
+        once: If true, the agent delivers what exists, and listens nowhere.
+
+    Attributes:
+        follower: The journals.
+        unreachable: Why other machines cannot send records to this agent; empty if they can.
+
+    Raises:
+        OSError: The address of the head cannot be listened on, and the run is strict.
+        SettingsError: The address of the head is invalid.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        manifest: Manifest,
+        positions: Mapping[str, Position],
+        openings: Openings,
+        *,
+        once: bool,
+    ) -> None:
+        self._once = once
+        expected = dict.fromkeys(noted(directory.attempts).get(directory.host, ()) if once else (), START)
+        self.follower = Follower(directory.journals, expected | dict(positions), final=manifest.sends)
+        self._receiver: Receiver | None = None
+        self._never_came, self.unreachable = 0, ""
+        if manifest.receives and once:
+            self._never_came = give_up_missing(directory.journals, manifest.journal_limit)
+        elif manifest.receives:
+            self._receiver = openings.attempt(partial(_receiver, directory, manifest))
+            self.unreachable = openings.warnings[-1] if self._receiver is None else ""
+
+    @property
+    def refused(self) -> int:
+        """Number of records of other programs that were refused."""
+        return 0 if self._receiver is None else self._receiver.refusals.records
+
+    def look(self) -> None:
+        """Find new journals, and those that other machines have sent records for."""
+        self.follower.look()
+        if self._receiver is not None:
+            self.follower.wake(self._receiver.take_grown())
+
+    def read(self, limit: int, now: int) -> list[Found]:
+        """Return the new records, at most `limit` of each journal."""
+        return self.follower.read(limit, now)
+
+    def pop_accepted(self) -> list[Item]:
+        """Return the items that others sent since the last call; their senders wait for `saved`."""
+        return [] if self._receiver is None else self._receiver.accepted.take()
+
+    def saved(self) -> None:
+        """Answer the senders of the items: these are in the outbox."""
+        if self._receiver is not None:
+            self._receiver.accepted.saved()
+
+    def tend(self, *, is_over: bool, now: float) -> None:
+        """Record whether all processes of the run have ended; `now` is in seconds on a monotonic clock."""
+        if self._receiver is not None:
+            self._receiver.tend(is_over=is_over, now=now)
+
+    def is_quiet(self, now: float) -> bool:
+        """Return whether other machines have stopped sending."""
+        return self._receiver is None or self._receiver.is_quiet(now)
+
+    def losses(self) -> dict[str, int]:
+        """Return the number of records that never arrived, by reason."""
+        counts = self.follower.losses()
+        counts["torn_bytes"] -= counts.pop(UNFINISHED)
+        missing = len(self.follower.missing) or int(self._once and self.follower.found_nothing)
+        between = self._never_came if self._receiver is None else self._receiver.lost
+        return counts | {"journals_missing": missing, "lost_between_machines": between}
+
+    def stop_listening(self) -> None:
+        """Listen no longer: a sender keeps what it sends from now on."""
+        if self._receiver is not None:
+            self._receiver.close()
+
+
+def _receiver(directory: RunDirectory, manifest: Manifest) -> Receiver:
+    from otel_rl.agent.input.receiver import Receiver  # the HTTP server, which few agents need
+    from otel_rl.otlp.bridge.others import to_collector
+
+    used = {"METRICS": "otlp" in dict(manifest.readers), "LOGS": "otlp_logs" in dict(manifest.exporters)}
+    ways = to_collector([signal for signal, is_used in used.items() if is_used], own=[manifest.receives])
+    return Receiver(
+        manifest.receives,
+        manifest.id,
+        directory.journals,
+        directory.outbox,
+        manifest.journal_limit,
+        tokens.find(),
+        ways,
+        insecure=manifest.agent.insecure,
+    )

@@ -1,0 +1,128 @@
+"""All exporters of an agent: those that read the outbox, each in a thread, and the readers of its metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.delivery import plugins
+from otel_rl.delivery.exporter_thread import ExporterThread
+from otel_rl.delivery.outbox_reader import count_before
+from otel_rl.export import READER_ENTRY_POINT_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.agent.openings import Openings
+    from otel_rl.delivery.outbox import Outbox
+    from otel_rl.export import Exporter, RunInfo
+    from otel_rl.setup.directory import Manifest, RunDirectory
+
+_CLOSE_WITHIN_S = 30.0
+
+
+class Exporters:
+    """Builds the exporters and the metric readers of a run.
+
+    Args:
+        factories: Factories that replace the registered ones, by name.
+        once: If true, there is no metrics endpoint.
+
+    Attributes:
+        threads: The exporters that read the outbox.
+        readers: The metric readers, by name.
+
+    Raises:
+        OSError: A port or a file cannot be had, and the run is strict.
+        SettingsError: An option of a reader is invalid.
+        ImportError: An exporter cannot be imported.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        manifest: Manifest,
+        outbox: Outbox,
+        openings: Openings,
+        factories: Mapping[str, Callable[..., Exporter]],
+        *,
+        once: bool,
+    ) -> None:
+        run = manifest.run(directory)
+        self._outbox = outbox
+        self.readers: dict[str, Any] = {}
+        for name, options in manifest.readers:
+            if not (once and name == "prometheus"):
+                self._open_reader(name, options, run, openings)
+        self.threads = [
+            ExporterThread(
+                name, factories.get(name) or plugins.find_exporter(name), options, run, outbox, directory.cursors
+            )
+            for name, options in manifest.exporters
+        ]
+
+    @property
+    def address(self) -> str | None:
+        """The address of the metrics endpoint; `None` if there is none."""
+        return next((reader.address for reader in self.readers.values() if reader.address), None)
+
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """All exporters, and the metric readers that push, by name."""
+        pushing = {f"{name}_metrics": one for name, one in self.readers.items() if hasattr(one, "causes")}
+        return {one.label: one for one in self.threads} | pushing
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether each exporter has everything that is in the outbox."""
+        return all(one.has_everything for one in self.threads)
+
+    @property
+    def are_closed(self) -> bool:
+        """Whether each exporter has ended."""
+        return not any(one.is_alive() for one in self.threads)
+
+    def waiting(self) -> dict[str, int]:
+        """Return how many items each exporter has not got, by name; an exporter with everything is left out."""
+        path, count = self._outbox.path, self._outbox.count
+        left = {one.label: count - count_before(path, one.delivered) for one in self.threads if not one.has_everything}
+        return {name: items for name, items in left.items() if items}
+
+    def losses(self) -> dict[str, int]:
+        """Return the number of items that an exporter did not get, by reason."""
+        return {
+            "refused_by_exporter": sum(one.refused for one in self.by_name.values()),
+            "outbox_retention": sum(one.retained for one in self.threads),
+            "outbox_damaged": sum(one.damaged for one in self.threads) + self._outbox.unreadable,
+        }
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        for one in self.threads:
+            one.start()
+
+    def close(self) -> None:
+        """Shut down the exporters that have everything; stop the others, whose backlog stays in the outbox."""
+        complete = [one for one in self.threads if one.has_everything]
+        for one in self.threads:
+            if one in complete:
+                one.close_when_done()
+            else:
+                one.stop()
+        deadline = time.monotonic() + _CLOSE_WITHIN_S
+        for one in complete:
+            one.join(max(0.0, deadline - time.monotonic()))
+
+    def _open_reader(self, name: str, options: Mapping[str, Any], run: RunInfo, openings: Openings) -> None:
+        make = partial(plugins.find(READER_ENTRY_POINT_GROUP, name), run)
+        reader = openings.attempt(partial(make, **options))
+        if reader is None and name == "prometheus":
+            for other in ({**options, "port": 0}, {"port": 0}):
+                with contextlib.suppress(OSError):
+                    reader = make(**other)
+                    openings.warnings[-1] += f"; metrics are at {reader.address} instead"
+                    break
+        if reader is not None:
+            self.readers[name] = reader
