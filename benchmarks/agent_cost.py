@@ -88,7 +88,7 @@ def drain(exporters: tuple[str, ...], steps: int, record: Callable[[otel_rl.Run,
         environment = os.environ | {"OTEL_METRICS_EXPORTER": "none", "WANDB_MODE": "offline"}
         before, began = children_cpu_s(), time.perf_counter()
         with (run.dir / "agent.log").open("wb") as log:
-            command = [sys.executable, "-m", "otel_rl.agent", str(run.dir)]
+            command = [sys.executable, "-m", "otel_rl.agent", *map(str, directories.at(run.dir))]
             subprocess.run(command, env=environment, stderr=log, check=True)
         return Usage(children_cpu_s() - before, time.perf_counter() - began)
 

@@ -62,7 +62,7 @@ def test_the_exit_code_says_that_something_is_lost(tmp_path: Path) -> None:
 def test_the_process_of_an_agent_says_so_too(tmp_path: Path) -> None:
     """As the trainer starts it."""
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), BAD, *steps(0), Finished(T0)]}, ["jsonl"])
-    command = [sys.executable, "-m", "otel_rl.agent", str(run.dir)]
+    command = [sys.executable, "-m", "otel_rl.agent", *map(str, directories.at(run.dir))]
 
     assert subprocess.run(command, capture_output=True, timeout=100, check=False).returncode == 1
 
