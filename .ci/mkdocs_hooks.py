@@ -10,14 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
+import tomllib
 from pathlib import Path
 from typing import Any
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _LOG = logging.getLogger("mkdocs.plugins.otel_rl")  # a warning of this logger fails a strict build
 _ROOT = Path(__file__).parents[1]

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,8 +154,8 @@ _RESERVED_SUFFIX = re.compile(r"_(?=(?:system|configs|traces|artifacts?\w*)$)")
 
 def _time(time_unix_nano: int) -> str:
     with contextlib.suppress(ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(time_unix_nano / 1e9, timezone.utc).isoformat()
-    return datetime.now(timezone.utc).isoformat()
+        return datetime.fromtimestamp(time_unix_nano / 1e9, UTC).isoformat()
+    return datetime.now(UTC).isoformat()
 
 
 def _project(name: str) -> str:

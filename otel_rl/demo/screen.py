@@ -23,9 +23,9 @@ from otel_rl.errors.sinks import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Self
 
     from rich.console import Console
-    from typing_extensions import Self
 
     import otel_rl
     from otel_rl.export import Row

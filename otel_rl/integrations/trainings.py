@@ -24,8 +24,7 @@ from otel_rl.trainer.current import recorder_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from typing_extensions import Never
+    from typing import Never
 
     from otel_rl.trainer.no_span import NoSpan
     from otel_rl.trainer.run import Run

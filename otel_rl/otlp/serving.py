@@ -132,7 +132,7 @@ class Serving:
             await asyncio.sleep(0.1)
         try:
             await asyncio.wait_for(server.close_all_connections(), 1)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             logger.info("closed connections that had not ended")
 
 

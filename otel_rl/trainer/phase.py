@@ -12,9 +12,9 @@ from otel_rl.trainer.spans import JournaledSpan, context_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
     from opentelemetry.trace import SpanKind
-    from typing_extensions import Self
 
     from otel_rl.devices.clock import DeviceEvent
     from otel_rl.trainer.step import Steps, StepSpan

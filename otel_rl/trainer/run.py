@@ -39,8 +39,7 @@ from otel_rl.trainer.trajectories import Rollout, Trajectory
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
-
-    from typing_extensions import Never, Self
+    from typing import Never, Self
 
     from otel_rl.trainer.opening import Unrecorded
     from otel_rl.trainer.session import Session

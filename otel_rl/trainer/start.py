@@ -20,8 +20,7 @@ from otel_rl.trainer.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from typing_extensions import Never
+    from typing import Never
 
     from otel_rl.setup.settings import Flops, Hardware, Rows, Traces
 

@@ -19,8 +19,7 @@ from otel_rl.trainer.with_blocks import is_left, watched
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
     from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.with_blocks import Block

@@ -25,8 +25,7 @@ from otel_rl.trainer.time_split import TimeSplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from typing_extensions import Never, Self
+    from typing import Never, Self
 
     from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.step import Steps, StepSpan

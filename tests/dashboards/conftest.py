@@ -1,4 +1,4 @@
-"""Collects the tests of dashboards where Grafana's SDK is, which needs Python 3.11."""
+"""Collects the tests of dashboards where Grafana's SDK is installed."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib  # type: ignore[import-not-found, no-redef]
-
 _ROOT = Path(__file__).parents[2]
 _CI = _ROOT / ".ci"
-_PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def requirements(lines: list[str]) -> list[Requirement]:

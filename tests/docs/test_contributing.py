@@ -245,7 +245,6 @@ def test_a_metric(checkout: Checkout) -> None:
     assert checkout.run("-c", _SCRAPED) == "0.25\n"
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Grafana's builders need Python 3.11")
 def test_a_panel(checkout: Checkout) -> None:
     """One entry of a board is enough for Grafana's JSON."""
     place = checkout.directory / "dashboards" / "boards" / "overview.yaml"
