@@ -36,6 +36,7 @@ class RunInfo(msgspec.Struct, frozen=True):
         name: The name of the run.
         directory: The run directory; an exporter that writes files writes them there.
         resource: OTel resource attributes, `service.name` and `rl.run.id` among them.
+        machine: Name of this machine in the run directory, for files that each machine has for itself.
     """
 
     id: str
@@ -43,6 +44,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     name: str
     directory: str
     resource: dict[str, AttributeValue] = {}
+    machine: str = ""
 
 
 class Row(msgspec.Struct, frozen=True, tag="row"):
@@ -198,6 +200,86 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     exit_code: int = 0
 
 
+class Process(msgspec.Struct, frozen=True, tag="process"):
+    """A process that takes part in an attempt; exported when it begins, and again when more is known of it.
+
+    Attributes:
+        attempt: The attempt.
+        role: Its role; empty for a trainer rank.
+        rank: Its rank.
+        world_size: Number of ranks of the training.
+        host: Name of its machine.
+        pid: Its process id.
+        started_unix_nano: When it started to record.
+        devices: Names of its accelerators, as far as they are known.
+        ended_unix_nano: When it ended; `None` while it runs.
+        outcome: How it ended; `None` while it runs.
+        error: As in `Ended`.
+        exit_code: As in `Ended`.
+    """
+
+    attempt: int
+    role: str
+    rank: int
+    world_size: int
+    host: str
+    pid: int
+    started_unix_nano: int
+    devices: tuple[str, ...] = ()
+    ended_unix_nano: int | None = None
+    outcome: Outcome | None = None
+    error: str = ""
+    exit_code: int = 0
+
+
+class Environment(msgspec.Struct, frozen=True, tag="environment"):
+    """The software of an attempt: versions of packages, the source and its state, the launcher and the command.
+
+    Attributes:
+        attempt: The attempt.
+        time_unix_nano: When it was found.
+        host: Name of the machine that it was found on.
+        values: Values by name, such as `package.torch`; without secrets.
+    """
+
+    attempt: int
+    time_unix_nano: int
+    host: str
+    values: dict[str, str]
+
+
+class Trajectory(msgspec.Struct, frozen=True, tag="trajectory"):
+    """A trajectory that a rank trained on or dropped in a step.
+
+    Attributes:
+        attempt: The attempt.
+        step: Iteration of the RL loop.
+        time_unix_nano: When it was recorded.
+        rank: Rank of the process that recorded it.
+        outcome: `trained`, or the reason why it was dropped.
+        policy_version: Version of the policy that is trained; -1 if unknown.
+        trace_id: Its trace, 32 hex digits; empty if it has none.
+        span_id: Its root span, 16 hex digits; empty if it has none.
+        reward: Its reward; NaN if unknown.
+        tokens: Tokens that were generated for it.
+        versions: Versions of the policies that generated it (-1: unknown), each with its tokens.
+        number: Its number among those that the rank recorded at once.
+    """
+
+    attempt: int
+    step: int
+    time_unix_nano: int
+    rank: int
+    outcome: str
+    policy_version: int
+    trace_id: str = ""
+    span_id: str = ""
+    reward: float = float("nan")
+    tokens: int = 0
+    versions: tuple[tuple[int, int], ...] = ()
+    number: int = 0
+
+
 class SpanEvent(msgspec.Struct, frozen=True):
     """An event inside a span."""
 
@@ -233,6 +315,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
         resource: OpenTelemetry resource attributes of another program that sent it, such as an inference server; empty
             for the run's own processes.
         ok: If true, the status was set to OK explicitly.
+        sampled: If false, trace sampling left it out: only exporters with `all_spans` get it.
     """
 
     name: str
@@ -249,9 +332,10 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     scope: tuple[str, str] = ("", "")
     resource: dict[str, AttributeValue] = {}
     ok: bool = False
+    sampled: bool = True
 
 
-Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended
+Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended | Process | Environment | Trajectory
 """Anything that an exporter may export."""
 
 Identity = tuple[object, ...]
@@ -276,6 +360,13 @@ def identity(item: Item) -> Identity:
             return ("span", item.trace_id, item.span_id)
         case Ended():
             return ("ended", item.attempt, item.time_unix_nano)
+        case Process():
+            who = (item.attempt, item.role, item.rank, item.host, item.pid, item.started_unix_nano)
+            return ("process", *who, item.devices, item.ended_unix_nano)
+        case Environment():
+            return ("environment", item.attempt, item.host, item.time_unix_nano)
+        case Trajectory():
+            return ("trajectory", item.attempt, item.step, item.rank, item.outcome, item.time_unix_nano, item.number)
 
 
 class Identities:
@@ -352,6 +443,7 @@ class Exporter(Protocol):
     * `batch_size`: the largest number of items per call of `export` (default 1).
     * `requires`: the modules that it imports when it is created (default none).
     * `extra`: the extra of this distribution that installs these modules.
+    * `all_spans`: if true, it also gets spans that trace sampling left out (`Span.sampled` is false).
     * `durable()`: the number of items that the backend holds durably, counted in order since the exporter was created.
       The cursor moves no further. By default, items are durable when `export` returns.
     * `waits`: if true, items can stay non-durable until the trainer ends and `shutdown` is called; the agent does not

@@ -32,7 +32,7 @@ from opentelemetry.trace import (
 )
 
 from otel_rl import semconv
-from otel_rl.export import Ended, Event, Machine, NotNow, Params, Recorded, Refused, Row, Span, Table
+from otel_rl.export import Ended, Event, NotNow, Params, Refused, Row, Span, Table
 from otel_rl.otlp.connection import connection
 from otel_rl.setup.otel_environment import batch_size, limits
 
@@ -164,7 +164,8 @@ def readable_spans(items: Sequence[Item], resource: Resource, most: Limits) -> l
 
 def readable_records(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableLogRecord]]:
     """Return the events among `items` as objects of the SDK, each with its index."""
-    records = [(n, log_record(item)) for n, item in enumerate(items) if not isinstance(item, Span | Machine | Recorded)]
+    shown = ((n, item) for n, item in enumerate(items) if isinstance(item, Row | Params | Table | Event | Ended))
+    records = [(n, log_record(item)) for n, item in shown]
     for _, record in records:
         record.attributes = _bounded(record.attributes or {}, most.record_attributes, most.record_text)
     return [(n, ReadableLogRecord(record, resource, _SCOPE)) for n, record in records]

@@ -1,0 +1,123 @@
+"""Files of a table: each has its range and its checksum in its name, and is never changed.
+
+A name such as `00000000-00001024.9f3c21aa.parquet` says which items of the table are in the file, and its CRC-32:
+Parquet itself does not notice a flipped bit. Sealed files do not overlap. A file of the tail may be covered by a sealed
+one that was made of it, until it is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from otel_rl.journal.modes import make_directory, open_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+ARCHIVE, TAIL = "archive", "tail"
+"""The folder of the archive in a run directory, and that of the young files in the folder of a machine."""
+_NAME = re.compile(r"(\d{8,18})-(\d{8,18})\.([0-9a-f]{8})\.parquet")
+_NOT_SYNCHRONIZED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF)
+"""Errors of file systems that synchronize no directories."""
+
+
+class DamagedError(ValueError):
+    """A file whose bytes are not those that were written."""
+
+
+class File(NamedTuple):
+    """A file with the items from `first` up to, but without, `end`."""
+
+    first: int
+    end: int
+    checksum: str
+    path: Path
+
+
+def listed(folder: Path) -> list[File]:
+    """Return the files in a folder that have a name of the archive, in order; other files are ignored."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    matches = [match for name in names if (match := _NAME.fullmatch(name))]
+    return sorted(File(int(match[1]), int(match[2]), match[3], folder / match[0]) for match in matches)
+
+
+def of_table(place: Path, table: str) -> list[File]:
+    """Return the files that together have every item of a table once: a long one covers those inside it."""
+    tail = listed(place / TAIL / table)  # first: a file of the tail is deleted after a sealed one has its items
+    return covering([*tail, *listed(place / table)])
+
+
+def covering(files: Iterable[File]) -> list[File]:
+    """Return the files that are not inside of others, in order; of two with the same range, one."""
+    found: list[File] = []
+    for file in sorted(files, key=lambda one: (one.first, -one.end, one.path.parts)):
+        if not found or file.end > found[-1].end:
+            found.append(file)
+    return found
+
+
+def holes(files: Iterable[File]) -> list[tuple[int, int]]:
+    """Return the ranges that no file has, between the first item and the last one."""
+    found: list[tuple[int, int]] = []
+    reached = 0
+    for file in files:
+        if file.first > reached:
+            found.append((reached, file.first))
+        reached = max(reached, file.end)
+    return found
+
+
+def read(file: File) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        DamagedError: They are not those that were written.
+        FileNotFoundError: It was deleted; list the files again.
+    """
+    data = file.path.read_bytes()
+    if f"{crc32(data):08x}" != file.checksum:
+        raise DamagedError(f"{file.path} is damaged: its content has another checksum than its name")
+    return data
+
+
+def write(folder: Path, first: int, end: int, data: bytes) -> None:
+    """Write a file so that it is whole and on disk when it has its name.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    path = folder / f"{first:08d}-{end:08d}.{crc32(data):08x}.parquet"
+    make_directory(folder)
+    draft = path.with_name(f".{path.name}.draft")  # one writer: what is left of a draft is written over
+    try:
+        with open(open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), "wb") as opened:  # noqa: PTH123
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    synchronize(folder)
+
+
+def synchronize(folder: Path) -> None:
+    """Wait until the names in a folder are on disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCHRONIZED:
+            raise
+    finally:
+        os.close(fd)

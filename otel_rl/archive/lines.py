@@ -1,0 +1,280 @@
+"""Items as lines of tables, and lines as items: what is read back equals what was written, all fields."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from otel_rl import semconv
+from otel_rl.archive.json_texts import decoded, encoded
+from otel_rl.archive.tables import (
+    ATTEMPTS,
+    ENDS,
+    ENVIRONMENT,
+    EVENTS,
+    MEASUREMENTS,
+    PARAMETERS,
+    ROWS,
+    SPANS,
+    STEPS,
+    TEXTS,
+    TRAJECTORIES,
+)
+from otel_rl.export import (
+    Ended,
+    Environment,
+    Event,
+    Machine,
+    Params,
+    Process,
+    Row,
+    Span,
+    SpanEvent,
+    SpanLink,
+    Trajectory,
+)
+from otel_rl.export import Table as TextTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from otel_rl.archive.tables import Column, Table
+    from otel_rl.export import Item
+
+Line = tuple[Any, ...]
+"""The values of a line, in the order of the columns of its table."""
+_SLOTS: dict[str, type] = {
+    semconv.RUN_ATTEMPT: int,
+    semconv.LOOP_ITERATION: int,
+    semconv.ROLE: str,
+    semconv.RANK: int,
+    semconv.PHASE: str,
+    semconv.PHASE_DEVICE_DURATION: float,
+    semconv.PHASE_PROCESS_MEMORY_START: int,
+    semconv.PHASE_PROCESS_MEMORY_END: int,
+}
+"""The attributes of spans that are the first columns of `spans`, with their types."""
+_LARGEST_EXACT = 1 << 53
+
+
+def _step(row: Row) -> Line:
+    exact = {name: value for name, value in row.values.items() if type(value) is int and abs(value) > _LARGEST_EXACT}
+    return (
+        *(row.attempt, row.step, row.part, row.time_unix_nano, row.begins, row.late, row.partial),
+        *(encoded(list(row.missing_ranks)), encoded(row.nonfinite), encoded(exact), row.trace_id, row.span_id),
+    )
+
+
+def _span(span: Span) -> Line:
+    others: dict[str, Any] = dict(span.attributes)
+    own = [others.pop(name, None) for name in _SLOTS]
+    for place in _misfits(tuple(map(type, own))):  # of a program that uses the name in its own way
+        others[[*_SLOTS][place]], own[place] = own[place], None
+    return (
+        *own,
+        span.name,
+        span.start_unix_nano,
+        span.end_unix_nano - span.start_unix_nano,
+        span.trace_id,
+        span.span_id,
+        span.parent_id,
+        span.error,
+        span.ok,
+        span.kind,
+        encoded(others) if others else None,
+        encoded(span.events) if span.events else None,
+        encoded(span.links) if span.links else None,
+        encoded(span.scope) if any(span.scope) else None,
+        encoded(span.resource) if span.resource else None,
+        span.sampled,
+    )
+
+
+@cache
+def _misfits(found: tuple[type, ...]) -> tuple[int, ...]:
+    """Return the places of values that are not of the type of their column."""
+    kinds = zip(found, _SLOTS.values(), strict=True)
+    return tuple(place for place, (one, kind) in enumerate(kinds) if one not in (kind, type(None)))
+
+
+def _trajectory(one: Trajectory) -> Line:
+    return (
+        *(one.attempt, one.step, one.time_unix_nano, one.rank, one.outcome, one.policy_version),
+        *(one.trace_id, one.span_id, one.reward, one.tokens, encoded(one.versions), one.number),
+    )
+
+
+def _process(one: Process) -> Line:
+    return (
+        *(one.attempt, one.role, one.rank, one.world_size, one.host, one.pid, one.started_unix_nano),
+        *(encoded(one.devices), one.ended_unix_nano, one.outcome, one.error, one.exit_code),
+    )
+
+
+def _text(table: TextTable) -> Line:
+    return (
+        *(table.attempt, table.step, table.part, table.time_unix_nano, table.name),
+        *(encoded(list(table.columns)) or "[]", encoded([list(row) for row in table.rows]) or "[]"),
+        *(encoded(list(table.ranks)), table.cut_rows),
+    )
+
+
+LINES: dict[Table, Callable[[Any], Line]] = {
+    STEPS: _step,
+    SPANS: _span,
+    TRAJECTORIES: _trajectory,
+    EVENTS: lambda event: (
+        *(event.name, event.time_unix_nano, event.step, event.rank, event.trace_id, event.span_id),
+        encoded(event.attributes),
+    ),
+    PARAMETERS: lambda params: (params.time_unix_nano, encoded(params.values) or "{}"),
+    ATTEMPTS: _process,
+    ENDS: lambda ended: (ended.attempt, ended.time_unix_nano, ended.outcome, ended.error, ended.exit_code),
+    ENVIRONMENT: lambda one: (one.attempt, one.time_unix_nano, one.host, encoded(one.values) or "{}"),
+    TEXTS: _text,
+}
+"""Functions that return the one line of an item in a table."""
+VALUE_HEADS: dict[Table, tuple[tuple[Column, ...], Callable[[Any], Line]]] = {
+    ROWS: (
+        tuple(
+            column for column in ROWS.columns if column.name in ("attempt", "step", "part", "time_unix_nano", "late")
+        ),
+        lambda row: (row.attempt, row.step, row.part, row.time_unix_nano, row.late),
+    ),
+    MEASUREMENTS: (MEASUREMENTS.columns[:2], lambda machine: (machine.step, machine.time_unix_nano)),
+}
+"""Tables with a line for each value of an item: the columns that all lines share, and a function for their values."""
+
+
+def items_of(lines: Mapping[Table, Sequence[Line]]) -> Iterator[Item]:
+    """Yield the items of lines, those of one table in their order; the lines of `steps` say which rows there are."""
+    values = _grouped(lines.get(ROWS, ()), 4)
+    for line in lines.get(STEPS, ()):
+        yield _row_of(line, values.get(line[:4], []))
+    for (second, time), found in sorted(_grouped(lines.get(MEASUREMENTS, ()), 2).items(), key=_time_of):
+        found.sort(key=itemgetter(-1))
+        yield Machine(second, time, {name: int(value) if integer else value for name, value, integer, _ in found})
+    for table, make in _ITEMS.items():
+        yield from map(make, lines.get(table, ()))
+
+
+def _time_of(entry: tuple[Line, object]) -> int:
+    """Return the time of a measurement."""
+    time: int = entry[0][1]
+    return time
+
+
+def _grouped(lines: Iterable[Line], width: int) -> dict[Line, list[Line]]:
+    """Return the rest of the lines by the values of their first columns."""
+    found: defaultdict[Line, list[Line]] = defaultdict(list)
+    for line in lines:
+        found[line[:width]].append(line[width:])
+    return found
+
+
+def _row_of(line: Line, values: list[Line]) -> Row:
+    attempt, step, part, time, begins, late, partial, missing, nonfinite, exact, trace_id, span_id = line
+    values.sort(key=itemgetter(-1))
+    exactly: dict[str, int] = decoded(exact) or {}
+    return Row(
+        step,
+        time,
+        {name: exactly.get(name, int(value)) if integer else value for name, value, _, _, integer, _ in values},
+        attempt,
+        tuple(decoded(missing) or ()),
+        late,
+        trace_id,
+        span_id,
+        decoded(nonfinite) or {},
+        tuple(name for name, _, measured, *_ in values if measured),
+        part,
+        partial,
+        begins,
+    )
+
+
+def _span_of(line: Line) -> Span:
+    own, (name, start, duration, trace_id, span_id, parent_id), rest = line[:8], line[8:14], line[14:]
+    error, ok, kind, attributes, events, links, scope, resource, sampled = rest
+    return Span(
+        name,
+        trace_id,
+        span_id,
+        parent_id,
+        start,
+        start + duration,
+        {key: value for key, value in zip(_SLOTS, own, strict=True) if value is not None} | (decoded(attributes) or {}),
+        error,
+        kind,
+        tuple(SpanEvent(**event) for event in decoded(events) or ()),
+        tuple(SpanLink(**link) for link in decoded(links) or ()),
+        tuple(decoded(scope) or ("", "")),
+        decoded(resource) or {},
+        ok,
+        sampled is not False,
+    )
+
+
+def _trajectory_of(line: Line) -> Trajectory:
+    attempt, step, time, rank, outcome, policy_version, trace_id, span_id, reward, tokens, generated, number = line
+    versions = tuple((version, count) for version, count in decoded(generated) or ())
+    return Trajectory(
+        attempt,
+        step,
+        time,
+        rank,
+        outcome,
+        policy_version,
+        trace_id,
+        span_id,
+        reward,
+        tokens,
+        versions,
+        number,
+    )
+
+
+def _process_of(line: Line) -> Process:
+    attempt, role, rank, world_size, host, pid, started, devices, ended, outcome, error, exit_code = line
+    return Process(
+        attempt,
+        role,
+        rank,
+        world_size,
+        host,
+        pid,
+        started,
+        tuple(decoded(devices) or ()),
+        ended,
+        outcome,
+        error,
+        exit_code,
+    )
+
+
+def _event_of(line: Line) -> Event:
+    name, time, step, rank, trace_id, span_id, attributes = line
+    return Event(name, time, decoded(attributes) or {}, step, rank, trace_id, span_id)
+
+
+def _text_of(line: Line) -> TextTable:
+    attempt, step, part, time, name, columns, cells, ranks, cut_rows = line
+    rows = tuple(tuple(row) for row in decoded(cells) or ())
+    return TextTable(
+        name, step, time, tuple(decoded(columns) or ()), rows, attempt, tuple(decoded(ranks) or ()), cut_rows, part
+    )
+
+
+_ITEMS: dict[Table, Callable[[Line], Item]] = {
+    SPANS: _span_of,
+    TRAJECTORIES: _trajectory_of,
+    EVENTS: _event_of,
+    PARAMETERS: lambda line: Params(line[0], decoded(line[1])),
+    ATTEMPTS: _process_of,
+    ENDS: lambda line: Ended(line[1], line[0], *line[2:]),
+    ENVIRONMENT: lambda line: Environment(line[0], line[1], line[2], decoded(line[3])),
+    TEXTS: _text_of,
+}
+"""Functions that return the item of a line."""
