@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.agent.input.environment import Environments
 from otel_rl.agent.input.follow import RECORDS_AT_ONCE, forwarded
 from otel_rl.agent.repair import unencodable
 from otel_rl.agent.steps.pipeline import Turn
@@ -59,6 +60,7 @@ class Loop:
     ) -> None:
         self._source, self._pipeline, self._measurements = source, pipeline, measurements
         self._outbox, self._losses, self._quarantine, self._sends = outbox, losses, quarantine, sends
+        self._environments = Environments()
         self._encode = msgspec.msgpack.Encoder().encode
         self.unsaved: list[Item] = []
         self.finished = self._finished_before()
@@ -123,9 +125,10 @@ class Loop:
         measured: list[Item] = []
         with self._quarantine.guard("measuring", "this machine"):
             measured = self._measured(made.items, now)
+        environments = [] if self._sends else self._environments.of(made.items, near_end=near_end)
         recorded = forwarded(found, self._pipeline.reducer.state.forwarded) if self._sends else []
         turn = Turn(made, self._outbox.end, now, near_end)
-        return self._pipeline.leaving([*recorded, *made.items, *measured], turn)
+        return self._pipeline.leaving([*recorded, *made.items, *measured, *environments], turn)
 
     def _measured(self, made: list[Item], now: int) -> list[Item]:
         """Return the measurements of this machine; once its processes have ended, the remaining ones, then nothing."""

@@ -200,7 +200,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, directory: RunDirectory) -> RunInfo:
         """Return the description of the run for exporters."""
-        return RunInfo(self.id, self.project, self.name, str(directory.path), dict(self.resource))
+        return RunInfo(self.id, self.project, self.name, str(directory.path), dict(self.resource), directory.host)
 
 
 def read_manifest(directory: RunDirectory) -> Manifest:

@@ -217,6 +217,7 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
             launcher's, or without `head` all. 0 if unknown.
         idle_timeout: Seconds without a living trainer or progress after which the agent ends.
         journal_limit: Maximum size in bytes of the undelivered journal of each process, and of the outbox.
+        archive_limit: Size in bytes of the archive above which old spans are thinned; 0 for no archive.
     """
 
     project: str = ""
@@ -237,6 +238,7 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
     local_world_size: Count = 0
     idle_timeout: Seconds = 60.0
     journal_limit: PositiveInt = 1 << 30
+    archive_limit: Count = 4 << 30
 
 
 class JobSettings(Settings, frozen=True, kw_only=True):
@@ -248,6 +250,6 @@ GROUPS: dict[str, type[msgspec.Struct]] = {
 }
 FOR_OPERATORS = (
     *("agent", "strict", "quiet", "insecure", "share", "set_global", "dialect", "memory", "redact"),
-    *("local_dir", "local_world_size", "idle_timeout", "journal_limit"),
+    *("local_dir", "local_world_size", "idle_timeout", "journal_limit", "archive_limit"),
 )
 """Settings of a machine or a cluster rather than of a training: `init` accepts them, but does not list them."""

@@ -165,7 +165,8 @@ def warn_of_unserved(settings: Settings, own: Mapping[str, Callable[..., Exporte
 def exporters_and_readers(settings: Settings) -> tuple[list[Plugin], list[Plugin]]:
     """Return the exporters and the metric readers that the settings and OpenTelemetry's variables ask for.
 
-    "prometheus" and "otlp" need not be named; naming them sets their options, or OTLP's default endpoint.
+    "archive", "prometheus" and "otlp" need not be named; naming the last two sets their options, or OTLP's default
+    endpoint.
     """
     otel_environment.warn_of_unused(os.environ)
     here = [spec for spec in settings.exporters if spec.factory is None and not spec.options.get(_ATTACH)]
@@ -173,6 +174,8 @@ def exporters_and_readers(settings: Settings) -> tuple[list[Plugin], list[Plugin
     readers = dict(otel_environment.metric_readers(os.environ))
     exporters = dict(otel_environment.otlp_exporters(os.environ))
     exporters = named | {name: options | named.get(name, {}) for name, options in exporters.items()}
+    if settings.archive_limit:
+        exporters["archive"] = {"limit": settings.archive_limit}
     for name in {"prometheus", "otlp"} & set(named):
         options = exporters.pop(name)
         if not otel_environment.sdk_is_disabled(os.environ):

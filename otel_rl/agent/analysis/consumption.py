@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_rl import semconv
 from otel_rl.agent.analysis.trajectory_time import TrajectoryTime, slowest_tool
 from otel_rl.agent.hardware.measurement import Point
-from otel_rl.export import SpanLink
+from otel_rl.export import SpanLink, Trajectory
 from otel_rl.journal.records import IDS, TRAINED, UNKNOWN
 from otel_rl.stats import statistics
 
@@ -92,6 +92,27 @@ def links(records: Iterable[Consumed]) -> list[SpanLink]:
     return found
 
 
+def trajectories(record: Consumed, attempt: int, rank: int) -> list[Trajectory]:
+    """Return the trajectories that a rank recorded at once."""
+    return [
+        Trajectory(
+            attempt=attempt,
+            step=record.step,
+            time_unix_nano=record.time,
+            rank=rank,
+            outcome=record.outcome,
+            policy_version=record.policy_version,
+            trace_id=one.trace_id.hex() if one.span_id else "",
+            span_id=f"{one.span_id:016x}" if one.span_id else "",
+            reward=one.reward,
+            tokens=one.tokens,
+            versions=one.segments,
+            number=number,
+        )
+        for number, one in enumerate(_each(record))
+    ]
+
+
 def dropped_tokens(records: Iterable[Consumed]) -> int:
     """Return how many tokens were generated for trajectories that are not trained on."""
     return sum(sum(array("q", record.segments)[2::3]) for record in records if record.outcome != TRAINED)
@@ -116,6 +137,7 @@ class _Trajectory(NamedTuple):
     reward: float
     version: int
     stale: tuple[tuple[int | None, int], ...]  # staleness and tokens
+    segments: tuple[tuple[int, int], ...]  # version and tokens
 
     @property
     def tokens(self) -> int:
@@ -136,6 +158,7 @@ def _each(record: Consumed) -> list[_Trajectory]:
             reward,
             min((version for version, _ in parts), default=UNKNOWN),
             tuple((None if UNKNOWN in (version, trained) else trained - version, tokens) for version, tokens in parts),
+            tuple(parts),
         )
         for (trace_id, span_id), reward, parts in zip(IDS.iter_unpack(record.ids), rewards, of_each, strict=True)
     ]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.naming import Reductions
     from otel_rl.agent.steps.state import State
     from otel_rl.delivery.quarantine import Quarantine
-    from otel_rl.export import Table
+    from otel_rl.export import Table, Trajectory
     from otel_rl.semconv.vocabulary import Vocabulary
     from otel_rl.setup.settings import Flops
 
@@ -90,6 +90,8 @@ class ClosedSteps:
         values, nonfinite, observed = rows.plain(step), dict[str, int](), None
         with guard("reduction"):
             values, nonfinite, observed = rows.reduced(step, self._reductions)
+        with guard("listing of trajectories"):
+            found.items += self._trajectories(closed)
         logged = set(values)
         for what, more in self._more_values.items():
             with guard(what):
@@ -136,6 +138,11 @@ class ClosedSteps:
         found = self.consumption.take(closed.step.consumed)
         self._goodput.drop(consumption.dropped_tokens(closed.step.consumed))
         return found
+
+    def _trajectories(self, closed: Closed) -> Iterator[Trajectory]:
+        for name, one in closed.step.by.items():
+            for record in one.consumed:
+                yield from consumption.trajectories(record, closed.attempt, self._state.journals[name].started.rank)
 
     def _engines(self, closed: Closed, _: Mapping[str, Number]) -> dict[str, float]:
         """Return the load of the inference servers between the first begin and the last end of the step."""

@@ -21,12 +21,13 @@ from otel_rl.agent.steps.closing import Closing
 from otel_rl.agent.steps.contribution import whole
 from otel_rl.agent.steps.ends import Ends, ended
 from otel_rl.agent.steps.forensics import Forensics
+from otel_rl.agent.steps.processes import Processes
 from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.agent.steps.state import State, is_remote, stand_in
 from otel_rl.agent.steps.step_set import StepSet
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.journal.record_events import Lost, Revived
-from otel_rl.journal.records import Finished, Started
+from otel_rl.journal.records import DeviceSeen, Finished, Started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,6 +78,8 @@ class Reducer:
         )
         self.stragglers, self.consumption = self._closed.stragglers, self._closed.consumption
         self.engines = self._closed.engines
+        self._processes = Processes()
+        self._have_changed = True
         self._heard: int | None = None
         self._live = ""
 
@@ -90,6 +93,7 @@ class Reducer:
         for name, record in records:
             self._heard = self._applier.advance(getattr(record, "time", 0) if now is None else now)
             have_ended |= isinstance(record, Finished | Lost | Revived)
+            self._have_changed |= isinstance(record, Started | DeviceSeen | Finished | Lost | Revived)
             try:
                 admission.check(record)
                 found.items += self._apply(name, admission.representable(record))
@@ -173,6 +177,9 @@ class Reducer:
         """Add the ends of processes and of the last attempt, and what began in between."""
         with self.quarantine.guard("ends of processes", "last attempt"):
             found.items += self._ends.report()
+            if self._have_changed:
+                self._have_changed = False
+                found.items += self._processes.changed(self.state.journals)
             found.items += self._end_last_attempt()
         found.phases += self._applier.phases
         found.rollouts += self._applier.rollouts
