@@ -21,6 +21,7 @@ from otel_rl.agent.output.display import Display
 from otel_rl.agent.output.exporters import Exporters
 from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
+from otel_rl.agent.output.present import Present
 from otel_rl.agent.output.targets import Target, sweep
 from otel_rl.agent.repair.release import Release, cut_off, leave, vanished
 from otel_rl.agent.repair.rescue import Rescue, is_elsewhere
@@ -129,6 +130,7 @@ class Agent:
             self._quarantine,
             removed,
         )
+        self._present = Present(directory, manifest)
         self._release = Release(self._outbox, directory.cursors, directory.journals)
         self._rescue = Rescue(directory, self._outbox, self._needed, self._exporters.waiting, of_copy=of_copy)
         self._stopped_at = self._released_at = 0.0
@@ -216,6 +218,8 @@ class Agent:
 
     def _say(self, state: str) -> None:
         self._status.say(state, self._loop.finished, is_over=self._loop.is_over)
+        with self._quarantine.guard("writing of the present state", "now.json"):
+            self._present.show(self._pipeline.reducer.state.journals.values(), self._exporters, self._status.said)
 
     def _note_delivery(self) -> None:
         """Record that everything was delivered, once all items are saved in the outbox and every exporter has them.

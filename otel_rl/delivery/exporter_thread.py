@@ -116,6 +116,11 @@ class ExporterThread(threading.Thread):
         """Whether the exporter has accepted everything in the outbox; its shutdown makes the rest durable."""
         return self._reached >= self._outbox.end
 
+    @property
+    def backlog(self) -> int:
+        """Number of items in the outbox that the exporter has not accepted yet."""
+        return max(0, self._outbox.count - self._reader.count) + len(self._handover.waiting)
+
     def close_when_done(self) -> None:
         """Shut the exporter down as soon as it has everything; nothing is appended to the outbox any more."""
         self._closing.set()

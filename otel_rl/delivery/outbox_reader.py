@@ -103,6 +103,11 @@ class OutboxReader:
         self._count = count_before(outbox.path, place.position)  # number of items before `position`
 
     @property
+    def count(self) -> int:
+        """The number of items before `position`."""
+        return self._count
+
+    @property
     def position(self) -> Position:
         """The place after the last batch that was read."""
         return self._reader.position

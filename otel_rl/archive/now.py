@@ -1,0 +1,103 @@
+"""What is open in a run at this moment: `now.json` in the archive's folder of a machine, replaced once a second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.archive.files import ARCHIVE
+from otel_rl.export import Outcome
+from otel_rl.journal.atomic_files import read_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FILE = "now.json"
+
+
+class OpenPhase(msgspec.Struct, frozen=True):
+    """A phase that is open, and when it started in Unix nanoseconds; the innermost one comes last."""
+
+    name: str
+    started_unix_nano: int
+    part: str = ""
+
+
+class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the last attempt.
+
+    Attributes:
+        attempt: Its attempt.
+        role: Its role; empty for a trainer rank.
+        rank: Its rank.
+        host: Name of its machine.
+        pid: Its process id.
+        step: The step that it is in; `None` outside of any.
+        step_started_unix_nano: When it began that step.
+        phases: Its open phases.
+        last_unix_nano: When it recorded something last.
+        outcome: How it ended; `None` while it runs.
+    """
+
+    attempt: int
+    role: str
+    rank: int
+    host: str
+    pid: int
+    step: int | None
+    step_started_unix_nano: int | None
+    phases: tuple[OpenPhase, ...]
+    last_unix_nano: int
+    outcome: Outcome | None
+
+
+class ExporterNow(msgspec.Struct, frozen=True):
+    """How far an exporter is: items that it has accepted and that wait for it, failures, and the last error."""
+
+    name: str
+    accepted: int
+    waiting: int
+    failures: int = 0
+    last_error: str = ""
+
+
+class Now(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a run, as the agent of a machine sees it.
+
+    Attributes:
+        time_unix_nano: When it was written; an agent that lives writes it at least every 10 s.
+        id: Identity of the run.
+        project: Its project.
+        name: Its display name.
+        pid: Process id of the agent.
+        state: "ready" while the agent works, "ended" afterwards.
+        processes: The processes of the last attempt.
+        exporters: The exporters.
+        lost: Number of losses, by reason.
+        warnings: Deviations from the settings that the machine made necessary.
+        metrics: URL of the metrics endpoint.
+    """
+
+    time_unix_nano: int
+    id: str
+    project: str
+    name: str
+    pid: int
+    state: str
+    processes: list[ProcessNow]
+    exporters: list[ExporterNow]
+    lost: dict[str, int] = {}
+    warnings: list[str] = []
+    metrics: str | None = None
+
+
+def place_of(run: Path, machine: str) -> Path:
+    """Return the path of the file that the agent of a machine writes."""
+    return run / ARCHIVE / machine / _FILE
+
+
+def read_now(run: Path) -> list[Now]:
+    """Return the states that the agents of a run wrote last, the newest first; without a head, each machine has one."""
+    found = (read_json(path, Now) for path in (run / ARCHIVE).glob(f"*/{_FILE}"))
+    return sorted((one for one in found if one is not None), key=lambda one: -one.time_unix_nano)
