@@ -1,4 +1,4 @@
-"""What is open in a run at this moment: `now.json` in the archive's folder of a machine, replaced once a second."""
+"""The open steps and phases of a run: `now.json` in the archive's folder of a machine, replaced once a second."""
 
 from __future__ import annotations
 

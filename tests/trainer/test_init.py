@@ -139,7 +139,7 @@ print(run.dir)
         ),
         (
             {"exporters": ["nope"]},
-            "known are: console, jsonl, mlflow, otlp, prometheus, sidecar, stdout, swanlab",
+            "known are: archive, console, jsonl, mlflow, otlp, prometheus, sidecar, stdout, swanlab",
         ),
         ({"exporters": [{"tensorboard": {"precision": "half"}}]}, "precision='half' must be one of 'double', 'single'"),
         ({"exporters": [{"wandb": {"mode": "offlin"}}]}, "mode='offlin' must be one of 'online', 'offline', .*None"),

@@ -1,4 +1,4 @@
-"""Who takes part: one item for each process when it begins, and again when more is known of it."""
+"""Items about the processes of a run: one when a process begins, and another when more is known of it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ from msgspec.structs import replace
 from otel_rl.export import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from otel_rl.agent.steps.state import Journal
 
 
-class Processes:
-    """The processes of the run as they were last exported. The next agent exports all of them again."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Process] = {}
-
-    def changed(self, journals: Mapping[str, Journal]) -> list[Process]:
-        """Return the processes that are not as they were at the last call."""
-        found: list[Process] = []
-        for name, journal in journals.items():
-            one = _process(journal)
-            if one != self._known.get(name):
-                self._known[name] = one
-                found.append(one)
-        return found
+def changed(journals: Iterable[Journal]) -> list[Process]:
+    """Return the processes of which more is known than at the last call, also of an earlier agent."""
+    found: list[Process] = []
+    for journal in journals:
+        known = (journal.started.attempt, len(journal.devices), journal.ended_at if journal.over else -1)
+        if known != journal.exported:
+            journal.exported = known
+            found.append(_process(journal))
+    return found
 
 
 def _process(journal: Journal) -> Process:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.analysis.goodput import Goodput
-from otel_rl.agent.steps import admission
+from otel_rl.agent.steps import admission, processes
 from otel_rl.agent.steps.apply import Applier
 from otel_rl.agent.steps.attempts import Attempts
 from otel_rl.agent.steps.closed import Closed, ClosedSteps
@@ -21,7 +21,6 @@ from otel_rl.agent.steps.closing import Closing
 from otel_rl.agent.steps.contribution import whole
 from otel_rl.agent.steps.ends import Ends, ended
 from otel_rl.agent.steps.forensics import Forensics
-from otel_rl.agent.steps.processes import Processes
 from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.agent.steps.state import State, is_remote, stand_in
 from otel_rl.agent.steps.step_set import StepSet
@@ -78,7 +77,6 @@ class Reducer:
         )
         self.stragglers, self.consumption = self._closed.stragglers, self._closed.consumption
         self.engines = self._closed.engines
-        self._processes = Processes()
         self._have_changed = True
         self._heard: int | None = None
         self._live = ""
@@ -179,7 +177,7 @@ class Reducer:
             found.items += self._ends.report()
             if self._have_changed:
                 self._have_changed = False
-                found.items += self._processes.changed(self.state.journals)
+                found.items += processes.changed(self.state.journals.values())
             found.items += self._end_last_attempt()
         found.phases += self._applier.phases
         found.rollouts += self._applier.rollouts

@@ -118,6 +118,7 @@ class Journal(msgspec.Struct):
         timed: Ended phases whose time on the device is not known yet, by span id.
         awaited: The number of values that devices still have to deliver, by step.
         nonfinite: Losses and gradient norms that have been non-finite.
+        exported: Its attempt, number of devices and end when it was last exported as a `Process`.
     """
 
     started: Started
@@ -149,6 +150,7 @@ class Journal(msgspec.Struct):
     timed: dict[int, Timed] = {}
     awaited: dict[int, int] = {}
     nonfinite: list[str] = []
+    exported: tuple[int, int, int] | None = None
 
     @property
     def phase_now(self) -> str:
