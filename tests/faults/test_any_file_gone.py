@@ -17,6 +17,9 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 import otel_rl
 from otel_rl.agent.once import Delivery
 from otel_rl.agent.process import StartError
+from otel_rl.archive import files
+from otel_rl.archive.writer import KINDS, read
+from otel_rl.export import Row
 from otel_rl.journal.claim import Noted, settle
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
@@ -28,10 +31,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ATTEMPTS = ("attempts", "attempts/attempt0", "attempts/attempt0.HOST", "attempts/rank0.attempt0")
-RUN = ("agent.log", *ATTEMPTS, "local", "run.json")
+ARCHIVE = ("archive", "archive/HOST", "archive/HOST/now.json")
+RUN = ("agent.log", *ARCHIVE, *ATTEMPTS, "local", "run.json")
 PART = (
     "agent.json",
     "cursors",
+    "cursors/archive.json",
     "cursors/jsonl.json",
     "cursors/tensorboard.json",
     "journals",
@@ -45,7 +50,8 @@ PART = (
 )
 FILES = (*RUN, "local/HOST", *(f"local/HOST/{name}" for name in PART))
 """Everything that there is in a run directory while a run goes on."""
-AFTER = (*FILES, "run.end.json", "local/HOST/left.json")
+TABLES = tuple(f"archive/HOST/{name}" for name in ("attempts", "ends", "environment", "rows", "spans", "steps"))
+AFTER = (*FILES, *TABLES, "run.end.json", "local/HOST/left.json")
 """Everything that there is when its agent has ended."""
 HALF, STEPS = 20, 40
 SAMPLE = ("local/HOST/journals/rank0.attempt0", "local/HOST/outbox")
@@ -77,13 +83,13 @@ def log(run: otel_rl.Run, steps: Iterable[int]) -> None:
 
 
 def named(run_dir: Path) -> dict[str, Path]:
-    """Return everything in a run directory, by its name in `FILES`."""
-    host = local_of(run_dir).name
+    """Return everything in a run directory, by its name in `FILES`; the tables of an archive only as a whole."""
+    host = re.escape(local_of(run_dir).name)
     found = {}
     for path in run_dir.rglob("*"):
-        name = re.sub(rf"^(local/|attempts/attempt0\.){re.escape(host)}", r"\1HOST", str(path.relative_to(run_dir)))
+        name = re.sub(rf"^(archive/|local/|attempts/attempt0\.){host}", r"\1HOST", str(path.relative_to(run_dir)))
         found[re.sub(r"(attempt\d+)\.[0-9a-f]{16}", r"\1", name)] = path
-    return found
+    return {name: path for name, path in found.items() if path.suffix != ".parquet" and "/tail" not in name}
 
 
 def remove_named(run_dir: Path, name: str) -> None:
@@ -102,14 +108,31 @@ def steps_of(tmp_path: Path) -> dict[str, Counter[int]]:
     return {"jsonl": Counter(line["step"] for line in lines), "tensorboard": Counter(shown)}
 
 
+def archived(run_dir: Path) -> Counter[int]:
+    """Return how often each step is in the archive of a run that has ended."""
+    tables, _ = KINDS[Row]
+    rows = [
+        item
+        for place in (run_dir / "archive").glob("*")
+        for file in files.of_table(place, tables[-1].name)
+        for item in read(place, tables, file)
+    ]
+    return Counter(row.step for row in rows if isinstance(row, Row))
+
+
 def is_delivered(tmp_path: Path) -> bool:
     """Return whether both outputs have the first half; its last row comes after a pause, or with the next step."""
     return all(steps.total() >= HALF - 1 for steps in steps_of(tmp_path).values())
 
 
-def check(tmp_path: Path, said: bool) -> None:
-    """Compare what was said with what there is."""
+def check(tmp_path: Path, said: bool, removed: str = "") -> None:
+    """Compare what was said with what there is.
+
+    An archive from which something was `removed` while no agent ran is left out: the next agent adds what is new.
+    """
     found = steps_of(tmp_path)
+    if not removed.startswith("archive"):
+        found["archive"] = archived(tmp_path / "runs" / "p" / "r")
     expected = Counter(range(STEPS))
     missing = {name: sorted((expected - steps).elements()) for name, steps in found.items() if expected - steps}
     doubled = {name: sorted((steps - expected).elements()) for name, steps in found.items() if steps - expected}
@@ -162,7 +185,7 @@ def test_removed_between_two_attempts(tmp_path: Path, name: str) -> None:
     again = begin(tmp_path)
     log(again, range(HALF, STEPS))
 
-    check(tmp_path, again.finish(30))
+    check(tmp_path, again.finish(30), name)
 
 
 def deliver(run_dir: Path) -> bool | None:
@@ -191,9 +214,9 @@ def test_removed_before_once(tmp_path: Path, name: str) -> None:
     if said is None:
         assert all(steps.total() == HALF for steps in steps_of(tmp_path).values())
     else:
-        check(tmp_path, said)
+        check(tmp_path, said, name)
         assert deliver(run.dir) is said  # and no loss is counted twice
-        check(tmp_path, said)
+        check(tmp_path, said, name)
 
 
 def test_the_part_of_another_machine_is_gone(tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ _PACKAGES = (
 _GIT_WITHIN_S = 2.0
 """Time in seconds for each question to git, which reads the whole work tree."""
 
+_RECENT_NS = 60_000_000_000
+"""Time since the end of a process within which the packages are still those that it used."""
+
 
 class Environments:
     """Finds the environment of each attempt once, from its first process on this machine, in a thread."""
@@ -50,7 +53,7 @@ class Environments:
         for item in items:
             if isinstance(item, Process) and item.host == self._host and item.attempt not in self._attempts:
                 self._attempts.add(item.attempt)
-                if item.ended_unix_nano is None:
+                if item.ended_unix_nano is None or time.time_ns() - item.ended_unix_nano < _RECENT_NS:
                     thread = threading.Thread(target=self._find, args=(item,), name="otel-rl-environment", daemon=True)
                     thread.start()
                     self._threads.append(thread)
