@@ -32,7 +32,7 @@ from otel_rl.setup import directory as directories
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TRACKERS = ("jsonl", "tensorboard", "wandb", "mlflow")
+TRACKERS = ("archive", "jsonl", "tensorboard", "wandb", "mlflow")
 KILLS = {"trainer": 200, "agent": 200, "both": 100}
 _SEED = 15
 _PROGRAM = Path(otel_rl.__file__).parent / "agent" / "__main__.py"
@@ -72,6 +72,7 @@ for _ in sys.stdin:
 """
 """Starts a supervisor for each line that it reads, after importing what agents import: with MLflow, that takes 10 s."""
 _IMPORTED = {
+    "archive": ("arro3.core", "arro3.io"),
     "tensorboard": ("tensorboard.summary.writer.record_writer", "tensorboard.compat.proto.event_pb2"),
     "mlflow": ("mlflow", "mlflow.store.tracking.sqlalchemy_store"),
 }

@@ -114,6 +114,20 @@ def _jsonl(run_dir: Path) -> Shown:
     return _shown(rows, torn)
 
 
+def _archive(run_dir: Path) -> Shown:
+    from otel_rl.archive import files
+    from otel_rl.archive.writer import KINDS, read
+    from otel_rl.export import Row
+
+    tables, _ = KINDS[Row]
+    rows: list[Found] = []
+    for place in (run_dir / files.ARCHIVE).glob("*"):
+        for file in files.of_table(place, tables[-1].name):
+            items = [item for item in read(place, tables, file) if isinstance(item, Row)]
+            rows += ((row.attempt, row.step, row.part, row.values) for row in items)
+    return _shown(rows)
+
+
 def _tensorboard(run_dir: Path) -> Shown:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -178,6 +192,7 @@ def _trackio(run_dir: Path) -> Shown:
 
 
 READERS: dict[str, tuple[Callable[[Path], Shown], Callable[[list[Attempt], Shown], Verdict]]] = {
+    "archive": (_archive, _of_all),
     "jsonl": (_jsonl, _of_all),
     "tensorboard": (_tensorboard, _of_the_last),
     "wandb": (_wandb, _of_all),
