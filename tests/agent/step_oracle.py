@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Mapping
 
 DEADLINE = 10.0
 
@@ -26,12 +26,17 @@ class Moment(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A row: the sum of the last value of each rank, and the seconds of the rank that spent most in the phase."""
+    """A row: the sum of the last value of each rank, and the seconds of the rank that spent most in the phase.
+
+    `missing` are the ranks that have not reported; with `partial`, a process died inside the step.
+    """
 
     step: int
     late: bool
     logged: float | None
     phase: float | None
+    missing: tuple[int, ...] = ()
+    partial: bool = False
 
 
 class Oracle:
@@ -75,7 +80,22 @@ class Oracle:
         edges = {_rank(one.process): one.kind for one in of_step if one.kind in ("begin", "end", "finish", "die")}
         if not logged and longest is None and not {"end", "finish"} & {*edges.values()}:
             return None
-        return Made(number, number in self._closed, sum(logged.values()) if logged else None, longest)
+        missing = tuple(int(rank) for rank in sorted(self._ranks()) if self._is_missing(rank, number, edges, logged))
+        total = sum(logged.values()) if logged else None
+        return Made(number, number in self._closed, total, longest, missing, "die" in edges.values())
+
+    def _is_missing(self, rank: str, number: int, edges: Mapping[str, str], logged: Container[str]) -> bool:
+        """Return whether a rank that takes part has not ended a step, nor logged for it from outside."""
+        process, is_late = self._ranks()[rank], number in self._closed
+        takes_part = any(_rank(one.process) == rank and one.kind in ("begin", "log") for one in self._history)
+        if not takes_part or self._of(process, "finish") or (is_late and self._has_passed(process, number)):
+            return False
+        has_logged = rank in logged and edges.get(rank) != "die" and (is_late or rank not in edges)
+        return edges.get(rank) not in ("end", "finish") and not has_logged
+
+    def _ranks(self) -> dict[str, str]:
+        """Return the last start of each rank."""
+        return {_rank(p): p for p in (one.process for one in self._history) if _rank(p).isdecimal()}
 
     def _is_settled(self, number: int) -> bool:
         waiting = [p for p in self._workers(alive=True) if not self._has_passed(p, number)]
