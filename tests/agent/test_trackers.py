@@ -60,7 +60,7 @@ LATE = Row(1, 3, {"x": 6.0}, late=True, part=1)
     ],
 )
 def test_the_rows_of_windows(rows: Rows, items: list[Item], expected: list[tuple[int, float]]) -> None:
-    """The steps that have a row, and its value; what is no row leaves at once."""
+    """The steps that have a row, and its value. Other items leave at once."""
     found = left([Event("x", 0), *items], rows)
 
     assert [(row.step, row.values["x"]) for row in found if isinstance(row, Row)] == expected
