@@ -79,14 +79,6 @@ def test_refusals_add_up_over_attempts() -> None:
     assert points(reader, "rl.telemetry.refused") == {(0, "step"): 5}
 
 
-def test_roles_and_ranks_are_apart() -> None:
-    """A reward server that calls itself rank 0 is not the trainer's rank 0."""
-    shown, reader = instruments()
-    shown.show_journals([journal(), journal(role="reward")])
-
-    assert points(reader, "rl.step.last_completed.timestamp") == {(0,): 5.0, (0, "reward"): 5.0}
-
-
 def test_phases_have_their_canonical_names() -> None:
     """The framework's `gen` is `generate`, in spans and in logged values; a logged value comes first."""
     reader = InMemoryMetricReader()
@@ -238,7 +230,7 @@ def test_the_last_values_stay_until_the_agent_ends() -> None:
 
 
 def test_memory_of_a_process_that_is_over_is_shown_no_longer() -> None:
-    """Nobody has it."""
+    """Nobody has it. A reward server that calls itself rank 0 is not the trainer's rank 0."""
     shown, reader = instruments()
     one, other = journal(), journal(role="reward")
     one.resident = other.resident = 100
