@@ -73,7 +73,7 @@ def test_nobody_is_slow(seed: int) -> None:
 
 
 def test_those_who_wait_are_not_named() -> None:
-    """Though the phase in which they wait takes them longest. Who costs the others most seconds comes first."""
+    """Though the phase in which they wait takes them longest. The first one costs the others the most seconds."""
     stragglers = Stragglers()
     for spans in spans_of(8, 40, (3, "generate"), factor=2.0):
         stragglers.take(spans)
