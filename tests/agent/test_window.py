@@ -16,11 +16,11 @@ from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
-from otel_rl.journal.records import Logged, Observed, StepStarted
+from otel_rl.journal.records import Logged, Observed
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.settings import Rows
 from otel_rl.stats import statistics
-from tests.agent.reducing import S, reducing, rows, started, step
+from tests.agent.reducing import S, reducing, row_of, rows, started, step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,11 +128,6 @@ def test_samples_that_are_not_finite_are_counted_over_the_window() -> None:
 
 def test_a_weight_of_one_resets_another() -> None:
     """The last value that a rank logs counts, with its own weight."""
-    reducer = reducing()
-    reducer.feed([(f"rank{rank}", started(rank, local=2)) for rank in (0, 1)])
-    logs = ([Logged(0, 1, {"x": 0.0}, 8), Logged(0, 2, {"x": 0.0}, 1)], [Logged(0, 1, {"x": 5.0}, 1)])
-    for rank, records in enumerate(logs):
-        reducer.feed([(f"rank{rank}", record) for record in step(0, 0, *records)])
-    found = rows(reducer.feed([(f"rank{rank}", StepStarted(1, 2 * S, b"")) for rank in (0, 1)]).items)
+    ranks = [[Logged(0, 1, {"x": 0.0}, 8), Logged(0, 2, {"x": 0.0}, 1)], [Logged(0, 1, {"x": 5.0}, 1)]]
 
-    assert found[0].values["x"] == 2.5
+    assert row_of(reducing(), ranks) == {"x": 2.5}
