@@ -40,9 +40,13 @@ class Made(NamedTuple):
 
 
 class Oracle:
-    """The rows that follow from a history. A process is `rank.start`, or `role.start` if it is not a number."""
+    """The rows that follow from a history. A process is `rank.start`, or `role.start` if it is not a number.
 
-    def __init__(self) -> None:
+    Of `world` ranks, those that have not begun are waited for until the deadline.
+    """
+
+    def __init__(self, world: int) -> None:
+        self._world = world
         self._history: list[Moment] = []
         self._open: dict[int, list[Moment]] = {}
         self._closed: set[int] = set()
@@ -53,14 +57,16 @@ class Oracle:
             self._history.append(moment)
             if moment.step >= 0:
                 self._open.setdefault(moment.step, []).append(moment)
-        return self._leave(self._is_settled)
+        return self._leave(self._is_settled, self._history[-1].time)
 
     def wait(self, now: float) -> list[Made]:
         """Return the rows that leave because time has passed."""
-        return self._leave(lambda n: self._is_settled(n) or self._is_overdue(n, now))
+        return self._leave(lambda n: self._is_settled(n) or self._is_overdue(n, now), now)
 
-    def _leave(self, closes: Callable[[int], bool]) -> list[Made]:
-        found = []
+    def _leave(self, closes: Callable[[int], bool], now: float) -> list[Made]:
+        found: list[Made | None] = []
+        if self._are_awaited() and now - self._history[0].time <= DEADLINE:
+            return []
         for number in sorted(n for n in self._open if closes(n)):
             found.append(self._row(number, self._open.pop(number)))
             self._closed.add(number)
@@ -96,6 +102,14 @@ class Oracle:
     def _ranks(self) -> dict[str, str]:
         """Return the last start of each rank."""
         return {_rank(p): p for p in (one.process for one in self._history) if _rank(p).isdecimal()}
+
+    def _are_awaited(self) -> bool:
+        """Return whether ranks have not begun, although somebody may still work."""
+        last = {_rank(one.process): one.process for one in self._history}
+        over = {process for process in last.values() if self._of(process, "finish", "die")}
+        ranks = [process for rank, process in last.items() if rank.isdecimal()]
+        begun = sum(process in over or bool(self._of(process, "begin", "log")) for process in ranks)
+        return bool(ranks) and begun < self._world and len(over) < len(last)
 
     def _is_settled(self, number: int) -> bool:
         waiting = [p for p in self._workers(alive=True) if not self._has_passed(p, number)]

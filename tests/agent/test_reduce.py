@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from otel_rl.agent.steps.state import State
 from otel_rl.export import Event, Span, Table
 from otel_rl.journal.record_events import Lost
-from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted, Tabled
+from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepStarted, Tabled
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 
 
@@ -47,16 +47,6 @@ def test_tables_of_one_name_and_other_columns_are_numbered() -> None:
 
     parts = [(one.name, one.columns, one.part) for one in found if isinstance(one, Table)]
     assert parts == [("t", ("x",), 0), ("t", ("y",), 1), ("u", ("x",), 0)]
-
-
-def test_a_rank_that_never_appears_holds_up_only_the_first_rows() -> None:
-    """With rank 0 alone recording, rows wait for the others once, and then no more."""
-    reducer = reducing()
-    at_first = feed(reducer, "a", started(0, local=8), *step(0, 0), StepStarted(1, 2 * S, b""))
-    later = feed(reducer, "a", StepEnded(1, 11 * S, b""), StepStarted(2, 11 * S, b""))
-
-    assert rows(at_first) == []
-    assert [(row.step, row.missing_ranks) for row in rows(later)] == [(0, ()), (1, ())]
 
 
 def test_a_lost_process_ends_its_spans_with_an_error() -> None:
@@ -117,33 +107,6 @@ def test_every_step_is_one_row_in_order(recording: list[tuple[str, Record]]) -> 
     logged = {record.step for _, record in recording if isinstance(record, (Logged, StepStarted))}
 
     assert on_time == sorted(logged)
-
-
-def test_a_rank_that_starts_a_little_later_is_waited_for() -> None:
-    """The steps of the quicker rank do not close without it."""
-    reducer = reducing()
-    reducer.feed([("a", started(0, local=2)), ("b", started(1, local=2))])
-    early = feed(reducer, "a", *step(0, 0, Logged(0, 1, {"x": 1.0})), *step(1, 2 * S, Logged(1, 2 * S, {"x": 1.0})))
-    late = feed(reducer, "b", *step(0, S, Logged(0, S, {"x": 3.0})), StepStarted(1, 3 * S, b""))
-
-    assert rows(early) == []
-    assert [(row.step, row.values["x"]) for row in rows(late)] == [(0, 2.0)]
-
-
-def test_one_rank_logs_an_extra_key_and_one_is_dead() -> None:
-    """huggingface/trl#7310, where that was a deadlock: the row leaves at the deadline, with three ranks of four."""
-    reducer = reducing()
-    for rank in range(4):
-        feed(reducer, f"rank{rank}", started(rank, local=4), *step(0, 0, Logged(0, 1, {"loss": float(rank)})))
-    for rank in range(3):
-        extra = {"completions/clipped": 1.0} if rank == 0 else {}
-        feed(reducer, f"rank{rank}", *step(1, 2 * S, Logged(1, 3 * S, {"loss": float(rank), **extra})))
-    early, late = reducer.tick(5 * S).items, reducer.tick(30 * S).items
-    (row,) = [row for row in rows(late) if row.step == 1]
-
-    assert [row for row in rows(early) if row.step == 1] == []
-    assert row.missing_ranks == (3,)
-    assert (row.values["loss"], row.values["completions/clipped"]) == (1.0, 1.0)
 
 
 def test_ranks_of_another_machine_that_are_heard_of_late() -> None:
