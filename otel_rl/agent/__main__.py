@@ -14,14 +14,8 @@ from pathlib import Path
 
 DONE, INCOMPLETE, CANNOT_START, CRASHED, NOT_NEEDED = range(5)
 """Exit codes of an agent: all was delivered; some was not; it cannot start; it failed; another one runs."""
-_CODES = {
-    "done": DONE,
-    "incomplete": INCOMPLETE,
-    "cannot start": CANNOT_START,
-    "crashed": CRASHED,
-    "not needed": NOT_NEEDED,
-}
-"""The exit code of each end that the agent reports to this file, which it cannot import."""
+_ENDS = ("done", "incomplete", "cannot start", "crashed", "not needed")
+"""The ends in the order of their codes, as the agent reports them to this file, which it cannot import."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _MOST_DEATHS = 20
 _STABLE_S = 60.0
@@ -109,7 +103,7 @@ def _work(run_dir: Path, part: Path, name: str) -> None:
         from otel_rl.agent.process import work
         from otel_rl.setup.directory import RunDirectory
 
-        code = _CODES[work(RunDirectory(run_dir, part, name))]
+        code = _ENDS.index(work(RunDirectory(run_dir, part, name)))
     except BaseException as error:
         _say(f"the agent cannot be imported: {type(error).__name__}: {error}")
     finally:

@@ -124,7 +124,6 @@ class Agent:
             self._source,
             self._pipeline,
             self._exporters,
-            self._display,
             self._openings,
             losses,
             self._quarantine,
@@ -194,7 +193,7 @@ class Agent:
     def _report(self, made: Reduced, now: int) -> None:
         """Update the metrics, write reports, remove what every exporter has, and count what was lost."""
         self._display.show(made, now)
-        self._status.show_delivery()
+        self._display.show_delivery(self._exporters, self._status.dropped)
         with self._quarantine.guard("writing of reports", "oom"):
             write_reports(self._directory.path, made.items)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:

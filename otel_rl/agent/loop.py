@@ -11,7 +11,6 @@ import msgspec
 from otel_rl.agent.input.environment import Environments
 from otel_rl.agent.input.follow import RECORDS_AT_ONCE, forwarded
 from otel_rl.agent.repair import unencodable
-from otel_rl.agent.steps.pipeline import Turn
 from otel_rl.agent.steps.state import Checkpoint
 from otel_rl.errors.sinks import log_of
 from otel_rl.journal.record_events import Revived
@@ -127,8 +126,8 @@ class Loop:
             measured = self._measured(made.items, now)
         environments = [] if self._sends else self._environments.of(made.items, near_end=near_end)
         recorded = forwarded(found, self._pipeline.reducer.state.forwarded) if self._sends else []
-        turn = Turn(made, self._outbox.end, now, near_end)
-        return self._pipeline.leaving([*recorded, *made.items, *measured, *environments], turn)
+        items = [*recorded, *made.items, *measured, *environments]
+        return self._pipeline.leaving(items, made, self._outbox.end, now, near_end=near_end)
 
     def _measured(self, made: list[Item], now: int) -> list[Item]:
         """Return the measurements of this machine; once its processes have ended, the remaining ones, then nothing."""

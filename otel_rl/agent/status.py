@@ -1,4 +1,4 @@
-"""Reports what the agent does, in its status file and in its metrics."""
+"""Reports what the agent does, in its status file, and counts what was lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from otel_rl.agent.input.source import Source
     from otel_rl.agent.losses import Losses
     from otel_rl.agent.openings import Openings
-    from otel_rl.agent.output.display import Display
     from otel_rl.agent.output.exporters import Exporters
     from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.delivery.quarantine import Quarantine
@@ -43,15 +42,13 @@ class Status:
         source: Source,
         pipeline: Pipeline,
         exporters: Exporters,
-        display: Display,
         openings: Openings,
         losses: Losses,
         quarantine: Quarantine,
         removed: int,
     ) -> None:
         self._directory, self._source, self._pipeline, self._exporters = directory, source, pipeline, exporters
-        self._display, self._openings = display, openings
-        self._losses, self._quarantine, self._removed = losses, quarantine, removed
+        self._openings, self._losses, self._quarantine, self._removed = openings, losses, quarantine, removed
         self.said = AgentStatus()
 
     def say(self, state: str, finished: Mapping[str, Position], *, is_over: bool) -> None:
@@ -83,14 +80,14 @@ class Status:
                 write_atomically(self._directory.status, msgspec.json.encode(status))
                 self.said = status
 
-    def show_delivery(self) -> None:
-        """Update the metrics of delivered, failed and dropped items."""
-        not_lost = {  # the settings ask for it, it was never recorded, or another program sent it
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Everything that no exporter gets, by reason, also what is not a loss."""
+        return self._losses.lost | {  # the settings ask for it, it was never recorded, or another program sent it
             "not_sampled": self._pipeline.traces.left_out,
             UNFINISHED: self._source.follower.losses()[UNFINISHED],
             "refused_by_receiver": self._source.refused,
         }
-        self._display.show_delivery(self._exporters, self._losses.lost | not_lost)
 
     def count_losses(self) -> None:
         """Count everything that was lost of the run, by reason."""

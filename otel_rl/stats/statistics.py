@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 Number = int | float
 
 NAMES = ("mean", "max", "min", "sum", "last", "std", "count", "geomean")
+_INT64 = 1 << 63
 _QUANTILE = re.compile(r"p(\d{1,3}(?:\.\d+)?)")
 
 
@@ -85,7 +86,7 @@ def reduce(statistic: str, values: Sequence[Number], weights: Sequence[float] | 
     if kind == "last":
         return given[-1]
     if kind == "sum":
-        return sum(given) if all(type(value) is int for value in given) else total(given)
+        return _exact(sum(given)) if all(type(value) is int for value in given) else total(given)
     if kind == "std":
         return std(given)
     if all(value == given[0] for value in given):
@@ -93,6 +94,11 @@ def reduce(statistic: str, values: Sequence[Number], weights: Sequence[float] | 
     if kind == "mean" and weights is not None:
         return weighted_mean(given, [weights[n] for n in kept])
     return of_ordered(kind, sorted(given))
+
+
+def _exact(whole: Number) -> Number:
+    """Return an integer as it is if 64 bits hold it, as OTLP and checkpoints need."""
+    return whole if -_INT64 <= whole < _INT64 else float(whole)
 
 
 def of_ordered(kind: str | float, ordered: Sequence[Number]) -> Number:

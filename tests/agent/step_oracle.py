@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Mapping
 
 DEADLINE = 10.0
 
@@ -26,18 +26,27 @@ class Moment(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A row: the sum of the last value of each rank, and the seconds of the rank that spent most in the phase."""
+    """A row: the sum of the last value of each rank, and the seconds of the rank that spent most in the phase.
+
+    `missing` are the ranks that have not reported; with `partial`, a process died inside the step.
+    """
 
     step: int
     late: bool
     logged: float | None
     phase: float | None
+    missing: tuple[int, ...] = ()
+    partial: bool = False
 
 
 class Oracle:
-    """The rows that follow from a history. A process is `rank.start`, or `role.start` if it is not a number."""
+    """The rows that follow from a history. A process is `rank.start`, or `role.start` if it is not a number.
 
-    def __init__(self) -> None:
+    Of `world` ranks, those that have not begun are waited for until the deadline.
+    """
+
+    def __init__(self, world: int) -> None:
+        self._world = world
         self._history: list[Moment] = []
         self._open: dict[int, list[Moment]] = {}
         self._closed: set[int] = set()
@@ -48,14 +57,16 @@ class Oracle:
             self._history.append(moment)
             if moment.step >= 0:
                 self._open.setdefault(moment.step, []).append(moment)
-        return self._leave(self._is_settled)
+        return self._leave(self._is_settled, self._history[-1].time)
 
     def wait(self, now: float) -> list[Made]:
         """Return the rows that leave because time has passed."""
-        return self._leave(lambda n: self._is_settled(n) or self._is_overdue(n, now))
+        return self._leave(lambda n: self._is_settled(n) or self._is_overdue(n, now), now)
 
-    def _leave(self, closes: Callable[[int], bool]) -> list[Made]:
-        found = []
+    def _leave(self, closes: Callable[[int], bool], now: float) -> list[Made]:
+        found: list[Made | None] = []
+        if self._are_awaited() and now - self._history[0].time <= DEADLINE:
+            return []
         for number in sorted(n for n in self._open if closes(n)):
             found.append(self._row(number, self._open.pop(number)))
             self._closed.add(number)
@@ -75,7 +86,30 @@ class Oracle:
         edges = {_rank(one.process): one.kind for one in of_step if one.kind in ("begin", "end", "finish", "die")}
         if not logged and longest is None and not {"end", "finish"} & {*edges.values()}:
             return None
-        return Made(number, number in self._closed, sum(logged.values()) if logged else None, longest)
+        missing = tuple(int(rank) for rank in sorted(self._ranks()) if self._is_missing(rank, number, edges, logged))
+        total = sum(logged.values()) if logged else None
+        return Made(number, number in self._closed, total, longest, missing, "die" in edges.values())
+
+    def _is_missing(self, rank: str, number: int, edges: Mapping[str, str], logged: Container[str]) -> bool:
+        """Return whether a rank that takes part has not ended a step, nor logged for it from outside."""
+        process, is_late = self._ranks()[rank], number in self._closed
+        takes_part = any(_rank(one.process) == rank and one.kind in ("begin", "log") for one in self._history)
+        if not takes_part or self._of(process, "finish") or (is_late and self._has_passed(process, number)):
+            return False
+        has_logged = rank in logged and edges.get(rank) != "die" and (is_late or rank not in edges)
+        return edges.get(rank) not in ("end", "finish") and not has_logged
+
+    def _ranks(self) -> dict[str, str]:
+        """Return the last start of each rank."""
+        return {_rank(p): p for p in (one.process for one in self._history) if _rank(p).isdecimal()}
+
+    def _are_awaited(self) -> bool:
+        """Return whether ranks have not begun, although somebody may still work."""
+        last = {_rank(one.process): one.process for one in self._history}
+        over = {process for process in last.values() if self._of(process, "finish", "die")}
+        ranks = [process for rank, process in last.items() if rank.isdecimal()]
+        begun = sum(process in over or bool(self._of(process, "begin", "log")) for process in ranks)
+        return bool(ranks) and begun < self._world and len(over) < len(last)
 
     def _is_settled(self, number: int) -> bool:
         waiting = [p for p in self._workers(alive=True) if not self._has_passed(p, number)]

@@ -137,38 +137,6 @@ def test_ten_thousand_histories(actions: list[Action], delays: dict[str, float])
     assert _in_order(actual) == _in_order(history.expected)
 
 
-def _starts(*numbers: int | None) -> list[tuple[int, int, int | None]]:
-    """Return starts of two ranks on two machines, as each machine numbers them; `None` if the rank did not start."""
-    pairs = zip(numbers[::2], numbers[1::2], strict=True)
-    return [(n, rank, own) for n, pair in enumerate(pairs) for rank, own in enumerate(pair)]
-
-
-@pytest.mark.parametrize(
-    ("starts", "expected"),
-    [
-        pytest.param(_starts(0, None, 1, 0), [(0, 1.0), (1, 1.5)], id="rank 1 died before its first init"),
-        pytest.param(_starts(0, 0, 1, None, 2, 1), [(0, 1.5), (1, 1.0), (2, 1.5)], id="2, 1, 2 ranks"),
-    ],
-)
-def test_machines_that_count_other_starts(
-    starts: list[tuple[int, int, int | None]], expected: list[tuple[int, float]]
-) -> None:
-    """Each start is one attempt on the head, and its rows are means of the ranks that it has."""
-    head = reducing(whole_world=True)
-    found = []
-    for n, rank, own in starts:
-        if own is not None:
-            name = f"rank{rank}.attempt{own}.{n}{'@b' if rank else ''}"
-            begin = Started("run", own, rank, 1, 0, "", 1, "host", 4096, (100 * n + rank) * S)
-            found += feed(head, name, begin, *step(0, (100 * n + 5) * S, logged(0, loss=float(rank + 1))))
-        if rank == 1:
-            last = [(one, journal) for one, journal in head.state.journals.items() if not journal.over]
-            for one, _ in last:
-                found += feed(head, one, Lost((100 * n + 50) * S))
-
-    assert [(row.attempt, row.values["loss"]) for row in rows(found)] == expected
-
-
 def test_a_machine_whose_only_rank_comes_back_alone() -> None:
     """It counts another attempt, since it sees nobody else; on the head the attempt goes on, with means of both."""
     head = reducing(whole_world=True)

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.analysis.consumption import Consumption, links, of_step
-from otel_rl.journal.records import StepEnded, StepStarted
 from otel_rl.trainer.tickets import consumed
-from tests.agent.reducing import S, feed, reducing, rows, started
+from tests.agent.reducing import reducing, row_of
 
 
 def told(*tickets: dict[str, object], version: int | None = 10, outcome: str = "trained") -> list[object]:
@@ -109,12 +108,7 @@ def test_links_say_what_is_known() -> None:
 
 def test_it_is_in_the_row() -> None:
     """Pooled over the ranks that trained on them."""
-    reducer = reducing()
-    reducer.feed([(f"rank{n}", started(n, local=2)) for n in range(2)])
-    for n, tokens in enumerate((100, 300)):
-        record = next(iter(consumed([ticket(10 - n, tokens)], 0, 1, 10, "trained", pytest.fail)))
-        feed(reducer, f"rank{n}", StepStarted(0, 0, b""), record, StepEnded(0, S, b""))
-    items = reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]).items
+    ranks = [consumed([ticket(10 - n, tokens)], 0, 1, 10, "trained", pytest.fail) for n, tokens in ((0, 100), (1, 300))]
+    values = row_of(reducing(), [[*records] for records in ranks])
 
-    assert rows(items)[0].values["trajectories/staleness/mean"] == 0.75
-    assert rows(items)[0].values["trajectories/trained"] == 2
+    assert (values["trajectories/staleness/mean"], values["trajectories/trained"]) == (0.75, 2)

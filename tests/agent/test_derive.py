@@ -66,9 +66,11 @@ def test_nothing_is_derived_that_was_logged() -> None:
 def test_perplexity_of_a_likelihood_and_of_nothing_else() -> None:
     """Exp of a policy loss means nothing."""
     vocabulary = Vocabulary("roll")
-    found = derived({"actor/sft_loss": 2.0, "actor/pg_loss": 2.0}, QUIET, Flops(), vocabulary.read)
+    found = [
+        derived({"actor/sft_loss": loss, "actor/pg_loss": 2.0}, QUIET, Flops(), vocabulary.read) for loss in (2.0, 1e6)
+    ]
 
-    assert found == {"actor/perplexity": math.exp(2.0)}
+    assert found == [{"actor/perplexity": math.exp(2.0)}, {"actor/perplexity": math.inf}]
 
 
 def test_a_row_holds_what_its_phases_give() -> None:

@@ -159,22 +159,11 @@ def test_a_phase_counts_as_one_thing() -> None:
     assert len(categories()) == text.count("  - ") + text.count(",", text.index("idle:")) + 1
 
 
-def test_it_is_in_the_row() -> None:
-    """By the framework's own names of phases."""
-    reducer = reducing(dialect="verl")
-    reducer.feed([("a", started())])
-    begun = (StepStarted(0, 0, b""), SpanStarted(1, 0, b"", 0, "gen", 0, b""), SpanEnded(1, 3 * S, b""))
-    items = feed(reducer, "a", *begun, StepEnded(0, 4 * S, b""), StepStarted(1, 4 * S, b""))
+@pytest.mark.parametrize(("logged", "expected"), [({}, 0.75), ({"perf/goodput": 0.5}, 0.5)])
+def test_it_is_in_the_row(logged: dict[str, float], expected: float) -> None:
+    """By the framework's own names of phases; like every other metric that the trainer logs, it is not derived then."""
+    phase = SpanStarted(1, 0, b"", 0, "gen", 0, b""), SpanEnded(1, 3 * S, b"")
+    step = StepStarted(0, 0, b""), *phase, Logged(0, 3 * S, logged), StepEnded(0, 4 * S, b"")
+    (row,) = rows(feed(reducing(dialect="verl"), "a", started(), *step, StepStarted(1, 4 * S, b"")))
 
-    assert rows(items)[0].values["perf/goodput"] == 0.75
-
-
-def test_a_trainer_may_log_it() -> None:
-    """Like every other metric that the trainer logs, it is not derived."""
-    reducer = reducing(dialect="verl")
-    reducer.feed([("a", started())])
-    begun = (StepStarted(0, 0, b""), SpanStarted(1, 0, b"", 0, "gen", 0, b""), SpanEnded(1, 3 * S, b""))
-    logged = Logged(0, 3 * S, {"perf/goodput": 0.5})
-    items = feed(reducer, "a", *begun, logged, StepEnded(0, 4 * S, b""), StepStarted(1, 4 * S, b""))
-
-    assert rows(items)[0].values["perf/goodput"] == 0.5
+    assert row.values["perf/goodput"] == expected

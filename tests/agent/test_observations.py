@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_rl.export import Table
 from otel_rl.journal.records import Observed, StepStarted, Tabled
-from tests.agent.reducing import S, feed, logged, observed, reducing, row_of, rows, started, step
+from tests.agent.reducing import S, feed, logged, observed, reducing, row_of, started, step
 
 CLIPPED_ON_RANKS = [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]]
 
@@ -30,16 +30,12 @@ def test_samples_give_all_statistics() -> None:
     }
 
 
-def test_the_mean_is_of_all_samples_and_not_of_the_means_of_ranks() -> None:
-    """huggingface/trl#6380: 3 of 8 tokens are clipped, which is 0.375; a mean over two ranks says 0.5."""
-    row = row_of(reducing(), [[observed(0, clip_ratio=tokens)] for tokens in CLIPPED_ON_RANKS])
-
-    assert row["clip_ratio/mean"] == 0.375
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_however_the_tokens_lie_on_ranks(ranks: int) -> None:
-    """The same tokens on any number of ranks give the same 0.375, as do means that tell their weight."""
+    """The same tokens on any number of ranks give the same 0.375, as do means that tell their weight.
+
+    In huggingface/trl#6380, a mean over two ranks says 0.5.
+    """
     tokens = [token for of_rank in CLIPPED_ON_RANKS for token in of_rank]
     parts = [tokens[n::ranks] for n in range(ranks)]
     pooled = row_of(reducing(), [[observed(0, clip_ratio=part)] for part in parts])
@@ -60,13 +56,6 @@ def test_how_samples_are_split_up_does_not_matter(samples: list[float], data: st
     assert split == row_of(reducing(), [[observed(0, x=samples)]])
 
 
-def test_calls_of_one_step_are_pooled() -> None:
-    """Micro-batches add up, with as many samples as each has."""
-    row = row_of(reducing(), [[observed(0, kl=[1.0]), observed(0, kl=[2.0, 3.0])]])
-
-    assert (row["kl/mean"], row["kl/count"]) == (2.0, 3)
-
-
 def test_chosen_quantiles() -> None:
     """Quantiles are computed if `quantiles` asks for them, with linear interpolation."""
     row = row_of(reducing(quantiles=["p05", "p95"]), [[observed(0, reward=[1, 2, 3, 4])]])
@@ -82,14 +71,6 @@ def test_nan_among_samples_is_counted_apart() -> None:
     assert (row["kl/mean"], row["kl/max"], row["kl/count"], row["kl/nonfinite"]) == (2.0, 3.0, 2, 2)
 
 
-def test_samples_that_are_all_nan() -> None:
-    """Their statistics are NaN, rather than absent."""
-    row = row_of(reducing(), [[observed(0, kl=[math.nan, math.nan])]])
-
-    assert math.isnan(row["kl/mean"])
-    assert row["kl/count"] == 0
-
-
 def test_a_tag_chooses_the_statistic_and_is_taken_off() -> None:
     """`name@sum` and `name:max` are what ROLL and Trinity-RFT write."""
     records = [Observed(0, 1, {"tokens@sum": array("d", [1, 2]).tobytes(), "length:max": array("d", [5, 9]).tobytes()})]
@@ -97,48 +78,41 @@ def test_a_tag_chooses_the_statistic_and_is_taken_off() -> None:
     assert row_of(reducing(), [records]) == {"tokens": 3.0, "length": 9.0}
 
 
-def test_a_tag_that_is_no_statistic_is_part_of_the_name() -> None:
-    """`mean@4` is Trinity-RFT's mean of four runs."""
-    assert row_of(reducing(), [[logged(**{"eval/acc/mean@4": 0.5})]]) == {"eval/acc/mean@4": 0.5}
+@pytest.mark.parametrize(
+    ("patterns", "ranks", "expected"),
+    [
+        *[
+            ({"x*": how}, [{"x/y": 1}, {"x/y": 4}], {"x/y": expected})
+            for how, expected in (("mean", 2.5), ("sum", 5), ("max", 4), ("min", 1), ("last", 4))
+        ],
+        ({}, [{"x": math.nan}, {"x": 2.0}, {"x": 4.0}], {"x": 3.0}),
+        ({}, [{"x": math.inf}, {"x": math.inf}], {"x": math.inf}),
+        ({}, [{"tokens": 2**60 + 1}, {"tokens": 2**60 + 1}], {"tokens": 2**60 + 1}),
+        ({}, [{"eval/acc/mean@4": 0.5}], {"eval/acc/mean@4": 0.5}),
+        ({}, [{"x@sum": 1.0, "x@max": 2.0}], {"x": 1.0, "x@max": 2.0}),
+        ({}, [{"score/max": 1, "score/min": 1}, {"score/max": 3, "score/min": 3}], {"score/max": 3, "score/min": 1}),
+        *[({}, [{f"score/{of}": 1.0}, {f"score/{of}": 3.0}], {f"score/{of}": 2.0}) for of in ("std", "p95")],
+        *[({}, [{f"score/{of}": 1.5}], {f"score/{of}": 1.5}) for of in ("std", "p95", "count")],
+        ({}, [{"score/count": 1}, {"score/count": 3}], {"score/count": 4}),
+        (
+            {},
+            [{"terminated": 1, "ratio_max": 1}, {"terminated": 3, "ratio_max": 3}],
+            {"terminated": 2.0, "ratio_max": 2.0},
+        ),
+        ({"score/*": "mean"}, [{"score/max": 1}, {"score/max": 3}], {"score/max": 2.0}),
+        ({"lr": ("min", "max")}, [{"lr": 1}, {"lr": 3}], {"lr/min": 1, "lr/max": 3}),
+        ({}, [{"lr": 1.0}, {"lr": 3.0}], {"lr": 3.0}),
+    ],
+)
+def test_how_scalars_are_reduced(
+    patterns: dict[str, str | tuple[str, ...]], ranks: list[dict[str, float]], expected: dict[str, float]
+) -> None:
+    """By the user's pattern, the tag, the dialect, or the last component of the name, in this order; else the mean.
 
-
-def test_two_tags_of_one_name_are_kept_apart() -> None:
-    """The second one keeps its tag."""
-    assert row_of(reducing(), [[logged(**{"x@sum": 1.0, "x@max": 2.0})]]) == {"x": 1.0, "x@max": 2.0}
-
-
-def test_the_last_component_chooses_the_reducer() -> None:
-    """A metric called `…/max` is the largest one of the ranks; only a whole component counts."""
-    ranks = [[logged(score__max=1, terminated=1, ratio_max=1)], [logged(score__max=3, terminated=3, ratio_max=3)]]
-
-    assert row_of(reducing(), ranks) == {"score/max": 3, "terminated": 2.0, "ratio_max": 2.0}
-
-
-def test_what_the_user_says_counts_first() -> None:
-    """A pattern wins over a tag and over the name; several statistics are names each."""
-    ranks = [[logged(score__max=1, lr=1)], [logged(score__max=3, lr=3)]]
-    reducer = reducing({"score/*": "mean", "lr": ("min", "max")})
-
-    assert row_of(reducer, ranks) == {"score/max": 2.0, "lr/min": 1, "lr/max": 3}
-
-
-def test_the_dialect_chooses_the_reducer() -> None:
-    """The meaning of a framework's name decides how ranks are reduced: a learning rate is not averaged."""
-    ranks = [[logged(**{"time/generate": 1.0})], [logged(**{"time/generate": 3.0})]]
-    reducer = reducing()
-    reducer.feed([("rank0", started(0, local=2)), ("rank1", started(1, local=2))])
-    for n, records in enumerate(ranks):
-        feed(reducer, f"rank{n}", *step(0, 0, *records))
-    (row,) = rows(reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]).items)
-
-    assert row.values["time/generate"] == 3.0
-
-
-def test_scalars_are_weighted_by_their_samples() -> None:
-    """A mean of 8 samples counts 4 times as much as a mean of 2."""
-    ranks = [[logged(0, 2, reward=0.5)], [logged(0, 6, reward=1 / 3)]]
-
-    assert row_of(reducing(), ranks) == {"reward": pytest.approx(0.375)}
+    Values that are not finite count if there are no others. A value that all ranks agree on stays as it is, also an
+    int. Of two tags of one name, the second one stays.
+    """
+    assert repr(row_of(reducing(patterns), [[logged(**values)] for values in ranks])) == repr(expected)
 
 
 def test_tables_of_ranks_are_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_rl.agent.hardware.measurement import Point
@@ -15,7 +16,7 @@ from otel_rl.journal.records import DeviceMemory, DeviceSeen, Started
 from otel_rl.semconv.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    import pytest
+    from otel_rl.export import AttributeValue
 
 
 def instruments() -> tuple[OtelMetrics, InMemoryMetricReader]:
@@ -40,26 +41,43 @@ def journal(attempt: int = 0, rank: int = 0, role: str = "", refused: int = 0) -
     return Journal(started, step_ended_at=5 * 10**9, refusals={"step": refused} if refused else {})
 
 
-def test_nan_takes_a_gauge_away_rather_than_freeze_it() -> None:
-    """A metric that becomes NaN is no longer exported, and is counted."""
+def phase(seconds: float, name: str = "generate", **told: str | int) -> Span:
+    """Return a phase of rank 0, or of another one."""
+    attributes: dict[str, AttributeValue] = {"rl.phase": name, "rl.rank": 0}
+    attributes |= {f"rl.{key}": value for key, value in told.items()}
+    return Span(name, "", "", "", 0, round(seconds * 10**9), attributes)
+
+
+SELDOM = Row(3, 0, {"x": 9.0, "seldom": 1.0}, late=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "metric", "expected"),
+    [
+        pytest.param([Row(0, 0, {"loss": 0.5})], "rl.train.loss", {("total", "actor"): 0.5}, id="a known name"),
+        pytest.param([Row(0, 0, {"x": 1.0}), Row(1, 0, {"x": 2.0})], "rl.metric", {("x",): 2.0}, id="any name"),
+        pytest.param([Row(0, 0, {"rl.step.energy": 0.25})], "rl.step.energy", {(): 0.25}, id="a name of the registry"),
+        pytest.param([Row(0, 0, {"rl.step.energy": 0.25})], "rl.metric", {}, id="which has no other"),
+        pytest.param([Row(0, 0, {"x": 0.5}), Row(1, 0, {"x": math.nan})], "rl.metric", {}, id="NaN removes a gauge"),
+        pytest.param([Row(1, 0, {"x": math.nan})], "rl.numerics.nonfinite", {("x",): 1}, id="and is counted"),
+        pytest.param([Row(7, 0, {"x": 0.5}), SELDOM], "rl.metric", {("x",): 0.5, ("seldom",): 1.0}, id="a late row"),
+        pytest.param([Row(7, 0, {"x": 0.5}), SELDOM], "rl.telemetry.late", {(): 2}, id="whose values are counted"),
+        pytest.param(
+            [Row(7, 0, {"x": 0.5}), Row(2, 0, {"x": 0.25}, attempt=1)], "rl.metric", {("x",): 0.25}, id="a new attempt"
+        ),
+        pytest.param(
+            [Row(10**6, 0, {"x": 9.0}), Row(7, 0, {"x": 0.5})], "rl.metric", {("x",): 0.5}, id="a step by mistake"
+        ),
+        pytest.param([Row(3, 0, {"x": 1.0}, missing_ranks=(2,))], "rl.telemetry.incomplete", {(): 1}, id="no rank 2"),
+    ],
+)
+def test_rows(rows: list[Row], metric: str, expected: dict[tuple[str, ...], float]) -> None:
+    """The latest value of a name shows; that of an earlier step only where no later one has a value."""
     shown, reader = instruments()
-    shown.show([Row(0, 0, {"loss": 0.5, "x": 1.0})])
-    before = points(reader, "rl.train.loss"), points(reader, "rl.metric")
-    shown.show([Row(1, 0, {"loss": math.nan, "x": 2.0})])
+    for row in rows:
+        shown.show([row])
 
-    assert before == ({("total", "actor"): 0.5}, {("x",): 1.0})
-    assert points(reader, "rl.train.loss") == {}
-    assert points(reader, "rl.metric") == {("x",): 2.0}
-    assert points(reader, "rl.numerics.nonfinite") == {("loss",): 1}
-
-
-def test_a_registered_name_is_its_own_meaning() -> None:
-    """A trainer may log under the registry's own names."""
-    shown, reader = instruments()
-    shown.show([Row(0, 0, {"rl.environment.reward.mean": 0.25})])
-
-    assert points(reader, "rl.environment.reward.mean") == {(): 0.25}
-    assert points(reader, "rl.metric") == {}
+    assert points(reader, metric) == expected
 
 
 def test_series_are_bounded_and_what_exceeds_them_is_counted() -> None:
@@ -71,20 +89,17 @@ def test_series_are_bounded_and_what_exceeds_them_is_counted() -> None:
     assert points(reader, "rl.telemetry.dropped") == {("series_limit",): 200}
 
 
-def test_refusals_add_up_over_attempts() -> None:
-    """A counter never falls because a rank started again."""
+def test_what_processes_count() -> None:
+    """Refusals add up over attempts: a counter never falls. Allocators count for each device of a rank."""
     shown, reader = instruments()
-    shown.show_journals([journal(0, refused=3), journal(1, refused=2)])
+    again = journal(1, refused=2)
+    again.devices = {0: DeviceSeen(0, 0, "GPU-7f", "H200", 1)}
+    again.on_devices = {0: DeviceMemory(0, 1, 2, 3, 4, retries=5, ooms=1)}
+    shown.show_journals([journal(0, refused=3), again])
 
     assert points(reader, "rl.telemetry.refused") == {(0, "step"): 5}
-
-
-def test_roles_and_ranks_are_apart() -> None:
-    """A reward server that calls itself rank 0 is not the trainer's rank 0."""
-    shown, reader = instruments()
-    shown.show_journals([journal(), journal(role="reward")])
-
-    assert points(reader, "rl.step.last_completed.timestamp") == {(0,): 5.0, (0, "reward"): 5.0}
+    assert points(reader, "rl.device.alloc_retries") == {("GPU-7f", 0): 5}
+    assert points(reader, "rl.device.ooms") == {("GPU-7f", 0): 1}
 
 
 def test_phases_have_their_canonical_names() -> None:
@@ -92,7 +107,7 @@ def test_phases_have_their_canonical_names() -> None:
     reader = InMemoryMetricReader()
     shown = OtelMetrics(RunInfo("i", "p", "n", "."), [reader], Vocabulary("verl"))
     shown.show([Row(0, 0, {"timing_s/gen": 2.0, "time/gen": 1.9, "time/update_actor": 3.0})])
-    shown.show_phases([Span("gen", "", "", "", 0, 10**9, {"rl.phase": "gen", "rl.rank": 0})])
+    shown.show_phases([phase(1, "gen")])
 
     assert points(reader, "rl.phase.time") == {("generate",): 2.0, ("update_actor",): 3.0}
     assert [p.attributes["rl.phase"] for p in data_points(reader, "rl.phase.duration")] == ["generate"]
@@ -124,48 +139,19 @@ def test_devices_have_their_uuids() -> None:
     assert points(reader, "rl.device.memory.headroom") == {("4",): 2**30}
 
 
-def test_retries_of_the_allocator_are_counted() -> None:
-    """And requests that it could not serve, for each device of a rank."""
-    shown, reader = instruments()
-    one = journal()
-    one.devices = {0: DeviceSeen(0, 0, "GPU-7f", "H200", 1)}
-    one.on_devices = {0: DeviceMemory(0, 1, 2, 3, 4, retries=5, ooms=1)}
-    shown.show_journals([one])
-
-    assert points(reader, "rl.device.alloc_retries") == {("GPU-7f", 0): 5}
-    assert points(reader, "rl.device.ooms") == {("GPU-7f", 0): 1}
-
-
-def test_a_phase_has_two_clocks() -> None:
-    """One histogram, with an attribute for the clock."""
-    shown, reader = instruments()
-    on_host = {"rl.phase": "gen", "rl.rank": 0}
-    shown.show_phases([Span("gen", "", "", "", 0, 2 * 10**9, on_host)])
-    shown.show_phases([Span("gen", "", "", "", 0, 10**9, {**on_host, "rl.clock": "device"})])
-    found = {point.attributes["rl.clock"]: point.sum for point in data_points(reader, "rl.phase.duration")}
-
-    assert found == {"host": 2.0, "device": 1.0}
-
-
-def test_late_and_incomplete_rows_are_counted() -> None:
-    """How many values came too late, and how many rows left without a rank."""
-    shown, reader = instruments()
-    shown.show([Row(3, 0, {"loss": 1.0}, missing_ranks=(2,)), Row(3, 0, {"loss": 1.0, "kl": 2.0}, late=True)])
-
-    assert points(reader, "rl.telemetry.late") == {(): 2}
-    assert points(reader, "rl.telemetry.incomplete") == {(): 1}
-
-
 def test_phases_of_a_rank_are_one_series_each() -> None:
-    """How long it took the last time; the histogram is of all ranks, since it would be nineteen series for each."""
+    """How long it took the last time; the histogram is of all ranks, since it would be nineteen series for each.
+
+    It has an attribute for the clock.
+    """
     shown, reader = instruments()
-    for rank, seconds in ((0, 1), (0, 2), (1, 4)):
-        told = {"rl.phase": "generate", "rl.rank": rank}
-        shown.show_phases([Span("generate", "", "", "", 0, seconds * 10**9, told)])
+    shown.show_phases([phase(1), phase(2), phase(4, rank=1), phase(0.5, clock="device")])
 
     assert points(reader, "rl.rank.phase.time") == {("generate", 0): 2.0, ("generate", 1): 4.0}
-    (histogram,) = data_points(reader, "rl.phase.duration")
-    assert (histogram.count, histogram.sum) == (3, 7.0)
+    found = {
+        point.attributes["rl.clock"]: (point.count, point.sum) for point in data_points(reader, "rl.phase.duration")
+    }
+    assert found == {"host": (3, 7.0), "device": (1, 0.5)}
 
 
 def test_a_counter_of_lost_ranks_begins_with_0() -> None:
@@ -176,31 +162,10 @@ def test_a_counter_of_lost_ranks_begins_with_0() -> None:
     assert points(reader, "rl.processes.lost") == {(0,): 0, (0, "reward"): 0}
 
 
-def test_a_late_row_is_not_the_latest_view() -> None:
-    """A value of an earlier step shows only where no later one has; another attempt may begin at an earlier step."""
-    shown, reader = instruments()
-    shown.show([Row(7, 0, {"x": 0.5}), Row(3, 0, {"x": 9.0, "seldom": 1.0}, late=True)])
-    late = points(reader, "rl.metric")
-    shown.show([Row(2, 0, {"x": 0.25}, attempt=1)])
-
-    assert late == {("x",): 0.5, ("seldom",): 1.0}
-    assert points(reader, "rl.metric")["x",] == 0.25
-
-
-def test_a_stray_step_does_not_freeze_the_view() -> None:
-    """The row of a step that was named by mistake is followed by rows of lower steps."""
-    shown, reader = instruments()
-    shown.show([Row(1_000_000, 0, {"x": 9.0}), Row(7, 0, {"x": 0.5})])
-
-    assert points(reader, "rl.metric") == {("x",): 0.5}
-
-
 def test_phases_are_bounded_and_what_exceeds_them_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     """A phase whose name changes with the step: 200 have series of their own, the others share one; logged once."""
     shown, reader = instruments()
-    for step in range(500):
-        phase = {"rl.phase": f"step {step}", "rl.rank": 0}
-        shown.show_phases([Span("generate", "1" * 32, "1" * 16, "", 0, 10**9, phase)])
+    shown.show_phases([phase(1, f"step {step}") for step in range(500)])
 
     assert len(data_points(reader, "rl.phase.duration")) == 201
     assert len(points(reader, "rl.rank.phase.time")) == 200
@@ -212,9 +177,7 @@ def test_a_rank_that_left_has_no_series() -> None:
     """The time of its last step, and of its phases, are not those of a rank; a new attempt of it is."""
     shown, reader = instruments()
     ranks = [journal(rank=0), journal(rank=1)]
-    for rank in (0, 1):
-        told = {"rl.phase": "generate", "rl.rank": rank}
-        shown.show_phases([Span("generate", "", "", "", 0, 10**9, told)])
+    shown.show_phases([phase(1, rank=rank) for rank in (0, 1)])
     shown.show_journals(ranks)
     ranks[1].over = True
     shown.show_journals(ranks)
@@ -228,7 +191,7 @@ def test_a_rank_that_left_has_no_series() -> None:
 def test_the_last_values_stay_until_the_agent_ends() -> None:
     """When no rank is left, they are those of the run."""
     shown, reader = instruments()
-    shown.show_phases([Span("generate", "", "", "", 0, 10**9, {"rl.phase": "generate", "rl.rank": 0})])
+    shown.show_phases([phase(1)])
     one = journal(rank=0)
     one.over = True
     shown.show_journals([one])
@@ -238,7 +201,7 @@ def test_the_last_values_stay_until_the_agent_ends() -> None:
 
 
 def test_memory_of_a_process_that_is_over_is_shown_no_longer() -> None:
-    """Nobody has it."""
+    """Nobody has it. A reward server that calls itself rank 0 is not the trainer's rank 0."""
     shown, reader = instruments()
     one, other = journal(), journal(role="reward")
     one.resident = other.resident = 100

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.steps.state import State
 from otel_rl.export import Event, Span, Table
 from otel_rl.journal.record_events import Lost
-from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted, Tabled
-from tests.agent.reducing import S, feed, logged, reducing, row_of, rows, started, step
+from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepStarted, Tabled
+from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 
 
 def test_a_row_leaves_when_the_next_step_begins() -> None:
@@ -26,32 +23,6 @@ def test_a_row_leaves_when_the_next_step_begins() -> None:
     assert [row.values for row in rows(after)] == [
         {"x": 1.0, "eval": 2.0, "time/step": 1.0, "perf/steps_per_second": 1.0}
     ]
-
-
-def test_a_row_leaves_at_the_deadline() -> None:
-    """When nothing follows, the row leaves after the deadline, and not before."""
-    reducer = reducing()
-    feed(reducer, "a", started(), *step(0, 0, Logged(0, 1, {"x": 1.0})))
-
-    assert rows(reducer.tick(10 * S).items) == []
-    assert [row.step for row in rows(reducer.tick(12 * S).items)] == [0]
-
-
-def test_a_step_that_runs_for_long_is_never_overdue() -> None:
-    """The deadline counts from the end of a step; one step may take hours."""
-    reducer = reducing()
-    feed(reducer, "a", started(), StepStarted(0, 0, b""), Logged(0, 1, {"x": 1.0}))
-
-    assert reducer.tick(100_000 * S).items == []
-
-
-def test_late_values_are_a_row_of_their_own() -> None:
-    """Records for a step whose row has left make a row that is marked late, and repeats nothing."""
-    reducer = reducing()
-    feed(reducer, "a", started(), *step(0, 0, Logged(0, 1, {"x": 1.0})), *step(1, 2 * S))
-    late = feed(reducer, "a", Logged(0, 5 * S, {"eval": 0.5}), StepStarted(2, 6 * S, b""))
-
-    assert [(row.step, row.late, row.values) for row in rows(late)][:1] == [(0, True, {"eval": 0.5})]
 
 
 def test_tables_that_come_late_are_numbered_also_by_the_next_agent() -> None:
@@ -78,91 +49,6 @@ def test_tables_of_one_name_and_other_columns_are_numbered() -> None:
     assert parts == [("t", ("x",), 0), ("t", ("y",), 1), ("u", ("x",), 0)]
 
 
-def test_a_hung_rank_delays_a_row_by_the_deadline_and_is_named() -> None:
-    """Rank 1 stays inside the step: after the deadline the row leaves without it."""
-    reducer = reducing()
-    feed(reducer, "a", started(0, local=2), *step(0, 0, Logged(0, 1, {"x": 1.0})), StepStarted(1, S, b""))
-    feed(reducer, "b", started(1, local=2), StepStarted(0, 0, b""))
-    early, late = reducer.tick(5 * S).items, reducer.tick(20 * S).items
-
-    assert rows(early) == []
-    assert [(row.values["x"], row.missing_ranks) for row in rows(late)] == [(1.0, (1,))]
-
-
-def test_a_rank_that_never_appears_holds_up_only_the_first_rows() -> None:
-    """With rank 0 alone recording, rows wait for the others once, and then no more."""
-    reducer = reducing()
-    at_first = feed(reducer, "a", started(0, local=8), *step(0, 0), StepStarted(1, 2 * S, b""))
-    later = feed(reducer, "a", StepEnded(1, 11 * S, b""), StepStarted(2, 11 * S, b""))
-
-    assert rows(at_first) == []
-    assert [(row.step, row.missing_ranks) for row in rows(later)] == [(0, ()), (1, ())]
-
-
-def test_a_late_row_names_no_rank_that_has_reported() -> None:
-    """Ranks 1 and 2 begin after step 0 has closed, and rank 2 hangs in it; rank 0 has reported, and runs on."""
-    reducer = reducing()
-    feed(reducer, "a", started(0), *step(0, 0, logged(0, x=0.0)), StepStarted(1, S, b""))
-    feed(reducer, "c", started(2), StepStarted(0, 4 * S, b""))
-    feed(reducer, "b", started(1), *step(0, 4 * S, logged(0, x=1.0)), StepStarted(1, 5 * S, b""))
-    (late,) = rows(reducer.tick(30 * S).items)
-
-    assert (late.values["x"], late.missing_ranks, late.late, late.part) == (1.0, (2,), True, 1)
-
-
-def test_a_rank_that_hangs_in_a_step_that_has_closed_holds_up_no_other() -> None:
-    """Rank 1 begins after step 0 has closed, and hangs in it: the row of step 1 leaves at the deadline."""
-    reducer = reducing()
-    feed(reducer, "a", started(0), *step(0, 0, logged(0, x=0.0)), StepStarted(1, S, b""))
-    feed(reducer, "b", started(1), StepStarted(0, 4 * S, b""), logged(0, x=1.0))
-    feed(reducer, "a", logged(1, x=1.0), StepEnded(1, 6 * S, b""), StepStarted(2, 6 * S, b""))
-    found = rows(reducer.tick(30 * S).items)
-
-    assert [(row.step, row.values["x"], row.missing_ranks) for row in found] == [(1, 1.0, (1,))]
-
-
-def test_nan_never_enters_a_mean() -> None:
-    """Ranks that are not finite are left out, unless there is nothing else."""
-    reducer = reducing()
-    for name, rank, value in (("a", 0, math.nan), ("b", 1, 2.0), ("c", 2, 4.0)):
-        feed(reducer, name, started(rank), Logged(0, 1, {"x": value, "y": math.inf}))
-    items = [item for name in "abc" for item in feed(reducer, name, Finished(2))]
-
-    assert [row.values for row in rows(items)] == [{"x": 3.0, "y": math.inf}]
-
-
-@pytest.mark.parametrize(("how", "expected"), [("mean", 2.5), ("sum", 5), ("max", 4), ("min", 1), ("last", 4)])
-def test_each_reducer(how: str, expected: float) -> None:
-    """A pattern chooses how ranks are reduced."""
-    reducer = reducing({"x*": how})
-    for name, rank, value in (("a", 0, 1), ("b", 1, 4)):
-        feed(reducer, name, started(rank), Logged(0, 1, {"x/y": value}))
-    items = [item for name in "ab" for item in feed(reducer, name, Finished(2))]
-
-    assert [row.values["x/y"] for row in rows(items)] == [expected]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("score/max", 3.0), ("score/min", 1.0), ("score/std", 2.0), ("score/p95", 2.0), ("score/count", 4.0)],
-)
-def test_scalars_that_are_statistics_already(name: str, expected: float) -> None:
-    """The largest of maxima; but of deviations and quantiles the mean: a rank's own value comes out as it is."""
-    assert row_of(reducing(), [[logged(**{name: 1.0})], [logged(**{name: 3.0})]])[name] == expected
-    assert row_of(reducing(), [[logged(**{name: 1.5})]])[name] == 1.5
-
-
-def test_an_int_that_all_ranks_agree_on_stays_an_int() -> None:
-    """A mean does not turn 2**60 into a float when there is nothing to average."""
-    reducer = reducing()
-    for name, rank in (("a", 0), ("b", 1)):
-        feed(reducer, name, started(rank), Logged(0, 1, {"tokens": 2**60 + 1}))
-    items = [item for name in "ab" for item in feed(reducer, name, Finished(2))]
-
-    assert rows(items)[0].values == {"tokens": 2**60 + 1}
-    assert type(rows(items)[0].values["tokens"]) is int
-
-
 def test_a_lost_process_ends_its_spans_with_an_error() -> None:
     """Phase and step end as `rl.process.lost`; the event names rank, step and phase; no time is made up."""
     reducer = reducing()
@@ -177,16 +63,6 @@ def test_a_lost_process_ends_its_spans_with_an_error() -> None:
     assert (event.name, event.rank, event.step) == ("rl.process.lost", 3, 0)
     assert event.attributes == {"rl.phase": "generate", "host.name": "host", "rl.process.down.order": 1}
     assert rows(items)[0].values == {"x": 1.0}
-
-
-def test_a_step_named_far_ahead_does_not_make_later_steps_late() -> None:
-    """`log(step=…)` on another axis is kept apart from the steps that are marked."""
-    reducer = reducing()
-    items = feed(reducer, "a", started(), *step(0, 0), Logged(10_000, S, {"eval": 1.0}))
-    items += reducer.tick(100 * S).items
-    items += feed(reducer, "a", *step(1, 101 * S), *step(2, 103 * S), Finished(110 * S))
-
-    assert [(row.step, row.late) for row in rows(items)] == [(0, False), (1, False), (2, False), (10_000, False)]
 
 
 @st.composite
@@ -231,33 +107,6 @@ def test_every_step_is_one_row_in_order(recording: list[tuple[str, Record]]) -> 
     logged = {record.step for _, record in recording if isinstance(record, (Logged, StepStarted))}
 
     assert on_time == sorted(logged)
-
-
-def test_a_rank_that_starts_a_little_later_is_waited_for() -> None:
-    """The steps of the quicker rank do not close without it."""
-    reducer = reducing()
-    reducer.feed([("a", started(0, local=2)), ("b", started(1, local=2))])
-    early = feed(reducer, "a", *step(0, 0, Logged(0, 1, {"x": 1.0})), *step(1, 2 * S, Logged(1, 2 * S, {"x": 1.0})))
-    late = feed(reducer, "b", *step(0, S, Logged(0, S, {"x": 3.0})), StepStarted(1, 3 * S, b""))
-
-    assert rows(early) == []
-    assert [(row.step, row.values["x"]) for row in rows(late)] == [(0, 2.0)]
-
-
-def test_one_rank_logs_an_extra_key_and_one_is_dead() -> None:
-    """huggingface/trl#7310, where that was a deadlock: the row leaves at the deadline, with three ranks of four."""
-    reducer = reducing()
-    for rank in range(4):
-        feed(reducer, f"rank{rank}", started(rank, local=4), *step(0, 0, Logged(0, 1, {"loss": float(rank)})))
-    for rank in range(3):
-        extra = {"completions/clipped": 1.0} if rank == 0 else {}
-        feed(reducer, f"rank{rank}", *step(1, 2 * S, Logged(1, 3 * S, {"loss": float(rank), **extra})))
-    early, late = reducer.tick(5 * S).items, reducer.tick(30 * S).items
-    (row,) = [row for row in rows(late) if row.step == 1]
-
-    assert [row for row in rows(early) if row.step == 1] == []
-    assert row.missing_ranks == (3,)
-    assert (row.values["loss"], row.values["completions/clipped"]) == (1.0, 1.0)
 
 
 def test_ranks_of_another_machine_that_are_heard_of_late() -> None:

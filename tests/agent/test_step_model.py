@@ -15,7 +15,6 @@ from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 from tests.agent.step_oracle import Made, Moment, Oracle
 
 if TYPE_CHECKING:
-    from otel_rl.agent.steps.reduce import Reducer
     from otel_rl.export import Row
 
 RANKS = ("0", "1", "sampler")
@@ -42,9 +41,9 @@ _ACTIONS = st.builds(
 class History:
     """Plays actions to the reducer and to the oracle, and leaves out those that are impossible."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: int) -> None:
         self._reducer = reducing({"x": "sum"})
-        self._oracle = Oracle()
+        self._world, self._oracle = world, Oracle(world)
         self._now, self._count = 0.0, 0
         self._starts = dict.fromkeys(RANKS, -1)
         self._at: dict[str, int] = {}
@@ -63,7 +62,7 @@ class History:
             self._starts[who] += 1
             self._over.remove(who)
             rank, role = (int(who), "") if who.isdecimal() else (0, who)
-            self._do(who, "start", started(rank, local=0, role=role))
+            self._do(who, "start", started(rank, local=self._world, role=role))
             return
         number = max(0, self._at.get(who, -1) + action.ahead)
         self._count += 1
@@ -107,152 +106,97 @@ class History:
 
 
 def _made(row: Row) -> Made:
-    return Made(row.step, row.late, row.values.get("x"), row.values.get("time/generate"))
+    logged, phase = row.values.get("x"), row.values.get("time/generate")
+    return Made(row.step, row.late, logged, phase, row.missing_ranks, row.partial)
 
 
-def _holds(actions: list[Action]) -> None:
-    history = History()
-    for who in RANKS:
+def _holds(actions: list[Action], world: int = 0) -> list[Made]:
+    """Return the rows of actions, which are those of the oracle."""
+    history = History(world)
+    for who in RANKS if not world else ():
         history.play(Action(who, "again", 0, 0.5))
     for action in actions:
         history.play(action)
         assert history.actual == history.expected
     history.end()
     assert history.actual == history.expected
+    return history.actual
 
 
-@given(st.lists(_ACTIONS, max_size=40))
-def test_steps_close_as_the_oracle_says(actions: list[Action]) -> None:
-    """Two ranks and a sampler begin, end, log, jump, die, come back alone and pause in any order."""
-    _holds(actions)
+@given(st.lists(_ACTIONS, max_size=40), st.sampled_from([0, 2]))
+def test_steps_close_as_the_oracle_says(actions: list[Action], world: int) -> None:
+    """Two ranks and a sampler start, begin, end, log, jump, die, come back alone and pause in any order.
+
+    They may start one after the other, and then a rank that starts late or never is waited for.
+    """
+    _holds(actions, world)
 
 
 @pytest.mark.slow
 @settings(max_examples=10_000)
-@given(st.lists(_ACTIONS, max_size=60))
-def test_ten_thousand_histories(actions: list[Action]) -> None:
+@given(st.lists(_ACTIONS, max_size=60), st.sampled_from([0, 2]))
+def test_ten_thousand_histories(actions: list[Action], world: int) -> None:
     """The same, often."""
-    _holds(actions)
+    _holds(actions, world)
 
 
-def _step_at(n: int, begin: float, end: float) -> list[Record]:
-    """Return a step whose phase takes all of its time."""
-    phase = SpanStarted(n + 1, 0, bytes(16), n, "train", int(begin * S), b"")
-    return [
-        StepStarted(n, int(begin * S), b""),
-        phase,
-        Logged(n, int(end * S), {"loss": float(n)}),
-        SpanEnded(n + 1, int(end * S), b""),
-        StepEnded(n, int(end * S), b""),
-    ]
+BEGIN = Action("0", "begin", 1, 12.0)
+STEP = [BEGIN, Action("0", "phase", 0, 3.0), Action("0", "log", 0, 0.5), Action("0", "end", 0, 0.5)]
+"""A step of rank 0, 12 s after the one before."""
 
 
-def _train(reducer: Reducer, steps: range, now: float, pause: float = 12.0) -> list[Row]:
-    """Feed steps of 3 s, each after a pause, as they happen, with a tick of the agent each second."""
-    found: list[Row] = []
-    for n in steps:
-        for record in _step_at(n, now + pause, now + pause + 3):
-            time = getattr(record, "time", 0)
-            while now + 1 < time / S:
-                now += 1
-                found += rows(reducer.tick(int(now * S)).items)
-            now = time / S
-            found += rows(reducer.feed([("rank0", record)], time).items)
-    return found
+def _stray(ahead: int, *kinds: str) -> list[Action]:
+    """Return ten steps, acts for a number far ahead, and ten steps that go on where the first ones ended."""
+    acts = [Action("0", kind, 0 if n else ahead, 0.5) for n, kind in enumerate(kinds)]
+    return [*STEP * 10, *acts, BEGIN._replace(ahead=1 - ahead), *STEP[1:], *STEP * 9]
 
 
-def _check_whole(found: list[Row], steps: range) -> None:
-    """Check that each step is one row, in order, with the time of its phase."""
-    own = [row for row in found if "loss" in row.values or "time/train" in row.values]
-    assert [(row.step, row.part, row.values.get("time/train")) for row in own] == [(n, 0, 3.0) for n in steps]
+@pytest.mark.parametrize(
+    ("actions", "stray"),
+    [
+        pytest.param([Action("sampler", "log", 2, 0.5), *STEP] * 20, [], id="a sampler that gets ahead"),
+        pytest.param([Action("1", "log", 2, 0.5), *STEP] * 20, [], id="a rank that marks no steps and gets ahead"),
+        pytest.param([*STEP[:3], Action("0", "log", 1, 0.5), STEP[3]] * 20, [], id="a thread that logs ahead"),
+        pytest.param(
+            [Action("0", "log", 1, 0.5), BEGIN._replace(ahead=0), *STEP[1:], *STEP * 19],
+            [],
+            id="an evaluation before the first step",
+        ),
+        pytest.param(_stray(3, "log"), [], id="a value for a step that comes later"),
+        pytest.param(_stray(10**6, "log"), [10**6 + 9], id="a value whose step is a number of tokens"),
+        pytest.param(_stray(10**6, "begin", "log", "end"), [10**6 + 9], id="a step whose number is one of tokens"),
+    ],
+)
+def test_no_number_takes_phase_times_away(actions: list[Action], stray: list[int]) -> None:
+    """Whatever is logged ahead or by mistake: each step of the trainer is one row with its times, and none is late."""
+    found = _holds(actions)
 
-
-@pytest.mark.parametrize("role", ["", "rollout"])
-def test_a_rollout_process_that_is_ahead_takes_no_phase_times(role: str) -> None:
-    """It logs with `step=` for steps that the trainer begins half a minute later."""
-    reducer = reducing()
-    feed(reducer, "rank0", started(local=0))
-    feed(reducer, "other", started(1, local=0, role=role))
-    found: list[Row] = []
-    for n in range(20):
-        found += rows(feed(reducer, "other", Logged(n + 2, n * 15 * S, {"reward": 1.0})))
-        found += _train(reducer, range(n, n + 1), n * 15.0)
-    found += rows(feed(reducer, "other", Finished(400 * S)) + feed(reducer, "rank0", Finished(400 * S)))
-
-    _check_whole(found, range(20))
-
-
-def test_a_thread_that_samples_ahead_takes_no_phase_times() -> None:
-    """Another thread of the trainer logs for the next steps while the trainer is inside one."""
-    reducer = reducing()
-    feed(reducer, "rank0", started(local=0))
-    found: list[Row] = []
-    for n in range(40):
-        found += rows(feed(reducer, "rank0", Logged(n + 1, n * 15 * S, {"sampled": 1.0})))
-        found += _train(reducer, range(n, n + 1), n * 15.0)
-        found += rows(feed(reducer, "rank0", Logged(n + 1, n * 15 * S, {"more": 1.0})))
-    found += rows(feed(reducer, "rank0", Finished(700 * S)))
-
-    assert [row.step for row in found if row.part] == []
-    _check_whole(found, range(40))
-
-
-def test_an_evaluation_before_the_first_step_belongs_to_it() -> None:
-    """`log({"eval/acc": …}, step=0)`, then 13 s of loading, then step 0: one row has both."""
-    reducer = reducing()
-    early = feed(reducer, "rank0", started(local=0), Logged(0, 0, {"eval/acc": 0.5}))
-    early += reducer.tick(12 * S).items
-    found = rows(early) + _train(reducer, range(2), 13.0, 0.0)
-
-    assert [(row.step, row.part, row.values["eval/acc"], row.values["time/train"]) for row in found] == [
-        (0, 0, 0.5, 3.0)
-    ]
-
-
-@pytest.mark.parametrize("stray", [1_000_000, 3])
-@pytest.mark.parametrize("marks", [True, False])
-def test_a_stray_number_costs_at_most_itself(stray: int, marks: bool) -> None:
-    """A step gets the number of tokens once, by `step` or by `log`: every other step is one row with its times."""
-    reducer = reducing()
-    tokens = Logged(stray, 150 * S, {"tokens": 5.0})
-    feed(reducer, "rank0", started(local=0))
-    found = _train(reducer, range(10), 0.0)
-    found += rows(feed(reducer, "rank0", *step(stray, 150 * S, tokens) if marks else [tokens]))
-    found += _train(reducer, range(10, 20), 151.0) + rows(feed(reducer, "rank0", Finished(400 * S)))
-
-    _check_whole([row for row in found if "tokens" not in row.values], range(20))
-    assert [(row.step, row.values["tokens"]) for row in found if "tokens" in row.values] == [(stray, 5.0)]
+    of_trainer = [(row.step, row.late, row.phase is None) for row in found if row.step < 20]
+    assert of_trainer == [(n, False, False) for n in range(20)]
+    assert [row.step for row in found if row.step > 1000] == stray
 
 
 def test_a_stray_number_of_a_process_that_marks_no_steps() -> None:
     """A trainer that only logs, once for 1,000,000: the steps after it are rows of their own, none is late."""
-    reducer = reducing()
-    numbers = [0, 1, 2, 1_000_000, 3, 4, 5]
-    found = feed(reducer, "rank0", started(local=0))
-    for at, n in enumerate(numbers):
-        found += feed(reducer, "rank0", Logged(n, at * 20 * S, {"x": float(at)}))
-        found += reducer.tick((at * 20 + 15) * S).items
-    found += feed(reducer, "rank0", Finished(200 * S))
+    aheads = [1, 1, 1, 10**6, 1 - 10**6, 1, 1]
+    found = _holds([Action("0", "log", ahead, 20.0) for ahead in aheads])
 
-    assert sorted((row.step, row.part) for row in rows(found)) == sorted((n, 0) for n in numbers)
+    assert sorted((row.step, row.late) for row in found) == [(n, False) for n in (0, 1, 2, 3, 4, 5, 10**6 + 2)]
 
 
 def test_a_process_that_returns_from_a_hang_loses_no_facts() -> None:
-    """Rank 1 hangs in step 0 for a minute: the first row leaves without it, a further row has its values and times."""
-    reducer = reducing()
-    feed(reducer, "rank0", started(0, local=2), *_step_at(0, 0, 1), StepStarted(1, S, b""))
-    feed(
-        reducer, "rank1", started(1, local=2), StepStarted(0, 0, b""), SpanStarted(9, 0, bytes(16), 0, "train", 0, b"")
-    )
-    first = rows(reducer.tick(20 * S).items)
-    feed(reducer, "rank1", logged(0, loss=8.0), SpanEnded(9, 60 * S, b""), StepEnded(0, 60 * S, b""))
-    second = rows(feed(reducer, "rank1", StepStarted(1, 61 * S, b"")))
+    """Rank 1 hangs in step 0 for a minute: the first row leaves without it, a further row has its values and times.
 
-    facts = [
-        (row.part, row.missing_ranks, *map(row.values.get, ("loss", "time/train", "time/step")))
-        for row in first + second
-    ]
-    assert facts == [(0, (1,), 0.0, 1.0, 1.0), (1, (), 8.0, 60.0, 60.0)]
+    In huggingface/trl#7310, that was a deadlock.
+    """
+    reducer = reducing()
+    feed(reducer, "rank0", started(0, local=2), *step(0, 0, logged(loss=0.0)), StepStarted(1, S, b""))
+    feed(reducer, "rank1", started(1, local=2), StepStarted(0, 0, b""))
+    found = rows(reducer.tick(20 * S).items)
+    found += rows(feed(reducer, "rank1", logged(loss=8.0), StepEnded(0, 60 * S, b""), StepStarted(1, 61 * S, b"")))
+
+    facts = [(row.part, row.missing_ranks, row.values["loss"], row.values["time/step"]) for row in found]
+    assert facts == [(0, (1,), 0.0, 1.0), (1, (), 8.0, 60.0)]
 
 
 def test_a_rank_that_comes_back_alone_is_counted_once() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.agent.analysis.stragglers import Straggler, Stragglers, falls_behind
+from otel_rl.agent.analysis.stragglers import Stragglers, falls_behind
 from otel_rl.export import Event, Span
 from otel_rl.journal.records import SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, reducing, started
@@ -73,13 +73,14 @@ def test_nobody_is_slow(seed: int) -> None:
 
 
 def test_those_who_wait_are_not_named() -> None:
-    """Though the phase in which they wait takes them longest."""
+    """Though the phase in which they wait takes them longest. The first one costs the others the most seconds."""
     stragglers = Stragglers()
     for spans in spans_of(8, 40, (3, "generate"), factor=2.0):
         stragglers.take(spans)
-    waiting = [one for one in stragglers.worst() if one.phase == SYNC]
+    worst, *others = stragglers.worst()
 
-    assert waiting[0].score < 0.1
+    assert (worst.phase, worst.rank, worst.seconds) == ("generate", 3, pytest.approx(2.0, rel=0.2))
+    assert [one.score < 0.1 for one in others if one.phase == SYNC] == [True]
 
 
 def test_one_slow_step_makes_no_straggler() -> None:
@@ -147,18 +148,6 @@ def test_nothing_is_known_of_one_rank() -> None:
 
     assert [one for spans in spans_of(1, 20) for one in stragglers.take(spans)] == []
     assert stragglers.worst() == []
-
-
-def test_the_worst_comes_first() -> None:
-    """By the seconds that it costs the others in a step."""
-    stragglers = Stragglers()
-    for spans in spans_of(4, 20, (0, "generate")):
-        stragglers.take(spans)
-    worst = stragglers.worst()[0]
-
-    assert isinstance(worst, Straggler)
-    assert (worst.phase, worst.rank) == ("generate", 0)
-    assert worst.seconds == pytest.approx(0.6, rel=0.2)
 
 
 def test_phases_are_bounded() -> None:

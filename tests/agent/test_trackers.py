@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
-from otel_rl.export import Event, Item, Row
+from otel_rl.export import Ended, Event, Item, Row
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.settings import Rows
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def left(
@@ -31,38 +30,58 @@ def left(
     return found
 
 
-def test_every_row_leaves_as_it_is() -> None:
+def steps(*numbers: int, attempt: int = 0) -> list[Item]:
+    """Return rows whose value is their step."""
+    return [Row(n, n, {"x": float(n)}, attempt=attempt) for n in numbers]
+
+
+END = Ended(9, 0, "lost")
+LATE = Row(1, 3, {"x": 6.0}, late=True, part=1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "items", "expected"),
+    [
+        pytest.param(Rows(), steps(0, 1), [(0, 0.0), (1, 1.0)], id="every row"),
+        pytest.param(Rows(every=5), steps(*range(1, 11)), [(5, 3.0), (10, 8.0)], id="the mean since the last row"),
+        pytest.param(Rows(every=5, window="last"), steps(*range(1, 6)), [(5, 5.0)], id="the step itself"),
+        pytest.param(Rows(every=5), steps(*range(6)), [(0, 0.0), (5, 3.0)], id="step 0"),
+        pytest.param(Rows(first=False), steps(0, 1, 2), [(1, 0.5), (2, 2.0)], id="step 0 counts in step 1"),
+        pytest.param(Rows(every=5, first=False), steps(*range(6)), [(5, 2.5)], id="no step 0"),
+        pytest.param(Rows(every=5), [*steps(*range(1, 8)), END], [(5, 3.0), (7, 6.5)], id="the rest at the end"),
+        pytest.param(Rows(every=5, window="last"), [*steps(*range(1, 8)), END], [(5, 5.0), (7, 7.0)], id="the last"),
+        pytest.param(Rows(every=2), [*steps(1, 3, 5), END], [(1, 1.0), (3, 3.0), (5, 5.0)], id="steps never due"),
+        pytest.param(
+            Rows(every=5), [*steps(6, 7, 8), *steps(7, 8, 9, 10, attempt=1)], [(8, 7.0), (10, 8.5)], id="a new attempt"
+        ),
+        pytest.param(Rows(every=3), [*steps(1, 2), LATE, *steps(3)], [(3, 3.0)], id="late, but the row has not left"),
+        pytest.param(Rows(every=5), [*steps(2, 5), LATE], [(5, 3.5), (1, 6.0)], id="late, and the row has left"),
+        pytest.param(Rows(every=0), [*steps(0, 1), LATE, END], [], id="never"),
+    ],
+)
+def test_the_rows_of_windows(rows: Rows, items: list[Item], expected: list[tuple[int, float]]) -> None:
+    """The steps that have a row, and its value. Other items leave at once."""
+    found = left([Event("x", 0), *items], rows)
+
+    assert [(row.step, row.values["x"]) for row in found if isinstance(row, Row)] == expected
+    assert [row for row in found if isinstance(row, Row) and row.late] == ([LATE] if (1, 6.0) in expected else [])
+    assert [item for item in found if not isinstance(item, Row)] == [Event("x", 0), *[END] * items.count(END)]
+
+
+@given(st.integers(1, 10), st.booleans(), st.integers(0, 100))
+def test_a_window_ends_at_the_step_that_is_due(every: int, first: bool, step: int) -> None:
+    """Steps are in one window if no step that is due lies between them."""
+    rows = Rows(every=every, first=first)
+    windows = [rows.window_of(n) for n in (step, step + 1)]
+
+    assert (windows[0] != windows[1]) == rows.is_due(step)
+
+
+def test_rows_of_all_steps_leave_as_they_are() -> None:
     """Without settings nothing is changed."""
-    items: list[Item] = [Row(0, 1, {"loss": 1.0}), Event("x", 2), Row(1, 3, {"loss": 2})]
+    items: list[Item] = [Row(0, 1, {"loss": 1.0}), Row(1, 3, {"loss": 2}, missing_ranks=(1,))]
 
     assert left(items) == items
-
-
-def test_the_mean_over_the_steps_between() -> None:
-    """Every fifth step leaves the mean of the steps since the last one."""
-    items: list[Item] = [Row(n, n, {"loss": float(n)}) for n in range(1, 11)]
-
-    assert [(row.step, row.values) for row in left(items, Rows(every=5))] == [(5, {"loss": 3.0}), (10, {"loss": 8.0})]
-
-
-def test_step_0_only_if_asked_for() -> None:
-    """The first step of all has a switch of its own."""
-    items: list[Item] = [Row(n, n, {"loss": 1.0}) for n in range(6)]
-
-    assert [row.step for row in left(items, Rows(every=5))] == [0, 5]
-    assert [row.step for row in left(items, Rows(every=5, first=False))] == [5]
-
-
-def test_never() -> None:
-    """0 leaves no row; events leave all the same."""
-    assert left([Row(0, 0, {"loss": 1.0}), Event("x", 2)], Rows(every=0)) == [Event("x", 2)]
-
-
-def test_the_value_of_the_step_itself() -> None:
-    """`window="last"` skips steps rather than to average them."""
-    items: list[Item] = [Row(n, n, {"loss": float(n)}) for n in range(1, 6)]
-
-    assert [row.values for row in left(items, Rows(every=5, window="last"))] == [{"loss": 5.0}]
 
 
 def test_extremes_and_nan_over_the_window() -> None:
@@ -79,13 +98,6 @@ def test_counts_since_the_start_are_not_averaged() -> None:
     items: list[Item] = [Row(n, n, {"train/num_tokens": 100.0 * n}) for n in range(1, 4)]
 
     assert [row.values for row in left(items, Rows(every=3))] == [{"train/num_tokens": 300.0}]
-
-
-def test_a_late_row_leaves_by_itself() -> None:
-    """It is of a step that has left already."""
-    late = Row(3, 9, {"eval": 0.5}, late=True)
-
-    assert left([Row(1, 1, {"loss": 1.0}), late], Rows(every=5)) == [late]
 
 
 def test_chosen_metrics() -> None:

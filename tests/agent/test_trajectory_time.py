@@ -8,10 +8,10 @@ import pytest
 
 from otel_rl.agent.analysis.consumption import Consumption, of_step
 from otel_rl.agent.steps.admission import check
-from otel_rl.journal.records import Consumed, StepEnded, StepStarted
+from otel_rl.journal.records import Consumed
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.trainer.tickets import consumed
-from tests.agent.reducing import S, feed, reducing, rows, started
+from tests.agent.reducing import reducing, row_of
 
 TICKETS = [
     {"parts": {"model": 3.0, "tool": 5.0, "other": 1.0}, "tools": {"search": [2, 4.0, 3.5], "mcp/run": [1, 1.0, 1.0]}},
@@ -81,12 +81,7 @@ def test_the_names_are_metrics() -> None:
 
 def test_it_is_in_the_row() -> None:
     """From the journal to the row of the step."""
-    reducer = reducing()
-    reducer.feed([("rank0", started(0))])
-    feed(reducer, "rank0", StepStarted(0, 0, b""), *told(TICKETS), StepEnded(0, S, b""))
-    items = reducer.feed([("rank0", StepStarted(1, 2 * S, b""))]).items
-
-    assert rows(items)[0].values["trajectories/time/tool"] == 5.0
+    assert row_of(reducing(), [told(TICKETS)])["trajectories/time/tool"] == 5.0
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
-from otel_rl.journal.records import Logged, Observed, StepStarted
+from otel_rl.journal.records import Logged, Observed
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.settings import Rows
 from otel_rl.stats import statistics
-from tests.agent.reducing import S, reducing, rows, started, step
+from tests.agent.reducing import S, reducing, row_of, rows, started, step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,69 +126,8 @@ def test_samples_that_are_not_finite_are_counted_over_the_window() -> None:
     assert (row.values["x/mean"], row.values["x/nonfinite"], row.nonfinite) == (1.5, 2, {"x": 2})
 
 
-def test_the_last_window_leaves_at_the_end_once() -> None:
-    """Seven steps with `rows.every=5` are two rows: five steps, and the two that are left."""
-    records = [[[Logged(n, 1, {"x": float(n)})]] for n in range(1, 8)]
-
-    assert [(row.step, row.values["x"]) for row in over(records, 5)] == [(5, 3.0), (7, 6.5)]
-
-
-def left(items: Sequence[Row | Ended], settings: Rows) -> list[Row]:
-    trackers = TrackerRows(settings, Reductions({}, Vocabulary("auto").read))
-    return rows(trackers.of(items, State()))
-
-
-def test_a_new_attempt_begins_a_new_window() -> None:
-    """The rest of the attempt before leaves as a row of its own, before the first row of the new one."""
-    items = [Row(n, n, {"x": 1.0}) for n in (6, 7, 8)] + [Row(n, n, {"x": 3.0}, attempt=1) for n in (7, 8, 9, 10)]
-
-    assert [(row.attempt, row.step, row.values["x"]) for row in left(items, Rows(every=5))] == [
-        (0, 8, 1.0),
-        (1, 10, 3.0),
-    ]
-
-
-def test_steps_that_are_never_due() -> None:
-    """Odd steps with `rows.every=2` have left no row at all; now each window leaves with the last step that it has."""
-    items: list[Row | Ended] = [Row(n, n, {"x": float(n)}) for n in (1, 3, 5)]
-
-    assert [row.step for row in left([*items, Ended(9, 0, "finished")], Rows(every=2))] == [1, 3, 5]
-
-
-def test_the_end_with_the_last_values_of_a_window() -> None:
-    """`rows.window="last"` leaves the last step as it is, at the end too."""
-    items: list[Row | Ended] = [Row(n, n, {"x": float(n)}) for n in range(1, 8)]
-    found = left([*items, Ended(9, 0, "lost")], Rows(every=5, window="last"))
-
-    assert [(row.step, row.values) for row in found] == [(5, {"x": 5.0}), (7, {"x": 7.0})]
-
-
-def test_a_late_row_joins_its_window() -> None:
-    """Its step has left no row yet."""
-    items = [
-        Row(1, 1, {"x": 1.0}),
-        Row(2, 2, {"x": 2.0}),
-        Row(1, 3, {"x": 6.0}, late=True, part=1),
-        Row(3, 4, {"x": 3.0}),
-    ]
-
-    assert [(row.step, row.late, row.part, row.values) for row in left(items, Rows(every=3))] == [
-        (3, False, 0, {"x": 3.0})
-    ]
-
-
-def test_never_is_never_for_late_rows_too() -> None:
-    """`rows.every=0` leaves no row."""
-    assert left([Row(1, 1, {"x": 1.0}, late=True), Ended(1, 0, "finished")], Rows(every=0)) == []
-
-
 def test_a_weight_of_one_resets_another() -> None:
     """The last value that a rank logs counts, with its own weight."""
-    reducer = reducing()
-    reducer.feed([(f"rank{rank}", started(rank, local=2)) for rank in (0, 1)])
-    logs = ([Logged(0, 1, {"x": 0.0}, 8), Logged(0, 2, {"x": 0.0}, 1)], [Logged(0, 1, {"x": 5.0}, 1)])
-    for rank, records in enumerate(logs):
-        reducer.feed([(f"rank{rank}", record) for record in step(0, 0, *records)])
-    found = rows(reducer.feed([(f"rank{rank}", StepStarted(1, 2 * S, b"")) for rank in (0, 1)]).items)
+    ranks = [[Logged(0, 1, {"x": 0.0}, 8), Logged(0, 2, {"x": 0.0}, 1)], [Logged(0, 1, {"x": 5.0}, 1)]]
 
-    assert found[0].values["x"] == 2.5
+    assert row_of(reducing(), ranks) == {"x": 2.5}

@@ -89,13 +89,14 @@ def test_last_components(name: str, expected: str | None) -> None:
 
 
 def test_ints_stay_ints() -> None:
-    """Sums and extremes of ints, and what all agree on, are exact."""
+    """Sums and extremes of ints, and what all agree on, are exact; sums beyond 64 bits are floats."""
     assert [statistics.reduce(name, [2**60, 2**60 + 1]) for name in ("sum", "max", "min")] == [
         2**61 + 1,
         2**60 + 1,
         2**60,
     ]
     assert type(statistics.reduce("mean", [7, 7])) is int
+    assert repr(statistics.reduce("sum", [2**62, 2**62])) == repr(2.0**63)
 
 
 def test_nothing_to_reduce() -> None:

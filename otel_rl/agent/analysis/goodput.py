@@ -23,6 +23,8 @@ ROLLOUTS = (semconv.SPAN_ROLLOUT, semconv.SPAN_TRAJECTORY)
 TRAINER = "trainer"
 """The fleet of the ranks without a role."""
 _MOST_NAMES = 1000
+_MOST = (1 << 63) - 1
+"""The largest sum: a checkpoint has 64 bits for each, and 292 years in nanoseconds fit in them."""
 _Key = TypeVar("_Key")
 
 Name = tuple[str, str]
@@ -202,7 +204,7 @@ def categories() -> dict[str, str]:
 
 
 def _add(counts: dict[_Key, int], key: _Key, count: int) -> None:
-    counts[key] = counts.get(key, 0) + count
+    counts[key] = min(counts.get(key, 0) + count, _MOST)
 
 
 def _wasted_share(told: Mapping[str, AttributeValue]) -> float:

@@ -1,11 +1,12 @@
-"""Repairs items and checkpoints that MessagePack cannot encode, or puts them into quarantine.
+"""Repairs items that MessagePack cannot encode, or puts them into quarantine.
 
-A sum of integers can exceed 64 bits, and one such number must not prevent that the others are saved.
+Items of other programs may have integers of more than 64 bits, and one of them must not prevent that the others are
+saved. The state of the reducer has none: see `otel_rl.stats.statistics` and `otel_rl.agent.analysis.goodput`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _LARGEST_ITEM = 32 << 20
 """Bytes of one item; a batch has at most twice as many."""
-_INT64 = 1 << 63
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -40,7 +40,7 @@ def append(
     """
     made[:] = items(made, quarantine)
     rollouts.fresh = items(rollouts.fresh, quarantine)
-    saved = _encode(checkpoint(state, quarantine))
+    saved = _encode(state)
     *first, last = parts(made)
     for part in first:
         outbox.append(part, outbox.checkpoint or saved)
@@ -81,36 +81,3 @@ def parts(found: list[Item]) -> Iterator[list[Item]]:
         part.append(item)
         size += length
     yield part
-
-
-def checkpoint(found: Checkpoint, quarantine: Quarantine) -> Checkpoint:
-    """Return the checkpoint with integers of more than 64 bits cut to 64; the live state is cut too."""
-    try:
-        _encode(found)
-    except Exception:
-        _clamp(found)
-        quarantine.put("saving", "checkpoint", None, ValueError("integers of more than 64 bits are cut"))
-    return found
-
-
-def _clamp(value: Any) -> Any:
-    """Return the value with integers cut to 64 bits; mutable values are changed in place."""
-    if isinstance(value, bool | float | str | bytes) or value is None:
-        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-    if isinstance(value, int):
-        return min(max(value, -_INT64), 2 * _INT64 - 1)
-    if isinstance(value, dict):
-        kept = {_clamp(key): _clamp(item) for key, item in value.items()}
-        value.clear()
-        value.update(kept)
-    elif isinstance(value, list):
-        value[:] = map(_clamp, value)
-    elif isinstance(value, msgspec.Struct):
-        if value.__struct_config__.frozen:
-            return type(value)(**{name: _clamp(getattr(value, name)) for name in value.__struct_fields__})
-        for name in value.__struct_fields__:
-            setattr(value, name, _clamp(getattr(value, name)))
-    elif isinstance(value, tuple):
-        cut = tuple(map(_clamp, value))
-        return type(value)(*cut) if hasattr(value, "_fields") else cut
-    return value

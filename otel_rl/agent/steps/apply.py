@@ -1,6 +1,6 @@
-"""Applies the records of running processes to the state: one method for each kind of record, found in one table.
+"""Applies the records of processes to the state: one method for each kind of record, found in one table.
 
-Each method returns the items that need not wait for their step.
+Each method returns the items that need not wait for their step. Those for ends of processes are in `ends`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Applier:
     Attributes:
         now: The time on the agent's clock, in nanoseconds.
         heard: When each open step was last heard of, on that clock, by attempt and step.
+        methods: The method for each kind of record.
         phases: Phases that ended since they were last popped, for the instruments.
         rollouts: Trace ids of the rollouts that began since they were last popped.
     """
@@ -64,7 +65,7 @@ class Applier:
         self.heard: dict[tuple[int, int], int] = {}
         self.phases: list[Span] = []
         self.rollouts: list[str] = []
-        self._apply: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
+        self.methods: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
             StepStarted: self.begin_step,
             StepEnded: self.end_step,
             SpanStarted: self._begin_span,
@@ -88,7 +89,7 @@ class Applier:
 
     def apply(self, name: str, journal: Journal, record: Record) -> Sequence[Item]:
         """Apply a record of the journal of this name."""
-        return self._apply[type(record)](name, journal, record)
+        return self.methods[type(record)](name, journal, record)
 
     def contribution(self, name: str, journal: Journal, number: int) -> Contribution:
         """Return what a process has recorded for a step; the step is opened if it is not open."""

@@ -188,8 +188,8 @@ class ClosedSteps:
     def _missing(self, closed: Closed) -> tuple[int, ...]:
         """Return the ranks that have not reported; a late row names no rank whose values it or an earlier row has."""
         attempt, number, step, late = closed
-        journals = self._state.journals.values()
-        taking_part = {one.started.rank for one in journals if one.takes_part and one.started.attempt == attempt}
+        ranks = [one.started for one in self._state.journals.values() if one.takes_part and one.is_rank]
+        taking_part = {started.rank for started in ranks if started.attempt == attempt}
         return tuple(
             sorted(
                 journal.started.rank

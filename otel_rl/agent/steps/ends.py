@@ -40,16 +40,7 @@ class Ends:
         self._state, self._applier = state, applier
         self._forensics, self._goodput = forensics, goodput
         self._down: list[tuple[Journal, Event]] = []
-
-    def apply(self, name: str, journal: Journal, record: Finished | Lost | Revived) -> list[Item]:
-        """Apply the end of a process, or its revival; return the items that follow."""
-        match record:
-            case Finished():
-                return self._finish(name, journal, record)
-            case Lost():
-                return self._lose(name, journal, record)
-            case Revived():
-                return self._revive(name, journal, record)
+        applier.methods |= {Finished: self._finish, Lost: self.lose, Revived: self._revive}
 
     def note_life(self, name: str, journal: Journal, record: Record) -> None:
         """Record when a process was last heard of; if it counted as dead, undo that."""
@@ -78,7 +69,8 @@ class Ends:
                 self._applier.contribution(name, journal, journal.failed_in).is_abandoned = True
         return [] if is_corrected else self._abandon(name, journal, record.time, error)
 
-    def _lose(self, name: str, journal: Journal, record: Lost) -> list[Item]:
+    def lose(self, name: str, journal: Journal, record: Lost) -> list[Item]:
+        """End a process that died without a final record."""
         journal.over = True
         journal.ended_at = max(record.time, journal.last_time)
         if not journal.is_rank and not journal.spans and journal.step < 0:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from otel_rl.agent.steps import admission
 from otel_rl.agent.steps.apply import open_rollouts
@@ -23,33 +24,6 @@ if TYPE_CHECKING:
     from otel_rl.export import Item
     from otel_rl.journal.segments import Position
     from otel_rl.setup.directory import Manifest
-
-
-class Turn(NamedTuple):
-    """The circumstances in which items go through the stages, such as the time in Unix nanoseconds.
-
-    `place` is the place in the outbox where the spans that are buffered now will be saved. `near_end` says that no span
-    is buffered any longer.
-    """
-
-    made: Reduced
-    place: Position
-    now: int
-    near_end: bool = False
-
-
-class Stage(NamedTuple):
-    """A function that takes items and returns those that go on, and its name in the quarantine.
-
-    Attributes:
-        each: If true, the function gets one item at a time, so that one invalid item does not affect the others.
-        passes: Returns whether an item goes on although the stage failed.
-    """
-
-    name: str
-    apply: Callable[[list[Item], Turn], list[Item]]
-    each: bool = False
-    passes: Callable[[Item], bool] = lambda _: True
 
 
 class Pipeline:
@@ -77,43 +51,44 @@ class Pipeline:
         self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget)
         self.traces.rollouts.expect(open_rollouts(self.reducer.state))
         self.trackers = TrackerRows(how.rows, reductions)
-        self.stages = (
-            Stage("check of ids", _with_valid_ids, each=True, passes=lambda _: False),
-            Stage("trace sampling", self._sampled, passes=lambda item: not isinstance(item, Span)),
-            Stage("end of buffering", self._with_expired),
-            Stage("choice of metrics", self._with_chosen_metrics, each=True),
-        )
 
-    def leaving(self, items: list[Item], turn: Turn) -> list[Item]:
-        """Return what exporters get of the items, and of the spans that were buffered."""
-        for stage in self.stages:
-            items = self._through(stage, items, turn)
-        return items
+    def leaving(self, items: list[Item], made: Reduced, place: Position, now: int, *, near_end: bool) -> list[Item]:
+        """Return what exporters get of the items, and of the spans that were buffered.
 
-    def _through(self, stage: Stage, items: list[Item], turn: Turn) -> list[Item]:
-        """Return what a stage makes of items; if it fails, the quarantine gets them, and those that may go on do."""
+        A stage that fails does not stop the others: the quarantine gets the items.
+
+        Args:
+            items: The items of a turn.
+            made: The output of the reducer in this turn.
+            place: The place in the outbox where the spans that are buffered now will be saved.
+            now: Unix nanoseconds.
+            near_end: If true, no span is buffered any longer.
+        """
+        checked = self._each("check of ids", items, _with_valid_ids, if_failed=False)
+        leaving: list[Item] = [item for item in checked if not isinstance(item, Span)]
+        with self._quarantine.guard("trace sampling", f"{len(checked)} items"):
+            self.traces.rollouts.expect(made.rollouts)
+            leaving = self.traces.of(checked, place, now)
+        with self._quarantine.guard("end of buffering", f"{len(leaving)} items"):
+            leaving += self.traces.expire(now, all_of_it=near_end)
+        choose = partial(self.trackers.of, state=self.reducer.state, observed=made.observed)
+        return self._each("choice of metrics", leaving, choose, if_failed=True)
+
+    def _each(
+        self, stage: str, items: list[Item], apply: Callable[[list[Item]], list[Item]], *, if_failed: bool
+    ) -> list[Item]:
+        """Return what a function makes of each item; where it fails, the item itself leaves or does not."""
         leaving: list[Item] = []
-        for given in [[item] for item in items] if stage.each else [items]:
+        for item in items:
             try:
-                leaving += stage.apply(given, turn)
+                leaving += apply([item])
             except Exception as error:
-                source, thing = (type(given[0]).__name__, given[0]) if stage.each else (f"{len(given)} items", None)
-                self._quarantine.put(stage.name, source, thing, error)
-                leaving += filter(stage.passes, given)
+                self._quarantine.put(stage, type(item).__name__, item, error)
+                leaving += [item] if if_failed else []
         return leaving
 
-    def _sampled(self, items: list[Item], turn: Turn) -> list[Item]:
-        self.traces.rollouts.expect(turn.made.rollouts)
-        return self.traces.of(items, turn.place, turn.now)
 
-    def _with_expired(self, items: list[Item], turn: Turn) -> list[Item]:
-        return items + self.traces.expire(turn.now, all_of_it=turn.near_end)
-
-    def _with_chosen_metrics(self, items: list[Item], turn: Turn) -> list[Item]:
-        return self.trackers.of(items, self.reducer.state, turn.made.observed)
-
-
-def _with_valid_ids(items: list[Item], _: Turn) -> list[Item]:
+def _with_valid_ids(items: list[Item]) -> list[Item]:
     for item in items:
         if isinstance(item, Span):
             admission.check_span(item)

@@ -147,8 +147,6 @@ class Reducer:
             self._ends.note_life(name, known, record)
             self._closing.active[name] = self._applier.now
             self._attempts.see(name, known, getattr(record, "time", 0))
-        if isinstance(record, Finished | Lost | Revived):
-            return self._ends.apply(name, known, record)
         return self._applier.apply(name, known, record)
 
     def _begin(self, name: str, record: Started) -> Journal:
@@ -214,6 +212,6 @@ class Reducer:
         live = {name: journal for name, journal in of_last.items() if not journal.over}
         if not all(map(is_remote, live)):
             return []
-        found = [item for name, one in live.items() for item in self._ends.apply(name, one, Lost(one.last_time))]
+        found = [item for name, one in live.items() for item in self._ends.lose(name, one, Lost(one.last_time))]
         self._attempts.split()
         return found

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.error import URLError
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from otel_rl.agent.hardware.engines import Engine, loads
-from otel_rl.agent.hardware.poller import Poller
 from tests.agent.hardware.engine_pages import Vllm, serving, sglang
-from tests.collector import free_port, wait_for
+from tests.collector import free_port
 
 if TYPE_CHECKING:
     from otel_rl.agent.hardware.engines import Load
@@ -63,26 +63,15 @@ def test_older_names_count_where_the_new_ones_are_missing() -> None:
     assert [load.value for load in loads(f"{page}vllm:kv_cache_usage_perc 0.75\n", "s")] == [0.75]
 
 
-def test_what_a_server_says_is_heard_at_once() -> None:
-    """Over HTTP, by the poller."""
-    server, heard = Vllm(), list[float]()
-    server.running.labels(*server.engines[0]).set(7)
-    poller = Poller(0.01)
-    with serving(server.registry) as url:
-        poller.measure(Engine(url, lambda _, found: heard.extend(load.value for load in found)))
-        wait_for(lambda: 7 in heard, "the server is not read")
-        poller.stop()
-
-
 def test_metrics_of_a_server() -> None:
     """Requests of all its replicas, the highest use of a cache; tokens per second, unless it restarted."""
-    server, times = Vllm(engines=2), iter([0, 2 * 10**9, 4 * 10**9])
+    server, heard, times = Vllm(engines=2), list[int](), iter([0, 2 * 10**9, 4 * 10**9])
     for n, engine in enumerate(server.engines):
         server.running.labels(*engine).set(3 + n)
         server.usage.labels(*engine).set(0.25 * n)
     with serving(server.registry) as url:
         port = int(url.split(":")[2].split("/")[0])
-        engine = Engine(url, lambda *_: None, lambda: next(times))
+        engine = Engine(url, lambda time, found: heard.append(len(found)), lambda: next(times))
         found = [shown(engine)]
         server.generated.labels(*server.engines[1]).inc(100)
         found.append(shown(engine))
@@ -91,6 +80,7 @@ def test_metrics_of_a_server() -> None:
 
     same = {"kv_cache.utilization": 0.25, "requests.running": 7, "requests.waiting": 0}
     assert found == [same, {**same, "tokens.rate": 50.0}, same]
+    assert heard == [14, 14, 14]  # at once: seven values of each engine
     assert engine._who == (("server.address", "127.0.0.1"), ("server.port", port))
 
 
@@ -99,31 +89,14 @@ def shown(engine: Engine) -> dict[str, float]:
     return {point.metric.removeprefix("rl.engine.server."): point.value for point in engine.read()}
 
 
-def test_the_series_of_a_server_that_is_gone_end() -> None:
-    """Its last measurement is empty, once."""
-    server, poller = Vllm(), Poller(0.01)
-    with serving(server.registry) as url:
-        poller.measure(Engine(url, lambda *_: None))
-        wait_for(lambda: poller._measurements, "the server is not read")
-    wait_for(lambda: poller.failures, "no failure is counted")
-    poller.stop()
-    counts = [len(measurement.points) for measurement in poller.take()]
-
-    assert counts[-1] == 0
-    assert 0 not in counts[:-1]
-
-
-@pytest.mark.parametrize("other", [True, False], ids=["another page", "no server"])
-def test_a_failure_is_counted(*, other: bool) -> None:
-    """A page without such metrics, for example SGLang's without `--enable-metrics`, and a port without a server."""
+def test_no_server_and_no_metrics_of_one() -> None:
+    """SGLang's page has none without `--enable-metrics`; the poller counts both failures."""
     registry = CollectorRegistry()
     Gauge("up", "Up", registry=registry)
-    poller, reason = Poller(0.01), "LookupError" if other else "URLError"
-    with serving(registry) as url:
-        port = int(url.split(":")[2].split("/")[0]) if other else free_port()
-        poller.measure(Engine(f"http://127.0.0.1:{port}", lambda *_: None))
-        wait_for(lambda: poller.failures.get((f"engine/127.0.0.1:{port}", reason), 0) >= 2, "no failure is counted")
-        poller.stop()
+    with serving(registry) as url, pytest.raises(LookupError, match="no metric of vLLM or SGLang"):
+        shown(Engine(url, lambda *_: None))
+    with pytest.raises(URLError):
+        shown(Engine(f"http://127.0.0.1:{free_port()}", lambda *_: None))
 
 
 @pytest.mark.parametrize("url", ["node1:8000", "file:///etc/hosts", "http://"])

@@ -67,30 +67,20 @@ def test_children_of_children_are_in_the_total(trainer: psutil.Process) -> None:
     assert found["process.unix.file_descriptor.count"] >= 9
 
 
-def test_who_lost_its_parent_is_still_counted(trainer: psutil.Process) -> None:
-    """The kernel gives it another parent, and it still counts as a descendant."""
+def test_descendants_whose_parent_ended_and_that_end(trainer: psutil.Process) -> None:
+    """The kernel gives them another parent, and they still count; their CPU time does so even after their end."""
     processes = Processes(lambda: watched(trainer.pid), time.time_ns)
     before = values(processes)
-    (child,) = trainer.children()
+    child, grandchild = trainer.children(recursive=True)
     child.kill()
-    wait_for(lambda: not trainer.children(recursive=True) or child.status() == "zombie", "the child lives")
+    wait_for(lambda: child.status() == "zombie", "the child lives")
+    orphaned = values(processes)
+    grandchild.kill()
+    wait_for(lambda: not grandchild.is_running() or grandchild.status() == "zombie", "the grandchild lives")
     after = values(processes)
 
-    assert after["process.memory.usage"] > 64 << 20
-    assert after["process.cpu.time"] >= before["process.cpu.time"]
-
-
-def test_cpu_time_does_not_fall(trainer: psutil.Process) -> None:
-    """The CPU time of ended processes stays in the counter."""
-    processes = Processes(lambda: watched(trainer.pid), time.time_ns)
-    before = values(processes)
-    for child in trainer.children(recursive=True):
-        child.kill()
-    wait_for(lambda: all(p.status() == "zombie" for p in trainer.children(recursive=True)), "they live")
-    after = values(processes)
-
-    assert after["process.cpu.time"] >= before["process.cpu.time"] > 0.5
-    assert after["process.memory.usage"] < before["process.memory.usage"]
+    assert after["process.cpu.time"] >= orphaned["process.cpu.time"] >= before["process.cpu.time"] > 0.5
+    assert orphaned["process.memory.usage"] > 64 << 20 > after["process.memory.usage"]
 
 
 def test_utilisation_is_that_since_the_last_look(trainer: psutil.Process) -> None:
