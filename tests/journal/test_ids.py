@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry import trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_rl.journal.ids import RandomIds, SpanIds, format_traceparent, parse_traceparent, step_ids
 from tests.processes import run_python
@@ -140,22 +142,12 @@ def test_randomness_of_the_trainer(recording: otel_rl.Run) -> None:
 
 @given(TRACE_IDS, SPAN_IDS)
 def test_traceparent_round_trip(trace_id: int, span_id: int) -> None:
-    """A `traceparent` gives back the ids that it was made of."""
-    ids = SpanIds(trace_id, span_id)
+    """A `traceparent` gives back the ids that it was made of, also to OpenTelemetry's own propagator."""
+    text = format_traceparent(SpanIds(trace_id, span_id))
+    found = trace.get_current_span(TraceContextTextMapPropagator().extract({"traceparent": text})).get_span_context()
 
-    assert ids == parse_traceparent(format_traceparent(ids))
-
-
-@given(TRACE_IDS, SPAN_IDS)
-def test_traceparent_as_opentelemetry_reads_it(trace_id: int, span_id: int) -> None:
-    """OpenTelemetry's own propagator reads our `traceparent`."""
-    from opentelemetry import trace
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    carrier = {"traceparent": format_traceparent(SpanIds(trace_id, span_id))}
-    found = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
-
-    assert (trace_id, span_id, True) == (found.trace_id, found.span_id, found.trace_flags.sampled)
+    assert parse_traceparent(text) == (trace_id, span_id)
+    assert (found.trace_id, found.span_id, found.trace_flags.sampled) == (trace_id, span_id, True)
 
 
 @pytest.mark.parametrize("text", [VALID, VALID.upper(), f"  {VALID}\n", f"01{VALID[2:]}", f"01{VALID[2:]}-more"])

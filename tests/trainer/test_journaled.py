@@ -18,18 +18,14 @@ from opentelemetry.trace import SpanContext, Status, StatusCode
 
 from otel_rl.devices.host_memory import PAGE_SIZE, parse_snapshot
 from otel_rl.journal.ids import step_ids
-from otel_rl.journal.records import Configured, Happened, Record, Started, StepEnded, StepStarted
+from otel_rl.journal.records import Configured, Happened, Started, StepEnded, StepStarted
+from tests.trainer.reading import begin, ended, kinds, logged, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
-
-
-from tests.trainer.reading import begin, ended, kinds, logged, started
+    from tests.trainer.reading import RecordsOf
 
 
 def test_started(tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,19 +200,22 @@ def test_interruption(recording: Run, records_of: RecordsOf, error: BaseExceptio
     assert end.error[0] == name
 
 
-def test_exception_without_a_text(recording: Run, records_of: RecordsOf) -> None:
-    """An exception whose own text raises passes unchanged, and is recorded by its type."""
+class Mute(Exception):
+    """Raises instead of giving its text."""
 
-    class Mute(Exception):
-        def __str__(self) -> str:
-            raise ValueError("no words")
+    def __str__(self) -> str:
+        raise ValueError("no words")
 
-    with pytest.raises(Mute), recording.phase("generate"):
-        raise Mute
-    error = ended(records_of(recording), "generate").error
 
-    assert error is not None
-    assert error[0].endswith("Mute")
+@pytest.mark.parametrize("error", [Mute(), ValueError("file \udcff")], ids=["mute", "not Unicode"])
+def test_exception_without_a_text(recording: Run, records_of: RecordsOf, error: Exception) -> None:
+    """An exception whose text raises, or is not valid Unicode, passes unchanged, and is recorded by its type."""
+    with pytest.raises(type(error)), recording.phase("generate"):
+        raise error
+    found = ended(records_of(recording), "generate").error
+
+    assert found is not None
+    assert found[0].endswith(type(error).__name__)
 
 
 def test_after_an_exception(recording: Run, records_of: RecordsOf) -> None:

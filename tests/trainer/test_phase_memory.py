@@ -10,7 +10,7 @@ import pytest
 from otel_rl.export import Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.trainer.current import recorder_of
-from tests.agent.reducing import reducing, rows, started
+from tests.agent.reducing import S, feed, reducing, rows, started
 from tests.devices.gpus import GIB, Allocator
 from tests.trainer.reading import begin
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import otel_rl
-    from otel_rl.agent.steps.reduce import Reducer
+    from otel_rl.export import Item
     from tests.trainer.reading import RecordsOf
-
-S = 1_000_000_000
 
 
 def with_devices(run: otel_rl.Run, allocator: Allocator) -> Allocator:
@@ -48,13 +46,11 @@ def offloading(run: otel_rl.Run, allocator: Allocator, body: Callable[[], None],
 
 
 def row_of(records: Sequence[Record]) -> dict[str, int | float]:
-    return rows(closed(records)[1])[0].values
+    return rows(closed(records))[0].values
 
 
-def closed(records: Sequence[Record]) -> tuple[Reducer, list[object]]:
-    reducer = reducing()
-    items = list(reducer.feed([("rank0", record) for record in records]).items)
-    return reducer, items + list(reducer.feed([("rank0", StepStarted(9, 9 * S, b""))]).items)
+def closed(records: Sequence[Record]) -> list[Item]:
+    return feed(reducing(), "rank0", *records, StepStarted(9, 9 * S, b""))
 
 
 def retimed(records: Sequence[Record], seconds: Sequence[float]) -> list[Record]:
@@ -148,21 +144,33 @@ def test_how_many_names_there_are(devices: int, tmp_path: Path, records_of: Reco
     assert len([name for name in found if name.startswith("time/train_step/")]) == 4
 
 
-def test_the_peak_of_one_phase_is_not_that_of_the_next(tmp_path: Path, records_of: RecordsOf) -> None:
-    """With and without a reset: what the first one reached is not the second one's."""
-    for peaks in ("reset", "shared"):
-        run = begin(tmp_path, id=peaks, memory={"peaks": peaks})
-        allocator = with_devices(run, Allocator() if peaks == "reset" else Unreset())
-        with run.step(0):
-            for name, highest in (("generate", 40), ("train", 30)):
-                with run.phase(name):
-                    allocator.hold(highest)
-                    allocator.hold(10)
-        run.finish(0)
-        found = row_of(records_of(run))
+class Unreset(Allocator):
+    """One whose peaks only its owner resets."""
 
-        assert found["memory/generate/end/onload/max_allocated/0"] == 40
-        assert found["memory/train/end/onload/max_allocated/0"] == (30 if peaks == "reset" else 10)
+    def begin_peak(self) -> None:
+        self.calls.append("left alone")
+
+
+@pytest.mark.parametrize(
+    ("peaks", "first", "second", "expected"),
+    [("reset", 40, 30, 30), ("shared", 40, 30, 10), ("shared", 20, 30, 30)],
+)
+def test_the_peak_of_one_phase_is_not_that_of_the_next(
+    tmp_path: Path, records_of: RecordsOf, peaks: str, first: int, second: int, expected: int
+) -> None:
+    """With and without a reset; where the allocator's own peak rises inside of a phase, that is its peak."""
+    run = begin(tmp_path, memory={"peaks": peaks})
+    allocator = with_devices(run, Allocator() if peaks == "reset" else Unreset())
+    with run.step(0):
+        for name, highest in (("generate", first), ("train", second)):
+            with run.phase(name):
+                allocator.hold(highest)
+                allocator.hold(10)
+    run.finish(0)
+    found = row_of(records_of(run))
+
+    assert found["memory/generate/end/onload/max_allocated/0"] == first
+    assert found["memory/train/end/onload/max_allocated/0"] == expected
 
 
 def test_memory_is_read_once_at_a_boundary(tmp_path: Path) -> None:
@@ -175,29 +183,6 @@ def test_memory_is_read_once_at_a_boundary(tmp_path: Path) -> None:
                 pass
 
     assert allocator.calls.count("snapshot") <= 2 * 10 + 2
-
-
-class Unreset(Allocator):
-    """One whose peaks only its owner resets."""
-
-    def begin_peak(self) -> None:
-        self.calls.append("left alone")
-
-
-def test_a_peak_that_rises_is_exact_without_a_reset(tmp_path: Path, records_of: RecordsOf) -> None:
-    """Where the allocator's own peak rises inside of a phase, that is its peak."""
-    run = begin(tmp_path)
-    allocator = with_devices(run, Unreset())
-    with run.step(0):
-        for name, highest in (("generate", 20), ("train", 30)):
-            with run.phase(name):
-                allocator.hold(highest)
-                allocator.hold(10)
-    run.finish(0)
-    found = row_of(records_of(run))
-
-    assert found["memory/generate/end/onload/max_allocated/0"] == 20
-    assert found["memory/train/end/onload/max_allocated/0"] == 30
 
 
 def test_an_exception_loses_nothing(tmp_path: Path, records_of: RecordsOf) -> None:
@@ -214,7 +199,7 @@ def test_an_exception_loses_nothing(tmp_path: Path, records_of: RecordsOf) -> No
     run.finish(0)
     records = records_of(run)
     found = row_of(records)
-    spans = {item.name: item for item in closed(records)[1] if isinstance(item, Span)}
+    spans = {item.name: item for item in closed(records) if isinstance(item, Span)}
 
     assert found["memory/train_step/end/onload/max_allocated/0"] == 60
     assert found["memory/train_step/end/offload/allocated/0"] == 60
@@ -253,7 +238,7 @@ def test_other_parts_tell_what_they_changed(tmp_path: Path, records_of: RecordsO
 
 def test_both_moments_of_the_start_are_told(recorded: tuple[Allocator, list[Record]]) -> None:
     """Memory of the process before loading is the phase's, after loading that of the end of the part."""
-    spans = {item.name: item.attributes for item in closed(recorded[1])[1] if isinstance(item, Span)}
+    spans = {item.name: item.attributes for item in closed(recorded[1]) if isinstance(item, Span)}
 
     assert spans["rl.train"]["rl.phase_process.memory.start"]
     assert spans["rl.train.onload"]["rl.phase_process.memory.end"]
