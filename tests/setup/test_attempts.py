@@ -256,32 +256,22 @@ class History:
                 self._oracle.end(who, state)
 
 
-def check(events: list[Event], count: int, supervised: bool) -> None:
-    """Compare the attempts of a history with those of the oracle."""
-    with tempfile.TemporaryDirectory() as place:
-        history = History(Path(place), count, supervised=supervised)
-        try:
-            for event in events:
-                history.play(event)
-                assert history.actual == history.expected
-        finally:
-            history.machines.close()
-
-
-_HISTORIES = given(st.lists(_EVENTS, max_size=25), st.integers(1, 3), st.booleans())
-
-
-@_HISTORIES
-@settings(max_examples=200, deadline=None)
-def test_random_histories(events: list[Event], count: int, supervised: bool) -> None:
+@pytest.mark.parametrize(
+    "count", [200, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)], id="many")]
+)
+def test_random_histories(count: int) -> None:
     """Starts, ends, requeues, races and machines that are switched off, on one to three machines."""
-    check(events, count, supervised)
 
+    @settings(max_examples=count, deadline=None)
+    @given(st.lists(_EVENTS, max_size=25), st.integers(1, 3), st.booleans())
+    def check(events: list[Event], machines: int, supervised: bool) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            history = History(Path(place), machines, supervised=supervised)
+            try:
+                for event in events:
+                    history.play(event)
+                    assert history.actual == history.expected
+            finally:
+                history.machines.close()
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@_HISTORIES
-@settings(max_examples=10_000, deadline=None)
-def test_many_random_histories(events: list[Event], count: int, supervised: bool) -> None:
-    """The same, 10,000 times."""
-    check(events, count, supervised)
+    check()
