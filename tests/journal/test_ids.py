@@ -60,18 +60,7 @@ def test_step_ids_are_valid(run_id: str, attempt: int, step: int) -> None:
 
 
 def test_random_ids_are_unique() -> None:
-    """100,000 random ids of each kind are different, fit their bits, and are not zero."""
-    ids = RandomIds()
-    spans = {ids.span_id() for _ in range(100_000)}
-    traces = {ids.trace_id() for _ in range(100_000)}
-
-    assert len(spans) == len(traces) == 100_000
-    assert all(0 < span_id < 2**64 for span_id in spans)
-    assert all(0 < trace_id < 2**128 for trace_id in traces)
-
-
-def test_random_ids_over_threads() -> None:
-    """Threads that draw at once never draw the same id."""
+    """100,000 random ids of each kind, drawn by threads at once, are different, fit their bits, and are not zero."""
     ids = RandomIds()
     drawn: list[list[int]] = [[] for _ in range(4)]
 
@@ -83,8 +72,12 @@ def test_random_ids_over_threads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    spans = {span_id for mine in drawn for span_id in mine}
+    traces = {ids.trace_id() for _ in range(100_000)}
 
-    assert len({span_id for mine in drawn for span_id in mine}) == 100_000
+    assert len(spans) == len(traces) == 100_000
+    assert all(0 < span_id < 2**64 for span_id in spans)
+    assert all(0 < trace_id < 2**128 for trace_id in traces)
 
 
 _FORKED = """
