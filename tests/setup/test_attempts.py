@@ -99,6 +99,26 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     found.close()
 
 
+def test_a_start_without_one_of_the_ranks(machines: Machines) -> None:
+    """Two ranks, one, and two again: rank 1 has one start less behind it, and is in the same attempt."""
+    for world in (2, 1):
+        for rank in range(world):
+            machines.start(Started(f"rank{rank}", rank, world=world))
+        for rank in range(world):
+            machines.end(f"rank{rank}", in_order=True)
+
+    assert [machines.start(Started("rank1", 1)), machines.start(Started("rank0", 0))] == [2, 2]
+
+
+@pytest.mark.parametrize(("count", "in_order", "attempt"), [(0, False, 0), (1, True, 1)])
+def test_a_launcher_that_counts(machines: Machines, count: int, *, in_order: bool, attempt: int) -> None:
+    """Once no rank runs, the same count of restarts is the same start, and another count another one."""
+    machines.start(Started("rank0", 0, supervised=0))
+    machines.end("rank0", in_order=in_order)
+
+    assert machines.start(Started("rank1", 0, supervised=count)) == attempt
+
+
 def test_a_rank_that_moves(machines: Machines) -> None:
     """Its former machine is gone, though its agent said a moment ago that a rank runs there."""
     machines.start(Started("rank0", 0, world=1))

@@ -98,6 +98,14 @@ def test_memory_of_the_host(recording: Run, records_of: RecordsOf, error: Except
     assert [report.attributes["rl.phase"] for report in reports(records_of(recording))] == reported
 
 
+def test_it_names_no_step_that_was_refused(recording: Run, records_of: RecordsOf) -> None:
+    """A step that is refused has no number that a record may have."""
+    with contextlib.suppress(MemoryError), recording.step(-1):
+        raise MemoryError
+
+    assert [report.step for report in reports(records_of(recording))] == [None]
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
