@@ -214,8 +214,8 @@ def test_a_ticket_with_parts_is_plain_json(recording: Run) -> None:
 def test_a_step_has_the_time_of_its_trajectories(recording: Run, records_of: RecordsOf) -> None:
     """The record has the sums, and the longest call of each tool."""
     tickets = [
-        {"parts": {"model": 1.0, "tool": 2, "other": 0.5}, "tools": {"search": [2, 2.0, 1.5]}},
-        {"parts": {"model": 0.5}, "tools": {"search": [1, 4.0, 4.0]}},
+        {"parts": {"model": 1.0, "tool": 2, "other": 0.5}, "tools": {"search": [1, 4.0, 4.0]}},
+        {"parts": {"model": 0.5}, "tools": {"search": [2, 2.0, 1.5]}},
         {"policy_version": 3},
     ]
     with recording.step(0):
