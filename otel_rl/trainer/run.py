@@ -31,7 +31,7 @@ from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
 from otel_rl.trainer.recorder import Recorder
 from otel_rl.trainer.spans import JournaledSpan, never_raises
-from otel_rl.trainer.step import STEPS, RefusedStep, Steps, StepSpan
+from otel_rl.trainer.step import REFUSED, STEPS, Steps, StepSpan
 from otel_rl.trainer.tickets import consumed
 from otel_rl.trainer.tracing import RunTracerProvider
 from otel_rl.trainer.trajectories import Rollout, Trajectory
@@ -90,7 +90,7 @@ class Run:
         """Number of calls, or parts of calls, that were refused so far, by the call or by what was wrong."""
         return self._recorder.refused
 
-    def step(self, number: int | None = None, /, *_extra: Never, **attributes: object) -> StepSpan | NoSpan:
+    def step(self, number: int | None = None, /, *_extra: Never, **attributes: object) -> StepSpan:
         """Return a context manager for one iteration of the RL loop.
 
         A step that is negative, repeated, or inside another one is refused, and so is what is logged inside without
@@ -110,14 +110,14 @@ class Run:
                 number = int.__index__(operator.index(number))  # type: ignore[arg-type] # None is refused too
         except Exception:
             recorder.refuse("step", f"step {shown(number)} is not an integer")
-            return RefusedStep(steps)
+            return StepSpan(steps, REFUSED, (b"", 0), attributes)
         if not steps.last_begun < number < STEPS:
             recorder.refuse("step", f"step {shown(number)} after step {steps.last_begun}; steps count up from 0")
         elif steps.open is not None and steps.is_inside_step():
             recorder.refuse("step", f"step {number} inside step {steps.open.number}")
         else:
             return StepSpan(steps, number, packed_step_ids(self.id, self.attempt, number), attributes)
-        return RefusedStep(steps)
+        return StepSpan(steps, REFUSED, (b"", 0), attributes)
 
     def phase(self, name: str = "", /, *_extra: Never, **attributes: object) -> Phase | NoSpan:
         """Return a context manager for a phase: a named part of a step, timed, with the memory at both ends.

@@ -12,20 +12,19 @@ from opentelemetry import context, trace
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.records import StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
-from otel_rl.trainer.no_span import NoSpan
 from otel_rl.trainer.spans import JournaledSpan, context_here
-from otel_rl.trainer.with_blocks import is_left, watched
+from otel_rl.trainer.with_blocks import is_left
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
     from typing import Self
 
     from otel_rl.trainer.recorder import Recorder
-    from otel_rl.trainer.with_blocks import Block
 
 STEPS = 1 << 63
 """Exclusive upper bound of step numbers."""
+REFUSED = -1
+"""Number of a step that was refused, and counted, when it was made. It never begins."""
 _attach, _with_span = context.attach, trace.set_span_in_context
 _refused_here: ContextVar[object] = ContextVar("otel_rl_refused_step", default=None)
 
@@ -50,12 +49,13 @@ class Steps:
         self.last_begun = -1
         self.last: int | None = None
         self.training_ended = False
-        self._refused: dict[StepSpan | RefusedStep, object] = {}  # with the refused step around each; mostly empty
+        self._refused: dict[StepSpan, object] = {}  # with the refused step around each; mostly empty
 
     def begin(self, step: StepSpan) -> bool:
         """Register a step that begins; return false if it is refused."""
         if step.number <= self.last_begun or (self.open is not None and self.is_inside_step()):
-            self.recorder.refuse("step", f"step {step.number} is entered again, or inside another")
+            if step.number != REFUSED:
+                self.recorder.refuse("step", f"step {step.number} is entered again, or inside another")
             return False
         if self._refused:  # those that were entered without `with` last at most until the next step begins
             self._forget([one for one in self._refused if one._block is None])
@@ -76,12 +76,12 @@ class Steps:
         if self.open is step:
             self.open = None
 
-    def enter_refused(self, step: StepSpan | RefusedStep) -> None:
+    def enter_refused(self, step: StepSpan) -> None:
         """Register that the trainer enters a step that is refused."""
         self._refused[step] = _refused_here.get()
         _refused_here.set(step)
 
-    def exit_refused(self, step: StepSpan | RefusedStep) -> None:
+    def exit_refused(self, step: StepSpan) -> None:
         """Unregister a refused step; other steps are ignored."""
         if step in self._refused:
             around = self._refused.pop(step)
@@ -117,7 +117,7 @@ class Steps:
         self._forget([one for one in self._refused if is_left(one._block)])
         return bool(self._refused) and (self.open is None or _refused_here.get() in self._refused)
 
-    def _forget(self, refused: list[StepSpan | RefusedStep]) -> None:
+    def _forget(self, refused: list[StepSpan]) -> None:
         for step in refused:
             self._refused.pop(step, None)
 
@@ -156,8 +156,8 @@ class StepSpan(JournaledSpan):
 
     @property
     def step_now(self) -> int | None:
-        """The number of the step."""
-        return self.number
+        """The number of the step; `None` if it was refused."""
+        return None if self.number == REFUSED else self.number
 
     @property
     def is_abandoned(self) -> bool:
@@ -185,23 +185,3 @@ class StepSpan(JournaledSpan):
             self.abandon(interruption)
             steps.close(self)
             raise
-
-
-class RefusedStep(NoSpan):
-    """A step that is refused; values that are logged inside are refused too."""
-
-    _block: Block | None = None  # where it was entered
-
-    def __init__(self, steps: Steps) -> None:
-        super().__init__()
-        self._steps = steps
-
-    def __enter__(self) -> Self:
-        self._steps.enter_refused(self)
-        return self
-
-    @watched
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
-    ) -> None:
-        self._steps.exit_refused(self)

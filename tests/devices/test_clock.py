@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from otel_rl.devices.clock import DeviceClock, Measured
 from tests.devices.gpus import Queue
 
 
-def test_a_phase_is_timed_by_the_device() -> None:
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+@pytest.fixture
+def clock(queue: Queue) -> DeviceClock:
+    return DeviceClock(queue.new_mark, queue.is_capturing)
+
+
+def test_a_phase_is_timed_by_the_device(queue: Queue, clock: DeviceClock) -> None:
     """From the moment when the device passes its first mark to the one when it passes its last."""
-    queue = Queue()
-    clock = DeviceClock(queue.new_mark, queue.is_capturing)
     start = clock.begin()
     clock.end((3, 7), start)
     queue.work(100)
@@ -20,10 +30,8 @@ def test_a_phase_is_timed_by_the_device() -> None:
     assert clock.arrived() == [Measured((3, 7), 0.25, 0.0)]
 
 
-def test_nothing_is_read_before_the_device_has_passed_it() -> None:
+def test_nothing_is_read_before_the_device_has_passed_it(queue: Queue, clock: DeviceClock) -> None:
     """The mark itself fails where it is read too early; until then there is just nothing."""
-    queue = Queue()
-    clock = DeviceClock(queue.new_mark, queue.is_capturing)
     clock.end((None, 7), clock.begin())
     before = clock.arrived()
     queue.work(1)
@@ -34,10 +42,8 @@ def test_nothing_is_read_before_the_device_has_passed_it() -> None:
     assert [one.key for one in clock.arrived()] == [(None, 7)]
 
 
-def test_each_step_is_an_anchor() -> None:
+def test_each_step_is_an_anchor(queue: Queue, clock: DeviceClock) -> None:
     """Offsets count from the mark at the beginning of the phase's own step."""
-    queue = Queue()
-    clock = DeviceClock(queue.new_mark, queue.is_capturing)
     found = []
     for step in range(2):
         clock.begin_step()
@@ -50,10 +56,8 @@ def test_each_step_is_an_anchor() -> None:
     assert found == [Measured((0, 1), 0.005, 0.02), Measured((1, 1), 0.005, 0.04)]
 
 
-def test_a_phase_of_the_step_before_keeps_its_anchor() -> None:
+def test_a_phase_of_the_step_before_keeps_its_anchor(queue: Queue, clock: DeviceClock) -> None:
     """The device may be a step behind."""
-    queue = Queue()
-    clock = DeviceClock(queue.new_mark, queue.is_capturing)
     clock.begin_step()
     clock.end((0, 1), clock.begin())
     clock.begin_step()
@@ -65,9 +69,8 @@ def test_a_phase_of_the_step_before_keeps_its_anchor() -> None:
     assert clock.arrived() == [Measured((0, 1), 0.01, 0.01)]
 
 
-def test_marks_are_used_again() -> None:
+def test_marks_are_used_again(queue: Queue) -> None:
     """A thousand phases need no more marks than are waiting at a time."""
-    queue = Queue()
     made = []
 
     def new_mark() -> object:
@@ -84,10 +87,8 @@ def test_marks_are_used_again() -> None:
     assert len(made) == 2
 
 
-def test_no_mark_gets_into_a_graph() -> None:
+def test_no_mark_gets_into_a_graph(queue: Queue, clock: DeviceClock) -> None:
     """While a graph is captured, phases are not timed."""
-    queue = Queue()
-    clock = DeviceClock(queue.new_mark, queue.is_capturing)
     begun_before = clock.begin()
     queue.captures = True
 
@@ -119,10 +120,8 @@ def test_two_ends_on_two_devices_are_counted() -> None:
     assert clock.dropped == 1
 
 
-def test_a_device_that_hangs_fills_no_memory() -> None:
+def test_a_device_that_hangs_fills_no_memory(clock: DeviceClock) -> None:
     """Beyond some thousand phases that nobody passes, phases are not timed, and counted."""
-    queue = Queue()
-    clock = DeviceClock(queue.new_mark, queue.is_capturing)
     for n in range(5000):
         clock.end((None, n), clock.begin())
 

@@ -34,25 +34,9 @@ def test_cut_anywhere(records: list[Record], segment_bytes: int, data: st.DataOb
         assert kept + numbered(1) == read_all(Reader(place, AnyRecord))
 
 
-@given(RECORDS.filter(len), SEGMENT_BYTES, st.data())
-def test_flipped_byte(records: list[Record], segment_bytes: int, data: st.DataObject) -> None:
-    """A byte that is not what was written loses the frame that it is in, and that is counted."""
-    with directory() as place:
-        written = write(place, records, segment_bytes)
-        hit = data.draw(st.sampled_from(written))
-        content = bytearray(segment(place, hit.segment).read_bytes())
-        content[data.draw(st.integers(hit.start, hit.end - 1))] ^= data.draw(st.integers(1, 255))
-        segment(place, hit.segment).write_bytes(content)
-        reader = Reader(place, AnyRecord)
-        actual = read_all(reader)
-
-        assert [w.record for w in written if w is not hit] == actual
-        assert 0 < reader.skipped_bytes <= hit.end - hit.start
-
-
 @given(RECORDS.filter(len), SEGMENT_BYTES, st.binary(min_size=1, max_size=300), st.data())
 def test_garbage_in_the_middle(records: list[Record], segment_bytes: int, garbage: bytes, data: st.DataObject) -> None:
-    """Garbage written over any part of a segment loses the frames that it touches and none else."""
+    """Garbage over any part of a segment, a byte or more, loses the frames that it touches, which are counted."""
     with directory() as place:
         written = write(place, records, segment_bytes)
         number = data.draw(st.sampled_from(written)).segment
@@ -61,13 +45,12 @@ def test_garbage_in_the_middle(records: list[Record], segment_bytes: int, garbag
         before = bytes(content)
         content[start : start + len(garbage)] = garbage
         segment(place, number).write_bytes(content)
-        intact = [
-            w.record
-            for w in written
-            if w.segment != number or before[w.start : w.end] == bytes(content[w.start : w.end])
-        ]
+        hit = [w for w in written if w.segment == number and before[w.start : w.end] != bytes(content[w.start : w.end])]
+        reader = Reader(place, AnyRecord)
 
-        assert intact == read_all(Reader(place, AnyRecord))
+        assert [w.record for w in written if w not in hit] == read_all(reader)
+        assert 0 in garbage or not hit or reader.skipped_bytes > 0  # zeros may look like the end of the journal
+        assert len(content) > len(before) or reader.skipped_bytes <= sum(w.end - w.start for w in hit)
 
 
 @given(st.binary(max_size=2000))
@@ -106,20 +89,6 @@ def test_damage_behind_which_the_writer_goes_on(tmp_path: Path) -> None:
     writer.append(Finished(1))
 
     assert [Finished(1)] == reader.read()
-
-
-def test_torn_tail_is_waited_for(tmp_path: Path) -> None:
-    """A frame at the end that is not complete is not skipped as long as somebody may still write it."""
-    written = write(tmp_path, numbered(2))
-    content = segment(tmp_path, 1).read_bytes()
-    segment(tmp_path, 1).write_bytes(content[: written[1].end - 1] + b"\0" * 100)
-    reader = Reader(tmp_path, AnyRecord)
-    before = steps(reader.read()) + steps(reader.read())
-    segment(tmp_path, 1).write_bytes(content)
-
-    assert before == [0]
-    assert steps(reader.read()) == [1]
-    assert reader.skipped_bytes == 0
 
 
 def test_unknown_record(tmp_path: Path) -> None:

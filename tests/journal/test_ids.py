@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry import trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_rl.journal.ids import RandomIds, SpanIds, format_traceparent, parse_traceparent, step_ids
 from tests.processes import run_python
@@ -58,18 +60,7 @@ def test_step_ids_are_valid(run_id: str, attempt: int, step: int) -> None:
 
 
 def test_random_ids_are_unique() -> None:
-    """100,000 random ids of each kind are different, fit their bits, and are not zero."""
-    ids = RandomIds()
-    spans = {ids.span_id() for _ in range(100_000)}
-    traces = {ids.trace_id() for _ in range(100_000)}
-
-    assert len(spans) == len(traces) == 100_000
-    assert all(0 < span_id < 2**64 for span_id in spans)
-    assert all(0 < trace_id < 2**128 for trace_id in traces)
-
-
-def test_random_ids_over_threads() -> None:
-    """Threads that draw at once never draw the same id."""
+    """100,000 random ids of each kind, drawn by threads at once, are different, fit their bits, and are not zero."""
     ids = RandomIds()
     drawn: list[list[int]] = [[] for _ in range(4)]
 
@@ -81,8 +72,12 @@ def test_random_ids_over_threads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    spans = {span_id for mine in drawn for span_id in mine}
+    traces = {ids.trace_id() for _ in range(100_000)}
 
-    assert len({span_id for mine in drawn for span_id in mine}) == 100_000
+    assert len(spans) == len(traces) == 100_000
+    assert all(0 < span_id < 2**64 for span_id in spans)
+    assert all(0 < trace_id < 2**128 for trace_id in traces)
 
 
 _FORKED = """
@@ -140,22 +135,12 @@ def test_randomness_of_the_trainer(recording: otel_rl.Run) -> None:
 
 @given(TRACE_IDS, SPAN_IDS)
 def test_traceparent_round_trip(trace_id: int, span_id: int) -> None:
-    """A `traceparent` gives back the ids that it was made of."""
-    ids = SpanIds(trace_id, span_id)
+    """A `traceparent` gives back the ids that it was made of, also to OpenTelemetry's own propagator."""
+    text = format_traceparent(SpanIds(trace_id, span_id))
+    found = trace.get_current_span(TraceContextTextMapPropagator().extract({"traceparent": text})).get_span_context()
 
-    assert ids == parse_traceparent(format_traceparent(ids))
-
-
-@given(TRACE_IDS, SPAN_IDS)
-def test_traceparent_as_opentelemetry_reads_it(trace_id: int, span_id: int) -> None:
-    """OpenTelemetry's own propagator reads our `traceparent`."""
-    from opentelemetry import trace
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    carrier = {"traceparent": format_traceparent(SpanIds(trace_id, span_id))}
-    found = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
-
-    assert (trace_id, span_id, True) == (found.trace_id, found.span_id, found.trace_flags.sampled)
+    assert parse_traceparent(text) == (trace_id, span_id)
+    assert (found.trace_id, found.span_id, found.trace_flags.sampled) == (trace_id, span_id, True)
 
 
 @pytest.mark.parametrize("text", [VALID, VALID.upper(), f"  {VALID}\n", f"01{VALID[2:]}", f"01{VALID[2:]}-more"])

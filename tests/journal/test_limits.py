@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from otel_rl.journal.records import AnyRecord, Finished, Observed, StepStarted
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.journal.writer import Writer
 from tests.journal.written import directory, numbered, read_all, steps, write
-from tests.processes import run_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,80 +95,8 @@ def test_too_large_record(tmp_path: Path) -> None:
     assert [Finished(1)] == Reader(tmp_path, AnyRecord).read()
 
 
-def test_closed_writer(tmp_path: Path) -> None:
-    """A writer that is closed refuses, and a second `close` does nothing."""
-    writer = Writer(tmp_path)
-    writer.append(Finished(1))
-    writer.close()
-    writer.close()
-    with pytest.raises(ValueError, match="closed"):
-        writer.append(Finished(2))
-
-    assert [Finished(1)] == read_all(Reader(tmp_path, AnyRecord))
-
-
 def test_unwritable_directory(tmp_path: Path) -> None:
     """A journal that cannot be made raises at once."""
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         Writer(tmp_path / "file" / "journal")
-
-
-_FULL_DISK = """
-import pathlib, resource
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.writer import Writer
-from otel_rl.journal.records import AnyRecord, Logged
-
-place = pathlib.Path("journal")
-place.mkdir()
-writer = Writer(place, segment_bytes=1000)
-kept = []
-def append(count):
-    failed = 0
-    for _ in range(count):
-        record = Logged(append.next, 0, {"loss": 0.5})
-        append.next += 1
-        try:
-            writer.append(record)
-        except OSError:
-            failed += 1
-        else:
-            kept.append(record)
-    return failed
-append.next = 0
-assert append(100) == 0
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
-failed = append(100)
-assert 0 < failed < 100, failed
-assert Reader(place, AnyRecord).read() == kept
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-assert append(100) == 0
-reader = Reader(place, AnyRecord)
-assert reader.read() == kept
-assert reader.skipped_bytes == 0
-print(len(kept) + failed)
-"""
-
-
-def test_full_disk(tmp_path: Path) -> None:
-    """A full disk raises from `append`, loses nothing that was written, and is forgotten when there is room again."""
-    assert run_python(_FULL_DISK, tmp_path) == "300\n"
-
-
-def test_interrupted_while_reserving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Ctrl-C while a segment is being reserved does not keep the next record from being written."""
-    writer = Writer(tmp_path, segment_bytes=1)
-    reserve = os.posix_fallocate
-
-    def interrupted(fd: int, offset: int, size: int) -> None:
-        reserve(fd, offset, size)
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "posix_fallocate", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        writer.append(Finished(1))
-    writer.append(Finished(2))
-
-    assert Reader(tmp_path, AnyRecord).read() == [Finished(2)]

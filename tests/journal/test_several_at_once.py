@@ -14,7 +14,6 @@ import pytest
 
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, Happened
-from otel_rl.journal.segments import START, Position, segment_numbers
 from otel_rl.journal.writer import Writer
 from tests.journal.written import numbered, read_all, steps, write
 from tests.processes import start_python
@@ -173,13 +172,3 @@ def test_killed_while_appending(tmp_path: Path, round_: int) -> None:
     assert list(range(len(actual))) == steps(actual)
     assert numbered(count) == actual[:count]
     assert len(actual) <= count + 1
-
-
-def test_segment_names(tmp_path: Path) -> None:
-    """Segments are numbered from one, without a gap."""
-    written = write(tmp_path, numbered(30), segment_bytes=100)
-    numbers = [number for number, _ in itertools.groupby(w.segment for w in written)]
-
-    assert list(range(numbers[0], numbers[-1] + 1)) == numbers
-    assert segment_numbers(tmp_path)[-1] == numbers[-1]
-    assert Position(1, 0) > START

@@ -63,9 +63,9 @@ def write(place: Path, records: Sequence[Record], segment_bytes: int = 4096) -> 
     return written
 
 
-def read_all(reader: Reader[Record], limit: int = 1000) -> list[Record]:
+def read_all(reader: Reader[Record]) -> list[Record]:
     records: list[Record] = []
-    while more := reader.read(limit, final=True):
+    while more := reader.read(final=True):
         records += more
     reader.close()
     return records

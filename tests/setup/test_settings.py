@@ -133,11 +133,8 @@ def test_the_other_settings_are_keywords_too(tmp_path: Path) -> None:
     ("variable", "text", "expected"),
     [
         ("OTEL_RL_PROJECT", "grpo", "grpo"),
-        ("OTEL_RL_NAME", "a run of mine", "a run of mine"),
         ("OTEL_RL_RUN_ID", "run-8", "run-8"),
-        ("OTEL_RL_DIR", "/data/runs", "/data/runs"),
         ("OTEL_RL_LOCAL_WORLD_SIZE", "8", 8),
-        ("OTEL_RL_ROLE", "driver", "driver"),
         ("OTEL_RL_EXPORTERS", "jsonl, wandb", (ExporterSpec("jsonl"), ExporterSpec("wandb"))),
         ("OTEL_RL_EXPORTERS", "none", ()),
         ("OTEL_RL_EXPORTERS", "", (ExporterSpec("jsonl"),)),
@@ -145,21 +142,17 @@ def test_the_other_settings_are_keywords_too(tmp_path: Path) -> None:
         ("OTEL_RL_PROJCT", "", None),
         ("OTEL_RL_SET_GLOBAL", "YES", True),
         ("OTEL_RL_HARDWARE", "Off", False),
-        ("OTEL_RL_DIALECT", "verl", "verl"),
         ("OTEL_RL_REDUCE", "actor/*=mean, time/*=max", {"actor/*": "mean", "time/*": "max"}),
         ("OTEL_RL_REDUCE", "reward=mean|p95", {"reward": ("mean", "p95")}),
         ("OTEL_RL_ROWS_QUANTILES", "0.5, 0.95", (0.5, 0.95)),
         ("OTEL_RL_ROWS_METRICS", "os:getcwd", "os:getcwd"),
         ("OTEL_RL_ROWS_METRICS", "actor/*, !*/lr", ("actor/*", "!*/lr")),
         ("OTEL_RL_ROWS_EVERY", "10", 10),
-        ("OTEL_RL_CONTENT", "true", True),
         ("OTEL_RL_FLOPS_PEAK", "989e12", 989e12),
         ("OTEL_RL_AGENT", "off", "off"),
         ("OTEL_RL_SET_GLOBAL", "true", True),
         ("OTEL_RL_QUIET", "1", True),
         ("OTEL_RL_ROWS_DEADLINE", "2.5", 2.5),
-        ("OTEL_RL_IDLE_TIMEOUT", "7", 7.0),
-        ("OTEL_RL_JOURNAL_LIMIT", "1000000", 1000000),
     ],
 )
 def test_environment(variable: str, text: str, expected: object) -> None:
@@ -178,18 +171,14 @@ def test_environment(variable: str, text: str, expected: object) -> None:
         ("rows.deadline", np.float32(2.5), 2.5),
         ("rows.quantiles", [np.float64(0.5), np.float32(0.25)], (0.5, 0.25)),
         ("flops.peak", Decimal("1e15"), 1e15),
+        ("dir", Path("a/b"), "a/b"),
     ],
 )
-def test_numbers_of_other_types(path: str, value: object, expected: object) -> None:
-    """Numbers of NumPy and others are numbers."""
+def test_other_types(path: str, value: object, expected: object) -> None:
+    """Numbers of NumPy and others are numbers, and a directory may be a `Path`."""
     group, _, name = path.rpartition(".")
 
     assert expected == operator.attrgetter(path)(load({group: {name: value}} if group else {name: value}, {}))
-
-
-def test_path_as_directory(tmp_path: Path) -> None:
-    """The directory may be a `Path`."""
-    assert str(tmp_path) == load({"dir": tmp_path}, {}).dir
 
 
 def test_project_of_a_script(tmp_path: Path) -> None:
@@ -323,11 +312,6 @@ def test_bad_file(path: str, content: bytes, expected: list[str]) -> None:
     assert [part for part in expected if part not in text] == []
 
 
-def test_missing_file() -> None:
-    """A file that is named and not there is an error."""
-    assert refusal({}, {"OTEL_RL_CONFIG_FILE": "none.toml"}).startswith("none.toml: cannot be read as settings")
-
-
 # Invalid settings
 
 
@@ -400,6 +384,19 @@ def test_missing_file() -> None:
         ({"exporters": [7]}, {}, ["7 is neither a name"]),
         ({"exporters": [None]}, {}, ["None is neither a name"]),
         ({"exporters": ["jsonl", {"jsonl": {}}]}, {}, ["'jsonl' is named twice"]),
+        *(
+            ({}, {"OTEL_RL_REDUCE": text}, ["expected pattern=statistic; several statistics with |"])
+            for text in ("mean", "a/*=mean,b/*", "a/*=", "loss=mean,max")
+        ),
+        *(
+            ({"exporters": [{"wandb": options}]}, {}, ["the options of 'wandb' must be a mapping"])
+            for options in ("offline", True, 7, ["mode"])
+        ),
+        *(  # options reach the agent in a file
+            ({"exporters": [{"wandb": {"mode": value}}]}, {}, ["the options of 'wandb' go to the agent as JSON", text])
+            for value, text in ((float("inf"), "inf"), (object(), "is not a text, number, list or mapping"))
+        ),
+        ({}, {"OTEL_RL_CONFIG_FILE": "none.toml"}, ["none.toml: cannot be read as settings"]),
         ({"exporters": [Factory()]}, {}, ["neither a name, nor a mapping of options, nor a factory"]),
     ],
 )
@@ -425,12 +422,6 @@ def test_several_ranks_with_an_id(environ: dict[str, str]) -> None:
 def test_empty_id_beside_a_launcher() -> None:
     """An empty id counts as none: the ranks of a job still have one identity."""
     assert load({"id": ""}, PEERS).id == load({}, PEERS).id
-
-
-@pytest.mark.parametrize("text", ["mean", "a/*=mean,b/*", "a/*=", "loss=mean,max"])
-def test_reduce_without_a_pattern(text: str) -> None:
-    """A reducer without a pattern, or the other way round, is an error, not nothing."""
-    assert "expected pattern=statistic; several statistics with |" in refusal({}, {"OTEL_RL_REDUCE": text})
 
 
 # Exporters
@@ -461,23 +452,6 @@ def test_reduce_without_a_pattern(text: str) -> None:
 def test_exporters(given: Any, expected: tuple[ExporterSpec, ...]) -> None:
     """Exporters are names, names with options, or factories, in any mixture."""
     assert expected == load({"exporters": given}, {}).exporters
-
-
-@pytest.mark.parametrize("options", ["offline", True, 7, ["mode"]])
-def test_options_that_are_no_mapping(options: object) -> None:
-    """Options must be a mapping; the error names the exporter."""
-    assert "the options of 'wandb' must be a mapping" in refusal({"exporters": [{"wandb": options}]})
-
-
-@pytest.mark.parametrize(
-    ("value", "told"), [(float("inf"), "inf"), (object(), "is not a text, number, list or mapping")]
-)
-def test_options_that_the_agent_cannot_get(value: object, told: str) -> None:
-    """Options reach the agent in a file: what JSON cannot hold is refused."""
-    error = refusal({"exporters": [{"wandb": {"mode": value}}]})
-
-    assert "the options of 'wandb' go to the agent as JSON" in error
-    assert told in error
 
 
 @pytest.mark.parametrize("factory", [a_lambda, functools.partial(make), lambda run: Factory()], ids=shown)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from otel_rl import Run
 
     RecordsOf = Callable[..., list[Record]]
+    """The fixture `records_of`: a run, and the label of its process, to the records in its journal."""
 
 
 class NeedsAPackage:

@@ -22,7 +22,7 @@ from otel_rl.journal.records import (
     StepStarted,
 )
 from otel_rl.trainer.current import recorder_of
-from tests.agent.reducing import S, feed, logged, reducing, rows, started
+from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 from tests.devices.gpus import GIB, Allocator, Queue
 from tests.processes import run_python
 from tests.real_parts import needs
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import otel_rl
+    from otel_rl.agent.steps.reduce import Reducer
     from tests.trainer.reading import RecordsOf
 
 
@@ -51,8 +52,8 @@ def run(tmp_path: Path, queue: Queue) -> otel_rl.Run:
 
 def test_devices_are_announced_once(run: otel_rl.Run, records_of: RecordsOf) -> None:
     """With UUID, name and size, when a step finds them."""
-    for step in range(2):
-        with run.step(step):
+    for number in range(2):
+        with run.step(number):
             pass
     found = [record for record in records_of(run) if isinstance(record, DeviceSeen)]
 
@@ -162,41 +163,40 @@ def test_devices_of_jax() -> None:
     assert (memory.allocated, memory.peak_allocated) == (3, 5)
 
 
-def test_a_step_waits_for_its_values() -> None:
+@pytest.fixture
+def reducer() -> Reducer:
+    """A reducer that knows rank 0."""
+    found = reducing()
+    feed(found, "rank0", started())
+    return found
+
+
+def test_a_step_waits_for_its_values(reducer: Reducer) -> None:
     """Its row leaves when what is on a device has come, though the trainer is steps ahead."""
-    reducer = reducing()
-    reducer.feed([("rank0", started())])
-    early = feed(reducer, "rank0", StepStarted(0, 0, b""), OnDevice(0, 1), StepEnded(0, S, b""), StepStarted(1, S, b""))
+    early = feed(reducer, "rank0", *step(0, 0, OnDevice(0, 1)), StepStarted(1, S, b""))
     row = feed(reducer, "rank0", logged(0, loss=0.5), OnDevice(0, -1))
 
     assert rows(early) == []
     assert rows(row)[0].values["loss"] == 0.5
 
 
-def test_what_came_may_be_recorded_before_what_was_promised() -> None:
+def test_what_came_may_be_recorded_before_what_was_promised(reducer: Reducer) -> None:
     """Two threads record; the step waits for nothing then."""
-    reducer = reducing()
-    reducer.feed([("rank0", started())])
-    begun = (StepStarted(0, 0, b""), logged(0, loss=0.5), OnDevice(0, -1), OnDevice(0, 1), StepEnded(0, S, b""))
+    records = step(0, 0, logged(0, loss=0.5), OnDevice(0, -1), OnDevice(0, 1))
 
-    assert len(rows(feed(reducer, "rank0", *begun, StepStarted(1, S, b"")))) == 1
+    assert len(rows(feed(reducer, "rank0", *records, StepStarted(1, S, b"")))) == 1
 
 
-def test_a_step_waits_no_longer_than_for_a_rank() -> None:
+def test_a_step_waits_no_longer_than_for_a_rank(reducer: Reducer) -> None:
     """After the deadline it is closed without."""
-    reducer = reducing()
-    reducer.feed([("rank0", started())])
-    begun = (StepStarted(0, 0, b""), logged(0, loss=1.0), OnDevice(0, 1), StepEnded(0, S, b""), StepStarted(1, S, b""))
-    feed(reducer, "rank0", *begun)
+    feed(reducer, "rank0", *step(0, 0, logged(0, loss=1.0), OnDevice(0, 1)), StepStarted(1, S, b""))
 
     assert rows(reducer.tick(5 * S).items) == []
     assert rows(reducer.tick(12 * S).items)[0].values["loss"] == 1.0
 
 
-def test_times_of_the_device_are_in_the_row() -> None:
+def test_times_of_the_device_are_in_the_row(reducer: Reducer) -> None:
     """With the gap: what the host took more, to launch or to wait, than the device did."""
-    reducer = reducing()
-    reducer.feed([("rank0", started())])
     items = feed(
         reducer,
         "rank0",
@@ -216,12 +216,9 @@ def test_times_of_the_device_are_in_the_row() -> None:
     assert span.attributes["rl.phase_device.offset"] == 0.25
 
 
-def test_a_process_that_died_is_not_waited_for() -> None:
+def test_a_process_that_died_is_not_waited_for(reducer: Reducer) -> None:
     """Nothing comes from its devices any more."""
-    reducer = reducing()
-    reducer.feed([("rank0", started())])
-    begun = (StepStarted(0, 0, b""), logged(0, loss=1.0), OnDevice(0, 1), StepEnded(0, S, b""))
-    items = feed(reducer, "rank0", *begun, Lost(2 * S))
+    items = feed(reducer, "rank0", *step(0, 0, logged(0, loss=1.0), OnDevice(0, 1)), Lost(2 * S))
 
     assert rows(items)[0].values["loss"] == 1.0
 

@@ -14,14 +14,12 @@ from otel_rl.devices.exhaustion import is_out_of_memory
 from otel_rl.export import Event
 from otel_rl.journal.records import Happened, Record
 from otel_rl.trainer.current import recorder_of
-from tests.agent.reducing import reducing
+from tests.agent.reducing import feed, reducing
 from tests.devices.gpus import Allocator
 from tests.real_parts import needs
-from tests.trainer.reading import begin
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from otel_rl import Run
     from tests.trainer.reading import RecordsOf
 
 
@@ -35,29 +33,21 @@ def exhausted() -> BaseException:
 
 
 @needs("torch")
-def test_it_names_the_phase_and_the_step_once(tmp_path: Path, records_of: RecordsOf) -> None:
+def test_it_names_the_phase_and_the_step_once(recording: Run, records_of: RecordsOf) -> None:
     """However many phases the exception passes through; it is the innermost one that is named."""
-    run = begin(tmp_path)
     error = exhausted()
-    with (
-        pytest.raises(type(error)),
-        run.step(3),
-        run.phase("train_step") as phase,
-        phase.execute(),
-        run.phase("backward"),
-    ):
+    train_step = recording.phase("train_step")
+    with pytest.raises(type(error)), recording.step(3), train_step, train_step.execute(), recording.phase("backward"):
         raise error
-    run.finish(0)
-    (report,) = reports(records_of(run))
+    (report,) = reports(records_of(recording))
 
     assert (report.step, report.attributes["rl.phase"]) == (3, "backward")
     assert report.attributes["error.type"] == "torch.OutOfMemoryError"
     assert "2.00 GiB" in str(report.attributes["exception.message"])
 
 
-def test_the_exception_is_not_held(tmp_path: Path) -> None:
+def test_the_exception_is_not_held(recording: Run) -> None:
     """Its frames hold the trainer's tensors, which a trainer that goes on with a smaller batch has to be rid of."""
-    run = begin(tmp_path)
 
     class Tensor:
         pass
@@ -65,7 +55,7 @@ def test_the_exception_is_not_held(tmp_path: Path) -> None:
     def fail() -> weakref.ref[Tensor]:
         held = Tensor()
         seen = weakref.ref(held)
-        with contextlib.suppress(MemoryError), run.step(0), run.phase("train"):
+        with contextlib.suppress(MemoryError), recording.step(0), recording.phase("train"):
             raise MemoryError
         return seen
 
@@ -76,22 +66,19 @@ def test_the_exception_is_not_held(tmp_path: Path) -> None:
 
 
 @needs("torch")
-def test_the_ledger_is_in_the_report(tmp_path: Path, records_of: RecordsOf) -> None:
+def test_the_ledger_is_in_the_report(recording: Run, records_of: RecordsOf) -> None:
     """The memory that stayed after each phase, and that each one took per step."""
-    run = begin(tmp_path)
     allocator = Allocator()
-    recorder_of(run).devices.found = allocator
+    recorder_of(recording).devices.found = allocator
     error = exhausted()
     for step in range(3):
-        with contextlib.suppress(type(error)), run.step(step):
-            with run.phase("generate"):
+        with contextlib.suppress(type(error)), recording.step(step):
+            with recording.phase("generate"):
                 allocator.hold(10 * (step + 1))
-            with run.phase("train"):
+            with recording.phase("train"):
                 if step == 2:
                     raise error
-    run.finish(0)
-    reducer = reducing()
-    items = reducer.feed([("rank0", record) for record in records_of(run)]).items
+    items = feed(reducing(), "rank0", *records_of(recording))
     (event,) = [item for item in items if isinstance(item, Event) and item.name == "rl.memory.exhausted"]
     books = {book["of"]: book for book in json.loads(str(event.attributes["rl.memory.ledger"]))}
 
@@ -100,24 +87,23 @@ def test_the_ledger_is_in_the_report(tmp_path: Path, records_of: RecordsOf) -> N
     assert books["device"]["growth"]["train"] == 0
 
 
-def test_memory_of_the_host_counts_too(tmp_path: Path, records_of: RecordsOf) -> None:
-    """`MemoryError` is one as well."""
-    run = begin(tmp_path)
-    with pytest.raises(MemoryError), run.step(0), run.phase("reward"):
+@pytest.mark.parametrize(
+    ("error", "reported"), [(MemoryError(), ["reward"]), (ValueError("not enough memory of good answers"), [])]
+)
+def test_memory_of_the_host(recording: Run, records_of: RecordsOf, error: Exception, reported: list[str]) -> None:
+    """`MemoryError` is reported as well; other errors are on their spans, and need no report."""
+    with pytest.raises(type(error)), recording.step(0), recording.phase("reward"):
+        raise error
+
+    assert [report.attributes["rl.phase"] for report in reports(records_of(recording))] == reported
+
+
+def test_it_names_no_step_that_was_refused(recording: Run, records_of: RecordsOf) -> None:
+    """A step that is refused has no number that a record may have."""
+    with contextlib.suppress(MemoryError), recording.step(-1):
         raise MemoryError
-    run.finish(0)
 
-    assert [report.attributes["rl.phase"] for report in reports(records_of(run))] == ["reward"]
-
-
-def test_other_errors_are_none(tmp_path: Path, records_of: RecordsOf) -> None:
-    """They are on their spans, and need no report."""
-    run = begin(tmp_path)
-    with pytest.raises(ValueError, match="memory"), run.step(0), run.phase("reward"):
-        raise ValueError("not enough memory of good answers")
-    run.finish(0)
-
-    assert reports(records_of(run)) == []
+    assert [report.step for report in reports(records_of(recording))] == [None]
 
 
 @pytest.mark.parametrize(

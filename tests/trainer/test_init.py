@@ -8,17 +8,14 @@ import pytest
 
 import otel_rl
 from otel_rl.errors import SettingsError
-from otel_rl.journal.records import Record, Started
-from tests.processes import journal_of, local_of, run_python, start_python
+from otel_rl.journal.records import Started
+from tests.processes import local_of
+from tests.trainer.reading import NeedsAPackage, NeedsAPartOfAPackage, begin, kinds, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    RecordsOf = Callable[..., list[Record]]
-
-
-from tests.trainer.reading import NeedsAPackage, NeedsAPartOfAPackage, begin, kinds, started
+    from tests.trainer.reading import RecordsOf
 
 
 def test_current(tmp_path: Path) -> None:
@@ -78,84 +75,39 @@ def test_attempts(tmp_path: Path, records_of: RecordsOf) -> None:
     assert len(traces) == 3
 
 
-def test_attempts_of_a_process_that_was_killed(tmp_path: Path) -> None:
-    """A process that was killed does not keep the next attempt from beginning."""
-    script = f"""
-import os, otel_rl
-otel_rl.init(agent="off", exporters=[], quiet=True, project="test", dir={str(tmp_path)!r}, id="run-7")
-os.kill(os.getpid(), 9)
-"""
-    killed = start_python(script, tmp_path)
-    killed.communicate(timeout=60)
-
-    assert killed.returncode == -9
-    assert begin(tmp_path, id="run-7").attempt == 1
-
-
-def test_two_processes_with_one_rank(tmp_path: Path) -> None:
-    """A second process that claims the same rank, and is strict, fails with a word on what to do."""
-    begin(tmp_path, id="run-7")
-    script = f"""
-import otel_rl
-try:
-    otel_rl.init(agent="off", exporters=[], quiet=True, project="test", dir={str(tmp_path)!r}, id="run-7",
-                 strict=True)
-except otel_rl.SettingsError as error:
-    print(error)
-"""
-    text = run_python(script, tmp_path)
-
-    assert "rank0.attempt0" in text
-    assert "being recorded by another process: give each process its own rank=" in text
-    assert [*(local_of(tmp_path / "test" / "run-7") / "journals").iterdir()] == [
-        journal_of(tmp_path / "test" / "run-7")
-    ]
-
-
 def test_ranks_and_roles(tmp_path: Path) -> None:
     """Every rank and every role has a journal of its own in the same directory."""
-    script = f"""
-import sys, otel_rl
-run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", dir={str(tmp_path)!r}, id="run-7")
-print(run.dir)
-"""
-    run = begin(tmp_path, id="run-7", world_size=2, rank=0)
-    others = [
-        run_python(script, tmp_path, OTEL_RL_RANK="1", OTEL_RL_WORLD_SIZE="2"),
-        run_python(script, tmp_path, OTEL_RL_ROLE="reward"),
-    ]
+    places = set()
+    for place in ({"rank": 0, "world_size": 2}, {"rank": 1, "world_size": 2}, {"role": "reward"}):
+        run = begin(tmp_path, id="run-7", **place)
+        places.add(run.dir)
+        run.finish(0)
     journals = {path.name.rpartition(".")[0] for path in (local_of(run.dir) / "journals").iterdir()}
 
-    assert [f"{run.dir}\n"] * 2 == others
+    assert len(places) == 1
     assert journals == {"rank0.attempt0", "rank1.attempt0", "reward.attempt0"}
 
 
 @pytest.mark.parametrize(
-    ("keywords", "expected"),
+    ("exporter", "expected"),
     [
-        (
-            {"exporters": ["wandbb"]},
-            r"exporters: unknown exporter 'wandbb'; did you mean wandb\?",
-        ),
-        (
-            {"exporters": ["nope"]},
-            "known are: archive, console, jsonl, mlflow, otlp, prometheus, sidecar, stdout, swanlab",
-        ),
-        ({"exporters": [{"tensorboard": {"precision": "half"}}]}, "precision='half' must be one of 'double', 'single'"),
-        ({"exporters": [{"wandb": {"mode": "offlin"}}]}, "mode='offlin' must be one of 'online', 'offline', .*None"),
-        ({"exporters": [{"jsonl": {"color": "red"}}]}, "exporter 'jsonl': .*'color'.*its options are: path"),
-        ({"exporters": [NeedsAPackage]}, "needs the package 'no_such_package'.*pip install 'otel-rl\\[wishes\\]'"),
-        ({"exporters": ["tests.trainer.reading:NeedsAPackage"]}, "needs the package 'no_such_package'"),
-        ({"exporters": [{"tests.trainer.reading:Colorful": {"hue": "red"}}]}, "'hue'.*its options are: color"),
-        pytest.param({"exporters": ["no_such_module:Exporter"]}, "no_such_module"),
-        pytest.param({"exporters": ["tests.trainer.reading:NoSuchExporter"]}, "NoSuchExporter"),
-        pytest.param({"exporters": [NeedsAPartOfAPackage]}, "needs the package 'no_such_package.part'"),
+        ("wandbb", r"exporters: unknown exporter 'wandbb'; did you mean wandb\?"),
+        ("nope", "known are: archive, console, jsonl, mlflow, otlp, prometheus, sidecar, stdout, swanlab"),
+        ({"tensorboard": {"precision": "half"}}, "precision='half' must be one of 'double', 'single'"),
+        ({"wandb": {"mode": "offlin"}}, "mode='offlin' must be one of 'online', 'offline', .*None"),
+        ({"jsonl": {"color": "red"}}, "exporter 'jsonl': .*'color'.*its options are: path"),
+        (NeedsAPackage, "needs the package 'no_such_package'.*pip install 'otel-rl\\[wishes\\]'"),
+        ("tests.trainer.reading:NeedsAPackage", "needs the package 'no_such_package'"),
+        ({"tests.trainer.reading:Colorful": {"hue": "red"}}, "'hue'.*its options are: color"),
+        ("no_such_module:Exporter", "no_such_module"),
+        ("tests.trainer.reading:NoSuchExporter", "NoSuchExporter"),
+        (NeedsAPartOfAPackage, "needs the package 'no_such_package.part'"),
     ],
 )
-def test_bad_exporter(tmp_path: Path, keywords: dict[str, object], expected: str) -> None:
+def test_bad_exporter(tmp_path: Path, exporter: object, expected: str) -> None:
     """An exporter that is unknown, lacks its package or has a wrong option fails `init`, which says what to do."""
     with pytest.raises(SettingsError, match=expected):
-        begin(tmp_path, **keywords)
+        begin(tmp_path, exporters=[exporter])
 
     assert otel_rl.current() is None
 
@@ -172,10 +124,3 @@ def test_an_exporter_whose_module_raises(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(SettingsError, match="'raising_module:E' cannot be imported: a variable is invalid"):
         begin(tmp_path, exporters=["raising_module:E"], strict=strict)
-
-
-def test_unwritable_directory(tmp_path: Path) -> None:
-    """A directory that cannot be made fails a strict `init`, which names it."""
-    (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match=r"file/runs.*Not a directory"):
-        begin(tmp_path / "file" / "runs", strict=True)

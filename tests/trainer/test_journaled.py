@@ -18,18 +18,14 @@ from opentelemetry.trace import SpanContext, Status, StatusCode
 
 from otel_rl.devices.host_memory import PAGE_SIZE, parse_snapshot
 from otel_rl.journal.ids import step_ids
-from otel_rl.journal.records import Configured, Happened, Record, Started, StepEnded, StepStarted
+from otel_rl.journal.records import Configured, Happened, Started, StepEnded, StepStarted
+from tests.trainer.reading import begin, ended, kinds, logged, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
-
-
-from tests.trainer.reading import begin, ended, kinds, logged, started
+    from tests.trainer.reading import RecordsOf
 
 
 def test_started(tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,19 +200,22 @@ def test_interruption(recording: Run, records_of: RecordsOf, error: BaseExceptio
     assert end.error[0] == name
 
 
-def test_exception_without_a_text(recording: Run, records_of: RecordsOf) -> None:
-    """An exception whose own text raises passes unchanged, and is recorded by its type."""
+class Mute(Exception):
+    """Raises instead of giving its text."""
 
-    class Mute(Exception):
-        def __str__(self) -> str:
-            raise ValueError("no words")
+    def __str__(self) -> str:
+        raise ValueError("no words")
 
-    with pytest.raises(Mute), recording.phase("generate"):
-        raise Mute
-    error = ended(records_of(recording), "generate").error
 
-    assert error is not None
-    assert error[0].endswith("Mute")
+@pytest.mark.parametrize("error", [Mute(), ValueError("file \udcff")], ids=["mute", "not Unicode"])
+def test_exception_without_a_text(recording: Run, records_of: RecordsOf, error: Exception) -> None:
+    """An exception whose text raises, or is not valid Unicode, passes unchanged, and is recorded by its type."""
+    with pytest.raises(type(error)), recording.phase("generate"):
+        raise error
+    found = ended(records_of(recording), "generate").error
+
+    assert found is not None
+    assert found[0].endswith(type(error).__name__)
 
 
 def test_after_an_exception(recording: Run, records_of: RecordsOf) -> None:
@@ -244,21 +243,16 @@ def test_event(recording: Run, records_of: RecordsOf) -> None:
     assert (inside.step, inside.trace_id, inside.span_id) == (4, span.trace_id, span.span_id)
 
 
-def test_params(recording: Run, records_of: RecordsOf) -> None:
-    """Hyper-parameters are flat, and without secrets."""
-    recording.params({"optimizer": {"lr": 1e-6}, "api_key": "hunter2"})
-    *_, record = records_of(recording)
-
-    assert isinstance(record, Configured)
-    assert record.values == {"optimizer.lr": 1e-6, "api_key": "[redacted]"}
-
-
 def test_config(tmp_path: Path, records_of: RecordsOf) -> None:
-    """`config` of `init` is the first thing behind the start."""
-    _, record = records_of(begin(tmp_path, config={"lr": 0.1}))
+    """`config` of `init` is the first thing behind the start; hyper-parameters are flat, and without secrets."""
+    run = begin(tmp_path, config={"lr": 0.1})
+    run.params({"optimizer": {"lr": 1e-6}, "api_key": "hunter2"})
+    _, *found = records_of(run)
 
-    assert isinstance(record, Configured)
-    assert record.values == {"lr": 0.1}
+    assert [record.values for record in found if isinstance(record, Configured)] == [
+        {"lr": 0.1},
+        {"optimizer.lr": 1e-6, "api_key": "[redacted]"},
+    ]
 
 
 def test_log(recording: Run, records_of: RecordsOf) -> None:

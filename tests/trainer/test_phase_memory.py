@@ -10,7 +10,7 @@ import pytest
 from otel_rl.export import Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.trainer.current import recorder_of
-from tests.agent.reducing import reducing, rows, started
+from tests.agent.reducing import S, feed, reducing, rows, started
 from tests.devices.gpus import GIB, Allocator
 from tests.trainer.reading import begin
 
@@ -18,20 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    import otel_rl
-    from otel_rl.agent.steps.reduce import Reducer
+    from otel_rl import Run
+    from otel_rl.export import Item
     from tests.trainer.reading import RecordsOf
 
-S = 1_000_000_000
 
-
-def with_devices(run: otel_rl.Run, allocator: Allocator) -> Allocator:
+def with_devices(run: Run, allocator: Allocator) -> Allocator:
     recorder_of(run).devices.found = allocator
     recorder_of(run).devices._announce()
     return allocator
 
 
-def offloading(run: otel_rl.Run, allocator: Allocator, body: Callable[[], None], *, offload: bool = True) -> None:
+def offloading(run: Run, allocator: Allocator, body: Callable[[], None], *, offload: bool = True) -> None:
     """One phase as ROLL's `state_offload_manager` has it: 20 GiB are loaded, used, and unloaded."""
     with run.phase("train_step") as phase:
         with phase.onload():
@@ -48,13 +46,11 @@ def offloading(run: otel_rl.Run, allocator: Allocator, body: Callable[[], None],
 
 
 def row_of(records: Sequence[Record]) -> dict[str, int | float]:
-    return rows(closed(records)[1])[0].values
+    return rows(closed(records))[0].values
 
 
-def closed(records: Sequence[Record]) -> tuple[Reducer, list[object]]:
-    reducer = reducing()
-    items = list(reducer.feed([("rank0", record) for record in records]).items)
-    return reducer, items + list(reducer.feed([("rank0", StepStarted(9, 9 * S, b""))]).items)
+def closed(records: Sequence[Record]) -> list[Item]:
+    return feed(reducing(), "rank0", *records, StepStarted(9, 9 * S, b""))
 
 
 def retimed(records: Sequence[Record], seconds: Sequence[float]) -> list[Record]:
@@ -67,10 +63,14 @@ def retimed(records: Sequence[Record], seconds: Sequence[float]) -> list[Record]
 
 
 @pytest.fixture
-def recorded(tmp_path: Path, records_of: RecordsOf) -> tuple[Allocator, list[Record]]:
+def allocator(recording: Run) -> Allocator:
+    """The devices of the run."""
+    return with_devices(recording, Allocator())
+
+
+@pytest.fixture
+def recorded(recording: Run, allocator: Allocator, records_of: RecordsOf) -> tuple[Allocator, list[Record]]:
     """A step with one phase that loads, works and unloads, where peaks are reset."""
-    run = begin(tmp_path)
-    allocator = with_devices(run, Allocator())
 
     def body() -> None:
         allocator.calls.append("body")
@@ -78,11 +78,10 @@ def recorded(tmp_path: Path, records_of: RecordsOf) -> tuple[Allocator, list[Rec
         allocator.hold(20)
 
     allocator.hold(2)
-    with run.step(0):
+    with recording.step(0):
         allocator.calls.clear()
-        offloading(run, allocator, body)
-    run.finish(0)
-    return allocator, records_of(run)
+        offloading(recording, allocator, body)
+    return allocator, records_of(recording)
 
 
 def test_the_order_of_events(recorded: tuple[Allocator, list[Record]]) -> None:
@@ -134,47 +133,16 @@ def test_times_of_a_phase(recorded: tuple[Allocator, list[Record]]) -> None:
 
 
 @pytest.mark.parametrize("devices", [1, 8])
-def test_how_many_names_there_are(devices: int, tmp_path: Path, records_of: RecordsOf) -> None:
+def test_how_many_names_there_are(devices: int, recording: Run, records_of: RecordsOf) -> None:
     """18 for each phase and device, and four of memory of the process and four of time for each phase."""
-    run = begin(tmp_path)
-    allocator = with_devices(run, Allocator(devices))
-    with run.step(0):
-        offloading(run, allocator, lambda: None)
-    run.finish(0)
-    found = [name for name in row_of(records_of(run)) if "train_step" in name]
+    allocator = with_devices(recording, Allocator(devices))
+    with recording.step(0):
+        offloading(recording, allocator, lambda: None)
+    found = [name for name in row_of(records_of(recording)) if "train_step" in name]
 
     assert len([name for name in found if re.search(r"^memory/train_step/.*/\d+$", name)]) == 18 * devices
     assert len([name for name in found if name.startswith("memory/cpu/train_step/")]) == 4
     assert len([name for name in found if name.startswith("time/train_step/")]) == 4
-
-
-def test_the_peak_of_one_phase_is_not_that_of_the_next(tmp_path: Path, records_of: RecordsOf) -> None:
-    """With and without a reset: what the first one reached is not the second one's."""
-    for peaks in ("reset", "shared"):
-        run = begin(tmp_path, id=peaks, memory={"peaks": peaks})
-        allocator = with_devices(run, Allocator() if peaks == "reset" else Unreset())
-        with run.step(0):
-            for name, highest in (("generate", 40), ("train", 30)):
-                with run.phase(name):
-                    allocator.hold(highest)
-                    allocator.hold(10)
-        run.finish(0)
-        found = row_of(records_of(run))
-
-        assert found["memory/generate/end/onload/max_allocated/0"] == 40
-        assert found["memory/train/end/onload/max_allocated/0"] == (30 if peaks == "reset" else 10)
-
-
-def test_memory_is_read_once_at_a_boundary(tmp_path: Path) -> None:
-    """At the start and the end of each phase and step, at most."""
-    run = begin(tmp_path)
-    allocator = with_devices(run, Allocator())
-    with run.step(0):
-        for _ in range(10):
-            with run.phase("generate"):
-                pass
-
-    assert allocator.calls.count("snapshot") <= 2 * 10 + 2
 
 
 class Unreset(Allocator):
@@ -184,37 +152,49 @@ class Unreset(Allocator):
         self.calls.append("left alone")
 
 
-def test_a_peak_that_rises_is_exact_without_a_reset(tmp_path: Path, records_of: RecordsOf) -> None:
-    """Where the allocator's own peak rises inside of a phase, that is its peak."""
-    run = begin(tmp_path)
-    allocator = with_devices(run, Unreset())
+@pytest.mark.parametrize(
+    ("peaks", "first", "second", "expected"),
+    [("reset", 40, 30, 30), ("shared", 40, 30, 10), ("shared", 20, 30, 30)],
+)
+def test_the_peak_of_one_phase_is_not_that_of_the_next(
+    tmp_path: Path, records_of: RecordsOf, peaks: str, first: int, second: int, expected: int
+) -> None:
+    """With and without a reset; where the allocator's own peak rises inside of a phase, that is its peak."""
+    run = begin(tmp_path, memory={"peaks": peaks})
+    allocator = with_devices(run, Allocator() if peaks == "reset" else Unreset())
     with run.step(0):
-        for name, highest in (("generate", 20), ("train", 30)):
+        for name, highest in (("generate", first), ("train", second)):
             with run.phase(name):
                 allocator.hold(highest)
                 allocator.hold(10)
-    run.finish(0)
     found = row_of(records_of(run))
 
-    assert found["memory/generate/end/onload/max_allocated/0"] == 20
-    assert found["memory/train/end/onload/max_allocated/0"] == 30
+    assert found["memory/generate/end/onload/max_allocated/0"] == first
+    assert found["memory/train/end/onload/max_allocated/0"] == expected
 
 
-def test_an_exception_loses_nothing(tmp_path: Path, records_of: RecordsOf) -> None:
+def test_memory_is_read_once_at_a_boundary(recording: Run, allocator: Allocator) -> None:
+    """At the start and the end of each phase and step, at most."""
+    with recording.step(0):
+        for _ in range(10):
+            with recording.phase("generate"):
+                pass
+
+    assert allocator.calls.count("snapshot") <= 2 * 10 + 2
+
+
+def test_an_exception_loses_nothing(recording: Run, allocator: Allocator, records_of: RecordsOf) -> None:
     """The body raises: the snapshots and times of the end are there, and the exception passes."""
-    run = begin(tmp_path)
-    allocator = with_devices(run, Allocator())
 
     def fail() -> None:
         allocator.hold(60)
         raise ValueError("bad batch")
 
-    with pytest.raises(ValueError, match="bad batch"), run.step(0):
-        offloading(run, allocator, fail, offload=False)
-    run.finish(0)
-    records = records_of(run)
+    with pytest.raises(ValueError, match="bad batch"), recording.step(0):
+        offloading(recording, allocator, fail, offload=False)
+    records = records_of(recording)
     found = row_of(records)
-    spans = {item.name: item for item in closed(records)[1] if isinstance(item, Span)}
+    spans = {item.name: item for item in closed(records) if isinstance(item, Span)}
 
     assert found["memory/train_step/end/onload/max_allocated/0"] == 60
     assert found["memory/train_step/end/offload/allocated/0"] == 60
@@ -222,30 +202,26 @@ def test_an_exception_loses_nothing(tmp_path: Path, records_of: RecordsOf) -> No
     assert spans["rl.train.execute"].error == "ValueError: bad batch"
 
 
-def test_without_unloading_the_last_snapshot_is_there(tmp_path: Path, records_of: RecordsOf) -> None:
+def test_without_unloading_the_last_snapshot_is_there(
+    recording: Run, allocator: Allocator, records_of: RecordsOf
+) -> None:
     """It is that of the phase's end."""
-    run = begin(tmp_path)
-    allocator = with_devices(run, Allocator())
-    with run.step(0):
-        offloading(run, allocator, lambda: None, offload=False)
-    run.finish(0)
-    found = row_of(records_of(run))
+    with recording.step(0):
+        offloading(recording, allocator, lambda: None, offload=False)
+    found = row_of(records_of(recording))
 
     assert found["memory/train_step/end/offload/allocated/0"] == 20
     assert "time/train_step/offload" not in found
 
 
-def test_other_parts_tell_what_they_changed(tmp_path: Path, records_of: RecordsOf) -> None:
+def test_other_parts_tell_what_they_changed(recording: Run, allocator: Allocator, records_of: RecordsOf) -> None:
     """Such as the buffers of NCCL, which are in no allocator: memory of the whole device, whichever way it went."""
-    run = begin(tmp_path)
-    allocator = with_devices(run, Allocator())
-    with run.step(0), run.phase("train_step") as phase:
+    with recording.step(0), recording.phase("train_step") as phase:
         with phase.onload(), phase.part("reload_nccl"):
             allocator.hold(3)
         with phase.offload(), phase.part("offload_nccl"):
             allocator.hold(1)
-    run.finish(0)
-    found = row_of(records_of(run))
+    found = row_of(records_of(recording))
 
     assert (found["memory/train_step/reload_nccl"], found["memory/train_step/offload_nccl"]) == (3, 2)
     assert {"time/train_step/reload_nccl", "time/train_step/offload_nccl"} <= found.keys()
@@ -253,7 +229,7 @@ def test_other_parts_tell_what_they_changed(tmp_path: Path, records_of: RecordsO
 
 def test_both_moments_of_the_start_are_told(recorded: tuple[Allocator, list[Record]]) -> None:
     """Memory of the process before loading is the phase's, after loading that of the end of the part."""
-    spans = {item.name: item.attributes for item in closed(recorded[1])[1] if isinstance(item, Span)}
+    spans = {item.name: item.attributes for item in closed(recorded[1]) if isinstance(item, Span)}
 
     assert spans["rl.train"]["rl.phase_process.memory.start"]
     assert spans["rl.train.onload"]["rl.phase_process.memory.end"]
@@ -261,23 +237,20 @@ def test_both_moments_of_the_start_are_told(recorded: tuple[Allocator, list[Reco
     assert spans["rl.train"]["rl.phase_device.memory.peak"] == 40 * GIB
 
 
-def test_each_device_has_its_own_name(tmp_path: Path) -> None:
+def test_each_device_has_its_own_name() -> None:
     """Two processes that both call their device 0 have two devices, if their UUIDs differ."""
     reducer = reducing()
     reducer.feed([(f"rank{n}", started(n, local=2)) for n in range(2)])
     for n in range(2):
         memory = [DeviceMemory(0, (n + 1) * GIB, 4 * GIB, 4 * GIB, 4 * GIB)]
-        reducer.feed(
-            [
-                (f"rank{n}", record)
-                for record in (
-                    DeviceSeen(0, 0, f"GPU-{'ab'[n]}", "H200", 8 * GIB),
-                    StepStarted(0, 0, b"", memory),
-                    SpanStarted(1, 0, b"", 0, "generate", 0, b"", None, memory),
-                    SpanEnded(1, S, b"", devices=memory),
-                    StepEnded(0, S, b"", devices=memory),
-                )
-            ]
+        feed(
+            reducer,
+            f"rank{n}",
+            DeviceSeen(0, 0, f"GPU-{'ab'[n]}", "H200", 8 * GIB),
+            StepStarted(0, 0, b"", memory),
+            SpanStarted(1, 0, b"", 0, "generate", 0, b"", None, memory),
+            SpanEnded(1, S, b"", devices=memory),
+            StepEnded(0, S, b"", devices=memory),
         )
     (row,) = rows(reducer.feed([(f"rank{n}", StepStarted(1, 2 * S, b"")) for n in range(2)]).items)
 

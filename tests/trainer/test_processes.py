@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.journal import exit_status
 from otel_rl.journal.ids import step_ids
-from otel_rl.journal.records import Record, SpanStarted
-from tests.processes import journal_of, run_python
+from otel_rl.journal.records import SpanStarted
+from tests.processes import run_python
+from tests.trainer.reading import begin, ended, logged, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
-
-
-from tests.trainer.reading import begin, ended, kinds, logged, started
+    from tests.trainer.reading import RecordsOf
 
 
 def test_traced(recording: Run, records_of: RecordsOf) -> None:
@@ -149,51 +145,52 @@ print(journal(run, "rank0"))
 _PARENT = ["Started", "StepStarted", "SpanStarted", "SpanEnded", "StepEnded", "Finished"]
 
 
-def forked(tmp_path: Path, *child: str) -> str:
-    return run_python(_FORKED.replace("CHILD", "\n            ".join(child)), tmp_path)
+_AGAIN = "otel_rl.init(agent='off', exporters=[], quiet=True, project='test', id='run-7'"
 
 
-def test_silent_child(tmp_path: Path) -> None:
-    """A forked child that uses its parent's run writes nothing into its journal, and raises nothing."""
-    output = forked(
-        tmp_path,
-        "with run.phase('x'): run.log({'a': 1})",
-        "with run.step(1): run.event('e')",
-        "run.log({'a': object()}, step=-1)",
-        "run.params({})",
-        "print(otel_rl.current(), run.finish(), flush=True)",
-    )
+@pytest.mark.parametrize(
+    ("child", "told"),
+    [
+        pytest.param(
+            [
+                "with run.phase('x'): run.log({'a': 1})",
+                "with run.step(1): run.event('e')",
+                "run.log({'a': object()}, step=-1)",
+                "run.params({})",
+                "print(otel_rl.current(), run.finish(), flush=True)",
+            ],
+            "None False\n",
+            id="uses the run of its parent",
+        ),
+        pytest.param(["raise SystemExit"], "", id="unwinds the step and the phase of its parent"),
+        pytest.param(
+            [
+                f"mine = {_AGAIN}, role='worker')",
+                "with mine.step(5): mine.log({'a': 1})",
+                "mine.finish()",
+                "print(journal(mine, 'worker'), flush=True)",
+            ],
+            f"{['Started', 'StepStarted', 'Logged', 'StepEnded', 'Finished']}\n",
+            id="records itself",
+        ),
+        pytest.param(
+            [
+                f"try: {_AGAIN}, strict=True)",
+                "except otel_rl.SettingsError as error: print(error, flush=True)",
+                "print(len(list(run.dir.glob('local/*/journals/*'))), flush=True)",
+            ],
+            "rank0.attempt0 in {journals} is being recorded by another process: "
+            "give each process its own rank= (or RANK), or a role=\n1\n",
+            id="claims the rank of its parent",
+        ),
+    ],
+)
+def test_a_forked_child(tmp_path: Path, child: list[str], told: str) -> None:
+    """It writes nothing into the journal of its parent, and may record one of its own, but not as the same rank."""
+    output = run_python(_FORKED.replace("CHILD", "\n            ".join(child)), tmp_path)
+    (journals,) = (tmp_path / "runs").glob("test/run-7/local/*/journals")
 
-    assert output == f"None False\n{_PARENT}\n"
-
-
-def test_child_that_ends_as_usual(tmp_path: Path) -> None:
-    """A forked child that unwinds its parent's step and phase, and ends with exit handlers, writes nothing either."""
-    assert forked(tmp_path, "raise SystemExit") == f"{_PARENT}\n"
-
-
-def test_recording_child(tmp_path: Path) -> None:
-    """A forked child that calls `init` records a journal of its own, and its parent's is left alone."""
-    output = forked(
-        tmp_path,
-        "mine = otel_rl.init(agent='off', exporters=[], quiet=True, project='test', id='run-7', role='worker')",
-        "with mine.step(5): mine.log({'a': 1})",
-        "mine.finish()",
-        "print(journal(mine, 'worker'), flush=True)",
-    )
-
-    assert output == f"{['Started', 'StepStarted', 'Logged', 'StepEnded', 'Finished']}\n{_PARENT}\n"
-
-
-def test_child_with_its_parents_rank(tmp_path: Path) -> None:
-    """A forked child that is strict cannot claim its parent's rank while that lives."""
-    output = forked(
-        tmp_path,
-        "try: otel_rl.init(agent='off', exporters=[], quiet=True, project='test', id='run-7', strict=True)",
-        "except otel_rl.SettingsError as error: print('by another process' in str(error), flush=True)",
-    )
-
-    assert output == f"True\n{_PARENT}\n"
+    assert output == f"{told.replace('{journals}', str(journals))}{_PARENT}\n"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -223,20 +220,3 @@ if __name__ == "__main__":
     expected = [f"rank{rank}.attempt0 {['Started', 'Logged', 'Finished']}\n" for rank in range(2)]
 
     assert run_python(script, tmp_path) == "".join(expected)
-
-
-def test_exit_without_finish(tmp_path: Path, records_of: RecordsOf) -> None:
-    """A script that ends without `finish` has finished all the same; its exit status is next to its journal."""
-    script = """
-import otel_rl
-run = otel_rl.init(agent="off", exporters=[], quiet=True, project="test", id="run-7", dir=".")
-run.log({"loss": 1.0}, step=0)
-"""
-    run_python(script, tmp_path)
-    again = begin(tmp_path, id="run-7")
-    again.attempt = 0
-
-    assert kinds(records_of(again)) == ["Started", "Logged"]
-    end = exit_status.read(journal_of(tmp_path / "test" / "run-7"))
-    assert end is not None
-    assert (end.outcome, end.exit_code) == ("finished", 0)

@@ -54,15 +54,8 @@ def test_dir_of_a_run(recording: otel_rl.Run) -> None:
     assert names == methods | {"id", "attempt", "dir", "prometheus", "refused", "tracer_provider"}
 
 
-def test_import_is_light(tmp_path: Path) -> None:
-    """Importing the library loads no SDK, no tracker, no tensor library and no command line."""
-    script = f"import sys, otel_rl; print([name for name in {HEAVY} if name in sys.modules])"
-
-    assert run_python(script, tmp_path) == "[]\n"
-
-
 def test_recording_is_light(tmp_path: Path) -> None:
-    """Recording loads none of them either."""
+    """Importing the library and recording load no SDK, no tracker, no tensor library and no command line."""
     script = f"""
 import sys, otel_rl
 run = otel_rl.init(agent="off", exporters=[], quiet=True, config={{"lr": 1}})
@@ -76,22 +69,16 @@ print([name for name in {HEAVY} if name in sys.modules])
     assert run_python(script, tmp_path, OTEL_METRICS_EXPORTER="none") == "[]\n"
 
 
-_GLOBALS = """
+@pytest.mark.parametrize("chosen", [None, True])
+def test_global_provider(tmp_path: Path, chosen: bool | None) -> None:
+    """OpenTelemetry's global tracer provider is the run's with `set_global=True`, and not touched by default."""
+    script = f"""
 import otel_rl
 from opentelemetry import trace
-run = otel_rl.init(agent="off", exporters=[], quiet=True, set_global={})
+run = otel_rl.init(agent="off", exporters=[], quiet=True, set_global={chosen})
 print(trace.get_tracer_provider() is run.tracer_provider)
 """
-
-
-def test_globals_are_left_alone(tmp_path: Path) -> None:
-    """By default OpenTelemetry's global tracer provider is not touched."""
-    assert run_python(_GLOBALS.format(None), tmp_path) == "False\n"
-
-
-def test_global_provider(tmp_path: Path) -> None:
-    """With `set_global=True` the run's provider is OpenTelemetry's global one."""
-    assert run_python(_GLOBALS.format(True), tmp_path) == "True\n"
+    assert run_python(script, tmp_path) == f"{bool(chosen)}\n"
 
 
 def test_other_globals_are_left_alone(tmp_path: Path) -> None:

@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-import otel_rl
 from otel_rl.journal.records import Logged, Observed, Record, Refusals, Tabled
+from tests.trainer.reading import begin, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from otel_rl import Run
+    from tests.trainer.reading import RecordsOf
 
 
 def tables(records: list[Record]) -> list[Tabled]:
     return [record for record in records if isinstance(record, Tabled)]
 
 
-def begin(directory: Path, *, content: bool) -> otel_rl.Run:
-    return otel_rl.init(agent="off", exporters=[], dir=directory, quiet=True, project="test", content=content)
-
-
-def test_text_needs_to_be_asked_for(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+def test_text_needs_to_be_asked_for(recording: Run, records_of: RecordsOf) -> None:
     """Without `content=True`, numbers are recorded and texts are not, anywhere."""
     recording.table("completions", {"prompt": ["What is 1 + 1?"], "reward": [0.5]}, step=3)
     (table,) = tables(records_of(recording))
@@ -38,7 +37,7 @@ def test_text_needs_to_be_asked_for(recording: otel_rl.Run, records_of: Callable
     assert not any(b"What is" in path.read_bytes() for path in recording.dir.rglob("*.seg"))
 
 
-def test_text_that_was_asked_for(tmp_path: Path, records_of: Callable[..., list[Record]]) -> None:
+def test_text_that_was_asked_for(tmp_path: Path, records_of: RecordsOf) -> None:
     """It is recorded, without the secrets in it."""
     run = begin(tmp_path, content=True)
     with run.step(7):
@@ -51,22 +50,27 @@ def test_text_that_was_asked_for(tmp_path: Path, records_of: Callable[..., list[
 
 
 @pytest.mark.parametrize(
-    "data",
-    [{"a": [1, 2], "b": [1]}, {"a": [[1, 2]]}, {}, 7, [1, 2], {"a": np.ones((2, 2))}, {1: [1]}],
-    ids=["unequal", "nested", "none", "number", "no rows", "2-D", "names"],
+    ("call", "reason"),
+    [
+        *(
+            (lambda run, data=data: run.table("t", data, step=0), "table")
+            for data in ({"a": [1, 2], "b": [1]}, {"a": [[1, 2]]}, {}, 7, [1, 2], {"a": np.ones((2, 2))}, {1: [1]})
+        ),
+        (lambda run: run.completions(["p", "q"], [["a"]], step=0), "completions"),
+    ],
 )
 def test_what_is_no_table_is_refused(
-    recording: otel_rl.Run, records_of: Callable[..., list[Record]], data: object
+    recording: Run, records_of: RecordsOf, call: Callable[[Run], None], reason: str
 ) -> None:
     """It is counted, and nothing raises."""
-    recording.table("t", data, step=0)
+    call(recording)
     records = records_of(recording)
 
     assert tables(records) == []
-    assert [record.counts for record in records if isinstance(record, Refusals)] == [{"table": 1}]
+    assert [record.counts for record in records if isinstance(record, Refusals)] == [{reason: 1}]
 
 
-def test_what_is_too_much_is_cut_and_counted(tmp_path: Path, records_of: Callable[..., list[Record]]) -> None:
+def test_what_is_too_much_is_cut_and_counted(tmp_path: Path, records_of: RecordsOf) -> None:
     """Rows beyond the limit and long texts are."""
     run = begin(tmp_path, content=True)
     run.table("t", {"text": ["x" * 20_000] * 1, "n": [1]}, step=0)
@@ -76,10 +80,10 @@ def test_what_is_too_much_is_cut_and_counted(tmp_path: Path, records_of: Callabl
 
     assert len(str(first.rows[0][0])) < 17_000
     assert (len(second.rows), second.cut_rows) == (1000, 1000)
-    assert [record.counts for record in records if isinstance(record, Refusals)][-1] == {"table_limits": 2}
+    assert refusals(records) == {"table_limits": 2}
 
 
-def test_samples_become_the_table_of_completions(tmp_path: Path, records_of: Callable[..., list[Record]]) -> None:
+def test_samples_become_the_table_of_completions(tmp_path: Path, records_of: RecordsOf) -> None:
     """With its columns, ranks and shares."""
     run = begin(tmp_path, content=True)
     run.completions(["p"], [["a", "b", "c"]], rewards=[[1, 3, 3]], reward_components={"fmt": [[1, 0, 1]]}, step=2)
@@ -91,14 +95,7 @@ def test_samples_become_the_table_of_completions(tmp_path: Path, records_of: Cal
     assert [(row["completion"], row["reward_rank_desc"]) for row in cells] == [("a", 3), ("b", 1), ("c", 2)]
 
 
-def test_samples_that_do_not_fit_are_refused(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
-    """Nothing raises."""
-    recording.completions(["p", "q"], [["a"]], step=0)
-
-    assert [record.counts for record in records_of(recording) if isinstance(record, Refusals)] == [{"completions": 1}]
-
-
-def test_scalars_and_arrays_in_one_call(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
+def test_scalars_and_arrays_in_one_call(recording: Run, records_of: RecordsOf) -> None:
     """Scalars are values with their weight, arrays are samples, at the same step."""
     recording.log({"loss": 0.5, "reward": np.array([1.0, 2.0]), "kl": [0.5]}, step=4, weight=3)
     records = records_of(recording)

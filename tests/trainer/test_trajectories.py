@@ -1,10 +1,12 @@
-"""Records of trajectories in the journal, and the tickets that travel with them."""
+"""Trajectories and their parts: their records, their spans, and the tickets that travel with them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from array import array
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,12 +17,11 @@ from otel_rl.journal.records import IDS, Consumed, Logged, Observed, Record, Spa
 from tests.trainer.reading import begin, ended, refusals, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
+    from otel_rl.trainer.trajectories import Trajectory
+    from tests.trainer.reading import RecordsOf
 
 
 def consumed(records: list[Record]) -> list[Consumed]:
@@ -49,25 +50,9 @@ def test_trajectories_link_to_their_rollout(recording: Run, records_of: RecordsO
     assert ended(records, "rl.rollout").attributes == {"rl.policy.version": 3}
 
 
-def test_what_is_told_is_on_the_span(recording: Run, records_of: RecordsOf) -> None:
-    """Tokens, reward, and the versions if the weights changed on the way."""
+def test_the_span_and_the_ticket(recording: Run, records_of: RecordsOf) -> None:
+    """Both have tokens, reward, and the versions if the weights changed on the way; the ticket is plain JSON."""
     with recording.trajectory(policy_version=3, task="gsm8k") as trajectory:
-        trajectory.generated(100)
-        trajectory.generated(20, policy_version=4)
-        trajectory.rewarded(0.5)
-
-    assert ended(records_of(recording), "rl.trajectory").attributes == {
-        "rl.policy.version": 3,
-        "task": "gsm8k",
-        "rl.trajectory.tokens": 120,
-        "rl.trajectory.reward": 0.5,
-        "rl.policy.versions": [3, 4],
-    }
-
-
-def test_a_ticket_is_plain_json(recording: Run) -> None:
-    """It goes through any queue, and names the trajectory's span."""
-    with recording.trajectory(policy_version=3) as trajectory:
         trajectory.generated(100)
         trajectory.generated(20, policy_version=4)
         trajectory.rewarded(0.5)
@@ -75,6 +60,13 @@ def test_a_ticket_is_plain_json(recording: Run) -> None:
     ticket = json.loads(json.dumps(trajectory.ticket()))
 
     assert ticket == {"policy_version": [3, 4], "tokens": [100, 20], "reward": 0.5, **inside}
+    assert ended(records_of(recording), "rl.trajectory").attributes == {
+        "rl.policy.version": 3,
+        "task": "gsm8k",
+        "rl.trajectory.tokens": 120,
+        "rl.trajectory.reward": 0.5,
+        "rl.policy.versions": [3, 4],
+    }
 
 
 def test_what_a_step_took(recording: Run, records_of: RecordsOf) -> None:
@@ -107,7 +99,11 @@ def test_many_are_several_records(recording: Run, records_of: RecordsOf) -> None
 
 @pytest.mark.parametrize(
     "ticket",
-    ["text", {"reward": "high"}, {"policy_version": [1, 2], "tokens": [5]}, {"tokens": "many"}, None],
+    [
+        *("text", {"reward": "high"}, {"policy_version": [1, 2], "tokens": [5]}, {"tokens": "many"}, None),
+        *({"parts": {"tol": 1.0}}, {"parts": {"tool": -1}}, {"parts": 3}, {"parts": {"tool": "x"}}),
+        {"tools": {"search": 1}},
+    ],
 )
 def test_what_is_no_ticket_is_refused(recording: Run, records_of: RecordsOf, ticket: object) -> None:
     """It is counted, and never raises into the trainer."""
@@ -127,16 +123,19 @@ def test_outside_of_steps_it_is_refused(recording: Run, records_of: RecordsOf) -
 def test_without_spans_the_numbers_are_there(
     tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`OTEL_SDK_DISABLED` switches traces off, not the staleness."""
+    """`OTEL_SDK_DISABLED` switches traces off, not the staleness and the times."""
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     run = begin(tmp_path)
     with run.rollout(policy_version=3), run.trajectory(policy_version=3) as trajectory:
         trajectory.generated(100)
+    with run.trajectory() as with_a_part, with_a_part.part("tool", name="search"):
+        pass
     with run.step(0):
         run.trained([trajectory.ticket()], policy_version=4)
     records = records_of(run)
 
     assert trajectory.ticket() == {"policy_version": [3], "tokens": [100]}
+    assert with_a_part.ticket()["tools"]["search"][0] == 1
     assert [record for record in records if isinstance(record, SpanStarted)] == []
     assert list(array("q", consumed(records)[0].segments)) == [0, 3, 100]
 
@@ -149,3 +148,178 @@ def test_a_queue(recording: Run, records_of: RecordsOf) -> None:
 
     assert isinstance(record, Observed)
     assert record.values.keys() == {"queue/rollouts/depth@mean", "queue/rollouts/wait@sum"}
+
+
+def test_a_part_is_inside_its_trajectory(recording: Run, records_of: RecordsOf) -> None:
+    """It has a span with the name of the tool, and the attributes that were given."""
+    with recording.trajectory() as trajectory, trajectory.part("tool", name="search", query_tokens=7):
+        pass
+    records = records_of(recording)
+    spans = started(records)
+
+    assert spans["rl.trajectory.tool"].parent_id == spans["rl.trajectory"].span_id
+    assert spans["rl.trajectory.tool"].trace_id == spans["rl.trajectory"].trace_id
+    assert ended(records, "rl.trajectory.tool").attributes == {
+        "gen_ai.tool.name": "search",
+        "query_tokens": 7,
+    }
+
+
+def test_a_part_in_a_thread_is_inside_its_trajectory(recording: Run, records_of: RecordsOf) -> None:
+    """A new thread has no current span."""
+    with recording.trajectory() as trajectory:
+
+        def call() -> None:
+            with trajectory.part("tool", name="search"):
+                pass
+
+        thread = Thread(target=call)
+        thread.start()
+        thread.join()
+    spans = started(records_of(recording))
+
+    assert spans["rl.trajectory.tool"].parent_id == spans["rl.trajectory"].span_id
+
+
+def test_the_kinds_add_up_to_the_duration(recording: Run, records_of: RecordsOf) -> None:
+    """Also if parts are inside others: time counts for the one that began last."""
+    with recording.trajectory() as trajectory:
+        with trajectory.part("model"):
+            pass
+        with trajectory.part("verifier"), trajectory.part("model", name="judge"):
+            pass
+    records = records_of(recording)
+    nanoseconds = ended(records, "rl.trajectory").time - started(records)["rl.trajectory"].time
+    parts = trajectory.ticket()["parts"]
+
+    assert parts.keys() == {"model", "verifier", "other"}
+    assert sum(parts.values()) == pytest.approx(nanoseconds / 1e9)
+
+
+def test_a_ticket_with_parts_is_plain_json(recording: Run) -> None:
+    """Each tool has its calls, their seconds, and those of the longest call."""
+    with recording.trajectory() as trajectory:
+        for tool in ("search", "search", "python"):
+            with trajectory.part("tool", name=tool):
+                pass
+        with trajectory.part("environment", name="sandbox"):
+            pass
+    ticket = json.loads(json.dumps(trajectory.ticket()))
+
+    assert {tool: calls for tool, (calls, _, _) in ticket["tools"].items()} == {"search": 2, "python": 1}
+    assert ticket["tools"]["search"][1] >= ticket["tools"]["search"][2] > 0
+    assert ticket["parts"].keys() == {"tool", "environment", "other"}
+
+
+def test_a_step_has_the_time_of_its_trajectories(recording: Run, records_of: RecordsOf) -> None:
+    """The record has the sums, and the longest call of each tool."""
+    tickets = [
+        {"parts": {"model": 1.0, "tool": 2, "other": 0.5}, "tools": {"search": [1, 4.0, 4.0]}},
+        {"parts": {"model": 0.5}, "tools": {"search": [2, 2.0, 1.5]}},
+        {"policy_version": 3},
+    ]
+    with recording.step(0):
+        recording.trained(tickets)
+    (record,) = consumed(records_of(recording))
+
+    assert record.parts == {"model": 1.5, "tool": 2.0, "other": 0.5}
+    assert record.tools == {"search": (3, 6.0, 4.0)}
+
+
+def test_a_ticket_names_a_limited_number_of_tools(recording: Run) -> None:
+    """The calls of all others are added up."""
+    with recording.trajectory() as trajectory:
+        for n in range(100):
+            with trajectory.part("tool", name=f"tool {n}"):
+                pass
+    tools = trajectory.ticket()["tools"]
+
+    assert len(tools) == 65
+    assert tools["other"][0] == 36
+
+
+@pytest.mark.parametrize("kind", ["tol", "", None, 3, ["tool"]])
+def test_an_unknown_kind_is_refused(recording: Run, records_of: RecordsOf, kind: object) -> None:
+    """The block runs, its time is that of no part, and the call is counted."""
+    ran = False
+    with recording.trajectory() as trajectory, trajectory.part(kind):  # type: ignore[arg-type]
+        ran = True
+    records = records_of(recording)
+
+    assert ran
+    assert "parts" not in trajectory.ticket()
+    assert refusals(records) == {"part": 1}
+    assert [one.name for one in records if isinstance(one, SpanStarted)] == ["rl.trajectory"]
+
+
+def test_other_arguments_are_refused(recording: Run, records_of: RecordsOf) -> None:
+    """A second argument by position is counted, and the part is recorded."""
+    with recording.trajectory() as trajectory, trajectory.part("tool", "search"):  # type: ignore[arg-type]
+        pass
+    records = records_of(recording)
+
+    assert refusals(records) == {"part": 1}
+    assert "rl.trajectory.tool" in started(records)
+
+
+def test_a_part_outside_of_its_trajectory_is_refused(recording: Run, records_of: RecordsOf) -> None:
+    """Before the trajectory begins, and after it has ended."""
+    trajectory = recording.trajectory()
+    with trajectory.part("tool"):
+        pass
+    with trajectory:
+        pass
+    with trajectory.part("tool"):
+        pass
+
+    assert refusals(records_of(recording)) == {"part": 2}
+
+
+def test_an_exception_passes_through_a_part(recording: Run, records_of: RecordsOf) -> None:
+    """The span has the error, and the time still counts."""
+    with recording.trajectory() as trajectory, pytest.raises(TimeoutError), trajectory.part("tool", name="search"):
+        raise TimeoutError("no answer")
+
+    assert ended(records_of(recording), "rl.trajectory.tool").error == ("TimeoutError", "no answer")
+    assert trajectory.ticket()["tools"]["search"][0] == 1
+
+
+def test_trajectories_at_the_same_time_have_their_own_parts(recording: Run, records_of: RecordsOf) -> None:
+    """Two tasks take turns inside their parts; each span is in the trace of its own trajectory."""
+
+    async def roll_out(tool: str) -> dict[str, object]:
+        with recording.trajectory() as trajectory, trajectory.part("tool", name=tool):
+            await asyncio.sleep(0)
+        return trajectory.ticket()
+
+    async def both() -> list[dict[str, object]]:
+        return await asyncio.gather(roll_out("search"), roll_out("python"))
+
+    tickets = asyncio.run(both())
+    spans = [record for record in records_of(recording) if isinstance(record, SpanStarted)]
+    wholes = {span.trace_id: span.span_id for span in spans if span.name == "rl.trajectory"}
+    parts = [span for span in spans if span.name == "rl.trajectory.tool"]
+
+    assert [list(ticket["tools"]) for ticket in tickets] == [["search"], ["python"]]  # type: ignore[call-overload]
+    assert len(wholes) == 2
+    assert [span.parent_id for span in parts] == [wholes[span.trace_id] for span in parts]
+
+
+def test_tools_at_the_same_time_do_not_exceed_the_duration(recording: Run, records_of: RecordsOf) -> None:
+    """The seconds of the kinds add up; the calls of tools overlap."""
+
+    async def call(trajectory: Trajectory, tool: str) -> None:
+        with trajectory.part("tool", name=tool):
+            await asyncio.sleep(0.01)
+
+    async def both() -> Trajectory:
+        with recording.trajectory() as trajectory:
+            await asyncio.gather(call(trajectory, "search"), call(trajectory, "python"))
+        return trajectory
+
+    ticket = asyncio.run(both()).ticket()
+    records = records_of(recording)
+    nanoseconds = ended(records, "rl.trajectory").time - started(records)["rl.trajectory"].time
+
+    assert sum(ticket["parts"].values()) == pytest.approx(nanoseconds / 1e9)
+    assert ticket["tools"].keys() == {"search", "python"}
