@@ -6,7 +6,9 @@ Atheris instruments the code while it is imported, and ends the process itself.
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import atheris
@@ -14,6 +16,8 @@ import atheris
 from tests.fuzz import oracle
 
 _INSTRUMENTED = ["otel_rl", "otel_rl_exporters", "tornado", "prometheus_client", "yaml", "json", "gzip"]
+_WORD = re.compile(rb"[!\w][\w.:/@+-]{2,40}")
+_MOST_WORDS = 500
 
 
 def main() -> None:
@@ -33,12 +37,16 @@ def main() -> None:
     for number, seed in enumerate(seeds):
         oracle.check(subject, seed)
         (folder / "corpus" / f"seed-{number:04}").write_bytes(seed)
-    words = "".join('"{}"\n'.format("".join(f"\\x{byte:02x}" for byte in word)) for word in subject.words)
-    (folder / "words").write_text(words)
-    fixed = [f"-max_len={subject.longest}", f"-artifact_prefix={folder / 'crashes'}/"]
-    fixed += [f"-dict={folder / 'words'}"] if words else []
+    (folder / "words").write_text("".join(f'"{word.decode()}"\n' for word in _words(seeds)))
+    fixed = [f"-max_len={subject.longest}", f"-artifact_prefix={folder / 'crashes'}/", f"-dict={folder / 'words'}"]
     atheris.Setup([sys.argv[0], *fixed, *options, str(folder / "corpus")], lambda data: oracle.check(subject, data))
     atheris.Fuzz()
+
+
+def _words(seeds: list[bytes]) -> list[bytes]:
+    """Return the words that most seeds have, for the dictionary of the fuzzer."""
+    found = Counter(word for seed in seeds for word in {*_WORD.findall(seed)})
+    return [word for word, _ in found.most_common(_MOST_WORDS)]
 
 
 if __name__ == "__main__":

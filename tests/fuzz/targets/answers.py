@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import socket
-import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -17,11 +14,11 @@ from otel_rl_exporters.otlp_transport import Answer, GrpcTransport, HttpTranspor
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
+from tests.raw_server import RawServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]+)\r\n")
 _CODES = list(grpc.StatusCode)
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _VERDICTS = ("taken", "later", "too_large", "never")
@@ -34,36 +31,13 @@ class Answers(Target):
     """
 
     is_contained = False  # `requests` imports encodings on demand
-    words = (
-        b"HTTP/1.1 200 OK\r\n",
-        b"HTTP/1.1 503 No\r\n",
-        b"Content-Type: application/json\r\n",
-        b"Retry-After: ",
-        b"\r\n\r\n",
-    )
-    words += (
-        b'"retryDelay":"5s"',
-        b'{"details":[{"@type":"RetryInfo"',
-        b"Content-Encoding: gzip\r\n",
-        b"Location: ",
-        b"text/html",
-    )
-    words += (
-        b"Transfer-Encoding: chunked\r\n",
-        b"Content-Type: application/x-protobuf\r\n",
-        b"Wed, 21 Oct 2099 07:28:00 GMT",
-    )
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._answer = b""
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1/logs"
+        self._server = RawServer()
         where = {"signal": "LOGS", "secure": False, "proxies": False, "timeout": 5.0}
         self._http = [
-            HttpTransport(Connection(endpoint=endpoint, protocol=protocol, **where))  # type: ignore[arg-type]
+            HttpTransport(Connection(endpoint=self._server.url, protocol=protocol, **where))  # type: ignore[arg-type]
             for protocol in ("http/protobuf", "http/json")
         ]
         self._grpc = GrpcTransport(Connection(endpoint="127.0.0.1:1", protocol="grpc", **where))  # type: ignore[arg-type]
@@ -100,35 +74,15 @@ class Answers(Target):
         if data[0] % 3 == 2:
             found = self._grpc._failed(_error(data[1], data[2:]))
         else:
-            self._answer = data[1:]
+            self._server.answer = data[1:]
+            self._server.requests.clear()
             found = self._http[data[0] % 3].send(self._request)
         _check(found)
 
-    def _serve(self) -> None:
-        """Read one request of each connection, send the answer and close."""
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(5)
-                _read_request(connection)
-                connection.sendall(self._answer)
-
     def close(self) -> None:
-        self._listener.close()
+        self._server.close()
         for transport in (*self._http, self._grpc):
             transport.close()
-
-
-def _read_request(connection: socket.socket) -> None:
-    """Read a whole request: closing a connection with unread bytes would reset it, and lose the answer."""
-    read = b""
-    while (length := _LENGTH.search(read)) is None or len(read.partition(b"\r\n\r\n")[2]) < int(length[1]):
-        if not (part := connection.recv(1 << 16)):
-            return
-        read += part
 
 
 def _error(which: int, packed: bytes) -> SimpleNamespace:
