@@ -8,7 +8,6 @@ import json
 import math
 import signal
 import ssl
-import subprocess
 import threading
 import urllib.request
 from pathlib import Path
@@ -31,6 +30,7 @@ from tests.bridge.bridges import Bridge, pairs, step_metrics
 from tests.bridge.test_http import Taken
 from tests.collector import wait_for
 from tests.exporters import wandb_file
+from tests.faults.misbehaving import certificates
 from tests.processes import rows_of
 from tests.real_parts import needs, needs_program
 
@@ -233,13 +233,11 @@ def test_nobody_comes_in_without_the_token(tmp_path: Path) -> None:
 @needs_program("openssl")
 def test_tls(tmp_path: Path) -> None:
     """A sender that trusts the certificate comes in; nobody does without encryption."""
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    made = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=bridge"]
-    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(["openssl", "req", *made, *files], check=True, capture_output=True)
-    bridge = Bridge(tmp_path / "bridged", "--tls-cert", str(cert), "--tls-key", str(key))
+    made = certificates(tmp_path)
+    files = ("--tls-cert", str(made / "server.pem"), "--tls-key", str(made / "server.key"))
+    bridge = Bridge(tmp_path / "bridged", *files)
     request = step_metrics("run", {0: {"loss": 1.0}})
-    trusting = ssl.create_default_context(cafile=str(cert))
+    trusting = ssl.create_default_context(cafile=str(made / "authority.pem"))
     post = urllib.request.Request(
         f"https://127.0.0.1:{bridge.http}/v1/logs",
         request.SerializeToString(),
@@ -247,7 +245,7 @@ def test_tls(tmp_path: Path) -> None:
     )
     with urllib.request.urlopen(post, timeout=30, context=trusting) as answer:
         over_http = answer.status
-    credentials = grpc.ssl_channel_credentials(cert.read_bytes())
+    credentials = grpc.ssl_channel_credentials((made / "authority.pem").read_bytes())
     over_grpc = LogsServiceStub(grpc.secure_channel(f"127.0.0.1:{bridge.grpc}", credentials)).Export(request)
     with pytest.raises(OSError):  # noqa: PT011 - whichever way the connection ends
         bridge.post(request.SerializeToString())
