@@ -16,7 +16,7 @@ import atheris
 from tests.fuzz import oracle
 
 _INSTRUMENTED = ["otel_rl", "otel_rl_exporters", "tornado", "prometheus_client", "yaml", "json", "gzip"]
-_WORD = re.compile(rb"[!\w][\w.:/@+-]{2,40}")
+_WORD = re.compile(rb"[!\w][\w.:/@+-]{2,40}=?")
 _MOST_WORDS = 500
 
 
