@@ -24,8 +24,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 import otel_rl
 from otel_rl.otlp.bridge.http import HttpServer
-from otel_rl.otlp.bridge.receive import IntoRuns
-from otel_rl.otlp.bridge.runs import Runs
 from tests.bridge.bridges import Bridge, pairs, step_metrics
 from tests.bridge.test_http import Taken
 from tests.collector import wait_for
@@ -94,26 +92,18 @@ def test_several_runs_at_once(bridge: Bridge) -> None:
         assert [row["step"] for row in rows(bridge, run, 30)] == list(range(30))
 
 
-def test_what_is_sent_again_is_taken_once(bridge: Bridge) -> None:
-    """A sender that heard no answer repeats itself; over a restart of the bridge too."""
-    for _ in range(3):
-        bridge.send(step_metrics("run", {n: {"loss": float(n)} for n in range(5)}))
-    rows(bridge, "run", 5)
-    bridge.kill()
-    bridge.restart()
-    bridge.send(step_metrics("run", {n: {"loss": float(n)} for n in range(7)}))
-
-    assert [row["step"] for row in rows(bridge, "run", 7)] == list(range(7))
-
-
 def test_what_was_answered_survives_a_kill(bridge: Bridge) -> None:
-    """It is on disk before the answer; the next bridge delivers it without being sent anything."""
+    """It is on disk before the answer: the next bridge delivers it, once, also if the sender sends it again."""
     for n in range(200):
         bridge.send(step_metrics("run", {n: {"loss": float(n)}}))
     bridge.kill()
     bridge.restart()
+    delivered = {row["step"] for row in rows(bridge, "run", 200)}
+    for _ in range(2):
+        bridge.send(step_metrics("run", {n: {"loss": float(n)} for n in range(202)}))
 
-    assert {row["step"] for row in rows(bridge, "run", 200)} == set(range(200))
+    assert delivered == {*range(200)}
+    assert sorted(row["step"] for row in rows(bridge, "run", 202)) == list(range(202))
 
 
 def test_a_run_without_a_name_is_refused(bridge: Bridge) -> None:
@@ -268,16 +258,6 @@ def test_a_place_that_cannot_be_written_asks_for_patience(bridge: Bridge) -> Non
     assert len(rows(bridge, "run", 1)) == 1
 
 
-def test_too_many_runs_ask_for_patience(tmp_path: Path) -> None:
-    """Beyond the limit nothing is accepted, and the sender is asked to retry."""
-    runs = Runs(tmp_path, [("jsonl", {})], most=1)
-    IntoRuns(runs).handle("logs", step_metrics("a", {0: {"loss": 1.0}}))
-
-    with pytest.raises(OSError, match="too many runs: 1 are active"):
-        IntoRuns(runs).handle("logs", step_metrics("b", {0: {"loss": 1.0}}))
-    assert runs.close()
-
-
 @pytest.mark.slow
 def test_sigterm_ends_the_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the exporters of several runs hang."""
@@ -307,18 +287,6 @@ def test_any_thread_may_get_the_signal(tmp_path: Path) -> None:
     ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM)
 
     assert bridge.process.wait(30) == 0
-
-
-def test_clients_write_no_lines_of_the_log(bridge: Bridge) -> None:
-    """A run id and an event with line ends and terminal codes are escaped."""
-    forged = "\n2026-01-01 INFO forged\x1b[2J"
-    request = step_metrics(forged, {0: {"loss": 1.0}, 1: {"loss": 1.0}})
-    request.resource_logs[0].scope_logs[0].log_records[1].attributes[0].value.string_value = forged
-    bridge.send(request)
-
-    assert "\\n2026-01-01 INFO forged\\x1b" in bridge.log
-    assert "\n2026-01-01 INFO forged" not in bridge.log
-    assert "\x1b" not in bridge.log
 
 
 @pytest.mark.slow

@@ -291,7 +291,9 @@ def test_hostile_runs_at_a_bridge(tmp_path: Path) -> None:
     bridge = Bridge(tmp_path / "bridged")
     try:
         for name in some:
-            bridge.send(step_metrics(name, {step: {name: 1.0} for step in range(2)}))
+            request = step_metrics(name, {step: {name: 1.0} for step in range(3)})
+            request.resource_logs[0].scope_logs[0].log_records[2].attributes[0].value.string_value = name
+            assert bridge.send(request).partial_success.rejected_log_records == 1  # its step is not a number
         wait_for(lambda: len([*bridge.directory.glob("*/*/rows.jsonl")]) == len(some), "some runs are missing", 120)
     finally:
         bridge.stop()
