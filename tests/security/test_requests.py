@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_rl.agent.input import quotas
+from otel_rl.agent.input import receiver as receiver_module
 from otel_rl.agent.input.receiver import Receiver
 from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
 from otel_rl.journal.records import Logged
@@ -103,7 +103,7 @@ def test_names_of_journals(receiver: Receiver) -> None:
 
 def test_more_journals_than_a_head_may_have(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the answer is 429, and those that are known go on."""
-    monkeypatch.setattr(quotas, "MOST_JOURNALS", 5)
+    monkeypatch.setattr(receiver_module, "_MOST_JOURNALS", 5)
     for n in range(5):
         receiver.handle("logs", record(f"rank{n}.attempt0.1"), _PEER)
     with pytest.raises(Refusal, match="5 processes of other machines") as caught:
