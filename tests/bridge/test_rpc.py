@@ -11,14 +11,13 @@ from google.rpc.status_pb2 import Status
 
 from otel_rl.otlp.answers import MALFORMED, Refusal
 from otel_rl.otlp.bridge import bodies, rpc
-from tests.bridge.bridges import step_metrics
+from tests.bridge.bridges import BODY
 from tests.bridge.test_http import Taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.timeout(60)
-BODY = step_metrics("run", {0: {"loss": 1.0}}).SerializeToString()
 
 
 @pytest.fixture

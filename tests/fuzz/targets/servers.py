@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import http.client
 import re
 import socket
 import threading
@@ -15,6 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from otel_rl.export import RunInfo
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl_exporters.prometheus import PrometheusReader
+from tests.bridge.bridges import ask
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
@@ -110,15 +110,7 @@ class Http(_HttpServer):
             self._sinks.renew()
             self._server.sink = self._sinks.bridge
         self.exchange(data)
-        if self._inputs % _CHECK_EVERY == 0:
-            self._check_good()
-
-    def _check_good(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=_WAIT_S)
-        connection.request("POST", "/v1/logs", samples.log_events().SerializeToString(), _PROTOBUF)
-        status = connection.getresponse().status
-        connection.close()
-        if status != 200:
+        if self._inputs % _CHECK_EVERY == 0 and (status := ask(self.port)[0].status) != 200:
             raise Broken(f"the server responds with {status} to a good request")
 
     def is_busy(self) -> bool:
