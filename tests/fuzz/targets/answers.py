@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from otel_rl.otlp.connection import Connection
-from otel_rl_exporters.otlp_transport import Answer, GrpcTransport, HttpTransport
+from otel_rl_exporters.otlp_transport import HttpTransport
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
@@ -19,15 +17,14 @@ from tests.raw_server import RawServer
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CODES = list(grpc.StatusCode)
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _VERDICTS = ("taken", "later", "too_large", "never")
 
 
 class Answers(Target):
-    """The response of a server: over HTTP as bytes on the socket, over gRPC as a code, details and trailers.
+    """The response of a server as bytes on the socket: the exporter returns an answer whose fields are sane.
 
-    The first byte chooses. The exporter returns an answer whose fields are sane.
+    The first byte chooses between protobuf and JSON.
     """
 
     is_contained = False  # `requests` imports encodings on demand
@@ -40,7 +37,6 @@ class Answers(Target):
             HttpTransport(Connection(endpoint=self._server.url, protocol=protocol, **where))  # type: ignore[arg-type]
             for protocol in ("http/protobuf", "http/json")
         ]
-        self._grpc = GrpcTransport(Connection(endpoint="127.0.0.1:1", protocol="grpc", **where))  # type: ignore[arg-type]
         self._request = samples.log_events()
 
     def seeds(self) -> list[bytes]:
@@ -65,36 +61,20 @@ class Answers(Target):
             b"Content-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
             b"Content-Encoding: gzip\r\nContent-Type: application/json\r\n\r\n" + samples.compressed("gzip", text),
         ]
-        calls = [bytes([2, n]) + packed for n in range(len(_CODES))]
-        return [*(bytes([kind]) + head + tail for kind in (0, 1) for head in heads for tail in tails), *calls]
+        return [*(bytes([kind]) + head + tail for kind in (0, 1) for head in heads for tail in tails)]
 
     def check(self, data: bytes) -> None:
         if len(data) < 2:
             return
-        if data[0] % 3 == 2:
-            found = self._grpc._failed(_error(data[1], data[2:]))
-        else:
-            self._server.answer = data[1:]
-            self._server.requests.clear()
-            found = self._http[data[0] % 3].send(self._request)
-        _check(found)
+        self._server.answer = data[1:]
+        self._server.requests.clear()
+        found = self._http[data[0] & 1].send(self._request)
+        if found.verdict not in _VERDICTS or found.rejected < 0 or _CONTROLS.search(found.message):
+            raise Broken(f"invalid answer {found}")
+        if found.retry_after is not None and not 0 <= found.retry_after < float("inf"):
+            raise Broken(f"invalid pause {found.retry_after}")
 
     def close(self) -> None:
         self._server.close()
-        for transport in (*self._http, self._grpc):
+        for transport in self._http:
             transport.close()
-
-
-def _error(which: int, packed: bytes) -> SimpleNamespace:
-    """Return an error as gRPC raises it."""
-    code = _CODES[which % len(_CODES)]
-    details = packed.decode("utf-8", "replace")
-    trailers = (("grpc-status-details-bin", packed), ("grpc-status-details-bin", packed[:5]))
-    return SimpleNamespace(code=lambda: code, details=lambda: details, trailing_metadata=lambda: trailers[: which & 3])
-
-
-def _check(found: Answer) -> None:
-    if found.verdict not in _VERDICTS or found.rejected < 0 or _CONTROLS.search(found.message):
-        raise Broken(f"invalid answer {found}")
-    if found.retry_after is not None and not 0 <= found.retry_after < float("inf"):
-        raise Broken(f"invalid pause {found.retry_after}")
