@@ -8,14 +8,12 @@ import json
 import math
 import signal
 import ssl
-import threading
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -72,24 +70,6 @@ def test_a_run_arrives_as_it_was(
     assert [[row[key] for key in keys] for row in rows(bridge, "run-7", 50)] == [
         [row[key] for key in keys] for row in rows_of(run.dir)
     ]
-
-
-def test_several_runs_at_once(bridge: Bridge) -> None:
-    """Each has its own rows, however requests come."""
-    runs = [f"run-{n}" for n in range(4)]
-
-    def send(run: str) -> None:
-        for n in range(30):
-            bridge.send(step_metrics(run, {n: {"loss": float(n)}}), compress=n % 2 == 0)
-
-    senders = [threading.Thread(target=send, args=(run,)) for run in runs]
-    for sender in senders:
-        sender.start()
-    for sender in senders:
-        sender.join()
-
-    for run in runs:
-        assert [row["step"] for row in rows(bridge, run, 30)] == list(range(30))
 
 
 def test_what_was_answered_survives_a_kill(bridge: Bridge) -> None:
@@ -287,31 +267,6 @@ def test_any_thread_may_get_the_signal(tmp_path: Path) -> None:
     ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM)
 
     assert bridge.process.wait(30) == 0
-
-
-@pytest.mark.slow
-@needs("tensorboard")
-def test_a_plain_sdk_reaches_tensorboard(tmp_path: Path) -> None:
-    """OpenTelemetry's own logging API, without otel-rl in the trainer."""
-    from opentelemetry._logs import LogRecord
-    from opentelemetry.sdk._logs import LoggerProvider
-    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
-    from opentelemetry.sdk.resources import Resource
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    bridge = Bridge(tmp_path / "bridged", "--exporter", "tensorboard")
-    provider = LoggerProvider(Resource({"rl.run.id": "run", "rl.run.project": "p"}))
-    provider.add_log_record_processor(
-        BatchLogRecordProcessor(OTLPLogExporter(f"http://127.0.0.1:{bridge.http}/v1/logs"))
-    )
-    for step in range(1000):
-        attributes = {"rl.loop.iteration": step, "rl.step.values": {"loss": 1 / (step + 1)}}
-        provider.get_logger("trainer").emit(LogRecord(event_name="rl.step.metrics", attributes=attributes))
-    provider.shutdown()
-    bridge.stop()
-    accumulator = EventAccumulator(str(bridge.directory / "p" / "run" / "tensorboard"), {"scalars": 0}).Reload()
-
-    assert [event.step for event in accumulator.Scalars("loss")] == list(range(1000))
 
 
 @pytest.mark.slow

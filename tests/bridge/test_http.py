@@ -393,27 +393,6 @@ def test_clients_that_leave_hold_nothing(server: HttpServer, sink: Taken) -> Non
     assert len(sink.requests) == 2
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\0" * 100,
-        b"GET\r\n\r\n",
-        b"POST /v1/logs HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        b"POST /v1/logs HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
-        b"POST /v1/logs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"POST /v1/logs HTTP/1.1\r\nX: " + b"a" * (70 << 10) + b"\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    ],
-)
-def test_what_is_no_http(sent: bytes, server: HttpServer) -> None:
-    """It ends that connection, and no other."""
-    answer = raw(server, sent)
-
-    assert not answer.startswith(b"HTTP/1.1 5")
-    assert ask(server.port)[0].status == 200
-
-
 def test_a_closed_server_answers_what_has_come(sink: Taken) -> None:
     """A request that waits for the sink is answered before the connection is closed."""
     server = HttpServer(("127.0.0.1", 0), sink)

@@ -101,7 +101,10 @@ class Http(_HttpServer):
             self._good,
             head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks,
             self._good[:-10],
-            b"PRI * HTTP/2.0\r\n",
+            *(head + more for more in (b"Content-Length: -5\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")),
+            head + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
+            head + b"X: " + b"a" * (70 << 10) + b"\r\n\r\n",
+            *(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", bytes(100)),
         ]
 
     def check(self, data: bytes) -> None:
