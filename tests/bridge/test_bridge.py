@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -123,18 +124,9 @@ def test_metrics_belong_to_no_step(bridge: Bridge) -> None:
 
 def as_json(steps: Mapping[int, float]) -> bytes:
     """Return what a browser or a shell script sends of steps: OTLP's JSON, with ids in hex."""
-    records = []
-    for step, loss in steps.items():
-        value = {"key": "loss", "value": {"doubleValue": loss}}
-        attributes = [
-            {"key": "rl.loop.iteration", "value": {"intValue": str(step)}},
-            {"key": "rl.step.values", "value": {"kvlistValue": {"values": [value]}}},
-        ]
-        told = {"timeUnixNano": str(step + 5), "eventName": "rl.step.metrics", "traceId": "ab" * 16}
-        records.append({**told, "attributes": attributes})
-    resource = [{"key": "rl.run.id", "value": {"stringValue": "run"}}]
-    resource.append({"key": "rl.run.project", "value": {"stringValue": "p"}})
-    request = {"resourceLogs": [{"resource": {"attributes": resource}, "scopeLogs": [{"logRecords": records}]}]}
+    request = json_format.MessageToDict(step_metrics("run", {step: {"loss": loss} for step, loss in steps.items()}))
+    for record in request["resourceLogs"][0]["scopeLogs"][0]["logRecords"]:
+        record["traceId"] = "ab" * 16
     return json.dumps(request).encode()
 
 

@@ -167,16 +167,6 @@ def count(signal: str, request: Any) -> int:
     return sum(len(scope.spans) for one in request.resource_spans for scope in one.scope_spans)
 
 
-def messages(message: Any) -> int:
-    """Return the number of messages in a message, at any depth."""
-    found = 0
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            inner = value if field.is_repeated else [value]
-            found += len(inner) + sum(map(messages, inner))
-    return found
-
-
 def zstd(body: bytes) -> bytes:
     """Compress with zstd."""
     if sys.version_info >= (3, 14):
