@@ -136,17 +136,6 @@ def test_a_damaged_index(content: bytes, tmp_path: Path) -> None:
     assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == list(range(60))
 
 
-def test_ids_that_look_alike_have_directories_of_their_own(tmp_path: Path) -> None:
-    """With characters that no directory has, of any length, and those that look like what is made of them."""
-    hashed = info(tmp_path, "x/y").directory.rpartition("/")[2]
-    ids = ["x/y", "x-y", "x:y", hashed, ".x-y", "x-y.", "", " ", "..", "a" * 101, "a" * 102, "ü" * 300, "ü" * 301, "\0"]
-    places = [info(tmp_path, id_).directory for id_ in ids]
-
-    assert len(set(places)) == len(ids)
-    assert all(len(place.rpartition("/")[2].encode()) <= 120 for place in places)
-    assert info(tmp_path, "x-y").directory == str(tmp_path / "p" / "x-y")
-
-
 def send(runs: Runs, *ids: str) -> None:
     for id_ in ids:
         IntoRuns(runs).handle("logs", step_metrics(id_, {0: {"loss": 1.0}}))

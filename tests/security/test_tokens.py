@@ -246,25 +246,8 @@ def test_loopback_alone(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert run.finish(30)
 
 
-def test_a_sender_follows_its_file(own: Path) -> None:
-    """The exporter to the head sends the new token after a rotation, without a restart."""
-    run_command("token")
-    sink = Taken()
-    server = HttpServer(("127.0.0.1", 0), sink, tokens.find())
-    exporter = HeadExporter(RUN, address=f"127.0.0.1:{server.port}")
-    machine = Machine(1, 1, {"system.cpu.utilization": 0.5})
-    exporter.export([machine])
-    run_command("token", "--rotate")
-    run_command("token", "--rotate")  # the first one is not valid any more
-    exporter.export([machine])
-    exporter.shutdown()
-    server.close()
-
-    assert len(sink.requests) == 2
-
-
 def test_a_head_that_has_the_new_token_first(own: Path, tmp_path: Path) -> None:
-    """Records wait if the head refuses the sender's token, so a rotation in any order loses nothing."""
+    """Records wait if the head refuses the token, and are sent with the new one of the file, without a restart."""
     run_command("token")
     rotated = tmp_path / "of the head"
     tokens.create(rotated)

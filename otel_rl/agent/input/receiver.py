@@ -22,6 +22,7 @@ from otel_rl.agent.steps.state import of_machine, stand_in
 from otel_rl.errors import SettingsError
 from otel_rl.errors.sinks import at, log_of, one_line
 from otel_rl.errors.texts import shown
+from otel_rl.export import Span
 from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
 from otel_rl.otlp.answers import TOO_MUCH, Refusal, Refusals, data_points, response
 from otel_rl.otlp.bridge import decode, disk
@@ -125,13 +126,14 @@ class Receiver:
             return self._take_metrics(request)
         if signal == "logs":
             return self._take_logs(request, peer)
-        spans, rejected = decode.spans(request)
+        found = decode.traces(request)
+        spans = [item for _, items in found.runs.values() for item in items if isinstance(item, Span)]
         foreign: list[Item] = [span for span in spans if not self._is_own(span.scope[0], span.resource)]
         if len(foreign) < len(spans):
             self.refusals.note("telemetry of the agent itself", _HINT, len(spans) - len(foreign))
         if foreign:
             self._accept(foreign, peer)
-        return response(signal, rejected.count, rejected.reason, self.refusals)
+        return response(signal, found.rejected.count, found.rejected.reason, self.refusals)
 
     def tend(self, *, is_over: bool, now: float) -> None:
         """Record whether all processes of the run have ended; some time later, nothing more is accepted.

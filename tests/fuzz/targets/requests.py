@@ -164,6 +164,6 @@ def _check_counts(signal: str, request: Any, folder: Path) -> None:
         return
     found = (decode.logs if signal == "logs" else decode.traces)(request, folder)
     records = samples.count(signal, request)
-    kept = sum(len(items) for _, items in found.runs)
-    if kept + found.rejected != records:
-        raise Broken(f"{records} {signal}: {kept} kept, {found.rejected} refused")
+    kept = sum(len(items) for _, items in found.runs.values())
+    if kept + found.rejected.count != records:
+        raise Broken(f"{records} {signal}: {kept} kept, {found.rejected.count} refused")
