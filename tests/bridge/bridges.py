@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import os
 import subprocess
@@ -70,11 +69,9 @@ class Bridge:
         answer, content = ask(self.http, body, path, **headers)
         return answer.status, content
 
-    def send(self, request: ExportLogsServiceRequest, *, compress: bool = False) -> ExportLogsServiceResponse:
+    def send(self, request: ExportLogsServiceRequest) -> ExportLogsServiceResponse:
         """Send a request that must be taken; return the answer."""
-        body = request.SerializeToString()
-        headers = {"Content_Encoding": "gzip"} if compress else {}
-        status, answer = self.post(gzip.compress(body) if compress else body, **headers)
+        status, answer = self.post(request.SerializeToString())
         assert status == 200, answer
         return ExportLogsServiceResponse.FromString(answer)
 

@@ -87,24 +87,15 @@ def test_what_was_answered_survives_a_kill(bridge: Bridge) -> None:
     assert sorted(row["step"] for row in rows(bridge, "run", 202)) == list(range(202))
 
 
-def test_a_run_without_a_name_is_refused(bridge: Bridge) -> None:
-    """The answer says truly how many records were not taken, and why; the others were."""
-    request = step_metrics("run", {0: {"loss": 1.0}})
-    request.MergeFrom(step_metrics(None, {1: {"loss": 1.0}, 2: {"loss": 1.0}}))
-    answer = bridge.send(request)
-
-    assert answer.partial_success.rejected_log_records == 2
-    assert "rl.run.id" in answer.partial_success.error_message
-    assert len(rows(bridge, "run", 1)) == 1
-
-
-def test_a_record_that_makes_no_sense_is_refused_alone(bridge: Bridge) -> None:
-    """Without a step; with a value that is not a number."""
+def test_records_that_make_no_sense_are_refused_alone(bridge: Bridge) -> None:
+    """Without a run, or with a value that is not a number: the answer says how many, and why."""
     request = step_metrics("run", {0: {"loss": 1.0}, 1: {"loss": "high"}, 2: {"loss": 2.0}})  # type: ignore[dict-item]
-    answer = bridge.send(request)
+    request.MergeFrom(step_metrics(None, {3: {"loss": 1.0}, 4: {"loss": 1.0}}))
+    found = bridge.send(request).partial_success
 
-    assert answer.partial_success.rejected_log_records == 1
-    assert "loss" in answer.partial_success.error_message
+    assert found.rejected_log_records == 3
+    assert "value 'loss' must be a number" in found.error_message
+    assert "rl.run.id" in found.error_message
     assert [row["step"] for row in rows(bridge, "run", 2)] == [0, 2]
 
 

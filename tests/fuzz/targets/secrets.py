@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_rl.errors.redaction import redact, without_secret
+from otel_rl.errors.redaction import RULES, redact, without_secret
 from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
@@ -21,6 +21,8 @@ class Secrets(Target):
         examples = [(start, one.example) for one in KEYS for start in one.starts]
         examples += [(one.before, one.example) for one in ASSIGNED]
         found = [f"{before}{(chars * length)[:length]}" for before, (chars, length) in examples]
+        starts = dict.fromkeys(rule.start for rule in RULES)
+        found += [start + rest for start in starts for rest in ("", "aB3x", " ", "=a1", "/@")]  # nearly a secret
         return [text.encode() for text in (*found, "--api-key x --lr 1e-6", "api_key=abcdefgh12345678", "loss: 0.5")]
 
     def check(self, data: bytes) -> None:
