@@ -15,6 +15,7 @@ from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.journal.records import Consumed, Finished, Logged, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
+from otel_rl.setup.tokens import Tokens
 from tests.collector import running, wait_for
 from tests.faults import hostile
 from tests.processes import local_of, rows_of
@@ -216,3 +217,50 @@ def test_the_quarantine_is_bounded_and_logs_each_kind_once(tmp_path: Path, caplo
     assert (tmp_path / "q.jsonl").stat().st_mode & 0o077 == 0
     assert len(caplog.records) == 4
     assert all(len(record.getMessage()) < 500 for record in caplog.records)
+
+
+def test_hostile_requests_do_not_stop_the_head(tmp_path: Path) -> None:
+    """Records with strange names, indices and values, sent to the head: refused or kept, and the sane ones arrive."""
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+    from otel_rl.agent.input.receiver import Receiver
+    from otel_rl.journal.reader import Reader
+    from otel_rl.journal.records import AnyRecord
+    from tests.collector import free_port
+
+    def request(name: str, journal: AnyValue, index: AnyValue, body: AnyValue) -> ExportLogsServiceRequest:
+        found = ExportLogsServiceRequest()
+        of_resource = found.resource_logs.add()
+        of_resource.resource.attributes.append(KeyValue(key="rl.run.id", value=AnyValue(string_value="run")))
+        record = of_resource.scope_logs.add().log_records.add(event_name=name, body=body)
+        record.attributes.append(KeyValue(key="rl.journal.name", value=journal))
+        record.attributes.append(KeyValue(key="rl.journal.index", value=index))
+        return found
+
+    body = AnyValue()
+    for field, value in (("time", 5), ("exit_code", 0)):
+        body.kvlist_value.values.append(KeyValue(key=field, value=AnyValue(int_value=value)))
+    body.kvlist_value.values.append(KeyValue(key="outcome", value=AnyValue(string_value="finished")))
+    good = AnyValue(string_value="rank0.attempt0")
+    names = [AnyValue(string_value=text) for text in ("../x", "", ".", "a/b", "n" * 5000, "\0", "é" * 200)]
+    indices = [AnyValue(int_value=n) for n in (-1, 2**63 - 1)]
+    indices += [AnyValue(double_value=n) for n in (float("inf"), float("nan"))] + [
+        AnyValue(string_value="x"),
+        AnyValue(),
+    ]
+    journals = tmp_path / "journals"
+    journals.mkdir()
+    receiver = Receiver(f"127.0.0.1:{free_port()}", "run", journals, journals, 1 << 30, Tokens())
+    zero = AnyValue(int_value=0)
+    hostile_ones = [request("rl.journal.finished", name, zero, body) for name in names]
+    hostile_ones += [request("rl.journal.finished", good, index, body) for index in indices]
+    hostile_ones += [
+        request(kind, good, zero, AnyValue(string_value="x")) for kind in ("rl.journal.?", "rl.machine.metrics")
+    ]
+    rejected = [receiver.handle("logs", one).partial_success.rejected_log_records for one in hostile_ones]
+    receiver.handle("logs", request("rl.journal.finished", good, zero, body))
+    receiver.close()
+
+    assert rejected == [1] * len(hostile_ones) or rejected.count(0) == 1  # an empty name is the host's alone
+    assert Reader(journals / "rank0.attempt0@", AnyRecord).read() == [Finished(5)]

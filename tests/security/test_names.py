@@ -20,7 +20,6 @@ from otel_rl.otlp.step_events import run_of
 from otel_rl.setup import parts
 from tests.bridge.bridges import Bridge, step_metrics
 from tests.collector import wait_for
-from tests.exporters import wandb_file
 from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.processes import rows_of
 from tests.real_parts import needs_program
@@ -144,19 +143,6 @@ def test_tensorboard_has_the_names_unchanged(recorded: Recorded) -> None:
     tags = set(events.Tags()["scalars"])
 
     assert [name for name in NAMES if name not in tags] == []
-
-
-@needs_every_package
-@pytest.mark.slow
-def test_wandb_has_every_name(recorded: Recorded) -> None:
-    """Each value is in the file; W&B reads a slash as nesting, and joins it again."""
-    wandb_file.wait_until_written(str(recorded.run_dir))
-    found: dict[str, str] = {}
-    for path in wandb_file.files(str(recorded.run_dir)):
-        for row in wandb_file.history(path):
-            found |= row
-
-    assert [name for name, value in EXPECTED.items() if name in found and json.loads(found[name]) != value] == []
 
 
 @needs_every_package
