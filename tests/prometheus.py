@@ -85,8 +85,8 @@ def scraping(
 
 
 @contextlib.contextmanager
-def running(directory: Path, *arguments: str) -> Iterator[Prometheus]:
-    """Start a server with the prometheus.yml of a directory, on a free port."""
+def running(directory: Path, *arguments: str, user: int | None = None) -> Iterator[Prometheus]:
+    """Start a server with the prometheus.yml of a directory, on a free port, as a user who is in no group."""
     port = free_port()
     with (directory / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
@@ -97,6 +97,9 @@ def running(directory: Path, *arguments: str) -> Iterator[Prometheus]:
                 f"--web.listen-address=127.0.0.1:{port}",
                 *arguments,
             ],
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
             stdout=log,
             stderr=log,
         )

@@ -99,6 +99,8 @@ class HttpTransport:
         self._json = connection.protocol == "http/json"
         self._service = SERVICES[connection.signal.lower()]
         self._session = requests.Session()
+        # A redirect would make a GET without a body of some requests, and an invalid one raises.
+        self._session.get_redirect_target = lambda _: None  # type: ignore[method-assign, assignment]
         self._session.trust_env = False  # otherwise REQUESTS_CA_BUNDLE and .netrc would override these settings
         self._session.headers.update({"User-Agent": _USER_AGENT} | connection.headers)
         self._session.headers["Content-Type"] = "application/json" if self._json else "application/x-protobuf"
@@ -128,7 +130,6 @@ class HttpTransport:
                 data=_compressed(body, self._connection.compression),
                 timeout=limit,
                 stream=True,
-                allow_redirects=False,  # it would make a GET without a body of some of them
             ) as response:
                 said = _read(response.raw, None if limit is None else began + limit)
                 return self._answer(response.status_code, response.reason or "", response.headers, said)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
+import http.client
 import os
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
+from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
 from tests.collector import free_port, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from otel_rl.journal.records import Record
 
 
 class Bridge:
@@ -65,19 +66,12 @@ class Bridge:
 
     def post(self, body: bytes, path: str = "/v1/logs", **headers: str) -> tuple[int, bytes]:
         """Send a request; return status and body of the answer. `_` in a header's name is a dash."""
-        given = {"Content-Type": "application/x-protobuf"} | {k.replace("_", "-"): v for k, v in headers.items()}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.http}{path}", data=body, headers=given)
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read()
+        answer, content = ask(self.http, body, path, **headers)
+        return answer.status, content
 
-    def send(self, request: ExportLogsServiceRequest, *, compress: bool = False) -> ExportLogsServiceResponse:
+    def send(self, request: ExportLogsServiceRequest) -> ExportLogsServiceResponse:
         """Send a request that must be taken; return the answer."""
-        body = request.SerializeToString()
-        headers = {"Content_Encoding": "gzip"} if compress else {}
-        status, answer = self.post(gzip.compress(body) if compress else body, **headers)
+        status, answer = self.post(request.SerializeToString())
         assert status == 200, answer
         return ExportLogsServiceResponse.FromString(answer)
 
@@ -107,4 +101,36 @@ def step_metrics(
     for step, values in steps.items():
         record = scope.log_records.add(event_name=event, time_unix_nano=10**18 + step)
         record.attributes.extend(pairs({"rl.loop.iteration": step, "rl.step.values": dict(values)}))
+    return request
+
+
+BODY = step_metrics("run", {0: {"loss": 1.0}}).SerializeToString()
+
+
+def ask(
+    port: int, body: Any = BODY, path: str = "/v1/logs", method: str = "POST", **headers: str
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """Send a request over HTTP; return the answer and its body. `_` in a header's name is a dash."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    given = {"Content-Type": "application/x-protobuf"} | {k.replace("_", "-"): v for k, v in headers.items()}
+    try:
+        connection.request(method, path, body, given, encode_chunked="Transfer_Encoding" in headers)
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()
+
+
+def journal_records(
+    run: str, host: str, journal: str, records: Sequence[Record], first: int = 0
+) -> ExportLogsServiceRequest:
+    """Return records of a process of another machine, as its agent sends them to the head; the first has a number."""
+    request = ExportLogsServiceRequest()
+    of_resource = request.resource_logs.add()
+    of_resource.resource.attributes.extend(pairs({"rl.run.id": run, "host.name": host}))
+    scope = of_resource.scope_logs.add()
+    for index, record in enumerate(records, first):
+        name, body = to_event(record)
+        one = scope.log_records.add(event_name=name, body=any_value(body))
+        one.attributes.extend(pairs({JOURNAL: journal, INDEX: index}))
     return request

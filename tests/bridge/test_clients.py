@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,48 +19,51 @@ from tests.processes import rows_of
 from tests.real_parts import needs_program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.clients.matrix import Case
     from tests.clients.programs import Client, Program
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Client], Program]:
-    """The program that builds a client, once."""
-    programs: dict[str, Program] = {}
-
-    def build(client: Client) -> Program:
-        if client.name not in programs:
-            programs[client.name] = client.build(tmp_path_factory.mktemp(client.name))
-        return programs[client.name]
-
-    return build
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "otlp-clients.md"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+def build(client: Client, place: Path) -> Program:
+    (place / "program").mkdir()
+    return client.build(place / "program")
+
+
 @pytest.mark.parametrize(
     "client",
     [pytest.param(client, id=client.name, marks=[needs_program(name) for name in client.needs]) for client in CLIENTS],
 )
-def test_a_client(client: Client, case: Case, built: Callable[[Client], Program], tmp_path: Path) -> None:
+def test_a_client(client: Client, tmp_path: Path) -> None:
     """No row twice, none changed, none missing unless the client gave it up because there was no answer."""
-    for way, found in measure(client, case, tmp_path, built(client)).items():
-        assert (found.doubled, found.is_exact) == (0, True), (way, found)
-        assert found.is_in_order or not client.keeps_order, (way, found)
-        assert found.sent - found.received <= (found.given_up if case.away or case.lost else 0), (way, found)
+    program = build(client, tmp_path)
+    lines = {way: f"| {client.name} | {' | '.join(way)} |" for way in client.ways}
+    for case in CASES:
+        for way, found in measure(client, case, tmp_path / case.name.replace(" ", "-"), program).items():
+            missing = found.sent - found.received
+            assert (found.doubled, found.is_exact) == (0, True), (case, way, found)
+            assert found.is_in_order or not client.keeps_order, (case, way, found)
+            assert missing <= (found.given_up if case.away or case.lost else 0), (case, way, found)
+            lines[way] += f" {found.received:,}" + (f"; gave up {missing} of {found.sent} |" if missing else " |")
+    if os.environ.get("WRITE_TABLES"):
+        text = "".join(f"{line} 0 | yes |\n" for line in lines.values())
+        PAGE.write_text(re.sub(rf"(^\| {client.name} \|.*\n)+", text, PAGE.read_text(), flags=re.MULTILINE))
+
+
+def test_the_page_has_every_client() -> None:
+    """A line for each client, protocol and compression."""
+    lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]
+
+    assert [tuple(line[:3]) for line in lines] == [(f"| {one.name}", *way) for one in CLIENTS for way in one.ways]
 
 
 @needs_program("go")
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_a_collector_that_loses_answers_under_load(
-    protocol: str, built: Callable[[Client], Program], tmp_path: Path
-) -> None:
+def test_a_collector_that_loses_answers_under_load(protocol: str, tmp_path: Path) -> None:
     """5,000 rows in 100 requests, a third of the answers lost: each row once; in order if the Collector keeps it."""
-    program = built(COLLECTOR).command[-1]
+    program = build(COLLECTOR, tmp_path).command[-1]
     bridge = Bridge(tmp_path / "bridged")
     link = Lossy(bridge.grpc if protocol == "grpc" else bridge.http, every=3)
     options = {

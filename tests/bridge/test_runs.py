@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import collections
-import random
 import shutil
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,21 +60,6 @@ def test_ten_thousand_rows_in_one_request(tmp_path: Path) -> None:
     runs.close()
 
     assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == list(range(10_000))
-
-
-def test_out_of_order_over_restarts(tmp_path: Path) -> None:
-    """A Collector that loses responses repeats requests, late and in any order."""
-    rng = random.Random(3)
-    steps = list(range(5000))
-    requests = [steps[at : at + 50] for at in range(0, 5000, 50)] * 3
-    rng.shuffle(requests)
-    for part in (requests[:100], requests[100:200], requests[200:]):
-        run = BridgedRun(info(tmp_path), [], 1 << 30)
-        for some in part:
-            run.store(rows(*some))
-        run.close(0)
-
-    assert sorted(item.step for item in kept(tmp_path) if isinstance(item, Row)) == steps
 
 
 def test_a_step_may_have_several_rows(run: BridgedRun, tmp_path: Path) -> None:
@@ -154,17 +136,6 @@ def test_a_damaged_index(content: bytes, tmp_path: Path) -> None:
     assert [item.step for item in kept(tmp_path) if isinstance(item, Row)] == list(range(60))
 
 
-def test_ids_that_look_alike_have_directories_of_their_own(tmp_path: Path) -> None:
-    """With characters that no directory has, of any length, and those that look like what is made of them."""
-    hashed = info(tmp_path, "x/y").directory.rpartition("/")[2]
-    ids = ["x/y", "x-y", "x:y", hashed, ".x-y", "x-y.", "", " ", "..", "a" * 101, "a" * 102, "ü" * 300, "ü" * 301, "\0"]
-    places = [info(tmp_path, id_).directory for id_ in ids]
-
-    assert len(set(places)) == len(ids)
-    assert all(len(place.rpartition("/")[2].encode()) <= 120 for place in places)
-    assert info(tmp_path, "x-y").directory == str(tmp_path / "p" / "x-y")
-
-
 def send(runs: Runs, *ids: str) -> None:
     for id_ in ids:
         IntoRuns(runs).handle("logs", step_metrics(id_, {0: {"loss": 1.0}}))
@@ -229,27 +200,6 @@ def test_one_bridge_for_a_directory(tmp_path: Path) -> None:
     runs.close()
 
     assert Runs(tmp_path, []).close()
-
-
-def test_exporters_that_hang_keep_nothing(tmp_path: Path) -> None:
-    """All runs end within one time limit, not one after the other."""
-    (tmp_path / "stuck_here.py").write_text(
-        "import time\n"
-        "class Stuck:\n"
-        "    def __init__(self, run): pass\n"
-        "    def export(self, items): time.sleep(1000)\n"
-        "    def shutdown(self): pass\n"
-    )
-    sys.path.insert(0, str(tmp_path))
-    runs = Runs(tmp_path / "runs", [("stuck_here:Stuck", {})])
-    send(runs, *[f"run-{n}" for n in range(10)])
-    before = time.monotonic()
-    complete = runs.close(1.0)
-    took = time.monotonic() - before
-    sys.path.remove(str(tmp_path))
-
-    assert not complete
-    assert took < 8  # ten of them, a second each, would be more
 
 
 def test_resources_of_any_kind(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ class Client(NamedTuple):
 
     Attributes:
         name: Its language, or what it is.
-        version: The package whose exporters it uses, and the version; empty for the installed one.
         needs: The programs that build and run it.
         build: Builds it; takes an empty directory.
         protocols: Those that OpenTelemetry has for it.
@@ -44,7 +43,6 @@ class Client(NamedTuple):
     """
 
     name: str
-    version: str
     needs: tuple[str, ...]
     build: Callable[[Path], Program]
     protocols: tuple[str, ...] = _ALL
@@ -125,14 +123,14 @@ def _collector(place: Path) -> Program:
     return Program([sys.executable, "-m", "tests.clients.collector", str(place / "collector")], _ROOT)
 
 
-COLLECTOR = Client("Collector", "otlpexporter and otlphttpexporter 0.155.0", ("go",), _collector, keeps_order=False)
+COLLECTOR = Client("Collector", ("go",), _collector, keeps_order=False)
 """The Collector; the last part of its command is the program itself."""
 CLIENTS = (
-    Client("Python", "", (), _python, _NO_JSON),
-    Client("JavaScript", "@opentelemetry/exporter-logs-otlp-* 0.223.1", ("node", "npm"), _javascript),
-    Client("Java", "opentelemetry-exporter-otlp 1.64.0", ("java", "javac", "mvn"), _java, _NO_JSON),
-    Client("Rust", "opentelemetry-otlp 0.33.1", ("cargo",), _rust),
-    Client("Go", "otlploghttp and otlploggrpc 0.20.0", ("go",), _go, _NO_JSON),
+    Client("Python", (), _python, _NO_JSON),
+    Client("JavaScript", ("node", "npm"), _javascript),
+    Client("Java", ("java", "javac", "mvn"), _java, _NO_JSON),
+    Client("Rust", ("cargo",), _rust),
+    Client("Go", ("go",), _go, _NO_JSON),
     COLLECTOR,
 )
 """All of them."""

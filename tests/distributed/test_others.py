@@ -24,7 +24,6 @@ from otel_rl.setup.tokens import Tokens
 from tests.bridge.bridges import any_value, pairs, step_metrics
 from tests.bridge.test_http import Taken
 from tests.clients import programs
-from tests.clients.node import node
 from tests.collector import wait_for
 from tests.distributed.machines import head
 from tests.processes import items_of, rows_of, start_python
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["node"]
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 _TRAINER = """
 import otel_rl, os, time
@@ -176,12 +174,15 @@ def call_server(command: list[str], parent: str) -> None:
 
 @needs_program("node")
 @needs_program("npm")
-def test_a_span_of_a_javascript_server(tmp_path: Path, node: Path) -> None:
+def test_a_span_of_a_javascript_server(tmp_path: Path) -> None:
     """It joins the trace of its step, under its own service."""
+    place = tmp_path / "js"
+    place.mkdir()
+    programs.node(place)
 
     def call(address: str, parent: str) -> None:
         _, trace_id, span_id, _ = parent.split("-")
-        subprocess.run(["node", "span.mjs", f"http://{address}", trace_id, span_id], cwd=node, check=True, timeout=60)
+        subprocess.run(["node", "span.mjs", f"http://{address}", trace_id, span_id], cwd=place, check=True, timeout=60)
 
     check_trace(tmp_path, "js-server", call)
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Keeping:
-    """Writes a digest of its options to `kept.json`: their names, and the lengths of the texts."""
+    """Writes its options to `kept.json`."""
 
     def __init__(self, run: RunInfo, **options: Any) -> None:
         variables = subprocess.run(
             [sys.executable, "-c", "import os; print(*os.environ)"], capture_output=True, text=True, check=True
         )
-        kept = {"options": _lengths(options), "inherits": "OTEL_RL_SECRET_OPTIONS" in variables.stdout}
+        kept = {"options": options, "inherits": "OTEL_RL_SECRET_OPTIONS" in variables.stdout}
         with Path(run.directory, "kept.json").open("a") as file:
             file.write(json.dumps(kept) + "\n")
 
@@ -33,9 +33,3 @@ class Keeping:
 
     def shutdown(self) -> None:
         """Do nothing."""
-
-
-def _lengths(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _lengths(one) for name, one in value.items()}
-    return len(value) if isinstance(value, str) else value

@@ -10,7 +10,8 @@ import pytest
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.convert.params import flatten
 from otel_rl.convert.values import sort
-from otel_rl.errors.redaction import REDACTED, redact, search
+from otel_rl.errors import redaction
+from otel_rl.errors.redaction import REDACTED, redact
 from otel_rl.errors.texts import LONGEST_NAME, name_of, shown
 from tests.errors.samples import samples
 
@@ -27,7 +28,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         lengths.append(len(text))
         return redact(text)
 
-    monkeypatch.setattr(search, "redact", counted)
+    monkeypatch.setattr(redaction, "redact", counted)
     return lengths
 
 

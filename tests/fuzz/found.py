@@ -34,6 +34,7 @@ FOUND: dict[str, tuple[bytes, ...]] = {
     "answers": (
         # a chunk whose length is not a number
         b"\x01HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\x01\x003\r\nabc\r\n0\r\n\r\n",
+        b"\x01HTTP/1.1 307 There\r\nLocation: \xff/\r\n\r\n",  # a redirect that is not UTF-8
     ),
     "scrape": (
         b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: text/plain;version=x\r\nConnection: close\r\n\r\n",

@@ -7,12 +7,13 @@ import sys
 import zlib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -24,29 +25,34 @@ from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Record
 from otel_rl.setup import directory as directories
 from otel_rl_exporters.head import events
-from tests.bridge.bridges import pairs, step_metrics
+from tests.bridge.bridges import any_value, pairs, step_metrics
 
-NAMES = (
-    "rl.run.id",
-    "rl.run.project",
-    "rl.run.name",
-    "service.name",
-    "host.name",
-    "rl.journal.index",
-    "rl.machine.metrics",
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+_TEXTS = ("", "run", "x" * 300, "../..", "a/b", "\0", "\U0001f600", "-1", "NaN")
+_VALUES = (
+    *(AnyValue(string_value=text) for text in _TEXTS),
+    *(AnyValue(int_value=number) for number in (0, -1, 2**63 - 1, -(2**63))),
+    *(AnyValue(double_value=number) for number in (-0.0, 1e308, float("nan"), float("inf"))),
+    AnyValue(bool_value=True),
+    AnyValue(bytes_value=b"\xff\0"),
+    AnyValue(),
+    any_value([[], {"a": [1, {"b": 0.5}]}]),
+    any_value({text: text for text in _TEXTS}),
 )
-FIELDS = (
-    "resourceLogs",
-    "scopeLogs",
-    "logRecords",
-    "attributes",
-    "key",
-    "value",
-    "stringValue",
-    "intValue",
-    "doubleValue",
-)
-FIELDS += ("kvlistValue", "arrayValue", "values", "traceId", "spanId", "timeUnixNano", "eventName", "body", "resource")
+"""Values of every kind, for places where most of them make no sense."""
+_OF_RESOURCES = ("rl.run.id", "rl.run.project", "rl.run.name", "service.name")
+_OF_EVENTS = {
+    "rl.step.metrics": ("rl.loop.iteration", "rl.step.values", "rl.run.attempt", "rl.step.missing_ranks"),
+    "rl.table": ("rl.table.name", "rl.table.columns", "rl.table.ranks"),
+    "rl.run.config": ("rl.run.config.values",),
+    "rl.checkpoint": ("rl.loop.iteration", "rank"),
+    "rl.journal.logged": ("rl.journal.name", "rl.journal.index"),
+    "": (),
+}
 _STEPS = 3
 
 
@@ -122,22 +128,43 @@ def metrics() -> ExportMetricsServiceRequest:
     return request
 
 
+def odd_logs() -> Iterator[ExportLogsServiceRequest]:
+    """Yield requests that have each value at each place of a resource and of each event."""
+    for n, value in enumerate(_VALUES):
+        request = log_events()
+        for event, keys in _OF_EVENTS.items():
+            record = request.resource_logs[0].scope_logs[0].log_records.add(event_name=event, body=value)
+            record.time_unix_nano = 2**64 - 1 if n % 2 else 0
+            record.attributes.extend(pairs({"rl.loop.iteration": 5, "rl.table.name": "t", "rl.table.columns": ["a"]}))
+            record.attributes.extend(KeyValue(key=key, value=value) for key in keys)
+        yield request
+        request = log_events()
+        for name in _OF_RESOURCES:
+            request.MergeFrom(log_events())
+            request.resource_logs[-1].resource.attributes.add(key=name, value=value)
+        yield request
+
+
+def odd_spans() -> Iterator[ExportTraceServiceRequest]:
+    """Yield requests that have each value at each place of a span, and ids of any length."""
+    for n, value in enumerate(_VALUES):
+        request = trace()
+        of_resource = request.resource_spans[0]
+        of_resource.resource.attributes.extend(KeyValue(key=name, value=value) for name in _OF_RESOURCES[n % 5 :])
+        span = of_resource.scope_spans[0].spans.add(name="odd", kind=n % 9)  # type: ignore[arg-type]
+        span.trace_id, span.span_id, span.parent_span_id = (b"i" * (size + n % 2) for size in (16, 8, n))
+        span.start_time_unix_nano = 2**64 - 1
+        for one in (span, span.events.add(name="e"), span.links.add(trace_id=b"l" * n, span_id=b"l" * 8)):
+            one.attributes.add(key="a", value=value)
+        yield request
+
+
 def count(signal: str, request: Any) -> int:
     """Return the number of log records or spans in a request."""
     if signal == "logs":
         scopes = (scope for one in request.resource_logs for scope in one.scope_logs)
         return sum(len(scope.log_records) for scope in scopes)
     return sum(len(scope.spans) for one in request.resource_spans for scope in one.scope_spans)
-
-
-def messages(message: Any) -> int:
-    """Return the number of messages in a message, at any depth."""
-    found = 0
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            inner = value if field.is_repeated else [value]
-            found += len(inner) + sum(map(messages, inner))
-    return found
 
 
 def zstd(body: bytes) -> bytes:

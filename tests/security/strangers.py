@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 import threading
 from pathlib import Path
 from typing import Any
 
 import otel_rl
-from otel_rl.otlp.answers import PROTOBUF
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import free_port, wait_for
@@ -59,18 +57,6 @@ class Victim:
 
     def _pid(self) -> int:
         return agent_start.read_status(directories.at(self.run.dir)).pid
-
-
-def ask(port: int, body: bytes, path: str = "/v1/logs", kind: str = PROTOBUF, **headers: str) -> tuple[int, str, bytes]:
-    """Send a request; return the status, `Retry-After` and the body of the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    given = {"Content-Type": kind} | {name.replace("_", "-"): value for name, value in headers.items()}
-    try:
-        connection.request("POST", path, body, given)
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Retry-After", ""), answer.read()
-    finally:
-        connection.close()
 
 
 def idle(port: int, number: int, beginning: bytes = b"") -> list[socket.socket]:

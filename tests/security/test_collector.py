@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import resource
-import socket
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -24,6 +21,7 @@ from otel_rl.export import NotNow
 from otel_rl.otlp.connection import Connection
 from otel_rl_exporters.otlp_sender import Sender
 from otel_rl_exporters.otlp_transport import GrpcTransport, HttpTransport
+from tests.raw_server import RawServer
 from tests.security.hostile import CONTROLS, NAMES
 
 if TYPE_CHECKING:
@@ -33,51 +31,6 @@ if TYPE_CHECKING:
 
 _TOKEN = "Bearer t0ken"
 _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.absolute_max_metadata_size", 1 << 26)]
-
-
-class Hostile:
-    """A server that answers each request with the given bytes, over and over if they are endless."""
-
-    def __init__(self, answer: bytes, *, endless: bytes = b"", pause: float = 0.0) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._answer, self._endless, self._pause = answer, endless, pause
-        self.requests: list[bytes] = []
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._listening.getsockname()[1]}/v1/logs"
-
-    def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join(10)
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            with connection:
-                try:
-                    self.requests.append(connection.recv(1 << 16))
-                    connection.sendall(self._answer)
-                    while self._endless:
-                        connection.sendall(self._endless)
-                        time.sleep(self._pause)
-                except OSError:
-                    continue
-
-
-@contextmanager
-def serving(answer: bytes, **options: object) -> Iterator[Hostile]:
-    server = Hostile(answer, **options)  # type: ignore[arg-type]
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 def http(body: bytes, kind: str = "application/x-protobuf", status: str = "200 OK", **headers: str) -> bytes:
@@ -141,7 +94,7 @@ def refusing(code: str, text: str, **details: Any) -> Callable[[Any, Any], bytes
 def test_a_redirect_gets_no_token() -> None:
     """The other host gets no request at all, and the answer says where it was."""
     for status in ("301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"):
-        with serving(http(b"")) as other, serving(http(b"", status=status, Location=other.url)) as first:
+        with RawServer(http(b"")) as other, RawServer(http(b"", status=status, Location=other.url)) as first:
             answer = send(first.url)
 
             assert other.requests == []
@@ -156,7 +109,7 @@ def test_a_bomb_is_not_inflated(kind: str, status: str) -> None:
     """A response of 256 MiB in 1 MiB of gzip takes a few MiB of memory."""
     _bomb()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with serving(http(_bomb(), kind, status, Content_Encoding="gzip")) as server:
+    with RawServer(http(_bomb(), kind, status, Content_Encoding="gzip")) as server:
         answer = send(server.url, timeout=60)
 
     assert answer.verdict == {"2": "taken", "5": "later", "4": "never"}[status[0]]
@@ -167,14 +120,14 @@ def test_a_bomb_is_not_inflated(kind: str, status: str) -> None:
 def test_an_answer_that_never_ends_is_left() -> None:
     """It is read up to its limit."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\n\r\n"
-    with serving(head, endless=bytes(1 << 16)) as server:
+    with RawServer(head, endless=bytes(1 << 16)) as server:
         assert send(server.url).verdict == "taken"
 
 
 def test_an_answer_that_drips_is_left() -> None:
     """The timeout of a request holds for the whole of it, however often a byte arrives."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1000000\r\n\r\n"
-    with serving(head, endless=b"\x00", pause=0.02) as server:
+    with RawServer(head, endless=b"\x00", pause=0.02) as server:
         answer = send(server.url, timeout=0.5)
 
     assert (answer.verdict, answer.error_type) == ("later", "timeout")
@@ -192,7 +145,7 @@ def test_hostile_texts_are_one_short_line(kind: str) -> None:
     }
     for name in NAMES:
         for status in ("200 OK", "400 Bad Request"):
-            with serving(http(encoders[kind](name), kind, status)) as server:
+            with RawServer(http(encoders[kind](name), kind, status)) as server:
                 answer = send(server.url)
             assert not CONTROLS & set(answer.message)
             assert len(answer.message) < 600
@@ -202,7 +155,7 @@ def test_hostile_texts_are_one_short_line(kind: str) -> None:
 def test_a_count_of_refused_records_is_a_count(count: int) -> None:
     """A negative one is none."""
     body = _partial("no", count).SerializeToString()
-    with serving(http(body)) as server:
+    with RawServer(http(body)) as server:
         assert send(server.url).rejected == max(0, count)
 
 
@@ -211,13 +164,13 @@ def test_a_count_of_refused_records_is_a_count(count: int) -> None:
 @pytest.mark.parametrize("status", ["200 OK", "500 Internal Server Error"])
 def test_nonsense_is_an_answer(body: bytes, kind: str, status: str) -> None:
     """A body that is not OTLP raises nothing; its status counts."""
-    with serving(http(body, kind, status)) as server:
+    with RawServer(http(body, kind, status)) as server:
         assert send(server.url).verdict == ("taken" if status.startswith("200") else "never")
 
 
 def test_headers_that_never_end_are_an_error() -> None:
     """The client reads 100 headers at most."""
-    with serving(b"HTTP/1.1 200 OK\r\n", endless=b"X: " + b"x" * 1000 + b"\r\n") as server:
+    with RawServer(b"HTTP/1.1 200 OK\r\n", endless=b"X: " + b"x" * 1000 + b"\r\n") as server:
         assert send(server.url).verdict == "later"
 
 

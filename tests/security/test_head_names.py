@@ -7,18 +7,17 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from prometheus_client.parser import text_string_to_metric_families
 
-from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
 from otel_rl.journal.records import Logged, Started
 from otel_rl.setup import directory as directories
 from tests.agent.reducing import feed, logged, reducing, rows
-from tests.bridge.bridges import any_value, pairs
+from tests.bridge.bridges import ask, journal_records
 from tests.collector import free_port
 from tests.processes import rows_of
 from tests.security.hostile import CONTROLS, NAMES
-from tests.security.strangers import Victim, ask
+from tests.security.strangers import Victim
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,30 +34,19 @@ _NUMBERS = [
 """Names of journals with numbers that a process cannot have."""
 
 
-def request(journal: str, host: str, role: str | None) -> ExportLogsServiceRequest:
-    """Return the first two records of a process of another machine; without a role, only the second."""
-    made = ExportLogsServiceRequest()
-    of_resource = made.resource_logs.add()
-    of_resource.resource.attributes.extend(pairs({"rl.run.id": "victim", "host.name": host}))
-    scope = of_resource.scope_logs.add()
+def refused(victim: Victim, journal: str, host: str, role: str | None) -> int:
+    """Send the first records of a process, without a role only the second; return how many of them were refused.
+
+    The answer is one of OTLP.
+    """
     records: list[Any] = [Logged(time=2, step=0, values={"remote": 1.0})]
     if role is not None:
         records.insert(0, Started("victim", 0, 1, 2, 1, role, 7, host, 4096, 1))
-    for index, record in enumerate(records):
-        name, body = to_event(record)
-        one = scope.log_records.add(event_name=name)
-        one.body.CopyFrom(any_value(body))
-        one.attributes.extend(pairs({JOURNAL: journal, INDEX: index}))
-    return made
-
-
-def refused(victim: Victim, *given: Any) -> int:
-    """Send a request, which gets an answer of OTLP; return how many of its records were refused."""
-    status, _, body = ask(victim.port, request(*given).SerializeToString())
-    assert status == 200
-    answer = ExportLogsServiceResponse.FromString(body).partial_success
-    assert not CONTROLS & set(answer.error_message)
-    return int(answer.rejected_log_records)
+    answer, body = ask(victim.port, journal_records("victim", host, journal, records).SerializeToString())
+    assert answer.status == 200
+    found = ExportLogsServiceResponse.FromString(body).partial_success
+    assert not CONTROLS & set(found.error_message)
+    return int(found.rejected_log_records)
 
 
 def test_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

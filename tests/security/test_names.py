@@ -11,7 +11,6 @@ import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 
@@ -21,7 +20,6 @@ from otel_rl.otlp.step_events import run_of
 from otel_rl.setup import parts
 from tests.bridge.bridges import Bridge, step_metrics
 from tests.collector import wait_for
-from tests.exporters import wandb_file
 from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.processes import rows_of
 from tests.real_parts import needs_program
@@ -149,43 +147,6 @@ def test_tensorboard_has_the_names_unchanged(recorded: Recorded) -> None:
 
 @needs_every_package
 @pytest.mark.slow
-def test_mlflow_has_every_name(recorded: Recorded) -> None:
-    """The database has each metric under a name of its own, from which short names are restored."""
-    from otel_rl_exporters.mlflow import escape, unescape
-
-    with sqlite3.connect(recorded.run_dir / "mlflow.db") as database:
-        found = dict(database.execute("SELECT key, value FROM latest_metrics WHERE step = ?", [_STEP]))
-
-    assert {name: found.get(escape(name)) for name in NAMES} == EXPECTED
-    assert [name for name in NAMES if len(escape(name)) < 200 and unescape(escape(name)) != name] == []
-
-
-@needs_every_package
-@pytest.mark.slow
-def test_sidecar_has_a_file_for_each_table(recorded: Recorded) -> None:
-    """The file has the cell; its name restores the name of the table if it is not too long."""
-    found = {path.name.rpartition("_step_")[0]: path for path in (recorded.run_dir / "tables").iterdir()}
-    contents = [json.loads(path.read_text())["data"][0][1] for path in found.values()]
-
-    assert sorted(contents) == sorted(EXPECTED.values())
-    assert {unquote(stem) for stem in found} >= {name for name in NAMES if len(name) < 50}
-
-
-@needs_every_package
-@pytest.mark.slow
-def test_wandb_has_every_name(recorded: Recorded) -> None:
-    """Each value is in the file; W&B reads a slash as nesting, and joins it again."""
-    wandb_file.wait_until_written(str(recorded.run_dir))
-    found: dict[str, str] = {}
-    for path in wandb_file.files(str(recorded.run_dir)):
-        for row in wandb_file.history(path):
-            found |= row
-
-    assert [name for name, value in EXPECTED.items() if name in found and json.loads(found[name]) != value] == []
-
-
-@needs_every_package
-@pytest.mark.slow
 def test_trackio_has_every_name(recorded: Recorded) -> None:
     """Its database has one project and the values of all names."""
     (path,) = (recorded.run_dir / "trackio").glob("*.db")
@@ -213,16 +174,11 @@ def test_prometheus_reads_the_labels(recorded: Recorded) -> None:
 @needs_every_package
 @pytest.mark.slow
 def test_standard_output_cannot_be_steered(recorded: Recorded) -> None:
-    """The exporters for a terminal print lines without control characters; JSON reads back as it was."""
+    """The exporters for a terminal print lines without control characters."""
     harmful = [name for name in NAMES if CONTROLS & set(name)]
     assert len(harmful) > 20
     own = "\n".join(line for line in recorded.output.split("\n") if not _OF_TRACKERS.match(line))
     assert [name for name in harmful if name in own] == []
-    begin = f'metrics_tag: {{"step": {_STEP}'  # trackers leave lines open, so it may be behind something
-    assert recorded.output.count(begin) == 1
-    after = recorded.output[recorded.output.index(begin) + len("metrics_tag: ") :]
-    values = json.JSONDecoder().raw_decode(after)[0]["metrics"]
-    assert {name: values[name] for name in NAMES} == EXPECTED
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -291,7 +247,9 @@ def test_hostile_runs_at_a_bridge(tmp_path: Path) -> None:
     bridge = Bridge(tmp_path / "bridged")
     try:
         for name in some:
-            bridge.send(step_metrics(name, {step: {name: 1.0} for step in range(2)}))
+            request = step_metrics(name, {step: {name: 1.0} for step in range(3)})
+            request.resource_logs[0].scope_logs[0].log_records[2].attributes[0].value.string_value = name
+            assert bridge.send(request).partial_success.rejected_log_records == 1  # its step is not a number
         wait_for(lambda: len([*bridge.directory.glob("*/*/rows.jsonl")]) == len(some), "some runs are missing", 120)
     finally:
         bridge.stop()

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_rl.agent.input import quotas
+from otel_rl.agent.input import receiver as receiver_module
 from otel_rl.agent.input.receiver import Receiver
-from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
 from otel_rl.journal.records import Logged
 from otel_rl.otlp.answers import JSON, PROTOBUF, Refusal
 from otel_rl.otlp.bridge import bodies, disk
 from otel_rl.setup.tokens import Tokens
-from tests.bridge.bridges import any_value, pairs, step_metrics
-from tests.security.strangers import Victim, ask, at_once
+from tests.bridge.bridges import any_value, ask, journal_records, pairs, step_metrics
+from tests.security.strangers import Victim, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 pytestmark = pytest.mark.timeout(300)
 _MOST_MIB = 256
@@ -60,11 +61,11 @@ def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = victim.memory
     for make, kind, encoding, expected in BOMBS:
         body = make()
-        headers = {"Content_Encoding": encoding} if encoding else {}
-        statuses = at_once(4, lambda _, body=body, kind=kind, given=headers: ask(victim.port, body, kind=kind, **given))
+        headers = {"Content_Type": kind, "Content_Encoding": encoding}
+        answers = at_once(4, lambda _, body=body, given=headers: ask(victim.port, body, **given))
         victim.pace()
 
-        assert {status for status, _, _ in statuses} == {expected}
+        assert {answer.status for answer, _ in answers} == {expected}
     assert victim.memory - before < _MOST_MIB
     assert victim.is_unharmed()
 
@@ -81,14 +82,22 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
 
 def record(journal: str, index: int = 0) -> ExportLogsServiceRequest:
     """Return a request with one record of a process of another machine."""
-    request = ExportLogsServiceRequest()
-    of_resource = request.resource_logs.add()
-    of_resource.resource.attributes.extend(pairs({"rl.run.id": "victim", "host.name": "stranger"}))
-    name, body = to_event(Logged(time=1, step=0, values={"x": 1.0}))
-    one = of_resource.scope_logs.add().log_records.add(event_name=name)
-    one.body.CopyFrom(any_value(body))
-    one.attributes.extend(pairs({JOURNAL: journal, INDEX: index}))
-    return request
+    return journal_records("victim", "stranger", journal, [Logged(time=1, step=0, values={"x": 1.0})], index)
+
+
+def test_records_that_make_no_sense(receiver: Receiver) -> None:
+    """Records with an invalid journal, index, kind or body are refused; the head goes on."""
+    wrong = [record(name) for name in ("../x", ".", "a/b", "n" * 5000, "\0", "é" * 200)]
+    for index in (any_value(-1), any_value(2**63 - 1), any_value(math.inf), any_value(math.nan), any_value("x")):
+        wrong.append(record("rank0.attempt0.1"))
+        wrong[-1].resource_logs[0].scope_logs[0].log_records[0].attributes[1].value.CopyFrom(index)
+    for kind in ("rl.journal.?", "rl.journal.finished", "rl.machine.metrics"):
+        wrong.append(record("rank0.attempt0.1"))
+        wrong[-1].resource_logs[0].scope_logs[0].log_records[0].event_name = kind
+    rejected = [receiver.handle("logs", one, _PEER).partial_success.rejected_log_records for one in wrong]
+
+    assert rejected == [1] * len(wrong)
+    assert not receiver.handle("logs", record("rank0.attempt0.1"), _PEER).partial_success.rejected_log_records
 
 
 def test_names_of_journals(receiver: Receiver) -> None:
@@ -103,7 +112,7 @@ def test_names_of_journals(receiver: Receiver) -> None:
 
 def test_more_journals_than_a_head_may_have(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the answer is 429, and those that are known go on."""
-    monkeypatch.setattr(quotas, "MOST_JOURNALS", 5)
+    monkeypatch.setattr(receiver_module, "_MOST_JOURNALS", 5)
     for n in range(5):
         receiver.handle("logs", record(f"rank{n}.attempt0.1"), _PEER)
     with pytest.raises(Refusal, match="5 processes of other machines") as caught:

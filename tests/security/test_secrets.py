@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import importlib.util
 import json
 import os
@@ -13,18 +12,19 @@ import string
 import struct
 import subprocess
 import sys
-import threading
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
+import psutil
 import pytest
 
 from otel_rl.errors.redaction import REDACTED
+from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl_exporters.leveldb_log import LogReader
+from tests.bridge.test_http import Taken
 from tests.collector import free_port, wait_for
 from tests.errors.samples import samples
 from tests.security.secret_trainer import MARKER
@@ -40,37 +40,17 @@ NAMES = (
 TRACKERS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio")
 
 
-class Received(NamedTuple):
-    """The requests of an OTLP receiver, decompressed."""
-
-    port: int
-    bodies: list[bytes]
-
-
 @pytest.fixture
-def receiver() -> Iterator[Received]:
+def receiver() -> Iterator[HttpServer]:
     """Accept every OTLP request."""
-    bodies: list[bytes] = []
+    server = HttpServer(("127.0.0.1", 0), Taken())
+    yield server
+    server.close()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            bodies.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield Received(server.server_address[1], bodies)
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def bodies(receiver: HttpServer) -> list[bytes]:
+    """Return the requests that were received."""
+    return [request.SerializeToString() for request in receiver.sink.requests]  # type: ignore[attr-defined]
 
 
 def simple(dice: random.Random) -> str:
@@ -126,41 +106,31 @@ def databases_of(*folders: Path) -> dict[str, bytes]:
     return found
 
 
-def test_a_secret_over_two_blocks_is_found(tmp_path: Path) -> None:
-    """In the file of W&B, the head of a block is in the middle of it; the records have it whole."""
-    secret = simple(random.Random(1))
+def test_the_search_finds_what_it_looks_for(tmp_path: Path) -> None:
+    """A secret is found raw, in base64 at any offset, percent-encoded, and over two blocks or pages of a file.
+
+    In the file of W&B, the head of a block is in the middle of it; in that of SQLite, the number of the next page.
+    """
+    secret = "".join(simple(random.Random(n)) for n in range(1000))
     before, after = b"x" * ((1 << 15) - 7 - 7 - 8) + secret[:8].encode(), secret[8:].encode()
     parts = (struct.pack("<IHB", 0, len(part), kind) + part for kind, part in ((1, before), (4, after)))
     (tmp_path / "run.wandb").write_bytes(b":W&B\x00\x00\x00" + b"".join(parts))
-
-    assert leaks(files_of(tmp_path), [secret]) == []
-    assert len({place for place, _ in leaks(logs_of(tmp_path), [secret])}) == 1
-
-
-def test_a_secret_over_two_pages_is_found(tmp_path: Path) -> None:
-    """In the file of SQLite, the number of the next page is in the middle of it; the rows have it whole."""
-    secret = "".join(simple(random.Random(n)) for n in range(1000))
     with closing(sqlite3.connect(tmp_path / "x.db")) as database, database:
         database.execute("CREATE TABLE t (v)")
         database.execute("INSERT INTO t VALUES (?)", [secret])
-
     assert leaks(files_of(tmp_path), [secret]) == []
-    assert len({place for place, _ in leaks(databases_of(tmp_path), [secret])}) == 1
+    for search in (logs_of, databases_of):
+        assert len({place for place, _ in leaks(search(tmp_path), [secret])}) == 1
 
-
-def test_the_search_finds_what_it_looks_for(tmp_path: Path) -> None:
-    """A secret in a file is found raw, in base64 at any offset, and percent-encoded."""
-    secret = "aB3/x9+" + simple(random.Random(1))
-    for n, content in enumerate(
-        [secret, *(base64.b64encode(b"x" * k + secret.encode()).decode() for k in range(4)), quote(secret, safe="")]
-    ):
+    short = "aB3/x9+" + secret[:17]
+    encoded = [base64.b64encode(b"x" * k + short.encode()).decode() for k in range(4)]
+    for n, content in enumerate([short, *encoded, quote(short, safe="")]):
         (tmp_path / str(n)).write_text(f"... {content} ...")
-
-    assert len({place for place, _ in leaks(files_of(tmp_path), [secret])}) == 6
+    assert len({place for place, _ in leaks(files_of(tmp_path), [short])}) == 6
 
 
 @pytest.mark.slow
-def test_nothing_leaks(tmp_path: Path, receiver: Received) -> None:
+def test_nothing_leaks(tmp_path: Path, receiver: HttpServer) -> None:
     """Secrets of all kinds enter through every entrance; no file, request, page, log or output has one."""
     dice = random.Random(os.urandom(8))
     found = samples(dice.randrange(1 << 30))
@@ -224,7 +194,7 @@ def test_nothing_leaks(tmp_path: Path, receiver: Received) -> None:
     _end(run)
     places = files_of(tmp_path) | logs_of(tmp_path) | databases_of(tmp_path)
     places |= {"output": output, "metrics endpoint": page}
-    places |= {f"OTLP request {n}": body for n, body in enumerate(receiver.bodies)}
+    places |= {f"OTLP request {n}": body for n, body in enumerate(bodies(receiver))}
 
     assert len(secrets) >= 60
     assert len({one.kind for one in found}) >= 25
@@ -262,23 +232,14 @@ def _wait_for_trackers(run: Path) -> None:
 
 def _end(run: Path) -> None:
     """End the agent, which cannot deliver to the broken exporter, and its supervisor."""
-    status = json.loads(next(run.glob("local/*/agent.json")).read_bytes())
-    subprocess.run(["kill", str(_parent(status["pid"])), str(status["pid"])], check=False, capture_output=True)
-    for _ in range(600):
-        if not Path(f"/proc/{status['pid']}").exists():
-            return
-        threading.Event().wait(0.1)
-    raise AssertionError("the agent does not end")
+    agent = psutil.Process(json.loads(next(run.glob("local/*/agent.json")).read_bytes())["pid"])
+    ending = [*agent.parents()[:1], agent]
+    for process in ending:
+        process.terminate()
+    assert psutil.wait_procs(ending, 60)[1] == [], "the agent does not end"
 
 
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return pid
-
-
-def _assert_all_ran(run: Path, places: dict[str, bytes], receiver: Received) -> None:
+def _assert_all_ran(run: Path, places: dict[str, bytes], receiver: HttpServer) -> None:
     """Every entrance was open: the neighbors of the secrets are there, with the mark of a redaction."""
     rows = (run / "rows.jsonl").read_text()
     assert REDACTED in rows
@@ -301,6 +262,6 @@ def _assert_all_ran(run: Path, places: dict[str, bytes], receiver: Received) -> 
         assert any(f"/{tracker}" in place and REDACTED.encode() in content for place, content in places.items()), (
             tracker
         )
-    otlp = b"".join(receiver.bodies)
+    otlp = b"".join(bodies(receiver))
     assert MARKER.encode() in otlp
     assert REDACTED.encode() in otlp

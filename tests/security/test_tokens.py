@@ -7,7 +7,6 @@ import os
 import socket
 import ssl
 import stat
-import subprocess
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -23,11 +22,11 @@ from otel_rl.setup import listeners, tokens
 from otel_rl_exporters.head import HeadExporter
 from otel_rl_exporters.prometheus import PrometheusReader
 from tests.bridge.test_http import Taken
-from tests.collector import free_port, wait_for
+from tests.collector import free_port
+from tests.faults.misbehaving import certificates
 from tests.real_parts import needs_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 RUN = RunInfo("id", "p", "name", "/nowhere", {})
@@ -169,52 +168,28 @@ def test_the_bridge_refuses_an_open_listener(option: str, own: Path, tmp_path: P
     assert "needs TLS: give --tls-cert and --tls-key" in why
 
 
-@pytest.fixture
-def endpoint(own: Path) -> Iterator[str]:
-    """Yield the address of a metrics endpoint that other machines reach."""
-    run_command("token")
-    reader = PrometheusReader(RUN, host="0.0.0.0", port=free_port(), insecure=True)
-    assert reader.address is not None
-    yield f"http://127.0.0.1:{reader.address.rpartition(':')[2]}"
-    reader.shutdown()
-
-
 def asked(url: str, tls: ssl.SSLContext | None = None, **headers: str) -> int:
+    """Read a page, or send an empty request to a head; return the status."""
+    request = Request(url, b"{}" if url.endswith("/v1/logs") else None, {"Content-Type": "application/json"} | headers)
     try:
-        with urlopen(Request(url, headers=headers), timeout=10, context=tls) as answer:
+        with urlopen(request, timeout=10, context=tls) as answer:
             return int(answer.status)
     except HTTPError as error:
         return error.code
-
-
-def test_the_metrics_endpoint(own: Path, endpoint: str) -> None:
-    """Nobody reads it without a token; Prometheus sends one with `authorization.credentials_file`."""
-    wrong = "x" * 43
-    right = own.read_text().strip()
-
-    assert asked(endpoint) == 401
-    assert asked(endpoint, Authorization=f"Bearer {wrong}") == 401
-    assert asked(endpoint, Authorization=f"Basic {right}") == 401
-    assert asked(endpoint, Authorization=f"Bearer {right}") == 200
 
 
 @needs_program("openssl")
 def test_the_metrics_endpoint_over_tls(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a certificate it needs no `insecure`. Plain HTTP gets no answer, and TLS replaces no token."""
     run_command("token")
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    made = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1"]
-    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(["openssl", "req", *made, *files], check=True, capture_output=True)
-    monkeypatch.setenv("OTEL_RL_TLS_CERTIFICATE", str(cert))
-    monkeypatch.setenv("OTEL_RL_TLS_KEY", str(key))
+    made = certificates(tmp_path)
+    monkeypatch.setenv("OTEL_RL_TLS_CERTIFICATE", str(made / "server.pem"))
+    monkeypatch.setenv("OTEL_RL_TLS_KEY", str(made / "server.key"))
     reader = PrometheusReader(RUN, host="0.0.0.0", port=free_port())
     port = int(str(reader.address).rpartition(":")[2].partition("/")[0])
     place = f"https://127.0.0.1:{port}/metrics"
-    trusted, authorized = (
-        ssl.create_default_context(cafile=str(cert)),
-        {"Authorization": f"Bearer {own.read_text().strip()}"},
-    )
+    trusted = ssl.create_default_context(cafile=str(made / "authority.pem"))
+    authorized = {"Authorization": f"Bearer {own.read_text().strip()}"}
     try:
         found = [
             asked(place, trusted, **headers) for headers in ({}, {"Authorization": f"Bearer {'x' * 43}"}, authorized)
@@ -242,43 +217,37 @@ def received(connection: socket.socket) -> bytes:
 
 
 def test_a_run_with_a_token(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One command, and a run serves its metrics to other machines, and has a head that they reach."""
+    """One command, and other machines read the metrics of a run and reach its head, but nobody without the token."""
     run_command("token")
+    ports = [free_port(), free_port()]
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "0.0.0.0")
-    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(free_port()))
-    run = otel_rl.init(
-        dir=tmp_path / "runs", quiet=True, insecure=True, head=f"0.0.0.0:{free_port()}", hardware=False, strict=True
-    )
-    assert run.prometheus is not None
-    place = f"http://127.0.0.1:{run.prometheus.rpartition(':')[2]}"
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(ports[0]))
+    head = f"0.0.0.0:{ports[1]}"
+    run = otel_rl.init(dir=tmp_path / "runs", quiet=True, insecure=True, head=head, hardware=False, strict=True)
     right = own.read_text().strip()
     with run.step(0):
         run.log({"loss": 1.0})
+    places = [f"http://127.0.0.1:{port}{path}" for port, path in zip(ports, ("/metrics", "/v1/logs"), strict=True)]
+    given = [{}, *({"Authorization": text} for text in (f"Bearer {'x' * 43}", f"Basic {right}", f"Bearer {right}"))]
 
-    wait_for(lambda: asked(place, Authorization=f"Bearer {right}") == 200, "no metrics")
-    assert asked(place) == 401
+    assert [[asked(place, **headers) for headers in given] for place in places] == [[401, 401, 401, 200]] * 2
     assert run.finish(30)
 
 
-def test_a_sender_follows_its_file(own: Path) -> None:
-    """The exporter to the head sends the new token after a rotation, without a restart."""
-    run_command("token")
-    sink = Taken()
-    server = HttpServer(("127.0.0.1", 0), sink, tokens.find())
-    exporter = HeadExporter(RUN, address=f"127.0.0.1:{server.port}")
-    machine = Machine(1, 1, {"system.cpu.utilization": 0.5})
-    exporter.export([machine])
-    run_command("token", "--rotate")
-    run_command("token", "--rotate")  # the first one is not valid any more
-    exporter.export([machine])
-    exporter.shutdown()
-    server.close()
-
-    assert len(sink.requests) == 2
+def test_loopback_alone(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other address of the machine reaches the metrics and the head of a run unless it is said."""
+    ports = [free_port(), free_port()]
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(ports[0]))
+    run = otel_rl.init(dir=tmp_path, quiet=True, head=f"127.0.0.1:{ports[1]}", hardware=False, strict=True)
+    for port in ports:
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=10)
+    assert run.finish(30)
 
 
 def test_a_head_that_has_the_new_token_first(own: Path, tmp_path: Path) -> None:
-    """Records wait if the head refuses the sender's token, so a rotation in any order loses nothing."""
+    """Records wait if the head refuses the token, and are sent with the new one of the file, without a restart."""
     run_command("token")
     rotated = tmp_path / "of the head"
     tokens.create(rotated)

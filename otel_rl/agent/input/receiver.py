@@ -17,15 +17,15 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from otel_rl import semconv
 from otel_rl.agent.input.accepted import AcceptedItems
-from otel_rl.agent.input.quotas import Quotas
 from otel_rl.agent.input.remote import EARLY, RemoteJournal
 from otel_rl.agent.steps.state import of_machine, stand_in
 from otel_rl.errors import SettingsError
 from otel_rl.errors.sinks import at, log_of, one_line
 from otel_rl.errors.texts import shown
+from otel_rl.export import Span
 from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, PREFIX, from_event, to_machine
-from otel_rl.otlp.answers import Refusals, data_points, response
-from otel_rl.otlp.bridge import decode
+from otel_rl.otlp.answers import TOO_MUCH, Refusal, Refusals, data_points, response
+from otel_rl.otlp.bridge import decode, disk
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.otlp.bridge.others import Others
 from otel_rl.setup.head import CERTIFICATE_VARIABLE, KEY_VARIABLE, Head, parse
@@ -53,6 +53,8 @@ _QUIET_S = 3.0
 _LONGEST_S = 15.0
 """Maximum time in seconds to wait for other machines after the end of all processes."""
 _MOST_RECORDS = 1 << 53
+_MOST_JOURNALS = 1 << 14
+"""The largest number of journals of other machines, one for each process and attempt: 4,096 ranks start four times."""
 _OPEN_AT_ONCE = 64
 _LONGEST_NAME = 200  # bytes; file systems have room for 255
 
@@ -96,7 +98,7 @@ class Receiver:
         self._grown: set[str] = set()
         self._incomplete: set[str] = set()
         self._measured_at: dict[str, int] = {}
-        self._quotas = Quotas(journals, outbox, limit_bytes)
+        self._disk, self._outbox = disk.of_disk(journals), disk.of_outbox(outbox, limit_bytes)
         self.accepted = AcceptedItems()
         self._heard_at = 0.0
         self._over_since = 0.0
@@ -124,14 +126,14 @@ class Receiver:
             return self._take_metrics(request)
         if signal == "logs":
             return self._take_logs(request, peer)
-        spans, rejected = decode.spans(request)
+        found = decode.traces(request)
+        spans = [item for _, items in found.runs.values() for item in items if isinstance(item, Span)]
         foreign: list[Item] = [span for span in spans if not self._is_own(span.scope[0], span.resource)]
         if len(foreign) < len(spans):
             self.refusals.note("telemetry of the agent itself", _HINT, len(spans) - len(foreign))
         if foreign:
-            self._quotas.check_outbox()
-            self.accepted.put(foreign, peer)
-        return response(signal, rejected.count, rejected.reason, self.refusals)
+            self._accept(foreign, peer)
+        return response(signal, found.rejected.count, found.rejected.reason, self.refusals)
 
     def tend(self, *, is_over: bool, now: float) -> None:
         """Record whether all processes of the run have ended; some time later, nothing more is accepted.
@@ -183,7 +185,7 @@ class Receiver:
         return self._others.forward("metrics", request)
 
     def _take_logs(self, request: ExportLogsServiceRequest, peer: str) -> Any:
-        self._quotas.check()
+        self._disk.check()
         rejected = decode.Rejected("log records")
         measured: dict[str, list[Machine]] = {}
         foreign = ExportLogsServiceRequest()
@@ -239,8 +241,8 @@ class Receiver:
             return f"attribute {error} is missing" if isinstance(error, KeyError) else str(error)
         with self._lock:
             self._heard_at = time.monotonic()
-            if journal not in self._journals:
-                self._quotas.check_journals(len(self._journals))
+            if journal not in self._journals and len(self._journals) >= _MOST_JOURNALS:
+                raise Refusal(TOO_MUCH, f"{len(self._journals)} processes of other machines have sent records")
             of_process = self._of(journal)
             of_process.take(index, record, self._heard_at)
             if not of_process.is_complete:
@@ -257,10 +259,14 @@ class Receiver:
             }
         items: list[Item] = [machine for of_host in fresh.values() for machine in of_host.values()]
         if items:
-            self._quotas.check_outbox()
-            self.accepted.put(items, peer)
+            self._accept(items, peer)
             with self._lock:
                 self._measured_at |= {host: max(of_host) for host, of_host in fresh.items() if of_host}
+
+    def _accept(self, items: list[Item], peer: str) -> None:
+        self._disk.check()
+        self._outbox.check()
+        self.accepted.put(items, peer)
 
     def _of(self, name: str) -> RemoteJournal:
         if name not in self._journals:

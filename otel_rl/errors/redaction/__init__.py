@@ -1,38 +1,299 @@
 """Redaction: the functions that every text and every named value passes before it leaves the trainer's memory.
 
-The rules are data: `formats` has what secrets look like, `names` has what they are called, `search` finds them.
+The rules are data: `formats` has what secrets look like, `names` has what they are called.
 """
 
 from __future__ import annotations
 
-from otel_rl.errors.redaction.search import (
-    LONGEST_SECRET,
-    REDACTED,
-    RULES,
-    begin,
-    hides,
-    is_secret,
-    learn,
-    redact,
-    redacted,
-    redacted_name,
-    redacted_start,
-    without_secret,
-    without_secret_options,
+import base64
+import json
+import re
+from fnmatch import translate
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from otel_rl.errors.redaction.formats import ASSIGNED, KEYS, WORDS, assigned_to
+from otel_rl.errors.redaction.names import (
+    is_harmless,
+    is_made_of_words,
+    looks_like_a_key,
+    may_name_a_secret,
+    names_a_secret,
+    words_of,
 )
 
-__all__ = [
-    "LONGEST_SECRET",
-    "REDACTED",
-    "RULES",
-    "begin",
-    "hides",
-    "is_secret",
-    "learn",
-    "redact",
-    "redacted",
-    "redacted_name",
-    "redacted_start",
-    "without_secret",
-    "without_secret_options",
-]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from otel_rl.errors.redaction.formats import Key
+
+REDACTED = "[redacted]"
+"""The text that replaces a secret."""
+_SHORTEST = 8
+"""The smallest number of characters of a text that can hold a secret."""
+LONGEST_SECRET = 4096
+"""The number of characters beyond a limit in which a secret that crosses the limit is still recognized."""
+_HASH = 6
+_PAIR = 2
+_CACHED_LENGTH = 256
+_MOST_CACHED = 1 << 14
+_MOST_LEARNED = 512
+_LEARNABLE = re.compile(r"(?!/|\.\.?/|~)(?=.{0,4096}\d)(?=.{0,4096}[^\W\d_]).{12,16384}", re.DOTALL)
+_PASSWORD = re.compile(r"://[^\s/:@]{0,128}:([^\s/]{1,256})@")
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY")
+_LINE_END = re.compile(r"[\r\n]+|(?:\\[rn])+")
+_URL_SAFE = str.maketrans("+/", "-_")
+_clean: set[str] = set()
+"""Short texts that were found clean: names and labels come again and again."""
+
+
+class Rule(NamedTuple):
+    """A fixed text near the start of a secret, by which it is found quickly, and a pattern.
+
+    The first group of the pattern stays in the text.
+    """
+
+    start: str
+    pattern: str
+
+
+def _rest_of(key: Key) -> str:
+    return f"(?P<words>{key.rest})" if key.has_words else f"(?:{key.rest})"
+
+
+def _rules() -> tuple[Rule, ...]:
+    keys = (
+        Rule(start, rf"(){re.escape(start)}(?<![{key.inside}]{re.escape(start)}){_rest_of(key)}")
+        for key in KEYS
+        for start in key.starts
+    )
+    assigned = (Rule(start, one.pattern) for one in ASSIGNED for start in one.starts)
+    words = (
+        Rule(spelled, assigned_to(spelled, before))
+        for word, before in WORDS.items()
+        for spelled in (word, word.upper(), word.capitalize())
+    )
+    return (*keys, *assigned, *words)
+
+
+RULES = _rules()
+_PIVOTS = ("_", "-", ".", ":", "=", "")
+_STARTS = {
+    pivot: [
+        start
+        for start in dict.fromkeys(rule.start for rule in RULES)
+        if pivot == next(filter(start.count, _PIVOTS), "")
+    ]
+    for pivot in _PIVOTS
+}
+"""The starts by a character that they have: most are not looked for in a text without that character."""
+_compiled: dict[str, list[re.Pattern[str]]] = {}
+_added: list[re.Pattern[str]] = []
+_names: list[re.Pattern[str]] = []
+_learned: dict[str, None] = {}
+_known_names: dict[str, bool] = {}
+
+
+def redact(text: str) -> tuple[str, int]:
+    """Replace secrets with "[redacted]"; return the text, and the number of secrets.
+
+    Secrets are known by their format (see `formats`), by a pattern of the user, or because the same text was
+    given elsewhere as a secret. The time is linear in the text.
+    """
+    if len(text) < _SHORTEST or text in _clean:
+        return text, 0
+    whole, total = text, 0
+    for known in _learned:
+        if known in text:
+            total += text.count(known)
+            text = text.replace(known, REDACTED)
+    for pivot, starts in _STARTS.items():
+        if pivot in text:
+            for start in starts:
+                if start in text:
+                    for pattern in _compiled.get(start) or _compile(start):
+                        text, count = _substituted(pattern, text)
+                        total += count
+    for pattern in _added:
+        text, count = pattern.subn(REDACTED, text)
+        total += count
+    if not total and len(text) <= _CACHED_LENGTH:
+        if len(_clean) >= _MOST_CACHED:
+            _clean.clear()
+        _clean.add(whole)
+    return text, total
+
+
+def redacted(text: str) -> str:
+    """Return a text without secrets."""
+    return text if text in _clean else redact(text)[0]
+
+
+def redacted_start(text: str, longest: int) -> str:
+    """Return the first `longest` characters of a text without secrets; what is far beyond them is not searched."""
+    return redacted(text[: longest + LONGEST_SECRET])[:longest]
+
+
+def redacted_name(name: str) -> str:
+    """Return a name without secrets; if it had one, with a hash at the end, so that two names do not become one.
+
+    The hash is short: it does not help to guess the secret.
+    """
+    clean = redacted(name)
+    return clean if clean == name else f"{clean}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:_HASH]}"
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a name is that of a secret, such as `api_key`, or one of the user's."""
+    known = _known_names.get(name)
+    if known is None:
+        short = name[-_CACHED_LENGTH:]
+        asked = any(pattern.match(short) or pattern.match(words_of(short)) for pattern in _names)
+        known = asked or names_a_secret(short)
+        if len(_known_names) >= _MOST_CACHED:
+            _known_names.clear()
+        if len(name) <= _CACHED_LENGTH:
+            _known_names[name] = known
+    return known
+
+
+def hides(path: str, value: object) -> bool:
+    """Return whether a value is a secret because of its name, which is the end of a path such as `wandb.key`."""
+    name = path.rpartition(".")[2]
+    last_two = ".".join(path.rsplit(".", 2)[-2:])
+    if is_secret(name) or (last_two != name and is_secret(last_two)):
+        return not is_harmless(value, name)
+    return isinstance(value, str) and any(may_name_a_secret(one[-_CACHED_LENGTH:], value) for one in (name, last_two))
+
+
+def without_secret(name: str, value: Any) -> Any:
+    """Return the value of a name: "[redacted]" if the name is that of a secret, otherwise without secrets in texts.
+
+    Lists are searched as command lines too: the item after `--api-key` is a secret.
+    """
+    if hides(name, value):
+        return REDACTED
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, (list, tuple)) and any(type(item) is str for item in value):
+        return without_secret_options(value)
+    return value
+
+
+def without_secret_options(arguments: Iterable[Any]) -> list[Any]:
+    """Return the items of a list, such as a command line, without secrets in texts and after options such as `-p`."""
+    found: list[Any] = []
+    after, is_in_key = "", False
+    for item in arguments:
+        is_text = isinstance(item, str)
+        if is_in_key and is_text:  # a private key as a list of its lines
+            after, is_in_key = "", "-----END " not in item
+            found.append(REDACTED if is_in_key else item)
+            continue
+        is_in_key = is_text and _KEY_BEGINS.match(item) is not None and "-----END " not in item
+        is_option = is_text and item.startswith("-")
+        name, equals, value = item.partition("=") if is_option else ("", "", "")
+        if after and not is_option and hides(after, item):
+            found.append(REDACTED)
+        elif equals and hides(name.lstrip("-"), value):
+            found.append(f"{name}={REDACTED}")
+        else:
+            found.append(redacted(item) if is_text else item)
+        after = "" if equals else name.lstrip("-")
+    if len(found) == _PAIR and all(type(item) is str for item in found) and _is_pair(*found):
+        return [found[0], REDACTED]
+    return found
+
+
+def _is_pair(name: str, value: str) -> bool:
+    """Return whether a list of two texts is a secret and its name, such as a header, and not two names."""
+    return is_secret(name) and looks_like_a_key(value.rpartition(" ")[2])
+
+
+def begin(patterns: Iterable[str] = (), names: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> None:
+    """Begin with the rules of a run: the built-in ones, those of the user, and the secrets in the environment.
+
+    Args:
+        patterns: Regular expressions of secrets in texts.
+        names: Names of values that are secrets, with `*` for any characters; case does not matter.
+        environ: Variables; the values of those that are named like secrets are redacted wherever they are.
+    """
+    _clean.clear()
+    _learned.clear()
+    _known_names.clear()
+    _added[:] = [re.compile(pattern) for pattern in patterns]
+    _names[:] = [re.compile(translate(name), re.IGNORECASE) for name in names]
+    for name, value in (environ or {}).items():
+        if is_secret(name) or hides(name, value.strip()):
+            learn([value])
+        elif name.upper().endswith("_HEADERS"):  # OTLP's: name=value, with commas between them
+            learn(part.partition("=")[2].strip().rpartition(" ")[2] for part in unquote(value).split(","))
+        elif "://" in value and (password := _PASSWORD.search(value)):
+            learn([password[1]])
+
+
+def learn(values: Iterable[object]) -> None:
+    """Redact these secrets wherever they are, also escaped, for URLs and in base64, and each line of a longer one.
+
+    Values and lines with fewer than 12 characters, or without a letter and a digit, are not learned.
+    """
+    for value in values:
+        secret = value.strip() if isinstance(value, str) else ""
+        if _LEARNABLE.fullmatch(secret) and len(_learned) < _MOST_LEARNED:
+            _learned.update(dict.fromkeys(_spellings(secret)))
+            _learned.update(dict.fromkeys(line for line in _lines(secret) if _LEARNABLE.fullmatch(line)))
+    longest_first = sorted(_learned, key=len, reverse=True)  # one secret may be the beginning of another
+    _learned.clear()
+    _learned.update(dict.fromkeys(longest_first))
+    _clean.clear()
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """Yield a secret, as it is in URLs, JSON and Python's literals, and in base64 behind any other bytes."""
+    yield secret
+    yield quote(secret, safe="")
+    yield quote(secret)
+    once = json.dumps(secret)[1:-1]
+    yield from (once, json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(once)[1:-1], repr(secret)[1:-1])
+    raw = secret.encode("utf-8", "surrogatepass")
+    yield base64.b64encode(raw).decode().rstrip("=")
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + raw).decode()
+        whole = encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]  # depends on the secret alone
+        yield from (whole, whole.translate(_URL_SAFE))
+
+
+def _lines(secret: str) -> Iterator[str]:
+    """Yield the lines of a secret of several ones; those of a JSON text have escaped line ends in it too."""
+    lines = [line.strip() for line in _LINE_END.split(secret)]
+    return iter(lines if len(lines) > 1 else ())
+
+
+def _compile(start: str) -> list[re.Pattern[str]]:
+    """Compile the patterns of a start when it is first seen: all of them would take 50 ms."""
+    _compiled[start] = found = [re.compile(rule.pattern) for rule in RULES if rule.start == start]
+    return found
+
+
+def _substituted(pattern: re.Pattern[str], text: str) -> tuple[str, int]:
+    if not pattern.groupindex:
+        return pattern.subn(rf"\g<1>{REDACTED}", text)
+    count = 0
+
+    def replace(found: re.Match[str]) -> str:
+        nonlocal count
+        if not _is_confirmed(found):
+            return found[0]
+        count += 1
+        return f"{found[1]}{REDACTED}"
+
+    return pattern.sub(replace, text), count
+
+
+def _is_confirmed(found: re.Match[str]) -> bool:
+    """Return whether a match is a secret by what a pattern cannot express: its name, and that it is not words."""
+    groups = found.groupdict()
+    if name := groups.get("name"):
+        return hides(name, found[0][len(found[1]) :])
+    return not is_made_of_words(groups.get("words") or "")

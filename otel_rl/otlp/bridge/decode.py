@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -34,18 +34,11 @@ _LONGEST_REASON = 300
 _MOST_REASONS = 3
 _ONE_TYPE: tuple[set[type], ...] = (set(), {bool}, {int}, {float}, {str})
 _MOST_NUMBERS = 5
+_NO_RUN = RunInfo("", "", "", "", {})
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Item] = msgspec.msgpack.Decoder(Item).decode
 _json = msgspec.json.Encoder(order="deterministic").encode
-
-
-class Decoded(NamedTuple):
-    """The content of a request: items by run, in order, the number of refused records, and which ones and why."""
-
-    runs: list[tuple[RunInfo, list[Item]]]
-    rejected: int
-    reason: str
 
 
 class Rejected:
@@ -75,16 +68,16 @@ class Rejected:
         return "; ".join([*reasons, *([f"{self.count - known} more for other reasons"] if self.count > known else [])])
 
 
-class _Collected:
-    def __init__(self, what: str, directory: Path) -> None:
-        self._directory = directory
+class Decoded:
+    """The content of a request: items by the directory of their run, in order, and the refused records."""
+
+    def __init__(self, what: str) -> None:
         self._next = 0
         self.runs: dict[str, tuple[RunInfo, list[Item]]] = {}
         self.rejected = Rejected(what)
 
-    def add(self, resource: Iterable[KeyValue], records: Iterable[_T], to_item: Callable[[_T], Item]) -> None:
-        """Decode the valid records of one resource, and refuse the others."""
-        run, reason = self._run_of(resource)
+    def add(self, run: RunInfo | None, reason: str, records: Iterable[_T], to_item: Callable[[_T], Item]) -> None:
+        """Decode the valid records of one resource, and refuse the others; without a run, refuse all for the reason."""
         for record in records:
             number, self._next = self._next, self._next + 1
             if run is None:
@@ -102,29 +95,42 @@ class _Collected:
                 continue
             self.runs.setdefault(run.directory, (run, []))[1].append(item)
 
-    def _run_of(self, resource: Iterable[KeyValue]) -> tuple[RunInfo | None, str]:
-        named = attributes(resource)
-        id_ = named.get(semconv.RUN_ID)
-        if isinstance(id_, (str, int)) and not isinstance(id_, bool) and str(id_):
-            return run_of(flat(named), self._directory), ""
-        problem = "has no attribute" if id_ is None else "has no text in"
-        return None, f"the resource {problem} {semconv.RUN_ID}, so the run is unknown: set it to the id of the run"
-
-    @property
-    def decoded(self) -> Decoded:
-        return Decoded(list(self.runs.values()), self.rejected.count, self.rejected.reason)
-
 
 def logs(request: ExportLogsServiceRequest, directory: Path) -> Decoded:
     """Decode the rows, tables, parameters and events in a request for logs.
 
     Records without an event name and records whose resource names no run are refused.
     """
-    found = _Collected("log records", directory)
+    found = Decoded("log records")
     for of_resource in request.resource_logs:
         records = (record for scope in of_resource.scope_logs for record in scope.log_records)
-        found.add(of_resource.resource.attributes, records, _item)
-    return found.decoded
+        found.add(*_run_of(of_resource.resource.attributes, directory), records, _item)
+    return found
+
+
+def traces(request: ExportTraceServiceRequest, directory: Path | None = None) -> Decoded:
+    """Decode the spans in a request for traces.
+
+    Spans whose resource names no run are refused. Without a directory, all are accepted, and are of no run.
+    """
+    found = Decoded("spans")
+    for of_resource in request.resource_spans:
+        pairs = of_resource.resource.attributes
+        resource = flat(attributes(pairs))
+        run, reason = (_NO_RUN, "") if directory is None else _run_of(pairs, directory)
+        for of_scope in of_resource.scope_spans:
+            found.add(run, reason, of_scope.spans, partial(_span, resource=resource, scope=of_scope.scope))
+    return found
+
+
+def _run_of(resource: Iterable[KeyValue], directory: Path) -> tuple[RunInfo | None, str]:
+    """Return the run that a resource names, or the reason why it names none."""
+    named = attributes(resource)
+    id_ = named.get(semconv.RUN_ID)
+    if isinstance(id_, (str, int)) and not isinstance(id_, bool) and str(id_):
+        return run_of(flat(named), directory), ""
+    problem = "has no attribute" if id_ is None else "has no text in"
+    return None, f"the resource {problem} {semconv.RUN_ID}, so the run is unknown: set it to the id of the run"
 
 
 def has_no_events(request: ExportLogsServiceRequest) -> bool:
@@ -132,34 +138,6 @@ def has_no_events(request: ExportLogsServiceRequest) -> bool:
     scopes = (scope for of_resource in request.resource_logs for scope in of_resource.scope_logs)
     names = [_name(record) for scope in scopes for record in scope.log_records]
     return bool(names) and not any(names)
-
-
-def spans(request: ExportTraceServiceRequest) -> tuple[list[Span], Rejected]:
-    """Decode all spans in a request for traces; return the valid spans and the refused ones."""
-    found: list[Span] = []
-    rejected = Rejected("spans")
-    number = 0
-    for of_resource in request.resource_spans:
-        resource = flat(attributes(of_resource.resource.attributes))
-        for of_scope in of_resource.scope_spans:
-            for span in of_scope.spans:
-                try:
-                    found.append(_span(span, resource, of_scope.scope))
-                except ValueError as error:
-                    rejected.add(number, str(error))
-                number += 1
-    return found, rejected
-
-
-def traces(request: ExportTraceServiceRequest, directory: Path) -> Decoded:
-    """Decode the spans in a request for traces; refuse those whose resource names no run."""
-    found = _Collected("spans", directory)
-    for of_resource in request.resource_spans:
-        pairs = of_resource.resource.attributes
-        resource = flat(attributes(pairs))
-        for of_scope in of_resource.scope_spans:
-            found.add(pairs, of_scope.spans, partial(_span, resource=resource, scope=of_scope.scope))
-    return found.decoded
 
 
 def attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:

@@ -37,6 +37,6 @@ class IntoRuns:
         if signal == "metrics" or (signal == "logs" and decode.has_no_events(request)):
             return self._others.forward(signal, request)
         found = (decode.logs if signal == "logs" else decode.traces)(request, self._runs.directory)
-        for run, items in found.runs:
+        for run, items in found.runs.values():
             self._runs.store(run, items, peer)
-        return response(signal, found.rejected, found.reason, self.refusals)
+        return response(signal, found.rejected.count, found.rejected.reason, self.refusals)

@@ -22,7 +22,7 @@ from otel_rl.journal.locks import Lock
 from otel_rl.journal.modes import TRAVERSED, chosen, make_directory
 from otel_rl.journal.own_files import check_levels, check_own, read_own
 from otel_rl.otlp.answers import TOO_MUCH, Refusal
-from otel_rl.otlp.bridge.disk import Disk
+from otel_rl.otlp.bridge import disk
 from otel_rl.otlp.bridge.seen import Seen
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.parts import LOCAL
@@ -179,7 +179,7 @@ class Runs:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._held = _held(directory)
-        self._disk = Disk(directory)
+        self._disk = disk.of_disk(directory)
         self._tending = threading.Thread(target=self._tend, name="otel-rl-runs", daemon=True)
         self._tending.start()
 

@@ -15,7 +15,6 @@ TARGETS = {
     "json": "requests:Json",
     "compressed": "requests:Compressed",
     "http": "servers:Http",
-    "grpc": "servers:Grpc",
     "scrape": "servers:Scrape",
     "answers": "answers:Answers",
     "journal": "journals:DamagedJournal",
@@ -39,13 +38,11 @@ class Target:
         folder: An empty directory for the files of the target.
 
     Attributes:
-        words: Tokens of the format, for the fuzzer's dictionary.
         longest: The largest input, in bytes.
         most_memory: The bytes of resident memory that one input may take at its peak.
         is_contained: If true, an input must not import a module, start a process or change files outside of the folder.
     """
 
-    words: tuple[bytes, ...] = ()
     longest = 8 << 10
     most_memory = MOST_MEMORY
     is_contained = True

@@ -2,71 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import socket
-import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from otel_rl.otlp.connection import Connection
-from otel_rl_exporters.otlp_transport import Answer, GrpcTransport, HttpTransport
+from otel_rl_exporters.otlp_transport import HttpTransport
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
+from tests.raw_server import RawServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]+)\r\n")
-_CODES = list(grpc.StatusCode)
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _VERDICTS = ("taken", "later", "too_large", "never")
 
 
 class Answers(Target):
-    """The response of a server: over HTTP as bytes on the socket, over gRPC as a code, details and trailers.
+    """The response of a server as bytes on the socket: the exporter returns an answer whose fields are sane.
 
-    The first byte chooses. The exporter returns an answer whose fields are sane.
+    The first byte chooses between protobuf and JSON.
     """
 
     is_contained = False  # `requests` imports encodings on demand
-    words = (
-        b"HTTP/1.1 200 OK\r\n",
-        b"HTTP/1.1 503 No\r\n",
-        b"Content-Type: application/json\r\n",
-        b"Retry-After: ",
-        b"\r\n\r\n",
-    )
-    words += (
-        b'"retryDelay":"5s"',
-        b'{"details":[{"@type":"RetryInfo"',
-        b"Content-Encoding: gzip\r\n",
-        b"Location: ",
-        b"text/html",
-    )
-    words += (
-        b"Transfer-Encoding: chunked\r\n",
-        b"Content-Type: application/x-protobuf\r\n",
-        b"Wed, 21 Oct 2099 07:28:00 GMT",
-    )
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._answer = b""
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1/logs"
+        self._server = RawServer()
         where = {"signal": "LOGS", "secure": False, "proxies": False, "timeout": 5.0}
         self._http = [
-            HttpTransport(Connection(endpoint=endpoint, protocol=protocol, **where))  # type: ignore[arg-type]
+            HttpTransport(Connection(endpoint=self._server.url, protocol=protocol, **where))  # type: ignore[arg-type]
             for protocol in ("http/protobuf", "http/json")
         ]
-        self._grpc = GrpcTransport(Connection(endpoint="127.0.0.1:1", protocol="grpc", **where))  # type: ignore[arg-type]
         self._request = samples.log_events()
 
     def seeds(self) -> list[bytes]:
@@ -91,56 +61,20 @@ class Answers(Target):
             b"Content-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
             b"Content-Encoding: gzip\r\nContent-Type: application/json\r\n\r\n" + samples.compressed("gzip", text),
         ]
-        calls = [bytes([2, n]) + packed for n in range(len(_CODES))]
-        return [*(bytes([kind]) + head + tail for kind in (0, 1) for head in heads for tail in tails), *calls]
+        return [*(bytes([kind]) + head + tail for kind in (0, 1) for head in heads for tail in tails)]
 
     def check(self, data: bytes) -> None:
         if len(data) < 2:
             return
-        if data[0] % 3 == 2:
-            found = self._grpc._failed(_error(data[1], data[2:]))
-        else:
-            self._answer = data[1:]
-            found = self._http[data[0] % 3].send(self._request)
-        _check(found)
-
-    def _serve(self) -> None:
-        """Read one request of each connection, send the answer and close."""
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(5)
-                _read_request(connection)
-                connection.sendall(self._answer)
+        self._server.answer = data[1:]
+        self._server.requests.clear()
+        found = self._http[data[0] & 1].send(self._request)
+        if found.verdict not in _VERDICTS or found.rejected < 0 or _CONTROLS.search(found.message):
+            raise Broken(f"invalid answer {found}")
+        if found.retry_after is not None and not 0 <= found.retry_after < float("inf"):
+            raise Broken(f"invalid pause {found.retry_after}")
 
     def close(self) -> None:
-        self._listener.close()
-        for transport in (*self._http, self._grpc):
+        self._server.close()
+        for transport in self._http:
             transport.close()
-
-
-def _read_request(connection: socket.socket) -> None:
-    """Read a whole request: closing a connection with unread bytes would reset it, and lose the answer."""
-    read = b""
-    while (length := _LENGTH.search(read)) is None or len(read.partition(b"\r\n\r\n")[2]) < int(length[1]):
-        if not (part := connection.recv(1 << 16)):
-            return
-        read += part
-
-
-def _error(which: int, packed: bytes) -> SimpleNamespace:
-    """Return an error as gRPC raises it."""
-    code = _CODES[which % len(_CODES)]
-    details = packed.decode("utf-8", "replace")
-    trailers = (("grpc-status-details-bin", packed), ("grpc-status-details-bin", packed[:5]))
-    return SimpleNamespace(code=lambda: code, details=lambda: details, trailing_metadata=lambda: trailers[: which & 3])
-
-
-def _check(found: Answer) -> None:
-    if found.verdict not in _VERDICTS or found.rejected < 0 or _CONTROLS.search(found.message):
-        raise Broken(f"invalid answer {found}")
-    if found.retry_after is not None and not 0 <= found.retry_after < float("inf"):
-        raise Broken(f"invalid pause {found.retry_after}")

@@ -39,8 +39,6 @@ class DamagedJournal(Target):
     rest of the input is: bytes that replace others, a whole segment, a payload to frame, or one of the small files.
     """
 
-    words = (MAGIC, GAP_MAGIC, *(frame_of(bytes([n])) for n in range(3)), b"\0" * HEADER.size)
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._payloads = [msgspec.msgpack.encode(record) for record in samples.all_records()]
@@ -122,7 +120,6 @@ class Records(Target):
     The input is MessagePack: a list of `[journal, kind, body]`.
     """
 
-    words = tuple(name.encode() for name in ("step", "loss", "rl.journal.logged", "generate", "trained", "@max"))
     longest = 16 << 10
 
     def seeds(self) -> list[bytes]:

@@ -33,8 +33,6 @@ class DamagedOutbox(Target):
     Each row arrives once and in order; what does not is counted. The first byte says what the rest is.
     """
 
-    words = (MAGIC, b'"position":[', b'"outbox":"', b'"ended":', b"18446744073709551616")
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._intact = folder / "intact"

@@ -49,15 +49,6 @@ class RunFiles(Target):
     A damaged file is treated as missing, or reported as damaged, and no file outside of the run directory changes.
     """
 
-    words = (
-        b'"directory":"/',
-        b"../",
-        b'"place":"',
-        b'"exporters":[["',
-        b"os:system",
-        b'"machine":',
-        b"18446744073709551616",
-    )
     most_memory = 96 << 20
 
     def __init__(self, folder: Path) -> None:

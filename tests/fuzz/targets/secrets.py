@@ -16,12 +16,13 @@ class Secrets(Target):
     """A text, alone, around a secret, and repeated: a secret never survives, and the time is linear."""
 
     longest = 1 << 10
-    words = tuple(rule.start.encode() for rule in RULES)
 
     def seeds(self) -> list[bytes]:
         examples = [(start, one.example) for one in KEYS for start in one.starts]
         examples += [(one.before, one.example) for one in ASSIGNED]
         found = [f"{before}{(chars * length)[:length]}" for before, (chars, length) in examples]
+        starts = dict.fromkeys(rule.start for rule in RULES)
+        found += [start + rest for start in starts for rest in ("", "aB3x", " ", "=a1", "/@")]  # nearly a secret
         return [text.encode() for text in (*found, "--api-key x --lr 1e-6", "api_key=abcdefgh12345678", "loss: 0.5")]
 
     def check(self, data: bytes) -> None:

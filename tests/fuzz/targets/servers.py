@@ -1,24 +1,21 @@
-"""The live servers of OTLP: bytes on a socket, and bytes as a message of gRPC."""
+"""The live servers of HTTP: bytes on a socket."""
 
 from __future__ import annotations
 
-import http.client
-import random
+import gzip
 import re
 import socket
 import threading
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import grpc
 from opentelemetry.sdk.metrics import MeterProvider
 
 from otel_rl.export import RunInfo
-from otel_rl.otlp.bridge import rpc
 from otel_rl.otlp.bridge.http import HttpServer
-from otel_rl.otlp.signals import SERVICES
 from otel_rl_exporters.prometheus import PrometheusReader
-from tests.fuzz import generated, samples
+from tests.bridge.bridges import ask
+from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
 from tests.fuzz.targets.requests import Sinks
@@ -41,14 +38,6 @@ class _HttpServer(Target):
     """Bytes on a connection to a server of HTTP, which responds or closes, and never with 500."""
 
     is_contained = False  # Tornado imports encodings of host names
-    words: tuple[bytes, ...] = (b"Content-Length: ", b"Transfer-Encoding: chunked\r\n", b"\r\n\r\n", b"HTTP/1.0")
-    words += (
-        b"Expect: 100-continue\r\n",
-        b"Connection: close\r\n",
-        b"Host: a\r\n",
-        b"Upgrade: h2c\r\n",
-        b"PRI * HTTP/2.0",
-    )
     port: int
     serving: Serving
 
@@ -87,9 +76,6 @@ class _HttpServer(Target):
 class Http(_HttpServer):
     """Requests to the bridge, which still responds to a good one after them."""
 
-    words = (*_HttpServer.words, b"POST /v1/logs HTTP/1.1\r\n", b"0\r\n\r\n", b"Content-Encoding: gzip\r\n")
-    words += (b"Content-Type: application/json\r\n", b"/v1/traces", b"/v1/metrics")
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._sinks = Sinks(folder)
@@ -99,9 +85,12 @@ class Http(_HttpServer):
         self._good = _http("POST", "/v1/logs", samples.log_events().SerializeToString(), {"Connection": "close"})
 
     def seeds(self) -> list[bytes]:
-        dice = random.Random(16)
-        made = [generated.request(dice) for _ in range(300)]
-        found = [_http("POST", path, body, headers) for path, body, headers in made if len(body) < 4000]
+        body = samples.log_events().SerializeToString()
+        contents = (body, gzip.compress(body), b"{}", b'{"resourceLogs": 1e999}', b"\xff", b"")
+        odd = [{"Content-Type": kind} for kind in ("application/x-protobuf", "application/json", "application/*", "")]
+        odd += [{"Content-Encoding": name} for name in ("gzip", "deflate", "br", "gzip, gzip", "\t")]
+        paths = ("/v1/logs", "/v1/traces/", "/v1/metrics?x=1", "//v1")
+        found = [_http("POST", path, content, one) for path in paths for content in contents for one in odd]
         chunks = (
             b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (self._good[-90:-40], self._good[-40:]))
             + b"0\r\n\r\n"
@@ -112,7 +101,10 @@ class Http(_HttpServer):
             self._good,
             head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks,
             self._good[:-10],
-            b"PRI * HTTP/2.0\r\n",
+            *(head + more for more in (b"Content-Length: -5\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")),
+            head + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
+            head + b"X: " + b"a" * (70 << 10) + b"\r\n\r\n",
+            *(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", bytes(100)),
         ]
 
     def check(self, data: bytes) -> None:
@@ -121,15 +113,7 @@ class Http(_HttpServer):
             self._sinks.renew()
             self._server.sink = self._sinks.bridge
         self.exchange(data)
-        if self._inputs % _CHECK_EVERY == 0:
-            self._check_good()
-
-    def _check_good(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=_WAIT_S)
-        connection.request("POST", "/v1/logs", samples.log_events().SerializeToString(), _PROTOBUF)
-        status = connection.getresponse().status
-        connection.close()
-        if status != 200:
+        if self._inputs % _CHECK_EVERY == 0 and (status := ask(self.port)[0].status) != 200:
             raise Broken(f"the server responds with {status} to a good request")
 
     def is_busy(self) -> bool:
@@ -142,20 +126,6 @@ class Http(_HttpServer):
 
 class Scrape(_HttpServer):
     """Requests to the metrics endpoint."""
-
-    words = (
-        *_HttpServer.words,
-        b"GET /metrics HTTP/1.1\r\n",
-        b"Accept-Encoding: gzip\r\n",
-        b"text/plain;version=0.0.4",
-    )
-    words += (
-        b"Accept: application/openmetrics-text; version=1.0.0",
-        b"escaping=allow-utf-8",
-        b"?name[]=",
-        b"HEAD ",
-        b";q=0.5",
-    )
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -181,66 +151,6 @@ class Scrape(_HttpServer):
     def close(self) -> None:
         self._provider.shutdown()
         self._reader.shutdown()
-
-
-class Grpc(Target):
-    """A message to the gRPC server: the first byte chooses method and metadata."""
-
-    is_contained = False  # gRPC's core starts threads and loads libraries
-    words = tuple(name.encode() for name in (*samples.NAMES, *generated.KEYS, *generated.EVENTS) if name)
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._sinks = Sinks(folder)
-        self._server, self._port = rpc.serve("127.0.0.1:0", self._sinks.bridge)
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{self._port}")
-        names = [f"/opentelemetry.proto.collector.{service.name}/Export" for service in SERVICES.values()]
-        self._calls = [self._channel.unary_unary(name) for name in (*names, "/a.b/C")]
-        self._inputs = 0
-
-    def seeds(self) -> list[bytes]:
-        dice = random.Random(17)
-        messages = [(0, generated.logs(dice)) for _ in range(60)] + [(1, generated.spans(dice)) for _ in range(30)]
-        messages += [(0, samples.log_events()), (1, samples.trace()), (2, samples.metrics()), (3, samples.trace())]
-        raw = [b"\x80PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9), b"\x80GET / HTTP/1.1\r\n\r\n"]
-        return [*(bytes([which]) + message.SerializeToString() for which, message in messages), b"\x40", *raw]
-
-    def check(self, data: bytes) -> None:
-        self._inputs += 1
-        if self._inputs % _RENEW_EVERY == 0:
-            self._restart()
-        if not data:
-            return
-        if data[0] & 128:
-            self._send(data[1:])
-            return
-        metadata = (("authorization", data[1:20].hex()), ("x-bin", data[1:20])) if data[0] & 64 else ()
-        gzip = grpc.Compression.Gzip if data[0] & 32 else grpc.Compression.NoCompression
-        try:
-            self._calls[data[0] & 3](data[1:], timeout=_WAIT_S, metadata=metadata, compression=gzip)
-        except grpc.RpcError as error:
-            if error.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise Broken(f"{error.code()}: {error.details()}") from error
-
-    def _send(self, data: bytes) -> None:
-        """Send bytes on a connection of their own."""
-        with socket.create_connection(("127.0.0.1", self._port), _WAIT_S) as connection:
-            try:
-                connection.sendall(data)
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(1 << 16):
-                    pass
-            except (ConnectionResetError, BrokenPipeError):
-                pass
-
-    def _restart(self) -> None:
-        self.close()
-        self.__init__(self.folder)  # type: ignore[misc] # a server has one sink for its life
-
-    def close(self) -> None:
-        self._channel.close()
-        self._server.stop(0).wait()
-        self._sinks.close()
 
 
 def _http(method: str, path: str, body: bytes, headers: dict[str, str]) -> bytes:

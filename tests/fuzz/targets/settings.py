@@ -38,6 +38,8 @@ flops: {parameters: 7e9}
 head: node1:4318
 hardware: false
 """
+_LITERALS = b"a = 1979-05-27\nb = 0x1\nc = nan\nd = '''x'''\ne = 9223372036854775808\nf = 1_000\n[[rows]]\n"
+_FIELDS = "\n".join(f"{name}: 1" for name in Settings.__struct_fields__).encode()
 _BOMB = b"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c]\nproject: *d\n"
 _VARIABLES = tuple(setting.variable for setting in loading.known_settings().values())
 _IMPORTED = re.compile(r"[\w.]+:[\w.]+")
@@ -48,21 +50,6 @@ class SettingsFile(Target):
 
     The settings are complete and can be written for the agent, or a `SettingsError` says why not.
     """
-
-    words = tuple(f'"{name}"'.encode() for name in Settings.__struct_fields__)
-    words += (
-        b"!!timestamp",
-        b"!!int ",
-        b"!!float ",
-        b"!!bool ",
-        b"!!binary",
-        b"<<: ",
-        b"&a ",
-        b"*a",
-        b"? ",
-        b"1979-05-27",
-    )
-    words += (b"0x", b"1_000", b"nan", b"inf", b"9223372036854775808", b"[[rows]]", b"'''", b'"""')
 
     def seeds(self) -> list[bytes]:
         keywords = {
@@ -77,8 +64,8 @@ class SettingsFile(Target):
             f"project: !!{kind} x".encode() for kind in ("timestamp", "int", "float", "bool", "binary", "set", "omap")
         ]
         return [
-            b"\0" + _TOML,
-            *(b"\1" + text for text in (_YAML, _BOMB, *tagged)),
+            *(b"\0" + text for text in (_TOML, _LITERALS)),
+            *(b"\1" + text for text in (_YAML, _BOMB, _FIELDS, *tagged)),
             b"\2" + json.dumps(keywords).encode(),
         ]
 
@@ -101,13 +88,6 @@ class SettingsFile(Target):
 
 class Environment(Target):
     """Variables, one per line: those of otel-rl, of OpenTelemetry and of launchers."""
-
-    words = (
-        *(f"{name}=".encode() for name in _VARIABLES),
-        b"OTEL_EXPORTER_OTLP_ENDPOINT=",
-        b"OTEL_EXPORTER_OTLP_HEADERS=",
-    )
-    words += (b"http://", b"https://", b"[::1]:4318", b"grpc", b"%20", b"\n", b"(x", b"loss=max|p95", b"0-1,4-")
 
     def seeds(self) -> list[bytes]:
         own = [f"{name}=1\nOTEL_RL_ID=x".encode() for name in _VARIABLES]

@@ -23,18 +23,6 @@ from tests.fuzz.targets import Target
 class Archive(Target):
     """A `rows.jsonl`: lines that are not rows are skipped, all others are read, in the order of the steps."""
 
-    words = (
-        b'"step":',
-        b'"values":{',
-        b'"attempt":',
-        b'"late":true',
-        b'"NaN"',
-        b'"-Infinity"',
-        b"1e999",
-        b'"begins":',
-        b"\n",
-    )
-
     def seeds(self) -> list[bytes]:
         rows = (samples.finished(self.folder) / "rows.jsonl").read_bytes()
         lines = rows.splitlines(keepends=True)
@@ -55,17 +43,6 @@ class Names(Target):
     """A name of a metric, of a phase, and a carrier: each dialect reads any of them."""
 
     longest = 1 << 10
-    words = (
-        b"critic/",
-        b"rewards/",
-        b"/mean",
-        b"@max",
-        b"val-core/",
-        b"eval_",
-        b"traceparent",
-        b"timing_s/",
-        b"[train/]",
-    )
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -92,17 +69,6 @@ class Names(Target):
 
 class EnginePages(Target):
     """A page of metrics: it has values, or it is refused as invalid."""
-
-    words = (
-        b"vllm:num_requests_running",
-        b"sglang:token_usage",
-        b'{engine="',
-        b'"} ',
-        b"NaN",
-        b"+Inf",
-        b"# TYPE ",
-        b'priority="',
-    )
 
     def seeds(self) -> list[bytes]:
         pages = [Vllm().page().encode(), Vllm(2).page().encode(), sglang().encode()]
