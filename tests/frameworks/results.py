@@ -7,23 +7,27 @@ them as unknown settings.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import yaml
 
-from otel_rl.export import Span
 from otel_rl.semconv.drift import sorted_out
-from tests.processes import items_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from otel_rl.export import Span
 
 SOURCES = Path(os.environ.pop("OTEL_RL_SOURCES", "/nowhere"))
 _KEPT_IN = os.environ.pop("OTEL_RL_FRAMEWORK_RESULTS", "")
 Number = tuple[int, str]
 """A step and a name."""
+Values = dict[int, dict[str, Any]]
+"""Numbers by step and name."""
 
 
 class Compared(NamedTuple):
@@ -43,16 +47,41 @@ class Compared(NamedTuple):
         return {name for _, name in (*self.equal, *self.different)}
 
 
-def compared(wrote: dict[Number, float], rows: Iterable[dict[str, object]]) -> Compared:
-    """Compare each number that a framework wrote with the row of its step."""
-    recorded = {(row["step"], name): value for row in rows for name, value in row["values"].items()}  # type: ignore[attr-defined]
-    equal = [key for key, value in wrote.items() if key in recorded and recorded[key] == value]
-    return Compared(equal, [key for key in wrote if key not in set(equal)])
+def by_step(pairs: Iterable[tuple[int, Mapping[str, Any]]]) -> Values:
+    """Return the values of each step; what comes later replaces what was before."""
+    found: Values = {}
+    for step, values in pairs:
+        found.setdefault(step, {}).update(values)
+    return found
 
 
-def phase_coverage(run_dir: Path) -> float:
-    """Return the share of the steps' time during which a phase is open."""
-    spans = [item for item in items_of(run_dir) if isinstance(item, Span)]
+def logged(file: Path) -> Values:
+    """Return what an example wrote down of what its trainer logged."""
+    lines = map(json.loads, file.read_text().splitlines())
+    return by_step((line["step"], line["values"]) for line in lines)
+
+
+def tensorboard(directory: Path) -> Values:
+    """Return the numbers in TensorBoard's files directly in a directory; they have single precision."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    own = EventAccumulator(str(directory), {"scalars": 0}).Reload()
+    return by_step((one.step, {tag: one.value}) for tag in own.Tags()["scalars"] for one in own.Scalars(tag))
+
+
+def compared(wrote: Values, rows: Values, *, single: bool = False) -> Compared:
+    """Compare each number that a framework wrote, perhaps in single precision, with the row of its step."""
+    found = Compared([], [])
+    for step, values in wrote.items():
+        for name, value in values.items():
+            recorded = rows.get(step, {}).get(name)
+            is_equal = recorded == value or (single and recorded is not None and np.float32(recorded) == value)
+            (found.equal if is_equal else found.different).append((step, name))
+    return found
+
+
+def phase_coverage(spans: list[Span]) -> float | None:
+    """Return the share of the steps' time during which a phase is open; `None` without steps."""
     steps = [span for span in spans if span.name == "rl.loop"]
     covered = 0
     for step in steps:
@@ -62,7 +91,7 @@ def phase_coverage(run_dir: Path) -> float:
             end = min(span.end_unix_nano, step.end_unix_nano)
             covered += max(0, end - max(until, span.start_unix_nano))
             until = max(until, end)
-    return covered / sum(step.end_unix_nano - step.start_unix_nano for step in steps)
+    return covered / sum(step.end_unix_nano - step.start_unix_nano for step in steps) if steps else None
 
 
 def keep(
