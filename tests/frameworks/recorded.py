@@ -120,7 +120,6 @@ class Recorded:
         revision: str,
         ran: str,
         *,
-        explained: str = "",
         single: bool = False,
         users_names: bool = False,
     ) -> Compared:
@@ -130,13 +129,12 @@ class Recorded:
             wrote: The numbers by step and name.
             framework: Name of the dialect.
             revision: Version or revision of the framework that ran.
-            ran: What ran, for readers.
-            explained: What readers need to know of the comparison.
+            ran: What ran, and what readers need to know of the comparison.
             single: If true, the framework wrote numbers in single precision.
             users_names: If true, users choose the names.
         """
         found = compared(wrote, self.rows, single=single)
-        keep(framework, revision, ran, found, phase_coverage(self.spans), explained=explained)
+        keep(framework, revision, ran, found, phase_coverage(self.spans))
         assert found.different == []
         assert users_names or sorted_out(found.names, framework).unknown == []
         return found

@@ -1,8 +1,7 @@
-"""Compares what otel-rl recorded with what a framework wrote, and keeps the counts as `results/<framework>.yaml`.
+"""Compares what otel-rl recorded with what a framework wrote, and keeps the counts in the page of tested frameworks.
 
-The file is written below the directory in `OTEL_RL_FRAMEWORK_RESULTS`, if that is set. `OTEL_RL_SOURCES` is a directory
-of checkouts of frameworks that are not on PyPI. Both variables are removed from the environment: a trainer would refuse
-them as unknown settings.
+`OTEL_RL_FRAMEWORK_RESULTS=1` writes them there. `OTEL_RL_SOURCES` is a directory of checkouts of frameworks that are
+not on PyPI. Both variables are removed from the environment: a trainer would refuse them as unknown settings.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import yaml
 
+from otel_rl.semconv import dialect
 from otel_rl.semconv.drift import sorted_out
 
 if TYPE_CHECKING:
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
     from otel_rl.export import Span
 
 SOURCES = Path(os.environ.pop("OTEL_RL_SOURCES", "/nowhere"))
-_KEPT_IN = os.environ.pop("OTEL_RL_FRAMEWORK_RESULTS", "")
+_KEEPS = bool(os.environ.pop("OTEL_RL_FRAMEWORK_RESULTS", ""))
+_PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "frameworks.md"
 Number = tuple[int, str]
 """A step and a name."""
 Values = dict[int, dict[str, Any]]
@@ -94,37 +94,27 @@ def phase_coverage(spans: list[Span]) -> float | None:
     return covered / sum(step.end_unix_nano - step.start_unix_nano for step in steps) if steps else None
 
 
-def keep(
-    framework: str, revision: str, ran: str, found: Compared, coverage: float | None, *, explained: str = ""
-) -> None:
-    """Write the counts, if somebody asks for them.
+def keep(framework: str, revision: str, ran: str, found: Compared, coverage: float | None) -> None:
+    """Write the counts into the row of the framework in the table of the page, if somebody asks for them.
 
     Args:
         framework: Name of the dialect.
         revision: Version or revision of the framework that ran.
-        ran: What ran, for readers.
+        ran: What ran, and what readers need to know of the comparison.
         found: The numbers.
         coverage: Share of the steps' time in phases; `None` if nothing was timed.
-        explained: Why numbers are different.
     """
-    if not _KEPT_IN:
+    if not _KEEPS:
         return
     names = sorted_out(found.names, framework)
-    counts = {
-        "framework": framework,
-        "revision": revision,
-        "ran": ran,
-        "numbers": len(found.equal) + len(found.different),
-        "equal": len(found.equal),
-        "different": len(found.different),
-        "explained": explained,
-        "steps": len(found.steps),
-        "phase_coverage": None if coverage is None else round(coverage, 3),
-        "names": len(found.names),
-        "mapped": len(names.mapped),
-        "declared": len(names.declared),
-        "unknown": len(names.unknown),
-    }
-    path = Path(_KEPT_IN) / f"{framework}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(counts, sort_keys=False, width=120))
+    known = len(names.mapped) + len(names.declared)
+    cells = (
+        *(dialect.framework(framework)["title"], revision, ran),
+        *(len(found.equal) + len(found.different), len(found.equal), len(found.different), len(found.steps)),
+        "" if coverage is None else f"{coverage:.0%}",
+        *(len(found.names), len(names.mapped), "all" if known == len(found.names) else known),
+    )
+    row = f"| {' | '.join(map(str, cells))} |\n".replace("|  |", "| |")
+    before, line, table = _PAGE.read_text().partition(f"{'|---' * len(cells)}|\n")
+    rows = [one for one in table.splitlines(keepends=True) if one.split("|")[1] != row.split("|")[1]]
+    _PAGE.write_text(f"{before}{line}{''.join(sorted([*rows, row]))}")

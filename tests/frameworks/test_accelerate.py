@@ -43,11 +43,9 @@ def test_no_line(tmp_path: Path) -> None:
     (logs,) = {path.parent for path in (tmp_path / "own").rglob("events.out.tfevents*") if path.parent.name == "p"}
     wrote = tensorboard(logs)
     del wrote[20]["loss"]  # NaN, see `check`
-    ran = "a loop with prepare, backward and TensorBoard's tracker, on a CPU"
-    note = "compared in TensorBoard's single precision; users choose the names"
-    found = recorded.agrees(
-        wrote, "accelerate", version("accelerate"), ran, explained=note, single=True, users_names=True
-    )
+    ran = "a loop with prepare, backward and TensorBoard's tracker, on a CPU; compared in TensorBoard's single "
+    ran += "precision; users choose the names"
+    found = recorded.agrees(wrote, "accelerate", version("accelerate"), ran, single=True, users_names=True)
 
     check(recorded)
     assert len(found.equal) == 9

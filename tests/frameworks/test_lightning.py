@@ -42,9 +42,8 @@ def test_rows_are_what_it_logged(directory: Path, recorded: Recorded) -> None:
     with next((directory / "own").rglob("metrics.csv")).open() as file:
         lines = [{name: float(text) for name, text in line.items() if text} for line in csv.DictReader(file)]
     wrote = by_step((int(line.pop("step")), line) for line in lines)
-    ran = "validate, fit with accumulated gradients, test, on a CPU"
-    explained = "users choose the names"
-    found = recorded.agrees(wrote, "lightning", version("lightning"), ran, explained=explained, users_names=True)
+    ran = "validate, fit with accumulated gradients, test, on a CPU; users choose the names"
+    found = recorded.agrees(wrote, "lightning", version("lightning"), ran, users_names=True)
 
     assert found.names == {"epoch", "loss", "val_loss", "test_loss"}
     assert recorded.directory.name == "lit"

@@ -171,9 +171,11 @@ def test_results(place: Path, revision: str) -> None:
             of_all += [(1000 * number + step, name) for step, name in of_part]
         covered.append(phase_coverage(training.spans) or 0.0)
     ran = "grpo_train, grpo_train_sync, async_grpo_train and the train pump of SingleController, each with NeMo-RL's "
-    ran += "Logger and Timer under `otel-rl run`, and with otel-rl's; models and engines are the mocks of its own tests"
-    explained = "figures are counted, not recorded; between its timers NeMo-RL prints, draws and writes files"
-    keep("nemo_rl", revision, ran, found, float(np.mean(covered)), explained=explained)
+    ran += (
+        "Logger and Timer under `otel-rl run`, and with otel-rl's; models and engines are the mocks of its own tests; "
+    )
+    ran += "figures are counted, not recorded; between its timers NeMo-RL prints, draws and writes files"
+    keep("nemo_rl", revision, ran, found, float(np.mean(covered)))
 
     assert found.different == []
 
