@@ -138,18 +138,16 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
 def patch_trainer(module: Any, patches: Patches) -> None:
     """Add a callback to every new trainer; a callback that the script adds replaces it."""
 
-    def init(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        function(*args, **kwargs)
-        with harmless("Trainer.__init__"):
-            if _callback_of(trainer) is None:
-                _add_callback(trainer)
-            time_methods(trainer)
+    def init(trainer: Any, _: dict[str, Any]) -> None:
+        if _callback_of(trainer) is None:
+            _add_callback(trainer)
+        time_methods(trainer)
 
     def add(handler: Any, given: dict[str, Any]) -> None:
         if isinstance(given["callback"], OtelRlCallback):
             handler.callbacks = [one for one in handler.callbacks if not isinstance(one, OtelRlCallback)]
 
-    patches.wrap(module, "Trainer.__init__", init)
+    patches.observe(module, "Trainer.__init__", (), init, what="Trainer.__init__")
     patches.observe(module, "CallbackHandler.add_callback", ("callback",), add, what="add_callback", first=True)
 
 
