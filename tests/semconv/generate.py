@@ -122,7 +122,9 @@ def _rows(frameworks: dict[str, dict[str, Any]], *, examples: bool = False) -> s
 
 def _constants() -> str:
     """Return the constants that code names; dialects name metrics themselves."""
-    names = {"SCHEMA_URL": registry.manifest().schema_url} | {_constant(name): name for name in registry.attributes()}
+    names = {"SCHEMA_URL": registry.manifest()["schema_url"]} | {
+        _constant(name): name for name in registry.attributes()
+    }
     for group in registry.groups():
         if group.type in _PREFIXES:
             name = group.metric_name or group.name
