@@ -160,38 +160,6 @@ def test_metrics_are_reduced_as_by_roll(
     assert outcomes[0] == outcomes[1]
 
 
-_LOGGED = st.dictionaries(
-    st.sampled_from(["loss", "loss@sum", "a/b", "critic@max"]),
-    st.one_of(
-        st.integers(-(2**20), 2**20), st.floats(-9, 9, width=32), st.text("ab", min_size=1), st.lists(st.integers())
-    ),
-    max_size=3,
-)
-
-
-def test_trackers_write_the_same_files(roll: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same random calls to ROLL's TensorBoard tracker and to otel-rl's: the same numbers at the same steps."""
-    monkeypatch.setenv("OTEL_RL_HARDWARE", "false")
-    monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path / "runs"))
-    draw = np.random.default_rng(0)
-    calls = [
-        {
-            name: float(np.float32(draw.normal())) if draw.random() < 0.7 else int(draw.integers(100))
-            for name in ("a", "b/c", "loss@sum")
-        }
-        for _ in range(20)
-    ]
-    for create, place in ((roll.tracking.create_tracker, "own"), (ours.create_tracker, "ours")):
-        tracker = create("tensorboard", {"lr": 1e-6, "nested": {"x": 1}}, log_dir=str(tmp_path / place), max_queue=3)
-        for step, values in enumerate(calls):
-            tracker.log(values=dict(values), step=step)
-        tracker.finish()
-    own, found = scalars(tmp_path / "own"), scalars(tmp_path / "ours")
-
-    assert len(own) == 20
-    assert {step: {n: v for n, v in values.items() if ":" not in n} for step, values in own.items()} == found
-
-
 @pytest.mark.parametrize(
     ("name", "keywords", "error"),
     [
