@@ -60,14 +60,6 @@ class Logger:
             if callable(finish):
                 finish()
 """
-_ROLL_TRAINER = """
-from roll.utils.tracking import create_tracker
-tracker = create_tracker(NAME, {"lr": 0.5}, project="p", name="agentic")
-for step in range(3):
-    tracker.log(values={"critic/score/mean": step / 7, "actor/clipfrac@sum": 2.0}, step=step)
-tracker.finish()
-create_tracker("", {}).log({}, 0)
-"""
 _CODETIMING = """
 class Timer:
     def __init__(self, name): self.name = name
@@ -78,26 +70,27 @@ _ROLL_PIPELINE = """
 class BasePipeline:
     def do_checkpoint(self, global_step): pass
 """
-_ROLL_PIPELINES = """
+_ROLL_TRAINER = """
 from codetiming import Timer
 from roll.pipeline.base_pipeline import BasePipeline
 from roll.utils.tracking import create_tracker
 
 class Pipeline(BasePipeline):
     def run(self):
-        tracker = create_tracker("stdout", {}, project="p")
-        for global_step in range(2):
+        tracker = create_tracker(NAME, {"lr": 0.5}, project="p", name="agentic")
+        for global_step in range(3):
             with Timer(name="pipeline_step_total"):
                 with Timer(name="step_generate"), Timer(name=None):
                     pass
                 with Timer(name="cal_ref_log_probs"):
                     pass
             self.do_checkpoint(global_step)
-            tracker.log({"loss": 0.5}, step=global_step)
+            tracker.log(values={"critic/score/mean": global_step / 7, "actor/clipfrac@sum": 2.0}, step=global_step)
         tracker.finish()
 
 with Timer(name="elsewhere"):
     Pipeline().run()
+create_tracker("", {}).log({}, 0)
 """
 _NEMO_TIMER = """
 from contextlib import contextmanager
@@ -216,27 +209,20 @@ def train(directory: Path, modules: dict[str, str], trainer: str) -> tuple[str, 
 
 @pytest.mark.parametrize("name", ["stdout", "otel_rl"])
 def test_roll(name: str, tmp_path: Path) -> None:
-    """`track_with: otel_rl`, or any other tracker, which gets what it got before."""
-    modules = {"roll/utils/tracking.py": _ROLL}
-    output, recorded = train(tmp_path, modules, _ROLL_TRAINER.replace("NAME", repr(name)))
-    told = "['actor/clipfrac@sum', 'critic/score/mean']"
+    """`track_with: otel_rl`, or any other tracker, which gets what it got before; timers of the pipeline are phases.
 
-    assert [(step, row["critic/score/mean"]) for step, row in recorded.rows.items()] == [
-        (step, step / 7) for step in range(3)
-    ]
-    assert recorded.rows[0]["actor/clipfrac"] == 2.0
-    assert recorded.params == {"lr": 0.5}
-    assert output.splitlines() == ([f"TOLD {step} {told}" for step in range(3)] if name == "stdout" else [])
-
-
-def test_timers_of_roll(tmp_path: Path) -> None:
-    """Those of a pipeline are phases of its step, without their prefixes; those of other code are not recorded."""
+    Phases have the timers' names without prefixes, and timers of other code are not recorded.
+    """
     pipeline = "roll/pipeline/base_pipeline.py"
     modules = {"roll/utils/tracking.py": _ROLL, "codetiming.py": _CODETIMING, pipeline: _ROLL_PIPELINE}
-    _, recorded = train(tmp_path, modules, _ROLL_PIPELINES)
-    timed = ["generate", "ref_log_probs", "do_checkpoint"]
+    output, recorded = train(tmp_path, modules, _ROLL_TRAINER.replace("NAME", repr(name)))
+    told = "['actor/clipfrac@sum', 'critic/score/mean']"
+    wrote = {step: {"critic/score/mean": step / 7, "actor/clipfrac": 2.0} for step in range(3)}
 
-    assert recorded.phases == {0: timed, 1: timed}
+    assert compared(wrote, recorded.rows).different == []
+    assert recorded.params == {"lr": 0.5}
+    assert recorded.phases == {step: ["generate", "ref_log_probs", "do_checkpoint"] for step in range(3)}
+    assert output.splitlines() == ([f"TOLD {step} {told}" for step in range(3)] if name == "stdout" else [])
 
 
 def test_nemo_rl(tmp_path: Path) -> None:
@@ -249,7 +235,7 @@ def test_nemo_rl(tmp_path: Path) -> None:
     assert list(recorded.rows) == [1, 2, 3]
     assert compared(wrote, recorded.rows).different == []
     assert recorded.params == {"lr": 0.5}
-    assert recorded.phases == {1: timed, 2: timed, 3: timed}
+    assert recorded.phases == dict.fromkeys((1, 2, 3), timed)
     assert output.count("TOLD") == 6
     assert output.split()[-1] == "3"
 
@@ -273,6 +259,4 @@ def test_openrlhf(tmp_path: Path) -> None:
     each = ["generate_samples", "make_experience_batch", "ppo_train", "broadcast_to_vllm", "save_logs_and_checkpoints"]
 
     assert recorded.phases == {1: each, 2: each, 3: [*each, "evaluate"]}
-    assert [(step, row["train/policy_loss"]) for step, row in recorded.rows.items()] == [
-        (step + 1, step / 7) for step in range(3)
-    ]
+    assert {step: row["train/policy_loss"] for step, row in recorded.rows.items()} == {1: 0.0, 2: 1 / 7, 3: 2 / 7}
