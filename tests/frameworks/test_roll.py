@@ -17,7 +17,7 @@ from otel_rl.integrations import roll as ours
 from otel_rl.integrations.patches import Patches
 from otel_rl.journal.records import SpanStarted
 from tests.docs.snippets import coming_from
-from tests.frameworks.recorded import launched, only, plain
+from tests.frameworks.recorded import Recorded, launched, only, plain
 from tests.frameworks.results import SOURCES, by_step, logged, tensorboard
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def finite(values: dict[str, float]) -> dict[str, float]:
 def test_the_loop_without_changes(tmp_path: Path) -> None:
     """Every number that the loop logs is in the row of its step, its timers are phases, its tracker gets the same."""
     launched(tmp_path, _SCRIPT, "tensorboard", '{"log_dir": "tb"}', **environment(tmp_path))
-    (recorded,) = (only(project) for project in (tmp_path / "runs").iterdir())
+    (recorded,) = map(Recorded, (tmp_path / "runs").glob("*/*"))
     spelled = {
         step: {name: "NaN" if math.isnan(value) else value for name, value in values.items()}  # as rows have it
         for step, values in wrote(tmp_path).items()
