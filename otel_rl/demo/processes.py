@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -23,8 +22,6 @@ from otel_rl.demo.grpo import train
 from otel_rl.demo.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
 DELIVERY_S = 30
@@ -43,31 +40,30 @@ def perform(options: Options, console: Console, *, hold: bool) -> int:
     """Run the demo as rank 0; return the exit code. With `hold`, the metrics endpoint stays up until Ctrl-C."""
     from otel_rl.demo.screen import Screen, print_summary
 
-    shared = _shared_environment(options.ranks)
-    with _environment({**shared, **_rank_environment(0)}):
-        run = _start_recording(options)
-        others = [
-            subprocess.Popen(
-                [sys.executable, "-m", "otel_rl.demo.processes", msgspec.json.encode(options)],
-                env={**os.environ, **_rank_environment(rank)},
-                stdout=subprocess.DEVNULL,
-            )
-            for rank in range(1, options.ranks)
-        ]
-        title = f"GRPO on arithmetic, {options.ranks} rank{'s' if options.ranks > 1 else ''}"
-        try:
-            with Screen(console, run.dir, steps=options.steps, title=title) as screen:
-                complete = _train_all(run, options, others)
-                if hold and complete:
-                    screen.wait_for_rows(LAST_ROW_S)
-                else:
-                    run.finish(timeout=DELIVERY_S)
-            print_summary(console, screen.rows, run, ranks=options.ranks, held=hold and complete)
+    os.environ.update(_shared_environment(options.ranks) | _rank_environment(0))
+    run = _start_recording(options)
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-m", "otel_rl.demo.processes", msgspec.json.encode(options)],
+            env={**os.environ, **_rank_environment(rank)},
+            stdout=subprocess.DEVNULL,
+        )
+        for rank in range(1, options.ranks)
+    ]
+    title = f"GRPO on arithmetic, {options.ranks} rank{'s' if options.ranks > 1 else ''}"
+    try:
+        with Screen(console, run.dir, steps=options.steps, title=title) as screen:
+            complete = _train_all(run, options, others)
             if hold and complete:
-                _hold(console)
-        finally:
-            delivered = run.finish(timeout=DELIVERY_S)
-            _wait_for(others)
+                screen.wait_for_rows(LAST_ROW_S)
+            else:
+                run.finish(timeout=DELIVERY_S)
+        print_summary(console, screen.rows, run, ranks=options.ranks, held=hold and complete)
+        if hold and complete:
+            _hold(console)
+    finally:
+        delivered = run.finish(timeout=DELIVERY_S)
+        _wait_for(others)
     if not complete:
         return INTERRUPTED
     if not delivered:
@@ -136,21 +132,6 @@ def _shared_environment(world_size: int) -> dict[str, str]:
 
 def _rank_environment(rank: int) -> dict[str, str]:
     return {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables of this process, and restore them afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _wait_for(others: list[subprocess.Popen[bytes]]) -> None:

@@ -19,7 +19,7 @@ from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from otel_rl.integrations.patches import Patches
 
@@ -145,14 +145,12 @@ class OtelRlCallback(Callback):  # type: ignore[misc] # mypy does not read Light
 def patch(module: Any, patches: Patches) -> None:
     """Add a callback to every new trainer, and a logger to those that have one."""
 
-    def init(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        function(*args, **kwargs)
-        with harmless("Trainer.__init__"):
-            if not trainer.loggers:
-                _log.warning("Lightning logs nothing with logger=False; give Trainer a logger to record values")
-            elif not any(isinstance(one, OtelRlLogger) for one in trainer.loggers):
-                trainer.loggers = [*trainer.loggers, OtelRlLogger()]
-            if not any(isinstance(one, OtelRlCallback) for one in trainer.callbacks):
-                trainer.callbacks.append(OtelRlCallback())
+    def init(trainer: Any, _: dict[str, Any]) -> None:
+        if not trainer.loggers:
+            _log.warning("Lightning logs nothing with logger=False; give Trainer a logger to record values")
+        elif not any(isinstance(one, OtelRlLogger) for one in trainer.loggers):
+            trainer.loggers = [*trainer.loggers, OtelRlLogger()]
+        if not any(isinstance(one, OtelRlCallback) for one in trainer.callbacks):
+            trainer.callbacks.append(OtelRlCallback())
 
-    patches.wrap(module, "Trainer.__init__", init)
+    patches.observe(module, "Trainer.__init__", (), init, what="Trainer.__init__")

@@ -60,7 +60,7 @@ class Patches:
         owner: Any,
         path: str,
         names: Sequence[str],
-        record: Callable[[Any, dict[str, Any]], None],
+        record: Callable[[Any, dict[str, Any]], object],
         *,
         what: str = "",
         first: bool = False,

@@ -22,7 +22,6 @@ from opentelemetry.trace import SpanKind
 
 import otel_rl
 from otel_rl.errors.sinks import log_of
-from otel_rl.integrations.patches import harmless
 from otel_rl.setup.settings import INSTRUMENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -45,18 +44,15 @@ _CLUSTER = (
 def patch(module: Any, patches: Patches) -> None:
     """Log one line if the driver connects to a cluster that does not get its variables."""
 
-    def connected(function: Callable[..., Any], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = function(*args, **kwargs)
-        with harmless("ray.init"):
-            trainer = next((title for name, title in _TRAINERS.items() if name in sys.modules), None)
-            node = module._private.worker._global_node
-            passed = module.get_runtime_context().runtime_env.get("env_vars") or {}
-            is_elsewhere = node is None or not node.head
-            if trainer and is_elsewhere and INSTRUMENT_VARIABLE in os.environ and INSTRUMENT_VARIABLE not in passed:
-                logger.warning(_CLUSTER, trainer, INSTRUMENT_VARIABLE)
-        return answer
+    def connected(_: Any, __: dict[str, Any]) -> None:
+        trainer = next((title for name, title in _TRAINERS.items() if name in sys.modules), None)
+        node = module._private.worker._global_node
+        passed = module.get_runtime_context().runtime_env.get("env_vars") or {}
+        is_elsewhere = node is None or not node.head
+        if trainer and is_elsewhere and INSTRUMENT_VARIABLE in os.environ and INSTRUMENT_VARIABLE not in passed:
+            logger.warning(_CLUSTER, trainer, INSTRUMENT_VARIABLE)
 
-    patches.wrap(module, "init", connected)
+    patches.observe(module, "init", (), connected, what="ray.init")
 
 
 def traced_actor(role: str = "") -> Callable[[_Class], _Class]:

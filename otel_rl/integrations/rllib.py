@@ -17,7 +17,7 @@ from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat, numbers, unless_set
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from otel_rl.integrations.patches import Patches
 
@@ -104,10 +104,4 @@ def record(algorithm: Any, **options: Any) -> Recording:
 
 def patch(module: Any, patches: Patches) -> None:
     """Record each algorithm when it has been set up."""
-
-    def setup(function: Callable[..., Any], algorithm: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        function(*args, **kwargs)
-        with harmless("Algorithm.setup"):
-            record(algorithm)
-
-    patches.wrap(module, "Algorithm.setup", setup)
+    patches.observe(module, "Algorithm.setup", (), lambda algorithm, _: record(algorithm), what="Algorithm.setup")

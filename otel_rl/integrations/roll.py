@@ -49,13 +49,15 @@ _WORKERS = (
 
 
 class RunTracker:
-    """Records into a run."""
+    """Records into a run; without one, nothing."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording | None) -> None:
         self._recording = recording
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Record numbers as values, arrays as observations and texts as tables; other keywords are ignored."""
+        if self._recording is None:
+            return
         run = self._recording.run
         with harmless("Tracker.log"):
             named = dict(flat(values))
@@ -71,20 +73,8 @@ class RunTracker:
 
     def finish(self) -> None:
         """End the run, if this tracker began it, and wait until it is delivered."""
-        self._recording.finish()
-
-
-class NoTracker(RunTracker):
-    """Records nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """Do nothing."""
+        if self._recording is not None:
+            self._recording.finish()
 
 
 def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs: Any) -> Any:
@@ -100,7 +90,7 @@ def create_tracker(tracker_name: str | None, config: Mapping[str, Any], **kwargs
         ValueError: The name is unknown.
     """
     if not tracker_name:
-        return NoTracker()
+        return RunTracker(None)
     if tracker_name not in _KEYWORDS:
         if "roll.utils.tracking" not in sys.modules:
             raise ValueError(f"unknown tracker {tracker_name!r}: must be one of {', '.join(_KEYWORDS)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from opentelemetry import trace
 from transformers import TrainerCallback
@@ -19,13 +19,9 @@ import otel_rl
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording, unless_set
+from otel_rl.integrations.timers import Timers
 from otel_rl.semconv.frameworks import imported
 from otel_rl.trainer.phase import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from otel_rl.trainer.no_span import NoSpan
 
 _METHODS = {
     "training_step": "training_step",
@@ -37,8 +33,8 @@ _METHODS = {
 }
 """Methods of a trainer that are phases, and the names of the phases."""
 _REWARDS = "_calculate_rewards"
-"""The phase in which TRL profiles each reward function by its name. The functions are parts of the phase."""
-_ATTRIBUTE, _TIMED = "_otel_rl_phase", "_otel_rl_timed"
+"""The phase in which TRL profiles each reward function by its name."""
+_TIMED = "_otel_rl_timed"
 
 
 def record(trainer: Any, **options: Any) -> None:
@@ -138,18 +134,16 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
 def patch_trainer(module: Any, patches: Patches) -> None:
     """Add a callback to every new trainer; a callback that the script adds replaces it."""
 
-    def init(function: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        function(*args, **kwargs)
-        with harmless("Trainer.__init__"):
-            if _callback_of(trainer) is None:
-                _add_callback(trainer)
-            time_methods(trainer)
+    def init(trainer: Any, _: dict[str, Any]) -> None:
+        if _callback_of(trainer) is None:
+            _add_callback(trainer)
+        time_methods(trainer)
 
     def add(handler: Any, given: dict[str, Any]) -> None:
         if isinstance(given["callback"], OtelRlCallback):
             handler.callbacks = [one for one in handler.callbacks if not isinstance(one, OtelRlCallback)]
 
-    patches.wrap(module, "Trainer.__init__", init)
+    patches.observe(module, "Trainer.__init__", (), init, what="Trainer.__init__")
     patches.observe(module, "CallbackHandler.add_callback", ("callback",), add, what="add_callback", first=True)
 
 
@@ -164,33 +158,14 @@ def _add_callback(trainer: Any) -> OtelRlCallback:
 
 
 def patch_profiling(module: Any, patches: Patches) -> None:
-    """Record the functions that TRL profiles as phases."""
+    """Record the functions that TRL profiles as phases, and reward functions as parts of the phase around them."""
 
-    def enter(function: Callable[..., Any], profile: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with harmless("ProfilingContext"):
-            run = otel_rl.current()
-            if run is not None:
-                name = str(profile.name).partition(".")[2] or str(profile.name)
-                around = trace.get_current_span()
-                if isinstance(around, Phase) and around.phase == _REWARDS:
-                    phase: Phase | NoSpan = around.part(name)
-                else:
-                    phase = run.phase(name)
-                phase.__enter__()
-                setattr(profile, _ATTRIBUTE, phase)
-        return function(*args, **kwargs)
+    def name(profile: Any) -> str:
+        short = str(profile.name).partition(".")[2] or str(profile.name)
+        around = trace.get_current_span()
+        return f"{_REWARDS}/{short}" if isinstance(around, Phase) and around.phase == _REWARDS else short
 
-    def leave(function: Callable[..., Any], profile: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            return function(*args, **kwargs)
-        finally:
-            with harmless("ProfilingContext"):
-                phase = profile.__dict__.pop(_ATTRIBUTE, None)
-                if phase is not None:
-                    phase.__exit__(*args)
-
-    patches.wrap(module, "ProfilingContext.__enter__", enter)
-    patches.wrap(module, "ProfilingContext.__exit__", leave)
+    Timers("", lambda _: None).hook_timer(patches, module, "ProfilingContext", name)
 
 
 def time_methods(trainer: Any) -> None:

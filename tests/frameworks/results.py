@@ -1,29 +1,33 @@
-"""Compares what otel-rl recorded with what a framework wrote, and keeps the counts as `results/<framework>.yaml`.
+"""Compares what otel-rl recorded with what a framework wrote, and keeps the counts in the page of tested frameworks.
 
-The file is written below the directory in `OTEL_RL_FRAMEWORK_RESULTS`, if that is set. `OTEL_RL_SOURCES` is a directory
-of checkouts of frameworks that are not on PyPI. Both variables are removed from the environment: a trainer would refuse
-them as unknown settings.
+`OTEL_RL_FRAMEWORK_RESULTS=1` writes them there. `OTEL_RL_SOURCES` is a directory of checkouts of frameworks that are
+not on PyPI. Both variables are removed from the environment: a trainer would refuse them as unknown settings.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
+import numpy as np
 
-from otel_rl.export import Span
+from otel_rl.semconv import dialect
 from otel_rl.semconv.drift import sorted_out
-from tests.processes import items_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from otel_rl.export import Span
 
 SOURCES = Path(os.environ.pop("OTEL_RL_SOURCES", "/nowhere"))
-_KEPT_IN = os.environ.pop("OTEL_RL_FRAMEWORK_RESULTS", "")
+_KEEPS = bool(os.environ.pop("OTEL_RL_FRAMEWORK_RESULTS", ""))
+_PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "frameworks.md"
 Number = tuple[int, str]
 """A step and a name."""
+Values = dict[int, dict[str, Any]]
+"""Numbers by step and name."""
 
 
 class Compared(NamedTuple):
@@ -43,16 +47,41 @@ class Compared(NamedTuple):
         return {name for _, name in (*self.equal, *self.different)}
 
 
-def compared(wrote: dict[Number, float], rows: Iterable[dict[str, object]]) -> Compared:
-    """Compare each number that a framework wrote with the row of its step."""
-    recorded = {(row["step"], name): value for row in rows for name, value in row["values"].items()}  # type: ignore[attr-defined]
-    equal = [key for key, value in wrote.items() if key in recorded and recorded[key] == value]
-    return Compared(equal, [key for key in wrote if key not in set(equal)])
+def by_step(pairs: Iterable[tuple[int, Mapping[str, Any]]]) -> Values:
+    """Return the values of each step; what comes later replaces what was before."""
+    found: Values = {}
+    for step, values in pairs:
+        found.setdefault(step, {}).update(values)
+    return found
 
 
-def phase_coverage(run_dir: Path) -> float:
-    """Return the share of the steps' time during which a phase is open."""
-    spans = [item for item in items_of(run_dir) if isinstance(item, Span)]
+def logged(file: Path) -> Values:
+    """Return what an example wrote down of what its trainer logged."""
+    lines = map(json.loads, file.read_text().splitlines())
+    return by_step((line["step"], line["values"]) for line in lines)
+
+
+def tensorboard(directory: Path) -> Values:
+    """Return the numbers in TensorBoard's files directly in a directory; they have single precision."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    own = EventAccumulator(str(directory), {"scalars": 0}).Reload()
+    return by_step((one.step, {tag: one.value}) for tag in own.Tags()["scalars"] for one in own.Scalars(tag))
+
+
+def compared(wrote: Values, rows: Values, *, single: bool = False) -> Compared:
+    """Compare each number that a framework wrote, perhaps in single precision, with the row of its step."""
+    found = Compared([], [])
+    for step, values in wrote.items():
+        for name, value in values.items():
+            recorded = rows.get(step, {}).get(name)
+            is_equal = recorded == value or (single and recorded is not None and np.float32(recorded) == value)
+            (found.equal if is_equal else found.different).append((step, name))
+    return found
+
+
+def phase_coverage(spans: list[Span]) -> float | None:
+    """Return the share of the steps' time during which a phase is open; `None` without steps."""
     steps = [span for span in spans if span.name == "rl.loop"]
     covered = 0
     for step in steps:
@@ -62,40 +91,30 @@ def phase_coverage(run_dir: Path) -> float:
             end = min(span.end_unix_nano, step.end_unix_nano)
             covered += max(0, end - max(until, span.start_unix_nano))
             until = max(until, end)
-    return covered / sum(step.end_unix_nano - step.start_unix_nano for step in steps)
+    return covered / sum(step.end_unix_nano - step.start_unix_nano for step in steps) if steps else None
 
 
-def keep(
-    framework: str, revision: str, ran: str, found: Compared, coverage: float | None, *, explained: str = ""
-) -> None:
-    """Write the counts, if somebody asks for them.
+def keep(framework: str, revision: str, ran: str, found: Compared, coverage: float | None) -> None:
+    """Write the counts into the row of the framework in the table of the page, if somebody asks for them.
 
     Args:
         framework: Name of the dialect.
         revision: Version or revision of the framework that ran.
-        ran: What ran, for readers.
+        ran: What ran, and what readers need to know of the comparison.
         found: The numbers.
         coverage: Share of the steps' time in phases; `None` if nothing was timed.
-        explained: Why numbers are different.
     """
-    if not _KEPT_IN:
+    if not _KEEPS:
         return
     names = sorted_out(found.names, framework)
-    counts = {
-        "framework": framework,
-        "revision": revision,
-        "ran": ran,
-        "numbers": len(found.equal) + len(found.different),
-        "equal": len(found.equal),
-        "different": len(found.different),
-        "explained": explained,
-        "steps": len(found.steps),
-        "phase_coverage": None if coverage is None else round(coverage, 3),
-        "names": len(found.names),
-        "mapped": len(names.mapped),
-        "declared": len(names.declared),
-        "unknown": len(names.unknown),
-    }
-    path = Path(_KEPT_IN) / f"{framework}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(counts, sort_keys=False, width=120))
+    known = len(names.mapped) + len(names.declared)
+    cells = (
+        *(dialect.framework(framework)["title"], revision, ran),
+        *(len(found.equal) + len(found.different), len(found.equal), len(found.different), len(found.steps)),
+        "" if coverage is None else f"{coverage:.0%}",
+        *(len(found.names), len(names.mapped), "all" if known == len(found.names) else known),
+    )
+    row = f"| {' | '.join(map(str, cells))} |\n".replace("|  |", "| |")
+    before, line, table = _PAGE.read_text().partition(f"{'|---' * len(cells)}|\n")
+    rows = [one for one in table.splitlines(keepends=True) if one.split("|")[1] != row.split("|")[1]]
+    _PAGE.write_text(f"{before}{line}{''.join(sorted([*rows, row]))}")

@@ -3,66 +3,61 @@
 from __future__ import annotations
 
 import csv
-import sys
 from importlib.metadata import version
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.export import Params, Span
-from tests.frameworks.results import Number, compared, keep, phase_coverage
-from tests.processes import items_of, rows_of, run
+from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain
+from tests.frameworks.results import by_step
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(500)
-_SCRIPT = Path(__file__).with_name("examples") / "lightning_fit.py"
-_TOLD = {"OMP_NUM_THREADS": "1", "OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "lit", "OTEL_RL_HARDWARE": "0"}
+_SCRIPT = "lightning_fit.py"
+_TOLD = {"OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "lit"}
 
 
 @pytest.fixture(scope="module", params=["lines", "no lines"])
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where Lightning's own CSV file and the run are."""
     place: Path = tmp_path_factory.mktemp("lightning")
-    command = [sys.executable, str(_SCRIPT)]
-    if request.param == "no lines":
-        text = "".join(line for line in _SCRIPT.read_text().splitlines(keepends=True) if "OtelRl" not in line)
-        command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", text]
-    run(command, place, **_TOLD)
+    if request.param == "lines":
+        plain(place, _SCRIPT, **_TOLD)
+    else:
+        lines = (EXAMPLES / _SCRIPT).read_text().splitlines(keepends=True)
+        launched(place, "-c", "".join(line for line in lines if "OtelRl" not in line), **_TOLD)
     return place
 
 
-def wrote(directory: Path) -> dict[Number, float]:
-    """Return what is in Lightning's own file, by step and name."""
+@pytest.fixture
+def recorded(directory: Path) -> Recorded:
+    """The run; there is one."""
+    return only(directory / "runs" / "p")
+
+
+def test_rows_are_what_it_logged(directory: Path, recorded: Recorded) -> None:
+    """At its own steps, number by number, of `fit` and of `validate` and `test` around it."""
     with next((directory / "own").rglob("metrics.csv")).open() as file:
         lines = [{name: float(text) for name, text in line.items() if text} for line in csv.DictReader(file)]
-    return {(int(line["step"]), name): value for line in lines for name, value in line.items() if name != "step"}
+    wrote = by_step((int(line.pop("step")), line) for line in lines)
+    ran = "validate, fit with accumulated gradients, test, on a CPU; users choose the names"
+    found = recorded.agrees(wrote, "lightning", version("lightning"), ran, users_names=True)
 
-
-def test_rows_are_what_it_logged(directory: Path) -> None:
-    """At its own steps, number by number, of `fit` and of `validate` and `test` around it."""
-    run_dir = directory / "runs" / "p" / "lit"
-    found = compared(wrote(directory), rows_of(run_dir))
-    ran = "validate, fit with accumulated gradients, test, on a CPU"
-    coverage = phase_coverage(run_dir)
-    keep("lightning", version("lightning"), ran, found, coverage, explained="users choose the names")
-
-    assert found.different == []
     assert found.names == {"epoch", "loss", "val_loss", "test_loss"}
-    assert [path.name for path in (directory / "runs" / "p").iterdir()] == ["lit"]
+    assert recorded.directory.name == "lit"
 
 
-def test_phases(directory: Path) -> None:
+def test_phases(recorded: Recorded) -> None:
     """Two batches of accumulated gradients are one step; validation is in the last step of its epoch."""
-    spans = [item for item in items_of(directory / "runs" / "p" / "lit") if isinstance(item, Span)]
-    roots = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
-    phases = {n: [span.name for span in spans if roots.get(span.parent_id) == n] for n in roots.values()}
+    accumulated = ["training_step", "backward", "training_step", "backward", "optimizer_step"]
 
-    assert list(phases) == list(range(8))
-    assert phases[0] == ["training_step", "backward", "training_step", "backward", "rl.train"]
-    assert phases[3] == [*phases[0], "validation"]
+    assert list(recorded.phases) == list(range(8))
+    assert recorded.phases[0] == accumulated
+    assert recorded.phases[3] == [*accumulated, "validation"]
 
 
-def test_hyper_parameters(directory: Path) -> None:
+def test_hyper_parameters(recorded: Recorded) -> None:
     """The module's own."""
-    (params, *_) = (item for item in items_of(directory / "runs" / "p" / "lit") if isinstance(item, Params))
-
-    assert params.values["lr"] == 0.1
+    assert recorded.params["lr"] == 0.1

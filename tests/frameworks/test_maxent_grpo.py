@@ -10,7 +10,6 @@ import math
 import random
 import sys
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace as Space
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +20,20 @@ from otel_rl.export import Table
 from otel_rl.integrations import maxent_grpo as ours
 from otel_rl.integrations.instrument import uninstrument
 from otel_rl.integrations.maxent_grpo_slim import slim
-from otel_rl.semconv.drift import sorted_out
 from tests.docs.snippets import coming_from
-from tests.frameworks.results import SOURCES, compared, keep, phase_coverage
-from tests.processes import items_of, rows_of, run
-from tests.semconv.test_rosetta import rows
+from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain
+from tests.frameworks.results import SOURCES, by_step
+from tests.semconv.names import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _SOURCE = SOURCES.absolute() / "maxent-grpo-7266e31" / "src"
 pytestmark = [
     pytest.mark.timeout(500),
     pytest.mark.skipif(not _SOURCE.is_dir(), reason="no maxent-grpo-7266e31 in OTEL_RL_SOURCES"),
 ]
-_EXAMPLES = Path(__file__).with_name("examples")
 _TOKENS = 40
 _CLAMPED = {"loss_per_completion_token": "loss", "kl_per_completion_token": "loss/kl"}
 
@@ -57,9 +55,9 @@ def real(package: str) -> Iterator[Any]:
 @pytest.fixture
 def example(real: Any) -> Any:
     """The module of the example of a loop, and hooks that its import has set."""
-    sys.path.insert(0, str(_EXAMPLES))
+    sys.path.insert(0, str(EXAMPLES))
     module = import_module("maxent_grpo_loop")
-    sys.path.remove(str(_EXAMPLES))
+    sys.path.remove(str(EXAMPLES))
     ours.log_local_step  # noqa: B018 # sets the hooks
     return module
 
@@ -68,33 +66,28 @@ def test_the_trainer_is_recorded(package: str, tmp_path: Path) -> None:
     """Every number that the trainer logged is in the row of its step, and every name is known."""
     from transformers.integrations.integration_utils import rewrite_logs
 
-    told = {"PYTHONPATH": package, "HF_HUB_OFFLINE": "1", "OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "t"}
-    told |= {"OTEL_RL_HARDWARE": "false", "OMP_NUM_THREADS": "1"}
-    launcher = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable]
-    run([*launcher, str(_EXAMPLES / "maxent_grpo_trainer.py"), "3"], tmp_path, **told)
+    told = {"PYTHONPATH": package, "OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "t"}
+    launched(tmp_path, "maxent_grpo_trainer.py", "3", **told)
     history = json.loads((tmp_path / "history.json").read_text())
-    wrote = {(one["step"], n): v for one in history for n, v in rewrite_logs(one).items() if n != "train/step"}
-    directory = tmp_path / "runs" / "p" / "t"
-    found, coverage = compared(wrote, rows_of(directory)), phase_coverage(directory)
-    keep("maxent_grpo", "7266e31, trl 0.18.0", "its trainer, entropy objective, evaluation, toy model", found, coverage)
+    wrote = by_step((one["step"], {n: v for n, v in rewrite_logs(one).items() if n != "train/step"}) for one in history)
+    ran = "its trainer, entropy objective, evaluation, toy model"
+    recorded = Recorded(tmp_path / "runs" / "p" / "t")
+    found = recorded.agrees(wrote, "maxent_grpo", "7266e31, trl 0.18.0", ran)
 
-    assert found.different == []
     assert (found.steps, len(found.equal) > 300) == ([1, 2, 3], True)
-    assert sorted_out(found.names, "maxent_grpo").unknown == []
 
 
 @pytest.fixture(scope="module")
 def loop(package: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A loop with the functions of otel-rl's module."""
     place = tmp_path_factory.mktemp("loop")
-    told = {"PYTHONPATH": package, "OTEL_RL_HARDWARE": "false"}
-    run([sys.executable, str(_EXAMPLES / "maxent_grpo_loop.py"), "6"], place, **told)
+    plain(place, "maxent_grpo_loop.py", "6", PYTHONPATH=package)
     return place
 
 
 def test_a_loop_of_ones_own_is_recorded(loop: Path) -> None:
     """Rows are what the package's writer got, but for values for each token, which it does not let be negative."""
-    recorded: dict[Any, Any] = {row["step"]: row["values"] for row in rows_of(loop / "runs" / "p" / "loop")}
+    recorded = Recorded(loop / "runs" / "p" / "loop").rows
     written = json.loads((loop / "written.json").read_text())
     wrong = {
         name: (value, recorded[entry["step"]].get(name))
@@ -114,10 +107,8 @@ def test_a_loop_of_ones_own_is_recorded(loop: Path) -> None:
 def test_the_snippet_of_the_page_around_a_loop(package: str, tmp_path: Path) -> None:
     """Its run has a row for the first step and one for each ten steps, with averages of the slim metrics."""
     (tmp_path / "snippet.py").write_text(coming_from("MaxEnt-GRPO"))
-    told = {"PYTHONPATH": package, "OTEL_RL_HARDWARE": "false"}
-    run([sys.executable, str(_EXAMPLES / "maxent_grpo_loop.py"), "20"], tmp_path, **told)
-    (directory,) = (tmp_path / "runs" / "maxent").iterdir()
-    recorded: dict[Any, Any] = {row["step"]: row["values"] for row in rows_of(directory)}
+    plain(tmp_path, "maxent_grpo_loop.py", "20", PYTHONPATH=package)
+    recorded = only(tmp_path / "runs" / "maxent").rows
     written = json.loads((tmp_path / "written.json").read_text())
     losses = [entry["metrics"]["train/loss"] for entry in written if "train/loss" in entry["metrics"]]
 
@@ -128,16 +119,16 @@ def test_the_snippet_of_the_page_around_a_loop(package: str, tmp_path: Path) -> 
 
 def test_names_that_the_package_has_are_recorded(loop: Path) -> None:
     """The entropy of the policy, the diversity of completions and SEED-GRPO's statistics are among them."""
-    (values, *_) = (row["values"] for row in rows_of(loop / "runs" / "p" / "loop"))
+    (values, *_) = Recorded(loop / "runs" / "p" / "loop").rows.values()
     wanted = {"train/policy_entropy": 0.75, "train/seed_grpo/alpha_effective": 0.04, "eval_seed/pass_at_1": 0.5}
 
-    assert {name: values[name] for name in wanted} == wanted  # type: ignore[index]
-    assert "train/completions/diversity/distinct_1" in values  # type: ignore[operator]
+    assert {name: values[name] for name in wanted} == wanted
+    assert "train/completions/diversity/distinct_1" in values
 
 
 def test_the_table_is_the_packages(loop: Path) -> None:
     """Under the key of the arguments, with all columns, once in each step."""
-    tables = [item for item in items_of(loop / "runs" / "p" / "loop") if isinstance(item, Table)]
+    tables = [item for item in Recorded(loop / "runs" / "p" / "loop").items if isinstance(item, Table)]
     columns = ["step", "prompt_index", "completion_index", "group_size", "reward_rank_desc", "prompt", "completion"]
 
     assert len(tables) == 6

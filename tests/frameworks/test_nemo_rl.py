@@ -21,7 +21,6 @@ import subprocess
 import sys
 import typing
 from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -30,24 +29,19 @@ import pytest
 import typing_extensions
 
 from otel_rl.agent.analysis.goodput import categories
-from otel_rl.export import Row, Span
 from otel_rl.integrations import nemo_rl as ours
 from otel_rl.integrations.recording import flat
-from otel_rl.journal.records import Logged
 from otel_rl.semconv.dialect import dialect
 from tests.docs.snippets import coming_from
-from tests.frameworks.results import SOURCES, Compared, compared, keep, phase_coverage
-from tests.processes import items_of, run
+from tests.frameworks.recorded import LAUNCHER, Recorded, launched
+from tests.frameworks.results import SOURCES, Compared, Values, by_step, compared, keep, phase_coverage, tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import otel_rl
-    from otel_rl.journal.records import Record
+    from pathlib import Path
 
 _RL = SOURCES / "RL"
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.skipif(not _RL.is_dir(), reason="no RL in OTEL_RL_SOURCES")]
-_SCRIPT = str(Path(__file__).with_name("examples") / "nemo_rl_trainers.py")
 _TRAINERS = ("grpo_train", "grpo_train_sync", "async_grpo_train", "single_controller")
 _RECORDED = [(whose, trainer) for whose in ("theirs", "ours") for trainer in _TRAINERS]
 
@@ -64,39 +58,29 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trainers under `otel-rl run`, with their own classes and then with the imports of the page on migrating."""
     found: Path = tmp_path_factory.mktemp("nemo_rl")
     (found / "snippet.py").write_text(coming_from("NeMo-RL"))
-    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, _SCRIPT]
-    run(command, found, PYTHONPATH=str(_RL), OTEL_RL_HARDWARE="false", RAY_USAGE_STATS_ENABLED="0")
+    launched(found, "nemo_rl_trainers.py", PYTHONPATH=str(_RL))
     return found
 
 
-def run_dir(place: Path, whose: str, trainer: str) -> Path:
+def recorded(place: Path, whose: str, trainer: str) -> Recorded:
     """Return the run of a trainer; each is a training of its own."""
     (found,) = ((place / "runs" if whose == "theirs" else place / "ours" / trainer) / "p").glob(f"{trainer}-*")
-    return found
+    return Recorded(found)
 
 
-def recorded(place: Path, whose: str, trainer: str) -> tuple[dict[int, dict[str, float]], list[Span]]:
-    """Return the rows by step, and the spans, of a trainer's run."""
-    items = items_of(run_dir(place, whose, trainer))
-    rows: dict[int, dict[str, float]] = {}
-    for row in (item for item in items if isinstance(item, Row)):
-        rows.setdefault(row.step, {}).update(row.values)
-    return rows, [item for item in items if isinstance(item, Span)]
+def rows(training: Recorded) -> Values:
+    """Return the rows by step; not every training has an exporter that writes them to a file."""
+    return by_step((row.step, row.values) for row in training.reduced)
 
 
-def logged(
-    place: Path, whose: str, trainer: str
-) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, list[Any]]]]:
+def logged(place: Path, whose: str, trainer: str) -> tuple[Values, Values]:
     """Return the numbers that a trainer logged, by step and name, and the lists."""
-    numbers: dict[int, dict[str, float]] = {}
-    lists: dict[int, dict[str, list[Any]]] = {}
+    numbers, lists = Values(), Values()
     for line in (place / whose / trainer / "logged.jsonl").read_text().splitlines():
         call = json.loads(line)
         for name, value in flat(call["metrics"], call["prefix"] or ""):
-            if isinstance(value, list):
-                lists.setdefault(call["step"], {})[name] = value
-            elif isinstance(value, (int, float)):
-                numbers.setdefault(call["step"], {})[name] = value
+            if isinstance(value, (list, int, float)):
+                (lists if isinstance(value, list) else numbers).setdefault(call["step"], {})[name] = value
     return numbers, lists
 
 
@@ -104,12 +88,12 @@ def logged(
 def test_every_number_is_in_the_row_of_its_step(place: Path, whose: str, trainer: str) -> None:
     """As the trainer gave it to its logger, to the last bit; lists are statistics."""
     numbers, lists = logged(place, whose, trainer)
-    rows, _ = recorded(place, whose, trainer)
+    found = rows(recorded(place, whose, trainer))
 
     assert sorted(numbers) == [1, 2, 3]
-    assert {step: {name: rows[step].get(name) for name in of_step} for step, of_step in numbers.items()} == numbers
+    assert compared(numbers, found).different == []
     assert all(
-        rows[step][f"{name}/mean"] == pytest.approx(np.mean(values))
+        found[step][f"{name}/mean"] == pytest.approx(np.mean(values))
         for step, of_step in lists.items()
         for name, values in of_step.items()
         if values and np.ndim(values) == 1
@@ -119,23 +103,21 @@ def test_every_number_is_in_the_row_of_its_step(place: Path, whose: str, trainer
 @pytest.mark.parametrize("trainer", _TRAINERS)
 def test_tensorboard_has_the_same_numbers(place: Path, trainer: str) -> None:
     """Those that NeMo-RL's own backend wrote are in the rows of its steps; its file has 32 bits."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    found = compared(
+        tensorboard(place / "theirs" / trainer / "tensorboard"), rows(recorded(place, "theirs", trainer)), single=True
+    )
 
-    events = EventAccumulator(str(place / "theirs" / trainer / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    written = {(e.step, tag): e.value for tag in events.Tags()["scalars"] for e in events.Scalars(tag)}
-    rows, _ = recorded(place, "theirs", trainer)
-
-    assert len(written) > 20
-    assert {key: float(np.float32(rows[key[0]][key[1]])) for key in written} == pytest.approx(written, rel=1e-7)
+    assert len(found.equal) > 20
+    assert found.different == []
 
 
 @pytest.mark.parametrize(("whose", "trainer"), _RECORDED)
 def test_sections_of_timers_are_phases(place: Path, whose: str, trainer: str) -> None:
     """Each label that a trainer logs as a time is a phase of that step, in a goodput category."""
-    _, spans = recorded(place, whose, trainer)
-    roots = {span.trace_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
+    training = recorded(place, whose, trainer)
+    roots = {span.trace_id: span.attributes["rl.loop.iteration"] for span in training.roots}
     phases: dict[object, set[str]] = {step: set() for step in roots.values()}
-    for span in spans:
+    for span in training.spans:
         phase, part = span.attributes.get("rl.phase"), span.attributes.get("rl.phase_part")
         if phase is not None and span.trace_id in roots:
             phases[roots[span.trace_id]].add(f"{phase}/{part}" if part else str(phase))
@@ -164,9 +146,9 @@ def test_every_name_is_mapped_or_declared(place: Path, whose: str, trainer: str)
 def test_the_snippet_of_the_page_records(place: Path) -> None:
     """Its own values, logged inside each trainer's module, are in a run of their own."""
     runs = [path.parent for path in (place / "logs").rglob("run.json")]
-    rows = [row for path in runs for row in items_of(path) if isinstance(row, Row)]
+    logged = [row for path in runs for row in Recorded(path).reduced]
 
-    assert [(row.step, row.values["train/loss"]) for row in rows] == [(10, 0.123)] * 3
+    assert [(row.step, row.values["train/loss"]) for row in logged] == [(10, 0.123)] * 3
 
 
 def test_files_are_the_same(place: Path) -> None:
@@ -179,19 +161,17 @@ def test_results(place: Path, revision: str) -> None:
     """Of all trainings together, nothing is different."""
     found, covered = Compared([], []), []
     for number, (whose, trainer) in enumerate(_RECORDED):
-        wrote = {
-            (1000 * number + step, name): value
-            for step, of in logged(place, whose, trainer)[0].items()
-            for name, value in of.items()
-        }
-        rows = recorded(place, whose, trainer)[0].items()
-        of_training = compared(wrote, [{"step": 1000 * number + step, "values": values} for step, values in rows])
-        found = Compared(found.equal + of_training.equal, found.different + of_training.different)
-        covered.append(phase_coverage(run_dir(place, whose, trainer)))
+        training = recorded(place, whose, trainer)
+        part = compared(logged(place, whose, trainer)[0], rows(training))
+        for of_all, of_part in zip(found, part, strict=True):
+            of_all += [(1000 * number + step, name) for step, name in of_part]
+        covered.append(phase_coverage(training.spans) or 0.0)
     ran = "grpo_train, grpo_train_sync, async_grpo_train and the train pump of SingleController, each with NeMo-RL's "
-    ran += "Logger and Timer under `otel-rl run`, and with otel-rl's; models and engines are the mocks of its own tests"
-    explained = "figures are counted, not recorded; between its timers NeMo-RL prints, draws and writes files"
-    keep("nemo_rl", revision, ran, found, float(np.mean(covered)), explained=explained)
+    ran += (
+        "Logger and Timer under `otel-rl run`, and with otel-rl's; models and engines are the mocks of its own tests; "
+    )
+    ran += "figures are counted, not recorded; between its timers NeMo-RL prints, draws and writes files"
+    keep("nemo_rl", revision, ran, found, float(np.mean(covered)))
 
     assert found.different == []
 
@@ -219,8 +199,8 @@ def test_it_says_what_workers_lack(tmp_path: Path) -> None:
     (packages,) = (tmp_path / "recorded").glob("lib/python*/site-packages")
     (packages / "otel_rl-0.dist-info").mkdir()
     script = f"{_TYPED_DICTS}{_WORKERS_OF_THEIR_OWN}"
-    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", script]
     environment = os.environ | {"PYTHONPATH": str(_RL), "NEMO_RL_VENV_DIR": str(tmp_path)}
+    command = [*LAUNCHER, "--", sys.executable, "-c", script]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     python = tmp_path / "VllmGenerationWorker" / "bin" / "python"
 
@@ -298,105 +278,15 @@ def test_timers_are_the_same(kind: str, seed: int, their_timer: Any, monkeypatch
     assert called >= {name for name in dir(theirs) if name[0] != "_"}
 
 
-@pytest.fixture(scope="module")
-def their_logger() -> Any:
-    """The module of NeMo-RL's loggers."""
+def test_the_logger_has_all_methods() -> None:
+    """Each public method of NeMo-RL's `Logger` is there, so that a trainer finds what it calls."""
     if sys.version_info < (3, 12):
         typing.TypedDict = typing_extensions.TypedDict  # type: ignore[assignment] # pydantic needs it
     sys.path.append(str(_RL))
-    return importlib.import_module("nemo_rl.utils.logger")
+    theirs = importlib.import_module("nemo_rl.utils.logger").Logger
+    logger = object.__new__(ours.Logger)
 
-
-class Wandb:
-    """Stands for a W&B run: it keeps the numbers that NeMo-RL's own `WandbLogger` gives it."""
-
-    def __init__(self) -> None:
-        self.logged: list[tuple[int, dict[str, float]]] = []
-        self.last = 0
-
-    def log(self, values: dict[str, Any], step: int | None = None, commit: bool | None = None) -> None:
-        """Keep the numbers; histograms are compared elsewhere."""
-        kept = {name: float(value) for name, value in flat(values) if is_number(value) and name != "histogram"}
-        if step is not None and not any(hasattr(value, "savefig") for value in values.values()):
-            self.last = step  # a call without a step has another axis and belongs to the last step
-        self.logged += [(self.last, kept)] if kept else []
-
-    def finish(self) -> None:
-        """End nothing."""
-
-
-def is_number(value: Any) -> bool:
-    """Return whether W&B and otel-rl record this as one number."""
-    return isinstance(value, (int, float)) or (hasattr(value, "item") and np.ndim(value) == 0)
-
-
-def random_value(chance: random.Random, torch: Any) -> Any:
-    """Return something that trainers log."""
-    number = chance.randrange(1000) / 8
-    numbers = [number, chance.randrange(9), np.float32(number), np.int64(7), torch.tensor(number), np.array(number)]
-    others = [
-        [number, 2.0],
-        [[1], [2, 3]],
-        np.array([number, 1.0]),
-        {"a": number, "b": {"0": 1}},
-        "text",
-        None,
-        {0: [1]},
-    ]
-    return chance.choice(numbers + others)
-
-
-def random_call(chance: random.Random, torch: Any, method: str, step: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments for a method of `Logger`, as trainers give them."""
-    if method == "log_metrics":
-        values = {f"m{n}": random_value(chance, torch) for n in range(chance.randrange(4))}
-        if chance.random() < 0.3:
-            return (values | {"ray/ray_step": 99}, step), {"prefix": "ray", "step_metric": "ray/ray_step"}
-        return (values, step, chance.choice(["", None, "train"])), {"step_finished": chance.random() < 0.5}
-    if method == "log_histogram":
-        return (chance.choice([[1, 2], [[1, 2]], np.ones((2, 2)), torch.ones(2), (1.0,)]), step, "histogram"), {}
-    if method == "log_plot_token_mult_prob_error":
-        mask, lengths = torch.ones(1, 4), {"prompt_lengths": torch.tensor([2]), "full_lengths": torch.tensor([4])}
-        probs = {"generation_logprobs": torch.zeros(1, 4), "prev_logprobs": torch.full((1, 4), -0.5)}
-        return ({"token_mask": mask, "sample_mask": torch.ones(1), **probs, **lengths}, step), {"name": "plot"}
-    if method == "log_plot_per_worker_timeline_metrics":
-        shown = chance.choice([{}, {0: []}, {0: [1, 2], 1: [3]}])
-        return (shown,), {"step": step, "prefix": "p", "name": "n", "timeline_interval": 0.5}
-    if method == "log_batched_dict_as_jsonl":
-        column = chance.choice([[1.0, None], ["a", {"b": 1}], np.arange(4).reshape(2, 2), torch.tensor([1.5, 2.5])])
-        return ({"first": ["x", "ü"], "idx": [7, 8], "column": column}, f"deep/{step}.jsonl"), {}
-    return {
-        "log_hyperparams": (({"a": {"b": [1, {"c": 2}]}},), {}),
-        "log_plot": ((importlib.import_module("matplotlib.pyplot").figure(), step), {"name": "plot"}),
-        "log_string_list_as_jsonl": ((["{}", '{"a": "ü"}'], "lines.jsonl"), {}),
-        "finish": ((), {}),
-    }[method]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_loggers_are_the_same(
-    seed: int, their_logger: Any, recording: otel_rl.Run, records_of: Callable[..., list[Record]], tmp_path: Path
-) -> None:
-    """After random calls of all methods, numbers, names, steps and files are the same; nothing raises."""
-    torch, chance, wandb = importlib.import_module("torch"), random.Random(seed), Wandb()
-    wandb.config = SimpleNamespace(update=lambda *_, **__: None)  # type: ignore[attr-defined]
-    off = dict.fromkeys(("wandb_enabled", "swanlab_enabled", "tensorboard_enabled", "mlflow_enabled"), False)
-    theirs = their_logger.Logger({"log_dir": str(tmp_path / "theirs"), "monitor_gpus": False, **off})
-    backend = object.__new__(their_logger.WandbLogger)
-    backend.run = wandb
-    theirs.loggers.append(backend)
-    logger = ours.Logger({"log_dir": str(tmp_path / "ours")})
-    methods = sorted(name for name in dir(their_logger.Logger) if name[0] != "_")
-    for step in range(1, 60):
-        method = "finish" if step == 59 else chance.choice([name for name in methods if name != "finish"])
-        args, kwargs = random_call(chance, torch, method, step)
-        for one in (theirs, logger):
-            assert outcome(getattr(one, method), *args, **kwargs) == ("returned", "None"), method
-    importlib.import_module("matplotlib.pyplot").close("all")
-    found = [(record.step, record.values) for record in records_of(recording) if isinstance(record, Logged)]
-
-    assert found == wandb.logged
-    assert files(tmp_path / "ours") == files(tmp_path / "theirs") != {}
+    assert [name for name in dir(theirs) if name[0] != "_" and not callable(getattr(logger, name))] == []
 
 
 def files(place: Path) -> dict[Path, bytes]:

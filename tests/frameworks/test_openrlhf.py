@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.export import Params
-from tests.processes import items_of, rows_of, run
+from tests.frameworks.recorded import launched, only
+from tests.frameworks.results import compared, tensorboard
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(500)
-_SCRIPT = str(Path(__file__).with_name("examples") / "openrlhf_loggers.py")
 
 
 def test_rows_are_what_its_tracker_gets(tmp_path: Path) -> None:
     """Once, at its global steps; its arguments are hyper-parameters."""
-    environment = {"OTEL_RL_RUN_ID": "openrlhf", "OTEL_RL_HARDWARE": "false"}
-    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "openrlhf", "--", sys.executable, _SCRIPT]
-    run(command, tmp_path, **environment)
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    launched(tmp_path, "openrlhf_loggers.py", options=["--instrument", "openrlhf"], OTEL_RL_RUN_ID="openrlhf")
+    recorded = only(tmp_path / "runs" / "p")
+    found = compared(tensorboard(tmp_path / "own" / "ppo"), recorded.rows, single=True)
 
-    (directory,) = (tmp_path / "runs" / "p").iterdir()
-    rows = {row["step"]: row["values"] for row in rows_of(directory)}
-    own = EventAccumulator(str(tmp_path / "own" / "ppo"), {"scalars": 0}).Reload()
-    (params,) = (item.values for item in items_of(directory) if isinstance(item, Params))
-
-    assert list(rows) == [1, 2, 3, 4]
-    assert sorted(own.Tags()["scalars"]) == ["eval/gsm8k_pass1", "train/policy_loss", "train/timing/generation"]
-    for tag in own.Tags()["scalars"]:
-        for event in own.Scalars(tag):
-            assert rows[event.step][tag] == pytest.approx(event.value)  # type: ignore[index]
-    assert params["seed"] == 7
+    assert list(recorded.rows) == [1, 2, 3, 4]
+    assert found.names == {"eval/gsm8k_pass1", "train/policy_loss", "train/timing/generation"}
+    assert found.different == []
+    assert recorded.params["seed"] == 7

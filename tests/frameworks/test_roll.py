@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_rl.export import Row, Span
 from otel_rl.integrations import roll as ours
 from otel_rl.integrations.patches import Patches
 from otel_rl.journal.records import SpanStarted
-from otel_rl.semconv.drift import sorted_out
 from tests.docs.snippets import coming_from
-from tests.frameworks.results import SOURCES, compared, keep, phase_coverage
-from tests.processes import items_of, rows_of, run
+from tests.frameworks.recorded import Recorded, launched, only, plain
+from tests.frameworks.results import SOURCES, by_step, logged, tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import otel_rl
     from otel_rl.journal.records import Record
+    from tests.frameworks.results import Values
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -37,7 +35,7 @@ pytestmark = [
 _OF_THE_SNIPPET = "roll-agentic"
 """The project of the snippet in the page on migrating."""
 REVISION = "8eb27cc"
-_SCRIPT = str(Path(__file__).with_name("examples") / "roll_with_toy_clusters.py")
+_SCRIPT = "roll_with_toy_clusters.py"
 _TIMED = {"stop_server", "model_update", "generate", "ref_log_probs", "old_log_probs_values", "get_sample_level_mask"}
 _TIMED |= {"reward_postprocess", "get_token_reward", "compute_advantage", "train", "do_checkpoint"}
 
@@ -61,33 +59,24 @@ def roll(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
-def train(directory: Path, tracker: str, keywords: dict[str, str], *launcher: str, **environment: str) -> Path:
-    """Train with ROLL's loop; return the run directory."""
-    set_up = {"PYTHONPATH": str(SOURCES / "ROLL"), "OTEL_RL_DIR": str(directory / "runs"), "OTEL_RL_HARDWARE": "false"}
-    set_up |= {"ROLL_DEBUG": "1", "RAY_raylet_start_wait_time_s": "300", **environment}
-    run([*launcher, sys.executable, _SCRIPT, tracker, json.dumps(keywords)], directory, **set_up)
-    (found,) = (path for path in (directory / "runs").glob("*/*") if path.parent.name != _OF_THE_SNIPPET)
-    return found
+def environment(directory: Path) -> dict[str, str]:
+    """Return the variables of a training with ROLL's loop."""
+    told = {"PYTHONPATH": str(SOURCES / "ROLL"), "OTEL_RL_DIR": str(directory / "runs"), "ROLL_DEBUG": "1"}
+    return told | {"RAY_raylet_start_wait_time_s": "300", "WANDB_MODE": "offline"}
 
 
-def logged(directory: Path) -> dict[int, dict[str, float]]:
-    """Return the values that the pipeline logged, by step, without the tags of reducers."""
-    rows = [json.loads(line) for line in (directory / "logged.jsonl").read_text().splitlines()]
-    return {row["step"]: {name.rsplit("@", 1)[0]: value for name, value in row["values"].items()} for row in rows}
+def wrote(directory: Path) -> Values:
+    """Return the values that the pipeline logged, without the tags of reducers."""
+    rows = logged(directory / "logged.jsonl").items()
+    return {step: {name.rsplit("@", 1)[0]: value for name, value in values.items()} for step, values in rows}
 
 
-def scalars(directory: Path) -> dict[int, dict[str, float]]:
-    """Return the numbers in the files of TensorBoard, by step."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    found: dict[int, dict[str, float]] = {}
-    for path in {event.parent for event in directory.rglob("events.out.tfevents.*")}:
-        events = EventAccumulator(str(path), {"scalars": 0}).Reload()
-        for tag in events.Tags()["scalars"]:
-            for event in events.Scalars(tag):
-                name = path.name if path != directory and "_" in path.name else ""
-                found.setdefault(event.step, {})[f"{name}:{tag}" if name else tag] = event.value
-    return found
+def scalars(directory: Path) -> Values:
+    """Return the numbers in TensorBoard's files, also in those of nested values."""
+    places = {event.parent for event in directory.rglob("events.out.tfevents.*")}
+    nested = {path: f"{path.name}:" if path != directory and "_" in path.name else "" for path in places}
+    found = ((nested[path], step, of) for path in places for step, of in tensorboard(path).items())
+    return by_step((step, {f"{prefix}{tag}": value for tag, value in of.items()}) for prefix, step, of in found)
 
 
 def finite(values: dict[str, float]) -> dict[str, float]:
@@ -97,40 +86,33 @@ def finite(values: dict[str, float]) -> dict[str, float]:
 
 def test_the_loop_without_changes(tmp_path: Path) -> None:
     """Every number that the loop logs is in the row of its step, its timers are phases, its tracker gets the same."""
-    directory = train(
-        tmp_path, "tensorboard", {"log_dir": "tb"}, str(Path(sys.executable).with_name("otel-rl")), "run", "--"
-    )
-    wrote = {(step, name): value for step, values in logged(tmp_path).items() for name, value in values.items()}
-    numbers = {key: "NaN" if math.isnan(value) else value for key, value in wrote.items()}
-    found = compared(numbers, rows_of(directory))  # type: ignore[arg-type] # as rows spell it
-    ran = "RLVRPipeline.run for three steps under `otel-rl run`; toy clusters and schedulers, the rest is ROLL's"
-    keep("roll", REVISION, ran, found, phase_coverage(directory))
-    spans = [item for item in items_of(directory) if isinstance(item, Span)]
-    steps = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
-    phases = {
-        number: {s.attributes["rl.phase"] for s in spans if steps.get(s.parent_id) == number}
-        for number in steps.values()
+    launched(tmp_path, _SCRIPT, "tensorboard", '{"log_dir": "tb"}', **environment(tmp_path))
+    (recorded,) = map(Recorded, (tmp_path / "runs").glob("*/*"))
+    spelled = {
+        step: {name: "NaN" if math.isnan(value) else value for name, value in values.items()}  # as rows have it
+        for step, values in wrote(tmp_path).items()
     }
+    ran = "RLVRPipeline.run for three steps under `otel-rl run`; toy clusters and schedulers, the rest is ROLL's"
+    found = recorded.agrees(spelled, "roll", REVISION, ran)
+    phases = {step: set(inside) for step, inside in recorded.phases.items()}
 
-    assert (len(found.equal) > 900, found.different, found.steps) == (True, [], [0, 1, 2])
-    assert sorted_out(found.names, "roll").unknown == []
+    assert (len(found.equal) > 900, found.steps) == (True, [0, 1, 2])
     assert phases == {0: _TIMED | {"val_step"}, 1: _TIMED, 2: _TIMED | {"val_step"}}
     own = scalars(tmp_path / "tb")
-    for step, values in logged(tmp_path).items():
+    for step, values in wrote(tmp_path).items():
         assert finite(values) == finite(own[step])
 
 
 def test_coming_from_its_tracker(tmp_path: Path) -> None:
     """With the snippet of the page executed in ROLL's module, the agent writes what ROLL's own tracker would write."""
     (tmp_path / "snippet.py").write_text(coming_from("ROLL"))
-    train(tmp_path, "tensorboard", {"log_dir": "tb"}, WANDB_MODE="offline")
+    plain(tmp_path, _SCRIPT, "tensorboard", '{"log_dir": "tb"}', **environment(tmp_path))
     written = scalars(tmp_path / "tb")
-    (of_the_snippet,) = (tmp_path / "runs" / _OF_THE_SNIPPET).iterdir()
-    (row,) = (item for item in items_of(of_the_snippet) if isinstance(item, Row))
+    (row,) = only(tmp_path / "runs" / _OF_THE_SNIPPET).reduced
 
     assert (row.step, row.values) == (1, row.values | {"critic/score/mean": 0.5, "actor/clipfrac": 0.1})
 
-    for step, values in logged(tmp_path).items():
+    for step, values in wrote(tmp_path).items():
         assert finite(values).items() <= written[step].items()
 
 
@@ -176,38 +158,6 @@ def test_metrics_are_reduced_as_by_roll(
             outcomes.append((type(error), repr(reduced)))
 
     assert outcomes[0] == outcomes[1]
-
-
-_LOGGED = st.dictionaries(
-    st.sampled_from(["loss", "loss@sum", "a/b", "critic@max"]),
-    st.one_of(
-        st.integers(-(2**20), 2**20), st.floats(-9, 9, width=32), st.text("ab", min_size=1), st.lists(st.integers())
-    ),
-    max_size=3,
-)
-
-
-def test_trackers_write_the_same_files(roll: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same random calls to ROLL's TensorBoard tracker and to otel-rl's: the same numbers at the same steps."""
-    monkeypatch.setenv("OTEL_RL_HARDWARE", "false")
-    monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path / "runs"))
-    draw = np.random.default_rng(0)
-    calls = [
-        {
-            name: float(np.float32(draw.normal())) if draw.random() < 0.7 else int(draw.integers(100))
-            for name in ("a", "b/c", "loss@sum")
-        }
-        for _ in range(20)
-    ]
-    for create, place in ((roll.tracking.create_tracker, "own"), (ours.create_tracker, "ours")):
-        tracker = create("tensorboard", {"lr": 1e-6, "nested": {"x": 1}}, log_dir=str(tmp_path / place), max_queue=3)
-        for step, values in enumerate(calls):
-            tracker.log(values=dict(values), step=step)
-        tracker.finish()
-    own, found = scalars(tmp_path / "own"), scalars(tmp_path / "ours")
-
-    assert len(own) == 20
-    assert {step: {n: v for n, v in values.items() if ":" not in n} for step, values in own.items()} == found
 
 
 @pytest.mark.parametrize(

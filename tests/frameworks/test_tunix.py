@@ -11,131 +11,107 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import otel_rl
-from otel_rl.export import Span
 from tests.docs.snippets import coming_from
-from tests.frameworks.results import SOURCES, Compared, compared, keep, phase_coverage
-from tests.processes import items_of, rows_of, run
+from tests.frameworks.recorded import Recorded, launched, plain
+from tests.frameworks.results import SOURCES, compared, phase_coverage, tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.frameworks.results import Values
+
 pytestmark = pytest.mark.timeout(500)
-_EXAMPLES = Path(__file__).with_name("examples")
 _CHECKOUT = SOURCES / "tunix"
-_OF_A_PROCESS = {"JAX_PLATFORMS": "cpu", "OTEL_RL_HARDWARE": "false", "OTEL_RL_RUN_ID": "run"}
+_TOLD = {"JAX_PLATFORMS": "cpu", "OTEL_RL_RUN_ID": "run"}
 if _CHECKOUT.is_dir():
-    _OF_A_PROCESS["PYTHONPATH"] = f"{_CHECKOUT}{os.pathsep}{Path(otel_rl.__file__).parents[1]}"
+    _TOLD["PYTHONPATH"] = f"{_CHECKOUT}{os.pathsep}{Path(otel_rl.__file__).parents[1]}"
 
 
-class Trained(NamedTuple):
-    """A training, and what Tunix's own TensorBoard backend wrote."""
-
-    directory: Path
-    found: Compared
-
-    @property
-    def run(self) -> Path:
-        """The run directory."""
-        return self.directory / "own" / "p" / "run"
-
-    def phases(self, step: int) -> list[str]:
-        """Return the phases of a step in the order in which they began, each once."""
-        spans = [item for item in items_of(self.run) if isinstance(item, Span)]
-        (root,) = (s for s in spans if s.name == "rl.loop" and s.attributes["rl.loop.iteration"] == step)
-        inside = [span for span in spans if span.trace_id == root.trace_id and span is not root]
-        return list(dict.fromkeys(str(span.attributes["rl.phase"]) for span in inside))
+def recorded(directory: Path) -> Recorded:
+    """Return the run below the directory where Tunix's own backend writes."""
+    return Recorded(directory / "own" / "p" / "run")
 
 
-def train(directory: Path, script: str, *launcher: str) -> Trained:
-    """Train in another process, and compare in single precision, as Tunix's files have it."""
-    run(
-        [*launcher, sys.executable, str(_EXAMPLES / script), *(["plain"] if launcher else [])],
-        directory,
-        **_OF_A_PROCESS,
-    )
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    own = EventAccumulator(str(directory / "own"), {"scalars": 0}).Reload()
-    wrote = {
-        (event.step, tag): event.value
-        for tag in own.Tags()["scalars"]
-        if not tag.startswith("jax/")
-        for event in own.Scalars(tag)
-    }
-    rows = [
-        {"step": row["step"], "values": {name: float(np.float32(value)) for name, value in row["values"].items()}}  # type: ignore[attr-defined]
-        for row in rows_of(directory / "own" / "p" / "run")
-    ]
-    return Trained(directory, compared(wrote, rows))
+def wrote(directory: Path) -> Values:
+    """Return what Tunix's own TensorBoard backend wrote, without JAX's own events."""
+    found = tensorboard(directory / "own")
+    return {step: {n: v for n, v in values.items() if not n.startswith("jax/")} for step, values in found.items()}
 
 
 @pytest.fixture(scope="module")
-def grpo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def grpo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GRPO learner without a line of otel-rl."""
-    launcher = (sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "tunix", "--")
-    return train(tmp_path_factory.mktemp("grpo"), "tunix_grpo.py", *launcher)
+    place: Path = tmp_path_factory.mktemp("grpo")
+    launched(place, "tunix_grpo.py", "plain", options=["--instrument", "tunix"], **_TOLD)
+    return place
 
 
 @pytest.fixture(scope="module")
-def peft(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def peft(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A `PeftTrainer` with otel-rl's options in its configuration, and without hooks."""
-    return train(tmp_path_factory.mktemp("peft"), "tunix_peft.py")
+    place: Path = tmp_path_factory.mktemp("peft")
+    plain(place, "tunix_peft.py", **_TOLD)
+    return place
 
 
-def test_rows_of_a_learner_are_what_tunix_wrote(grpo: Trained) -> None:
+def test_rows_of_a_learner_are_what_tunix_wrote(grpo: Path) -> None:
     """Each number of `GRPOLearner` is in the row of its step, and texts are in none."""
-    coverage = phase_coverage(grpo.run)
     version = "checkout" if _CHECKOUT.is_dir() else metadata.version("google-tunix")
-    keep("tunix", version, "GRPOLearner, 4 updates, toy model", grpo.found, coverage)
+    found = recorded(grpo).agrees(wrote(grpo), "tunix", version, "GRPOLearner, 4 updates, toy model", single=True)
 
-    assert grpo.found.different == []
-    assert grpo.found.steps == [0, 1, 2, 3, 4]
-    assert {"rewards/train/index", "actor/eval/kl", "completions/train/mean_length"} < grpo.found.names
-    assert len(grpo.found.equal) > 100
+    assert found.steps == [0, 1, 2, 3, 4]
+    assert {"rewards/train/index", "actor/eval/kl", "completions/train/mean_length"} < found.names
+    assert len(found.equal) > 100
 
 
-def test_compilations_are_no_values(grpo: Trained) -> None:
+def phases(directory: Path, step: int) -> set[object]:
+    """Return the phases of a step, also those inside of others."""
+    spans = recorded(directory).spans
+    (trace,) = (s.trace_id for s in spans if s.name == "rl.loop" and s.attributes["rl.loop.iteration"] == step)
+    return {span.attributes["rl.phase"] for span in spans if span.trace_id == trace and span.name != "rl.loop"}
+
+
+def test_compilations_are_no_values(grpo: Path) -> None:
     """JAX reports the times of day at which it compiles; they are in no row, and the compilations are phases."""
-    names = {name for row in rows_of(grpo.run) for name in row["values"]}  # type: ignore[attr-defined]
+    names = {name for row in recorded(grpo).rows.values() for name in row}
 
     assert [name for name in names if name.startswith("jax/")] == []
-    assert "compile" in grpo.phases(0)
+    assert "compile" in phases(grpo, 0)
 
 
-def test_phases_of_a_learner(grpo: Trained) -> None:
+def test_phases_of_a_learner(grpo: Path) -> None:
     """Spans of Tunix's tracer, which is off, are under the root of their global step, and cover it."""
-    assert {"data_loading", "rollout", "reference_inference", "peft_train", "log_metrics"} < set(grpo.phases(3))
-    assert "evaluate" in grpo.phases(2)
-    assert phase_coverage(grpo.run) > 0.9
+    assert {"data_loading", "rollout", "reference_inference", "peft_train", "log_metrics"} < phases(grpo, 3)
+    assert "evaluate" in phases(grpo, 2)
+    assert (phase_coverage(recorded(grpo).spans) or 0) > 0.9
 
 
 def test_the_snippet_of_the_page_in_a_trainer(tmp_path: Path) -> None:
     """`PeftTrainer` takes the options that the snippet imports; what the snippet logs itself is in a run of its own."""
     (tmp_path / "snippet.py").write_text(coming_from("Tunix"))
-    trained = train(tmp_path, "tunix_peft.py")
-    (row,) = (row for path in tmp_path.glob("logs/grpo-gsm8k/*") for row in rows_of(path))
+    plain(tmp_path, "tunix_peft.py", **_TOLD)
+    (of_the_snippet,) = (Recorded(path) for path in tmp_path.glob("logs/grpo-gsm8k/*"))
+    found = compared(wrote(tmp_path), recorded(tmp_path).rows, single=True)
 
-    assert (row["step"], row["values"]["actor/train/loss"]) == (1, 0.5)  # type: ignore[index]
-    assert trained.found.different == []
-    assert len(trained.found.equal) > 20
+    assert [(step, row["actor/train/loss"]) for step, row in of_the_snippet.rows.items()] == [(1, 0.5)]
+    assert found.different == []
+    assert len(found.equal) > 20
 
 
-def test_rows_of_a_trainer_are_what_tunix_wrote(peft: Trained) -> None:
+def test_rows_of_a_trainer_are_what_tunix_wrote(peft: Path) -> None:
     """`PeftTrainer` takes the options; values that it writes a step late, or when it closes, are at their steps."""
-    assert peft.found.different == []
-    assert {step for step, name in peft.found.equal if name == "train/loss"} == {1, 2, 3, 4, 5, 6}
-    assert {step for step, name in peft.found.equal if name == "eval/loss"} == {0, 2, 4, 6}
+    found = compared(wrote(peft), recorded(peft).rows, single=True)
+
+    assert found.different == []
+    assert {step for step, name in found.equal if name == "train/loss"} == {1, 2, 3, 4, 5, 6}
+    assert {step for step, name in found.equal if name == "eval/loss"} == {0, 2, 4, 6}
 
 
 class Backend:
@@ -157,53 +133,38 @@ class Backend:
         self.closed += 1
 
 
+def monitoring() -> Any:
+    """Return JAX's module of listeners."""
+    return import_module("jax._src.monitoring")
+
+
 @pytest.fixture(autouse=True)
 def no_listeners() -> Iterator[None]:
     """Leave no listener to the next test; Tunix leaves them all."""
     yield
-    from jax._src import monitoring
-
     Backend.made = []
-    monitoring._scalar_listeners.clear()
+    monitoring()._scalar_listeners.clear()
 
 
-def replay(module: Any, options: dict[str, Any], calls: list[tuple[str, tuple[object, ...]]]) -> list[object]:
-    """Make a logger and call its methods; return results and exceptions."""
-    from jax._src import monitoring
-
-    monitoring._scalar_listeners.clear()
-    Backend.made = []
-    logger = module.MetricsLogger(module.MetricsLoggerOptions(**options))
-    answers: list[object] = []
-    for name, arguments in calls:
-        try:
-            answer = getattr(logger, name)(*arguments)
-            answers.append(answer.tolist() if hasattr(answer, "tolist") else answer)
-        except Exception as error:
-            answers.append((type(error), str(error)))
-    return [answers, [(type(b).__name__, b.events, b.closed) for b in Backend.made]]
-
-
-_PLACES = (st.sampled_from(["actor", ""]), st.sampled_from(["loss", "perplexity", "a/b"]))
-_MODES = st.sampled_from(["train", "eval"])
-_VALUES = st.one_of(st.floats(0.5, 4), st.integers(-3, 3), st.just(np.float32(2)), st.just(np.ones(2)), st.none())
-_STEPS = st.one_of(st.integers(-1, 5), st.none(), st.just(np.int64(2)), st.floats(0, 3))
-_LOGS = st.tuples(st.just("log"), st.tuples(*_PLACES, _VALUES, _MODES, _STEPS))
-_READS = st.tuples(st.sampled_from(["metric_exists", "get_metric", "get_metric_history"]), st.tuples(*_PLACES, _MODES))
-_CALLS = st.lists(st.one_of(_LOGS, _LOGS, _READS, st.just(("close", ()))), max_size=20)
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(calls=_CALLS)
-def test_a_logger_answers_as_tunixs(recording: otel_rl.Run, calls: list[tuple[str, tuple[object, ...]]]) -> None:
-    """The same calls get the same results and exceptions, and other backends get the same values."""
+def test_a_logger_answers_as_tunixs(recording: otel_rl.Run) -> None:
+    """It is Tunix's own, so it has its methods and names, and other backends get the same values."""
     from tunix.sft import metrics_logger
 
     from otel_rl.integrations import tunix
 
-    options = {"log_dir": "own", "backend_kwargs": {"custom_backend": [Backend]}}
+    assert tunix.MetricsLogger is metrics_logger.MetricsLogger
+    for module in (tunix, metrics_logger):
+        logger = tunix.MetricsLogger(module.MetricsLoggerOptions("own", backend_kwargs={"custom_backend": [Backend]}))
+        logger.log("a", "loss", 1.5, "train", 3)
+        logger.log("a", "loss", 2.5, "eval", None)
+        assert logger.metric_exists("a", "loss", "train")
+        assert [logger.get_metric("a", "loss", mode) for mode in ("train", "eval")] == [1.5, 2.5]
+        logger.close()
+        monitoring()._scalar_listeners.clear()
+    first, second = Backend.made
 
-    assert repr(replay(tunix, options, calls)) == repr(replay(metrics_logger, options, calls))
+    assert first.events == second.events == [("a/train/loss", 1.5, 3), ("a/eval/loss", 2.5, None)]
+    assert (first.closed, second.closed) == (1, 1)
 
 
 def test_options_have_tunixs_defaults() -> None:

@@ -6,16 +6,17 @@ ROLL: `roll/utils/tracking.py` at e25f5fa; NeMo-RL: `nemo_rl/utils/logger.py` at
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.export import Params, Span
-from tests.processes import items_of, rows_of, run, start
+from tests.frameworks.recorded import launched, only, told_by
+from tests.frameworks.results import compared
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.frameworks.recorded import Recorded
 
 pytestmark = pytest.mark.timeout(120)
 _ROLL = """
@@ -59,14 +60,6 @@ class Logger:
             if callable(finish):
                 finish()
 """
-_ROLL_TRAINER = """
-from roll.utils.tracking import create_tracker
-tracker = create_tracker(NAME, {"lr": 0.5}, project="p", name="agentic")
-for step in range(3):
-    tracker.log(values={"critic/score/mean": step / 7, "actor/clipfrac@sum": 2.0}, step=step)
-tracker.finish()
-create_tracker("", {}).log({}, 0)
-"""
 _CODETIMING = """
 class Timer:
     def __init__(self, name): self.name = name
@@ -77,26 +70,27 @@ _ROLL_PIPELINE = """
 class BasePipeline:
     def do_checkpoint(self, global_step): pass
 """
-_ROLL_PIPELINES = """
+_ROLL_TRAINER = """
 from codetiming import Timer
 from roll.pipeline.base_pipeline import BasePipeline
 from roll.utils.tracking import create_tracker
 
 class Pipeline(BasePipeline):
     def run(self):
-        tracker = create_tracker("stdout", {}, project="p")
-        for global_step in range(2):
+        tracker = create_tracker(NAME, {"lr": 0.5}, project="p", name="agentic")
+        for global_step in range(3):
             with Timer(name="pipeline_step_total"):
                 with Timer(name="step_generate"), Timer(name=None):
                     pass
                 with Timer(name="cal_ref_log_probs"):
                     pass
             self.do_checkpoint(global_step)
-            tracker.log({"loss": 0.5}, step=global_step)
+            tracker.log(values={"critic/score/mean": global_step / 7, "actor/clipfrac@sum": 2.0}, step=global_step)
         tracker.finish()
 
 with Timer(name="elsewhere"):
     Pipeline().run()
+create_tracker("", {}).log({}, 0)
 """
 _NEMO_TIMER = """
 from contextlib import contextmanager
@@ -198,64 +192,50 @@ PPOTrainer(SimpleNamespace(logger=SimpleNamespace(wandb=named), seed=7)).fit()
 """
 
 
-def train(directory: Path, modules: dict[str, str], trainer: str) -> tuple[str, Path]:
-    """Run a trainer under `otel-rl run`, with modules of the framework at their places; return output and run."""
+def write(directory: Path, modules: dict[str, str]) -> None:
+    """Write the modules of a framework at their places."""
     for place, module in modules.items():
         path = directory / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(module)
-    environment = {"OTEL_RL_RUN_ID": "run", "OTEL_RL_HARDWARE": "false", "PYTHONPATH": str(directory)}
-    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c"]
-    output = run([*command, trainer], directory, **environment)
-    (found,) = (directory / "runs" / "p").iterdir()
-    return output, found
 
 
-def phases(directory: Path) -> dict[object, list[object]]:
-    """Return the phases of each step."""
-    spans = [item for item in items_of(directory) if isinstance(item, Span)]
-    roots = {span.span_id: span.attributes["rl.loop.iteration"] for span in spans if span.name == "rl.loop"}
-    return {n: [s.attributes["rl.phase"] for s in spans if roots.get(s.parent_id) == n] for n in roots.values()}
+def train(directory: Path, modules: dict[str, str], trainer: str) -> tuple[str, Recorded]:
+    """Run a trainer under `otel-rl run`, with modules of the framework at their places; return output and run."""
+    write(directory, modules)
+    output = launched(directory, "-c", trainer, OTEL_RL_RUN_ID="run", PYTHONPATH=str(directory))
+    return output, only(directory / "runs" / "p")
 
 
 @pytest.mark.parametrize("name", ["stdout", "otel_rl"])
 def test_roll(name: str, tmp_path: Path) -> None:
-    """`track_with: otel_rl`, or any other tracker, which gets what it got before."""
-    modules = {"roll/utils/tracking.py": _ROLL}
-    output, directory = train(tmp_path, modules, _ROLL_TRAINER.replace("NAME", repr(name)))
-    told = "['actor/clipfrac@sum', 'critic/score/mean']"
+    """`track_with: otel_rl`, or any other tracker, which gets what it got before; timers of the pipeline are phases.
 
-    assert [(row["step"], row["values"]["critic/score/mean"]) for row in rows_of(directory)] == [  # type: ignore[index]
-        (step, step / 7) for step in range(3)
-    ]
-    assert rows_of(directory)[0]["values"]["actor/clipfrac"] == 2.0  # type: ignore[index]
-    assert [item.values for item in items_of(directory) if isinstance(item, Params)] == [{"lr": 0.5}]
-    assert output.splitlines() == ([f"TOLD {step} {told}" for step in range(3)] if name == "stdout" else [])
-
-
-def test_timers_of_roll(tmp_path: Path) -> None:
-    """Those of a pipeline are phases of its step, without their prefixes; those of other code are not recorded."""
+    Phases have the timers' names without prefixes, and timers of other code are not recorded.
+    """
     pipeline = "roll/pipeline/base_pipeline.py"
     modules = {"roll/utils/tracking.py": _ROLL, "codetiming.py": _CODETIMING, pipeline: _ROLL_PIPELINE}
-    _, directory = train(tmp_path, modules, _ROLL_PIPELINES)
-    timed = ["generate", "ref_log_probs", "do_checkpoint"]
+    output, recorded = train(tmp_path, modules, _ROLL_TRAINER.replace("NAME", repr(name)))
+    told = "['actor/clipfrac@sum', 'critic/score/mean']"
+    wrote = {step: {"critic/score/mean": step / 7, "actor/clipfrac": 2.0} for step in range(3)}
 
-    assert phases(directory) == {0: timed, 1: timed}
+    assert compared(wrote, recorded.rows).different == []
+    assert recorded.params == {"lr": 0.5}
+    assert recorded.phases == {step: ["generate", "ref_log_probs", "do_checkpoint"] for step in range(3)}
+    assert output.splitlines() == ([f"TOLD {step} {told}" for step in range(3)] if name == "stdout" else [])
 
 
 def test_nemo_rl(tmp_path: Path) -> None:
     """A backend more, the others get what they got before; what its timer times are steps and phases."""
     modules = {"nemo_rl/utils/logger.py": _NEMO, "nemo_rl/utils/timer.py": _NEMO_TIMER}
-    output, directory = train(tmp_path, modules, _NEMO_TRAINER)
+    output, recorded = train(tmp_path, modules, _NEMO_TRAINER)
     timed = ["prepare_for_generation", "generation", "policy_training", "checkpointing"]
+    wrote = {step: {"train/loss": (step - 1) / 7, "timing/train/total": 0.5} for step in (1, 2, 3)}
 
-    rows = {row["step"]: row["values"] for row in rows_of(directory)}
-    assert list(rows) == [1, 2, 3]
-    for step, values in rows.items():
-        told = {"train/loss": (step - 1) / 7, "timing/train/total": 0.5}  # type: ignore[operator]
-        assert {name: values[name] for name in told} == told  # type: ignore[index]
-    assert [item.values for item in items_of(directory) if isinstance(item, Params)] == [{"lr": 0.5}]
-    assert phases(directory) == {1: timed, 2: timed, 3: timed}
+    assert list(recorded.rows) == [1, 2, 3]
+    assert compared(wrote, recorded.rows).different == []
+    assert recorded.params == {"lr": 0.5}
+    assert recorded.phases == dict.fromkeys((1, 2, 3), timed)
     assert output.count("TOLD") == 6
     assert output.split()[-1] == "3"
 
@@ -263,25 +243,20 @@ def test_nemo_rl(tmp_path: Path) -> None:
 def test_openrlhf_without_a_logger(tmp_path: Path) -> None:
     """Nothing is recorded, and one line says which arguments are missing."""
     silent = _OPENRLHF.replace("TensorboardLogger(args)", "SimpleNamespace(**dict.fromkeys(_CALLS, lambda *_: None))")
-    path = tmp_path / "openrlhf" / "trainer" / "ppo_trainer.py"
-    path.parent.mkdir(parents=True)
     calls = "_CALLS = ('log_train', 'log_eval', 'close')"
-    path.write_text(f"from types import SimpleNamespace\n{calls}\n{silent.split(chr(10), 2)[2]}")
-    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", _OPENRLHF_TRAINER]
-    process = start(command, tmp_path, PYTHONPATH=str(tmp_path))
-    errors = process.communicate(timeout=60)[1]
+    module = f"from types import SimpleNamespace\n{calls}\n{silent.split(chr(10), 2)[2]}"
+    write(tmp_path, {"openrlhf/trainer/ppo_trainer.py": module})
+    errors = told_by(tmp_path, "-c", _OPENRLHF_TRAINER, PYTHONPATH=str(tmp_path))
 
-    assert (process.returncode, errors.count("--logger.wandb.key or --logger.tensorboard_dir")) == (0, 1)
+    assert errors.count("--logger.wandb.key or --logger.tensorboard_dir") == 1
     assert not (tmp_path / "runs").exists()
 
 
 def test_openrlhf(tmp_path: Path) -> None:
     """Methods of its trainer are phases; evaluation is in the step that it follows."""
     modules = {"openrlhf/utils/logging_utils.py": _OPENRLHF_LOGGER, "openrlhf/trainer/ppo_trainer.py": _OPENRLHF}
-    _, directory = train(tmp_path, modules, _OPENRLHF_TRAINER)
+    _, recorded = train(tmp_path, modules, _OPENRLHF_TRAINER)
     each = ["generate_samples", "make_experience_batch", "ppo_train", "broadcast_to_vllm", "save_logs_and_checkpoints"]
 
-    assert phases(directory) == {1: each, 2: each, 3: [*each, "evaluate"]}
-    assert [(row["step"], row["values"]["train/policy_loss"]) for row in rows_of(directory)] == [  # type: ignore[index]
-        (step + 1, step / 7) for step in range(3)
-    ]
+    assert recorded.phases == {1: each, 2: each, 3: [*each, "evaluate"]}
+    assert {step: row["train/policy_loss"] for step, row in recorded.rows.items()} == {1: 0.0, 2: 1 / 7, 3: 2 / 7}

@@ -10,18 +10,15 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations.nemo_rl import Logger, ThreadSafeTimer, Timer, get_next_experiment_dir
-from otel_rl.journal.records import Configured, Logged, Observed, Refusals, SpanEnded, SpanStarted
+from otel_rl.journal.records import Configured, Observed, SpanEnded, SpanStarted
 from tests.real_parts import needs
+from tests.trainer.reading import logged, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from otel_rl.journal.records import Record
-
-
-def logged(records: list[Record]) -> list[tuple[int, dict[str, int | float]]]:
-    return [(record.step, record.values) for record in records if isinstance(record, Logged)]
 
 
 def test_both_call_shapes(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
@@ -73,7 +70,7 @@ def test_figures_are_counted(recording: otel_rl.Run, records_of: Callable[..., l
     logger.log_plot_token_mult_prob_error({}, 0, name="plot")
     logger.log_plot_per_worker_timeline_metrics({0: [1]}, step=0, prefix="p", name="n", timeline_interval=0.5)
 
-    assert [record.counts for record in records_of(recording) if isinstance(record, Refusals)][-1] == {"plot": 3}
+    assert refusals(records_of(recording)) == {"plot": 3}
     assert not hasattr(logger, "wandb_logger")
 
 
@@ -83,8 +80,7 @@ def test_what_cannot_be_recorded_is_counted(recording: otel_rl.Run, records_of: 
     logger.log_batched_dict_as_jsonl({"reward": 0.5}, "samples.jsonl")
     logger.log_metrics(None, 0)  # type: ignore[arg-type]
 
-    (counts,) = [record.counts for record in records_of(recording) if isinstance(record, Refusals)][-1:]
-    assert counts == {"log_batched_dict_as_jsonl": 1, "log_metrics": 1}
+    assert refusals(records_of(recording)) == {"log_batched_dict_as_jsonl": 1, "log_metrics": 1}
 
 
 @needs("tensorboard")

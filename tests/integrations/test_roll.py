@@ -10,8 +10,9 @@ import pytest
 
 import otel_rl
 from otel_rl.integrations.roll import create_tracker, reduce_metrics
-from otel_rl.journal.records import Configured, Logged, Tabled
-from tests.processes import journal_of, rows_of, run_python
+from otel_rl.journal.records import Logged, Tabled
+from tests.frameworks.recorded import Recorded
+from tests.processes import rows_of, run_python
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -72,14 +73,16 @@ def test_the_environment_names_the_run(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_stdout(tmp_path: Path) -> None:
-    """One line a step: a tag, and strict JSON."""
+    """One line a step: a tag, and strict JSON; the configuration is recorded at the start."""
     script = """
 from otel_rl.integrations.roll import create_tracker
-tracker = create_tracker("stdout", {})
+tracker = create_tracker("stdout", {"actor": {"lr": 1e-6}})
 tracker.log({"loss": 0.5}, step=2)
 tracker.finish()
 """
     assert 'metrics_tag: {"step": 2, "metrics": {"loss": 0.5}}' in run_python(script, tmp_path)
+    (outbox,) = tmp_path.rglob("outbox")
+    assert Recorded(outbox.parents[2]).params == {"actor.lr": 1e-6}
 
 
 def test_into_the_run_that_there_is(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:
@@ -181,18 +184,3 @@ def test_values_that_are_no_mapping_are_counted(
     tracker.log({"loss": 1.0}, step=1)
 
     assert [r.step for r in records_of(recording) if isinstance(r, Logged)] == [1]
-
-
-def test_hyper_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configuration is recorded at the start."""
-    monkeypatch.setenv("OTEL_RL_AGENT", "off")
-    tracker = create_tracker("stdout", {"actor": {"lr": 1e-6}})
-    run = otel_rl.current()
-    assert run is not None
-    from otel_rl.journal.reader import Reader
-    from otel_rl.journal.records import AnyRecord
-
-    records = Reader(journal_of(run.dir), AnyRecord).read()
-    tracker.finish()
-
-    assert [r.values for r in records if isinstance(r, Configured)] == [{"actor.lr": 1e-6}]

@@ -60,7 +60,7 @@ def _name(record: dict[str, Any]) -> str:
 def _span(span: dict[str, Any]) -> Iterator[str]:
     # a phase that is not a stage of genai#88 has its own name, and the attributes of any phase
     own = f"span.{span['name']}"
-    declared = _declared(own if own in _groups() else f"span.{semconv.SPAN_TRAIN}")
+    declared = _declared(own if own in _groups() else "span.rl.train")
     yield from _attributes(f"span {span['name']}", span, declared)
     if own not in _groups() and not any(pair["key"] == semconv.PHASE for pair in span["attributes"]):
         yield f"span {span['name']}"

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[2]
 _DIALECTS = _ROOT / "otel_rl/semconv/dialects"
-_CONSTANTS_HEAD = '''"""Every name that otel-rl emits, as a constant; `generate` writes this file from `model/`.
+_CONSTANTS = _ROOT / "otel_rl/semconv/__init__.py"
+_CONSTANTS_HEAD = '''"""The names of the registry that code emits; `generate` writes this file from `model/`.
 
 `rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name. Rooms above it and
 exporters import it.
@@ -68,7 +69,7 @@ def outputs() -> dict[Path, str]:
     metrics = map(_line, registry.metrics().values())
     axes = (f"| {name} | {axis} | `{metric}` |\n" for name in frameworks for axis, metric in dialect.axes(name).items())
     return {
-        Path("otel_rl/semconv/__init__.py"): _CONSTANTS_HEAD + _constants(),
+        _CONSTANTS.relative_to(_ROOT): _CONSTANTS_HEAD + _constants(),
         Path("docs/reference/metrics.md"): "".join((_TABLE_HEAD, *metrics, _AXES_HEAD, *axes)),
         table: _formatted(_replaced(table, "FRAMEWORKS: dict[str, Framework] = {", "}\nDIALECTS", entries)),
         front: _replaced(front, f"{head}\n|---|---|---|", _CAPTURE, _rows(frameworks)),
@@ -120,12 +121,17 @@ def _rows(frameworks: dict[str, dict[str, Any]], *, examples: bool = False) -> s
 
 
 def _constants() -> str:
-    names = {"SCHEMA_URL": registry.manifest().schema_url} | {_constant(name): name for name in registry.attributes()}
+    """Return the constants that code names; dialects name metrics themselves."""
+    names = {"SCHEMA_URL": registry.manifest()["schema_url"]} | {
+        _constant(name): name for name in registry.attributes()
+    }
     for group in registry.groups():
         if group.type in _PREFIXES:
             name = group.metric_name or group.name
             names[_PREFIXES[group.type] + _constant(name)] = name
-    return "".join(f'{constant} = "{name}"\n' for constant, name in sorted(names.items()))
+    code = [path for folder in ("otel_rl", "exporters") for path in (_ROOT / folder).rglob("*.py")]
+    words = {word for path in code if path != _CONSTANTS for word in re.findall(r"\w+", path.read_text())}
+    return "".join(f'{constant} = "{name}"\n' for constant, name in sorted(names.items()) if constant in words)
 
 
 def _constant(name: str) -> str:

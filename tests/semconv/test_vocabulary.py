@@ -82,7 +82,7 @@ def test_a_name_counts_once() -> None:
 
 
 def test_a_choice_changes_what_was_read_before() -> None:
-    """A name that frameworks disagree on has a meaning from the choice on."""
+    """A name that frameworks disagree on is not guessed; it has a meaning from the choice on."""
     vocabulary = Vocabulary("auto")
     name = disputed()
     before = vocabulary.read(name)
@@ -90,11 +90,6 @@ def test_a_choice_changes_what_was_read_before() -> None:
 
     assert before is None
     assert vocabulary.read(name) == dialect("openrlhf").read(name)
-
-
-def test_a_disputed_name_is_not_guessed() -> None:
-    """While no framework is chosen, a name that two of them mean differently has no meaning."""
-    assert Vocabulary("auto").read(disputed()) is None
 
 
 def test_a_name_that_only_one_framework_has_is_known_at_once() -> None:

@@ -1,4 +1,4 @@
-"""MaxEnt-GRPO's own trainer on a random model of two layers, as its pipeline builds it: nothing of otel-rl is in it.
+"""MaxEnt-GRPO's own trainer on the model of TRL's example, as its pipeline builds it: nothing of otel-rl is in it.
 
 `python maxent_grpo_trainer.py [STEPS]` writes what the trainer logged to `history.json`.
 """
@@ -13,34 +13,8 @@ import torch
 from datasets import Dataset
 from maxent_grpo.config import GRPOConfig
 from maxent_grpo.training.trl_trainer import build_custom_grpo_trainer
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of letters."""
-    words = ["<pad>", "<eos>", "<unk>", " ", *map(chr, range(97, 123))]
-    letters = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))
-    letters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    return PreTrainedTokenizerFast(tokenizer_object=letters, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
-
-
-def model() -> Qwen2ForCausalLM:
-    """Return a random transformer of two layers."""
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
-    return Qwen2ForCausalLM(Qwen2Config(vocab_size=30, num_key_value_heads=2, **shape, **ids))
-
-
-def length(completions: list[str], **_: object) -> list[float]:
-    """Reward what is long."""
-    return [len(text) / 10 for text in completions]
-
-
-def vowels(completions: list[str], **_: object) -> list[float]:
-    """Reward what can be sung."""
-    return [float(sum(letter in "aeiou" for letter in text)) for text in completions]
+from trl_grpo import length, model, tokenizer, vowels
 
 
 def trainer(steps: int) -> GRPOTrainer:

@@ -1,0 +1,17 @@
+"""Pages of the docs that modules here write; `tests/semconv/test_registry.py` has those of the registry."""
+
+from __future__ import annotations
+
+from tests.docs import redaction_page, settings_page
+
+
+def test_the_settings_are_up_to_date() -> None:
+    """`docs/reference/settings.md` is what `python -m tests.docs.settings_page` writes."""
+    assert settings_page.PAGE.read_text() == settings_page.page()
+
+
+def test_the_rules_of_redaction_are_up_to_date() -> None:
+    """`docs/evidence/secret-formats.md` is what `python -m tests.docs.redaction_page` writes."""
+    text = redaction_page.PAGE.read_text()
+
+    assert redaction_page.page(text) == text
