@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_rl.export import RunInfo
-from otel_rl_exporters.otlp import OtlpLogs
-from tests import collector as collectors
 from tests.exporters import same_run
 from tests.exporters.trackers import DOUBLE, JSONL, MLFLOW, SIDECAR, SINGLE, STDOUT, SWANLAB, TRACKIO, WANDB, cases
 from tests.real_parts import needs
@@ -69,22 +66,3 @@ def test_params(tracker: Tracker, written: Written) -> None:
 def test_tables(tracker: Tracker, written: Written) -> None:
     """Every cell of every table is there, at its step."""
     assert same_run.exact_tables(tracker.tables(written(tracker))) == same_run.exact_tables(same_run.shown(tracker))
-
-
-@needs("rotel")
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_otlp(protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A collector has every step once and in order with all its values, every table, and the parameters."""
-    with collectors.running(tmp_path) as collector:
-        for name, value in collector.environment(protocol).items():
-            monkeypatch.setenv(name, value)
-        exporter = OtlpLogs(RunInfo("run-7", "grpo-gsm8k", "baseline", str(tmp_path)))
-        exporter.export(same_run.items())
-        exporter.shutdown()
-        collectors.wait_for(lambda: len(collector.steps()) >= same_run.STEPS, "not all events arrived")
-
-        found = [(step, len(values)) for step, values in collector.steps()]
-        assert found == [(row.step, len(row.values)) for row in same_run.rows()]
-        names = re.findall(r"EventName: (\S+)\n", collector.text())
-        assert (names.count("rl.table"), names.count("rl.run.config"), len(names)) == (2, 1, 203)

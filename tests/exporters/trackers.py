@@ -237,7 +237,7 @@ class Wandb(Tracker):
         rows = [row for path in wandb_file.files(str(directory)) for row in wandb_file.history(path)]
         return points_of(
             (
-                int(row.get("step", row.get(MACHINE_AXIS, ""))),
+                int(row.get("step", row.get(MACHINE_AXIS, row["_step"]))),
                 {name: self.value(json.loads(_float(text))) for name, text in row.items() if name not in own},
             )
             for row in rows
