@@ -41,6 +41,7 @@ def recording(*, exporters: Sequence[str] = ("jsonl",), metrics: str = "none") -
         finally:
             run.finish(30)
             end_agent(run.dir)
+            del os.environ["OTEL_RL_IDLE_TIMEOUT"]  # other agents of this process may need longer, to import W&B
 
 
 def start_ranks(script: str, place: Path, world: int) -> list[subprocess.Popen[str]]:
