@@ -8,17 +8,15 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
 import otel_rl
 from benchmarks.peers import batches
-from benchmarks.recording import record_step, recording
+from benchmarks.recording import directory, record_step, recording
 from benchmarks.tables import Cell, Table
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
@@ -81,8 +79,8 @@ def _steps_and_phases(run: otel_rl.Run, steps: int) -> None:
 
 def drain(exporters: tuple[str, ...], steps: int, record: Callable[[otel_rl.Run, int], None]) -> Usage:
     """Record so many steps without an agent, then let one work until all is delivered; return what it used."""
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name:
-        run = otel_rl.init(dir=name, exporters=exporters, agent="off", quiet=True)
+    with directory() as place:
+        run = otel_rl.init(dir=place, exporters=exporters, agent="off", quiet=True)
         record(run, steps)
         run.finish()
         environment = os.environ | {"OTEL_METRICS_EXPORTER": "none", "WANDB_MODE": "offline"}
@@ -101,10 +99,7 @@ def children_cpu_s() -> float:
 
 def _beside_a_trainer() -> Table:
     found: dict[float, list[_Watched]] = {pause_s: [] for pause_s in _PAUSES_S}
-    with (
-        tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name,
-        recording(Path(name), exporters=["jsonl", "tensorboard"], metrics="prometheus") as run,
-    ):
+    with recording(exporters=["jsonl", "tensorboard"], metrics="prometheus") as run:
         agent = psutil.Process(agent_start.read_status(directories.at(run.dir)).pid)
         numbers = itertools.count()
         _record(run, numbers, 0.01, 1.0)  # the first row makes the agent import and open what it needs

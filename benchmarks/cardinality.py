@@ -8,7 +8,8 @@ import urllib.request
 
 from benchmarks.scale_cost import PHASES, records
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.hardware.poller import Poller, Watched
+from otel_rl.agent.hardware.measurement import Watched
+from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.output import presence
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.steps.naming import Reductions

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
-from benchmarks.recording import end_agent
+from benchmarks.recording import directory, end_agent, start_ranks
 from benchmarks.tables import Cell, Table
 
 _METRICS = 200
@@ -75,29 +69,9 @@ def measure() -> list[Table]:
 
 
 def _medians(world: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-        free.close()
-        shared = os.environ | {
-            "WORLD_SIZE": str(world),
-            "LOCAL_WORLD_SIZE": str(world),
-            "OMP_NUM_THREADS": "1",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            "OTEL_RL_RUN_ID": "benchmark",
-            "OTEL_METRICS_EXPORTER": "none",
-        }
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-c", _RANK.replace("METRICS", str(_METRICS))],
-                cwd=name,
-                env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.PIPE,
-            )
-            for rank in range(world)
-        ]
+    with directory() as place:
+        ranks = start_ranks(_RANK.replace("METRICS", str(_METRICS)), place, world)
         outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
         told = json.loads(outputs[0].splitlines()[-1])
-        end_agent(Path(name, told["dir"]))
+        end_agent(place / told["dir"])
         return {call: float(took) for call, took in told["took"].items()}

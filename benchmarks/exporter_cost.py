@@ -6,13 +6,13 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.collectors import COLLECTORS
 from benchmarks.measuring import cost, ratio, summarize
+from benchmarks.recording import directory
 from benchmarks.tables import Cell, Table
 from benchmarks.trainer import Outcome
 
@@ -61,9 +61,9 @@ def _train(url: str) -> Outcome:
         "OTEL_METRIC_EXPORT_INTERVAL": "500",
     }
     chosen = signals if url else {"OTEL_METRICS_EXPORTER": "none"}
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as directory:
+    with directory() as place:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.trainer", directory, str(_STEPS), str(_PAUSE_S)],
+            [sys.executable, "-m", "benchmarks.trainer", str(place), str(_STEPS), str(_PAUSE_S)],
             env=os.environ | chosen,
             cwd=Path(__file__).parents[1],
             stdout=subprocess.PIPE,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measuring import Contestant, cost, interleave, ratio
+from benchmarks.measuring import Contestant, compared, interleave
 from benchmarks.recording import recording
 from benchmarks.tables import Cell, Table
 
@@ -27,7 +25,7 @@ def measure() -> list[Table]:
     if not torch.cuda.is_available():
         return [Table("GPU", ["no CUDA device here", ""], [], "Not measured.")]
     step = _Step(torch)
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name, recording(Path(name)) as run:
+    with recording() as run:
         device = torch.cuda.get_device_name()
         return [_steps(step, run, device), _calls(step, run, device)]
 
@@ -93,5 +91,4 @@ def _calls(step: _Step, run: otel_rl.Run, device: str) -> Table:
     ]
     with run.step(step.number + 1):
         found = interleave(calls, rounds=7, calls=100)
-    rows: list[list[Cell]] = [[name, *cost(one), ratio(one, found["run.phase"])] for name, one in found.items()]
-    return Table(f"Calls on {device}", ["call", "p50 µs", "p99 µs", "worst µs", "p50 ÷ phase"], rows)
+    return compared(f"Calls on {device}", found, "run.phase", "", short="phase")

@@ -8,7 +8,7 @@ import time
 from benchmarks.measuring import TIMER, Contestant, cost, interleave
 from benchmarks.tables import Cell, Table
 from otel_rl.agent.hardware import cgroup, host, processes
-from otel_rl.agent.hardware.poller import Watched
+from otel_rl.agent.hardware.measurement import Watched
 
 
 def measure() -> list[Table]:

@@ -6,8 +6,10 @@ import statistics
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchmarks.tables import Cell, Table
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _SETTLE_S = 0.1
 
@@ -100,3 +102,9 @@ def cost(rounds: Sequence[Round]) -> Cost:
 def ratio(rounds: Sequence[Round], reference: Sequence[Round]) -> float:
     """Return the median over rounds of the ratio of p50s; noise that lasts a round is in both and cancels."""
     return statistics.median(one.p50 / other.p50 for one, other in zip(rounds, reference, strict=True))
+
+
+def compared(title: str, found: Mapping[str, Sequence[Round]], than: str, note: str, *, short: str = "") -> Table:
+    """Return the table of calls: their costs, and the ratio to the call `than`, which a column calls `short`."""
+    rows: list[list[Cell]] = [[name, *cost(one), ratio(one, found[than])] for name, one in found.items()]
+    return Table(title, ["call", "p50 µs", "p99 µs", "worst µs", f"p50 ÷ {short or than}"], rows, note)

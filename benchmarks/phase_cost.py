@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from benchmarks.imaginary_device import ImaginaryDevice, PassedEvent
-from benchmarks.measuring import TIMER, Contestant, Round, cost, interleave, ratio
+from benchmarks.measuring import TIMER, Contestant, compared, interleave
 from benchmarks.recording import recording
-from benchmarks.tables import Cell, Table
 from otel_rl.devices.clock import DeviceClock
 from otel_rl.trainer.current import recorder_of
 
@@ -20,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
+
+    from benchmarks.tables import Table
 
 _PHASE = "otel_rl run.phase"
 _PART = "otel_rl trajectory.part"
@@ -36,7 +35,7 @@ def measure() -> list[Table]:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
     tracer = provider.get_tracer("benchmark")
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name, recording(Path(name)) as run, run.step(0):
+    with recording() as run, run.step(0):
 
         def phase() -> None:
             with run.phase("x"):
@@ -79,25 +78,29 @@ def measure() -> list[Table]:
             parts = interleave([Contestant(_PHASE, phase), Contestant(_PART, part), TIMER], rounds=15, calls=1000)
     provider.shutdown()
     return [
-        _table(
+        compared(
             "One phase or span after the other",
             tight,
+            _PEER,
             "Target: a phase takes at most half of a bare span (÷ ≤ 0.50). The SDK exports nowhere, in a "
             "thread. The phase's context is attached and its memory taken; phases that follow each other within "
             "20 µs share a memory snapshot. On a device: its memory is kept at both ends and it is timed, at most a "
             "span (÷ ≤ 1); the device is imaginary and answers at once, so what CUDA takes comes on top.",
+            short="SDK span",
         ),
-        _table("Each after a pause of 2 ms", paused, "Caches are cold, and every phase takes two memory snapshots."),
-        _table(
+        compared(
+            "Each after a pause of 2 ms",
+            paused,
+            _PEER,
+            "Caches are cold, and every phase takes two memory snapshots.",
+            short="SDK span",
+        ),
+        compared(
             "A part of a trajectory",
             parts,
+            _PHASE,
             "Target: at most twice a phase in the same trajectory (÷ ≤ 2). It is a call of a tool, with its name as "
             "attribute and without memory snapshots. The time of the trajectory is split at both ends.",
-            than=("phase", _PHASE),
+            short="phase",
         ),
     ]
-
-
-def _table(title: str, found: dict[str, list[Round]], note: str, than: tuple[str, str] = ("SDK span", _PEER)) -> Table:
-    rows: list[list[Cell]] = [[name, *cost(one), ratio(one, found[than[1]])] for name, one in found.items()]
-    return Table(title, ["with …", "p50 µs", "p99 µs", "worst µs", f"p50 ÷ {than[0]}"], rows, note)

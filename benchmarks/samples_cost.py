@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import tempfile
 import time
-from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +13,8 @@ import torch
 
 from benchmarks import peers
 from benchmarks.agent_cost import drain
-from benchmarks.measuring import TIMER, Contestant, cost, interleave, ratio
-from benchmarks.recording import recording
+from benchmarks.measuring import TIMER, Contestant, compared, interleave
+from benchmarks.recording import directory, recording
 from benchmarks.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
 
 _ARRAYS, _SAMPLES = 10, 512
 _STEPS, _ROUNDS = 1000, 3
+_ALONE = "the 100 scalars alone"
 
 
 def measure() -> list[Table]:
@@ -49,21 +47,17 @@ def _trainer() -> Table:
         "torch float32 with a gradient": lambda x: torch.tensor(x, dtype=torch.float32, requires_grad=True),
         "list": lambda x: x.tolist(),
     }
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name, ExitStack() as stack:
-        run = stack.enter_context(recording(Path(name)))
-        stack.enter_context(run.step(0))
+    with recording() as run, run.step(0):
         scalars = peers.batches()
-        contestants = [Contestant("the 100 scalars alone", lambda: run.log(next(scalars)))]
+        contestants = [Contestant(_ALONE, lambda: run.log(next(scalars)))]
         for label, kind in kinds.items():
             steps = _steps(kind)
             contestants.append(Contestant(label, lambda steps=steps: run.log(next(steps))))
         contestants.append(TIMER)
         found = interleave(contestants, rounds=10, calls=100)
-    first = found["the 100 scalars alone"]
-    rows: list[list[Cell]] = [[label, *cost(one), ratio(one, first)] for label, one in found.items()]
-    columns = ["arrays", "p50 µs", "p99 µs", "worst µs", "p50 ÷ scalars alone"]
     note = "Target: p50 ≤ 60 µs with arrays. The samples are durable on return; the agent makes statistics of them."
-    return Table(f"run.log of 100 scalars and {_ARRAYS} arrays of {_SAMPLES}", columns, rows, note)
+    title = f"run.log of 100 scalars and {_ARRAYS} arrays of {_SAMPLES}"
+    return compared(title, found, _ALONE, note, short="scalars alone")
 
 
 def _machine() -> Table:
@@ -106,12 +100,12 @@ def _agent(exporter: str, *, samples: bool) -> float:
 
 
 def _tensorboard_alone() -> float:
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name, peers.tensorboard_event(Path(name)) as peer:
+    with directory() as place, peers.tensorboard_event(place) as peer:
         return _cpu_of(peer)
 
 
 def _wandb_alone() -> float:
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name, peers.wandb_offline(Path(name)) as peer:
+    with directory() as place, peers.wandb_offline(place) as peer:
         peer.call()
         service = [psutil.Process(), *psutil.Process().children(recursive=True)][-1]
         before = _used(service)

@@ -6,12 +6,15 @@ import os
 import resource
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
-from benchmarks.measuring import TIMER, Contestant, cost, interleave, ratio
-from benchmarks.tables import Cell, Table
+from benchmarks.measuring import TIMER, Contestant, compared, interleave
 from otel_rl.devices.host_memory import MemoryReader, parse_snapshot
+
+if TYPE_CHECKING:
+    from benchmarks.tables import Table
 
 _OURS = "otel_rl MemoryReader.snapshot"
 
@@ -35,6 +38,4 @@ def measure() -> list[Table]:
     found = interleave(contestants, rounds=11, calls=2000)
     os.close(fd)
     reader.close()
-    rows: list[list[Cell]] = [[name, *cost(one), ratio(one, found[_OURS])] for name, one in found.items()]
-    columns = ["call", "p50 µs", "p99 µs", "worst µs", "p50 ÷ snapshot"]
-    return [Table("One memory snapshot", columns, rows, "A phase takes one or two of these.")]
+    return [compared("One memory snapshot", found, _OURS, "A phase takes one or two of these.", short="snapshot")]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmarks.recording import end_agent
+from benchmarks.recording import directory, end_agent, start_ranks
 from benchmarks.tables import Cell, Table
 
+if TYPE_CHECKING:
+    import subprocess
+
 _WORLD, _STOPPED, _KILLED = 4, 3, 2
-_PORT = 29531
 _BEFORE_S, _STOP_S, _AFTER_S = 15, 30, 10
 _RANK = """
 import json, os, time, torch, otel_rl
@@ -42,15 +40,15 @@ print(json.dumps({"took": took, "delivered": run.finish(90)}), flush=True)
 
 def measure() -> list[Table]:
     """Return the step time of two ranks before, while a third is stopped, and after a fourth was killed."""
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as name:
-        ranks = [_start(rank, name) for rank in range(_WORLD)]
-        directory = Path(name, [_line(rank) for rank in ranks].pop())
+    with directory() as place:
+        ranks = start_ranks(_RANK, place, _WORLD)
+        run_dir = place / [_line(rank) for rank in ranks].pop()
         marks = _play(ranks)
-        Path(name, "over").touch()
+        (place / "over").touch()
         told = [json.loads(_line(rank)) for number, rank in enumerate(ranks) if number != _KILLED]
-        lines = (directory / "rows.jsonl").read_bytes().splitlines()
+        lines = (run_dir / "rows.jsonl").read_bytes().splitlines()
         steps = [json.loads(line)["step"] for line in lines]
-        end_agent(directory)
+        end_agent(run_dir)
     healthy = [one["took"] for one in told[:2]]
     rows: list[list[Cell]] = []
     first = 0.0
@@ -84,23 +82,6 @@ def _play(ranks: list[subprocess.Popen[str]]) -> list[tuple[str, float, float]]:
     times.append(time.time())
     what = ["all four run", f"one is stopped for {_STOP_S} s", "it goes on", "another was killed"]
     return [(text, times[n], times[n + 1]) for n, text in enumerate(what)]
-
-
-def _start(rank: int, directory: str) -> subprocess.Popen[str]:
-    environment = {
-        "WORLD_SIZE": str(_WORLD),
-        "LOCAL_WORLD_SIZE": str(_WORLD),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_PORT),
-        "OMP_NUM_THREADS": "1",
-        "OTEL_RL_RUN_ID": "benchmark",
-        "OTEL_METRICS_EXPORTER": "none",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", _RANK], cwd=directory, env=os.environ | environment, stdout=subprocess.PIPE, text=True
-    )
 
 
 def _line(rank: subprocess.Popen[str]) -> str:

@@ -1,7 +1,8 @@
-"""The tables that benchmarks make, and how they are shown: terminal, `results.json`, `RESULTS.md`."""
+"""The tables that benchmarks make, and how they are shown: in a terminal, and in `RESULTS.md`, which keeps them."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,8 +11,7 @@ from rich.table import Table as RichTable
 
 from benchmarks.machine import Conditions
 
-_HERE = Path(__file__).parent
-_JSON, _MARKDOWN = _HERE / "results.json", _HERE / "RESULTS.md"
+_RESULTS = Path(__file__).with_name("RESULTS.md")
 _PREAMBLE = """\
 # Results
 
@@ -61,16 +61,16 @@ def show(result: Result) -> None:
 
 
 def save(fresh: dict[str, Result], order: list[str]) -> None:
-    """Write both files; benchmarks that did not run now keep their last result."""
-    kept = msgspec.json.decode(_JSON.read_bytes(), type=dict[str, Result]) if _JSON.exists() else {}
-    kept |= fresh
-    results = {name: kept[name] for name in order if name in kept}
-    _JSON.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
-    _MARKDOWN.write_text("\n".join([_PREAMBLE, *(_markdown(name, result) for name, result in results.items())]))
+    """Write the results; benchmarks that did not run now keep their section."""
+    _, *found = re.split(r"^## (\w+)\n", _RESULTS.read_text(), flags=re.MULTILINE)
+    sections = dict(zip(found[::2], found[1::2], strict=True))
+    sections |= {name: _markdown(result) for name, result in fresh.items()}
+    known = (f"## {name}\n\n{sections[name].strip()}\n" for name in order if name in sections)
+    _RESULTS.write_text("\n".join([_PREAMBLE, *known]))
 
 
-def _markdown(name: str, result: Result) -> str:
-    parts = [f"## {name}\n"]
+def _markdown(result: Result) -> str:
+    parts = []
     for table in result.tables:
         lines = [table.columns, ["---", *("---:" for _ in table.columns[1:])]]
         lines += [[_text(cell) for cell in row] for row in table.rows]

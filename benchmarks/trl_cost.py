@@ -9,9 +9,9 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from benchmarks.recording import directory
 from benchmarks.tables import Cell, Table
 
 _TRAINER = Path(__file__).parents[1] / "tests" / "frameworks" / "examples" / "trl_grpo.py"
@@ -102,9 +102,9 @@ def _row(width: int, steps: int) -> list[Cell]:
 
 
 def _times(steps: int, width: int) -> tuple[list[float], float]:
-    with tempfile.TemporaryDirectory(prefix="otel-rl-benchmark-") as directory:
+    with directory() as place:
         told = os.environ | {"HF_HUB_OFFLINE": "1", "OTEL_RL_EXPORTERS": "jsonl", "OTEL_METRICS_EXPORTER": "none"}
         command = [sys.executable, "-c", _RUN, str(steps), str(width)]
-        done = subprocess.run(command, cwd=directory, env=told, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=place, env=told, check=True, capture_output=True, text=True)
         found: tuple[list[float], float] = json.loads(done.stdout.splitlines()[-1])
         return found

@@ -7,12 +7,13 @@ import random
 from typing import TYPE_CHECKING
 
 from otel_rl.export import Params, Row, Table
-from tests.exporters.exactly import bits
+from tests.exporters.trackers import bits, points_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_rl.export import Cell, Item, RunInfo
+    from otel_rl.export import Cell, Item
+    from tests.exporters.trackers import Points, Shown, Tracker
 
 STEPS = 200
 START = 1_795_000_000_123_456_789
@@ -52,18 +53,17 @@ NAMES = (*_EVERY_STEP, *_HARD_NAMES, *(f"group{n % 7}/metric {n:03}" for n in ra
 """All 500 names; only the first six are in every row."""
 
 
-def items(run: RunInfo) -> list[Item]:
+def items() -> list[Item]:
     """Return the run as the agent delivers it: parameters, then each step's row followed by the step's table."""
     found: list[Item] = [Params(START, PARAMS)]
-    for row in rows(run):
-        found.append(row)
-        found.extend(table for table in tables() if table.step == row.step)
+    for row in rows():
+        found += [row, *(table for table in tables() if table.step == row.step)]
     return found
 
 
-def rows(run: RunInfo) -> list[Row]:
+def rows() -> list[Row]:
     """Return the 200 rows; each has what is logged at every step and an eighth of the other names."""
-    dice = random.Random(run.id)
+    dice = random.Random(7)
     return [Row(step, _time(step), _values(step, dice)) for step in range(STEPS)]
 
 
@@ -104,9 +104,9 @@ def _values(step: int, dice: random.Random) -> dict[str, int | float]:
         "loss": math.nan if step % 50 == 7 else dice.gauss(0, 1),
         "loss/kl": {11: math.inf, 12: -math.inf}.get(step, abs(dice.gauss(0, 1e-3))),
         "reward": 0.1 + 0.2 + step,
-        "tokens": 2**52 + step,
+        "tokens": 2**60 + step,
         "négatif zéro": -0.0,
-        "grad/norm": dice.choice([5e-324, 1.5, 1e300]),
+        "grad/norm": dice.choice([5e-324, 1.5, 1.7976931348623157e308]),
     }
     for index, name in enumerate(NAMES[len(_EVERY_STEP) :]):
         if index % 8 == step % 8:
@@ -114,16 +114,19 @@ def _values(step: int, dice: random.Random) -> dict[str, int | float]:
     return values
 
 
-def points(found: Iterable[Row], number: type[int | float] | None = None) -> dict[str, list[tuple[int, object]]]:
-    """Return step and exact value of every point by name, in the order of the rows.
+def points(tracker: Tracker) -> Points:
+    """Return step and exact value of every point by name, as a tracker has them."""
+    return points_of((row.step, {name: tracker.value(value) for name, value in row.values.items()}) for row in rows())
 
-    With `number=float` integers are floats, as in tools that know no integers.
-    """
-    series: dict[str, list[tuple[int, object]]] = {}
-    for row in found:
-        for name, value in row.values.items():
-            series.setdefault(name, []).append((row.step, bits(number(value) if number else value)))
-    return series
+
+def shown(tracker: Tracker) -> list[Shown]:
+    """Return the tables as a tracker has them."""
+    return [(one.step, one.columns, [list(map(tracker.cell, row)) for row in one.rows]) for one in tables()]
+
+
+def exact_tables(found: Iterable[Shown]) -> list[tuple[int, tuple[str, ...], list[list[tuple[str, object]]]]]:
+    """Return tables comparable with `==`."""
+    return [(step, columns, exact_rows(rows)) for step, columns, rows in found]
 
 
 def exact_rows(found: Iterable[Sequence[Cell]]) -> list[list[tuple[str, object]]]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 
-import pytest
-
-from otel_rl.export import Event, Exporter, Params, Refused, Row, Table
+from otel_rl.export import Event, Params, Row, Table
 from otel_rl_exporters.console import ConsoleExporter
 
 
@@ -121,27 +118,3 @@ def test_non_finite(run, capsys):
     row = Row(0, 0, {"kl": float("nan"), "norm": float("-inf")})
 
     assert printed(capsys, run, row) == "step 0  kl nan  norm -inf\n"
-
-
-def test_broken_pipe(run, monkeypatch):
-    """When the reader of the output has gone, the rows are refused: they will never be taken."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    pipe = os.fdopen(writing, "wb", buffering=0)
-
-    class Unbuffered:
-        def write(self, text):
-            pipe.write(text.encode())
-
-        def flush(self):
-            pipe.flush()
-
-    monkeypatch.setattr(sys, "stdout", Unbuffered())
-
-    with pipe, pytest.raises(Refused):
-        ConsoleExporter(run).export([Row(0, 0, {"loss": 1})])
-
-
-def test_contract(run):
-    """It is an exporter."""
-    assert isinstance(ConsoleExporter(run), Exporter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
 from tests.exporters.metrics_receiver import receiving
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pytest
 
     from tests.exporters.metrics_receiver import Receiver
@@ -45,88 +48,86 @@ class Sending:
         self._reader.collect()
 
 
+@contextlib.contextmanager
+def sending(*statuses: int, **environ: str) -> Iterator[tuple[Receiver, Sending]]:
+    """Run a receiver, and instruments that send to it."""
+    with receiving(*statuses) as receiver:
+        sent = Sending(receiver, **environ)
+        yield receiver, sent
+        sent.instruments.shutdown(5)
+
+
 def test_one_end_for_each_series_then_nothing() -> None:
     """A phase that was closed; the open one has its value."""
-    with receiving() as receiver:
-        sending = Sending(receiver)
+    with sending() as (receiver, sent):
         for names in (("generate", "train"), ("train",), ("train",)):
-            sending.phase(*names)
-            sending.send()
+            sent.phase(*names)
+            sent.send()
 
         assert receiver.points(_OPEN) == [
             [("generate", 1.0), ("train", 1.0)],
             [("train", 1.0), ("generate", "ended")],
             [("train", 1.0)],
         ]
-        sending.instruments.shutdown(5)
 
 
 def test_each_end_has_a_metric_of_its_own() -> None:
     """The Collector's `prometheus` exporter reads a metric up to its first end, and ignores the points after it."""
-    with receiving() as receiver:
-        sending = Sending(receiver)
+    with sending() as (receiver, sent):
         for names in (("generate", "train"), ()):
-            sending.phase(*names)
-            sending.send()
+            sent.phase(*names)
+            sent.send()
         (scope,) = [scope for one in receiver.accepted[-1].resource_metrics for scope in one.scope_metrics][1:]
 
         assert [len(metric.gauge.data_points) for metric in scope.metrics if metric.name == _OPEN] == [1, 1]
-        sending.instruments.shutdown(5)
 
 
 def test_a_value_that_is_not_a_number_ends_its_series() -> None:
     """It has no series on a scraped page either."""
-    with receiving() as receiver:
-        sending = Sending(receiver)
+    with sending() as (receiver, sent):
         for value in (0.5, math.nan):
-            sending.instruments.show([Row(0, 0, {"x": value})])
-            sending.send()
+            sent.instruments.show([Row(0, 0, {"x": value})])
+            sent.send()
 
         assert receiver.points("rl.metric") == [[("x", 0.5)], [("x", "ended")]]
-        sending.instruments.shutdown(5)
 
 
 def test_an_end_that_did_not_arrive_is_sent_again() -> None:
     """With the next collection, also after further phases have ended."""
-    with receiving() as receiver:
-        sending = Sending(receiver)
-        sending.phase("generate", "train")
-        sending.send()
+    with sending() as (receiver, sent):
+        sent.phase("generate", "train")
+        sent.send()
         receiver.statuses.append(503)
-        sending.phase("train")
-        sending.send()
-        sending.phase()
-        sending.send()
-        sending.send()
+        sent.phase("train")
+        sent.send()
+        sent.phase()
+        sent.send()
+        sent.send()
 
         assert receiver.points(_OPEN)[1:] == [[("generate", "ended"), ("train", "ended")], []]
-        sending.instruments.shutdown(5)
 
 
 def test_a_series_that_returns_has_not_ended() -> None:
     """Although its end did not arrive before."""
-    with receiving() as receiver:
-        sending = Sending(receiver)
-        sending.phase("generate")
-        sending.send()
+    with sending() as (receiver, sent):
+        sent.phase("generate")
+        sent.send()
         receiver.statuses.append(503)
-        sending.phase()
-        sending.send()
-        sending.phase("generate")
-        sending.send()
+        sent.phase()
+        sent.send()
+        sent.phase("generate")
+        sent.send()
 
         assert receiver.points(_OPEN) == [[("generate", 1.0)], [("generate", 1.0)]]
-        sending.instruments.shutdown(5)
 
 
 def test_all_series_end_with_the_agent() -> None:
     """After their last values, later than these; of a histogram, each bucket."""
-    with receiving() as receiver:
-        sending = Sending(receiver)
-        sending.phase("generate")
-        sending.instruments.show_phases([Span("gen", "", "", "", 0, 10**9, {"rl.phase": "gen", "rl.rank": 0})])
-        sending.send()
-        sending.instruments.shutdown(5)
+    with sending() as (receiver, sent):
+        sent.phase("generate")
+        sent.instruments.show_phases([Span("gen", "", "", "", 0, 10**9, {"rl.phase": "gen", "rl.rank": 0})])
+        sent.send()
+        sent.instruments.shutdown(5)
 
         values, ends = receiver.accepted
         last = {m.name: m for r in values.resource_metrics for s in r.scope_metrics for m in s.metrics}
@@ -146,65 +147,58 @@ def test_all_series_end_with_the_agent() -> None:
 
 def test_exponential_histograms_end_too() -> None:
     """Without buckets, which have no series of their own."""
-    with receiving() as receiver:
-        sending = Sending(receiver, **{_HISTOGRAMS: "base2_exponential_bucket_histogram"})
-        sending.instruments.show_phases([Span("gen", "", "", "", 0, 10**9, {"rl.phase": "gen", "rl.rank": 0})])
-        sending.send()
-        sending.instruments.shutdown(5)
+    with sending(**{_HISTOGRAMS: "base2_exponential_bucket_histogram"}) as (receiver, sent):
+        sent.instruments.show_phases([Span("gen", "", "", "", 0, 10**9, {"rl.phase": "gen", "rl.rank": 0})])
+        sent.send()
+        sent.instruments.shutdown(5)
 
         assert receiver.points("rl.phase.duration") == [[("gen,host", 1)], [("gen,host", "ended")]]
 
 
 def test_no_end_before_the_last_value() -> None:
     """A receiver that did not get the last values gets no ends, which would be all that it sees."""
-    with receiving(503) as receiver:
-        sending = Sending(receiver)
-        sending.phase("generate")
-        sending.send()
-        sending.instruments.shutdown(5)
+    with sending(503) as (receiver, sent):
+        sent.phase("generate")
+        sent.send()
+        sent.instruments.shutdown(5)
 
         assert receiver.accepted == []
 
 
 def test_refused_ends_are_not_sent_again() -> None:
     """A receiver that does not know such points must not refuse every request from then on."""
-    with receiving() as receiver:
-        sending = Sending(receiver)
-        sending.phase("generate")
-        sending.send()
+    with sending() as (receiver, sent):
+        sent.phase("generate")
+        sent.send()
         receiver.statuses.append(400)
-        sending.phase()
-        sending.send()
-        sending.send()
+        sent.phase()
+        sent.send()
+        sent.send()
 
         assert receiver.points(_OPEN) == [[("generate", 1.0)], []]
-        sending.instruments.shutdown(5)
 
 
 def test_deltas_have_no_ends() -> None:
     """A series of deltas has a point only if something was added."""
-    with receiving() as receiver:
-        sending = Sending(receiver, **{_WHERE: "delta"})
-        sending.instruments.show([Row(0, 0, {"x": math.nan})])
-        sending.send()
-        sending.send()
+    with sending(**{_WHERE: "delta"}) as (receiver, sent):
+        sent.instruments.show([Row(0, 0, {"x": math.nan})])
+        sent.send()
+        sent.send()
 
         assert receiver.points("rl.numerics.nonfinite") == [[("x", 1)], []]
-        sending.instruments.shutdown(5)
 
 
 def test_ends_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are dropped in a long outage, and counted."""
     monkeypatch.setattr(ended_series, "_MOST_WAITING", 2)
-    with receiving() as receiver:
-        sending = Sending(receiver)
-        sending.phase("a", "b", "c")
-        sending.send()
+    with sending() as (receiver, sent):
+        sent.phase("a", "b", "c")
+        sent.send()
         receiver.statuses.append(503)
-        sending.phase()
-        sending.send()
-        sending.send()
+        sent.phase()
+        sent.send()
+        sent.send()
 
         assert receiver.points(_OPEN)[1:] == [[("b", "ended"), ("c", "ended")]]
-        assert sending.exporter.causes["series_limit"] == 1
-        sending.instruments.shutdown(5)
+        assert sent.exporter.causes["series_limit"] == 1
+        sent.instruments.shutdown(5)

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import resource
 from pathlib import Path
 
 import pytest
 
-from otel_rl.export import Exporter, Params, Row
+from otel_rl.export import Params, Row
 from otel_rl_exporters.jsonl import JsonlExporter
-from tests.exporters.exactly import exactly
+from tests.exporters import same_run
+from tests.exporters.trackers import strict
 
-_NON_FINITE = {"NaN", "Infinity", "-Infinity"}
-
-
-def fail(constant):
-    raise AssertionError(f"{constant} is not JSON")
+ROWS = same_run.rows()
 
 
 def read(run, path="rows.jsonl"):
-    text = Path(run.directory, path).read_text()
-    return [json.loads(line, parse_constant=fail) for line in text.splitlines()]
-
-
-def values(line):
-    return {name: float(value) if value in _NON_FINITE else value for name, value in line["values"].items()}
-
-
-def test_exact(run, rows):
-    """Each row reads back with its step, its time, and every value bit for bit, in order, from strict JSON."""
-    exporter = JsonlExporter(run)
-    exporter.export(rows)
-    exporter.shutdown()
-    lines = read(run)
-
-    assert [(line["step"], line["time_unix_nano"]) for line in lines] == [(r.step, r.time_unix_nano) for r in rows]
-    assert exactly(map(values, lines)) == exactly(row.values for row in rows)
-    assert [list(line["values"]) for line in lines] == [list(row.values) for row in rows]
+    return [strict(line) for line in Path(run.directory, path).read_text().splitlines()]
 
 
 def test_usual_line(run):
@@ -56,42 +34,24 @@ def test_unusual_line(run):
 
 
 @pytest.mark.parametrize("torn", ['{"step":2', '{"step":2,"values":{"' + "x" * 200_000, "\x00" * 70_000])
-def test_torn_line(run, rows, torn):
+def test_torn_line(run, torn):
     """The torn last line of an existing file is cut off, however long it is, and the file continued."""
     exporter = JsonlExporter(run)
-    exporter.export(rows[:2])
+    exporter.export(ROWS[:2])
     exporter.shutdown()
     with Path(run.directory, "rows.jsonl").open("a") as file:
         file.write(torn)
-    JsonlExporter(run).export(rows[2:3])
+    JsonlExporter(run).export(ROWS[2:3])
 
     assert [line["step"] for line in read(run)] == [0, 1, 2]
 
 
-def test_only_a_torn_line(run, rows):
+def test_only_a_torn_line(run):
     """A file that holds only a torn line is started again."""
     Path(run.directory, "rows.jsonl").write_text('{"st')
-    JsonlExporter(run).export(rows[:1])
+    JsonlExporter(run).export(ROWS[:1])
 
     assert [line["step"] for line in read(run)] == [0]
-
-
-def test_all_or_nothing(run, rows):
-    """A batch that does not fit leaves nothing behind, and can be retried."""
-    exporter = JsonlExporter(run)
-    exporter.export(rows[:1])
-    size = Path(run.directory, "rows.jsonl").stat().st_size
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))  # the kernel takes 100 bytes more, then no more
-    try:
-        with pytest.raises(OSError, match="No space left"):
-            exporter.export(rows[1:])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-    assert [line["step"] for line in read(run)] == [0]
-    exporter.export(rows[1:])
-    assert [line["step"] for line in read(run)] == list(range(200))
 
 
 def test_holds_a_late_row_of_several_steps(run):
@@ -109,13 +69,8 @@ def test_ignores_the_rest(run):
     assert read(run) == []
 
 
-def test_path(run, rows):
+def test_path(run):
     """`path` is relative to the run directory; its folders are made."""
-    JsonlExporter(run, path="out/a.jsonl").export(rows[:1])
+    JsonlExporter(run, path="out/a.jsonl").export(ROWS[:1])
 
     assert len(read(run, "out/a.jsonl")) == 1
-
-
-def test_contract(run):
-    """It is an exporter."""
-    assert isinstance(JsonlExporter(run), Exporter)

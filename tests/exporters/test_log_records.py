@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from opentelemetry._logs import LogRecord
 from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExportResult, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
-from otel_rl.export import Ended, Row, Table
+from otel_rl.export import Ended, Params, Row, Table, identity
+from otel_rl.otlp.step_events import item_of
 from otel_rl_exporters import log_records, otlp
-from tests.exporters import same_run, wandb_file
-from tests.exporters.exactly import exactly
+from tests.exporters import same_run
+from tests.exporters.trackers import JSONL, SIDECAR, SINGLE, STDOUT, WANDB, cases
 from tests.faults.misbehaving import collector
-from tests.real_parts import needs
+from tests.processes import run_python
 
 RESOURCE = {"service.name": "trainer", "rl.run.id": "run-7", "rl.run.project": "gsm8k", "rl.run.name": "baseline"}
+ROWS = same_run.rows()
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +32,6 @@ def _directory(tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path))
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-
-
-def row_event(row):
-    attributes = {"rl.loop.iteration": row.step, "rl.step.values": row.values, "rl.run.attempt": row.attempt}
-    return LogRecord(timestamp=row.time_unix_nano, event_name="rl.step.metrics", attributes=attributes)
-
-
-def config_event(values):
-    return LogRecord(timestamp=1, event_name="rl.run.config", attributes={"rl.run.config.values": values})
 
 
 def emit(exporter, records, processor=BatchLogRecordProcessor):
@@ -58,88 +51,68 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_jsonl(rows, tmp_path):
-    """A row that went through OTel's SDK as an event is the row that was sent, bit for bit."""
-    emit(log_records.JsonlLogRecords(), map(row_event, rows))
-    read = lines(tmp_path / "gsm8k/run-7/rows.jsonl")
-    words = {"NaN", "Infinity", "-Infinity"}
-    values = [{n: float(v) if v in words else v for n, v in line["values"].items()} for line in read]
+@pytest.mark.parametrize("tracker", cases(JSONL, STDOUT, SINGLE, WANDB, SIDECAR))
+def test_every_tracker(tracker, tmp_path, monkeypatch):
+    """Rows, tables and parameters that went through OTel's SDK as events are what they were, bit for bit."""
+    (point,) = entry_points(group="opentelemetry_logs_exporter", name=f"otel_rl_{tracker.exporter}")
+    place = tmp_path / "gsm8k/run-7"
+    place.mkdir(parents=True)
+    with (place / "output").open("w") as output, contextlib.redirect_stdout(output):
+        emit(point.load()(), map(otlp.log_record, same_run.items()))
 
-    assert [(line["step"], line["time_unix_nano"]) for line in read] == [(r.step, r.time_unix_nano) for r in rows]
-    assert exactly(values) == exactly(row.values for row in rows)
+    if tracker is not SIDECAR:
+        assert tracker.points(place) == same_run.points(tracker)
+    if tracker in (SIDECAR, SINGLE, WANDB):
+        assert same_run.exact_tables(tracker.tables(place)) == same_run.exact_tables(same_run.shown(tracker))
+    if tracker in (SINGLE, WANDB):
+        assert tracker.params(place) == {name: tracker.param(value) for name, value in same_run.PARAMS.items()}
 
 
-def test_a_file_that_was_removed(rows, tmp_path, caplog):
+def test_a_file_that_was_removed(tmp_path, caplog):
     """There is no outbox: later rows are in a new file, and one warning says what was lost."""
     exporter = log_records.JsonlLogRecords()
-    results = [exporter.export(readable(RESOURCE, *map(row_event, rows[:3])))]
+    results = [exporter.export(readable(RESOURCE, *map(otlp.log_record, ROWS[:3])))]
     (tmp_path / "gsm8k/run-7/rows.jsonl").unlink()
-    results += [exporter.export(readable(RESOURCE, row_event(row))) for row in rows[3:6]]
+    results += [exporter.export(readable(RESOURCE, otlp.log_record(row))) for row in ROWS[3:6]]
     exporter.shutdown()
 
     assert results == [LogRecordExportResult.SUCCESS] * 4
-    assert [line["step"] for line in lines(tmp_path / "gsm8k/run-7/rows.jsonl")] == [row.step for row in rows[3:6]]
+    assert [line["step"] for line in lines(tmp_path / "gsm8k/run-7/rows.jsonl")] == [row.step for row in ROWS[3:6]]
     assert caplog.text.count("rows.jsonl was removed or replaced; its contents are lost") == 1
 
 
-@needs("wandb")
-def test_wandb(rows, tmp_path):
-    """Rows and parameters in events feed a W&B run."""
-    emit(log_records.WandbLogRecords(), [config_event({"lr": 1e-6}), *map(row_event, rows[:5])])
-    wandb_file.wait_until_written(str(tmp_path / "gsm8k/run-7"))
-    (file,) = wandb_file.files(str(tmp_path / "gsm8k/run-7"))
-
-    assert [line["step"] for line in wandb_file.history(file)] == ["0", "1", "2", "3", "4"]
-    assert wandb_file.config(file) == {"lr": 1e-6}
-
-
-@needs("tensorboard")
-def test_tensorboard(rows, tmp_path):
-    """Rows in events are curves in TensorBoard."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    emit(log_records.TensorBoardLogRecords(), map(row_event, rows))
-    read = EventAccumulator(str(tmp_path / "gsm8k/run-7/tensorboard")).Reload()
-
-    assert [event.step for event in read.Scalars("tokens")] == list(range(200))
-
-
-def test_console(rows, capsys):
+def test_console(capsys):
     """Rows in events are printed, by a processor that exports from the thread that logs, too."""
-    emit(log_records.ConsoleLogRecords(), map(row_event, rows[:2]), SimpleLogRecordProcessor)
+    emit(log_records.ConsoleLogRecords(), map(otlp.log_record, ROWS[:2]), SimpleLogRecordProcessor)
 
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["step 0", "step 1"]
 
 
-def test_same_run(run):
-    """Every row, table and parameter that OTLP sends as an event comes out of the event as it went in."""
-    sent = same_run.items(run)
-    records = readable(RESOURCE, *map(otlp.log_record, sent))
-    ((_, read),) = log_records.JsonlLogRecords()._by_run(records)
+@pytest.mark.parametrize(
+    "item",
+    [
+        Row(3, 5, {"loss": 0.5, "tokens": 2**60}, attempt=2, late=True, part=1, partial=True),
+        Table("t/x", 3, 5, ("a", "b"), ((True, 0.5), (None, "x"), (2**40, "")), attempt=1, ranks=(0, 2), cut_rows=7),
+        Table("t", 0, 1, ("a",), ()),
+        Params(5, {"lr": 1e-6, "lora": None, "seed": 7, "fp8": True, "path": "x"}),
+        Ended(5, 1, "crashed", "rank 0: SIGSEGV", 139),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+def test_an_item_is_the_same_behind_its_event(item):
+    """With its identity, by which receivers tell repeats: attempt, part, and the mark of a step that was cut off."""
+    event = otlp.log_record(item)
+    back = item_of(event.event_name, event.timestamp, event.attributes, event.body)
 
-    assert list(map(type, read)) == list(map(type, sent))
-    for before, after in zip(sent, read, strict=True):
-        if isinstance(before, Row):
-            assert (after.step, after.time_unix_nano) == (before.step, before.time_unix_nano)
-            assert same_run.points([after]) == same_run.points([before])
-        elif isinstance(before, Table):
-            assert same_run.exact_rows(after.rows) == same_run.exact_rows(before.rows)
-            assert replace(after, rows=()) == replace(before, rows=())
-        else:
-            assert same_run.exact_values(after.values) == same_run.exact_values(before.values)
+    assert back == item
+    assert identity(back) == identity(item)
 
 
-def test_table(tmp_path):
-    """A table goes through OTel's SDK as an event, with its rows in the body, and is a file at the other end."""
-    emit(log_records.SidecarLogRecords(), map(otlp.log_record, same_run.tables()))
-    files = sorted((tmp_path / "gsm8k/run-7/tables").iterdir())
-    words = {"NaN", "Infinity", "-Infinity"}
-
-    for file, table in zip(files, same_run.tables(), strict=True):
-        content = json.loads(file.read_text())
-        cells = [[float(cell) if cell in words else cell for cell in row] for row in content["data"]]
-        assert tuple(content["columns"]) == table.columns
-        assert same_run.exact_rows(cells) == same_run.exact_rows(table.rows)
+def test_an_unknown_outcome_is_refused():
+    """With those that there are."""
+    event = otlp.log_record(Ended(5, 1, "crashed"))
+    with pytest.raises(ValueError, match="finished, failed, crashed, lost"):
+        item_of(event.event_name, 5, {**event.attributes, "rl.run.outcome": "odd"}, None)
 
 
 def test_table_on_the_wire():
@@ -163,19 +136,11 @@ def test_table_on_the_wire():
     ]
 
 
-def test_empty_table():
-    """A table without rows is one at the other end, too."""
-    ((_, (read,)),) = log_records.JsonlLogRecords()._by_run(
-        readable(RESOURCE, otlp.log_record(Table("t", 0, 1, ("a",), ())))
-    )
-
-    assert read == Table("t", 0, 1, ("a",), ())
-
-
 def test_large_table():
     """Of a large table the event has the first rows, and says how many it lacks."""
     table = Table("t", 0, 1, ("a",), (("奖" * 10_000,),) * 100, cut_rows=7)
-    ((_, (read,)),) = log_records.JsonlLogRecords()._by_run(readable(RESOURCE, otlp.log_record(table)))
+    event = otlp.log_record(table)
+    read = item_of(event.event_name, event.timestamp, event.attributes, event.body)
 
     assert read.rows == table.rows[:4]
     assert read.cut_rows == 7 + 96
@@ -196,23 +161,13 @@ def test_requests(run, monkeypatch):
     assert [step for request in behavior.requests for step in request.steps] == [*range(100), *range(100)]
 
 
-def test_stdout(rows, capsys):
-    """Rows in events are lines for a program to read, too."""
-    emit(log_records.StdoutLogRecords(), map(row_event, rows[:2]))
-
-    assert [line[:26] for line in capsys.readouterr().out.splitlines()] == [
-        'metrics_tag: {"step": 0, "',
-        'metrics_tag: {"step": 1, "',
-    ]
-
-
-def test_runs(rows, tmp_path):
+def test_runs(tmp_path):
     """Records of several runs go to an exporter each."""
     exporter = log_records.JsonlLogRecords()
     batch = [
-        *readable(RESOURCE, row_event(rows[0])),
-        *readable({**RESOURCE, "rl.run.id": "run-8"}, row_event(rows[1])),
-        *readable(RESOURCE, row_event(rows[2])),
+        *readable(RESOURCE, otlp.log_record(ROWS[0])),
+        *readable({**RESOURCE, "rl.run.id": "run-8"}, otlp.log_record(ROWS[1])),
+        *readable(RESOURCE, otlp.log_record(ROWS[2])),
     ]
 
     assert exporter.export(batch) is LogRecordExportResult.SUCCESS
@@ -221,10 +176,10 @@ def test_runs(rows, tmp_path):
     assert [line["step"] for line in lines(tmp_path / "gsm8k/run-8/rows.jsonl")] == [1]
 
 
-def test_plain_service(rows, tmp_path):
+def test_plain_service(tmp_path):
     """Where the resource names no run, the service is the run; no name leads out of the directory."""
     exporter = log_records.JsonlLogRecords()
-    exporter.export(readable({"service.name": "../../trainer"}, row_event(rows[0])))
+    exporter.export(readable({"service.name": "../../trainer"}, otlp.log_record(ROWS[0])))
     exporter.shutdown()
 
     (found,) = tmp_path.rglob("rows.jsonl")
@@ -250,11 +205,14 @@ def test_failure(attributes):
     assert log_records.JsonlLogRecords().export(readable(RESOURCE, record)) is LogRecordExportResult.FAILURE
 
 
-def test_unwritable_directory(rows, tmp_path):
+def test_unwritable_directory(tmp_path):
     """A directory that cannot be made is such a failure, too."""
     (tmp_path / "gsm8k").write_text("")
 
-    assert log_records.JsonlLogRecords().export(readable(RESOURCE, row_event(rows[0]))) is LogRecordExportResult.FAILURE
+    assert (
+        log_records.JsonlLogRecords().export(readable(RESOURCE, otlp.log_record(ROWS[0])))
+        is LogRecordExportResult.FAILURE
+    )
 
 
 def test_by_environment(tmp_path):
@@ -274,51 +232,25 @@ _logs.get_logger("test").emit(_logs.LogRecord(
     attributes={"rl.loop.iteration": 3, "rl.step.values": {"loss": float("nan")}}))
 """
     environment = {
-        **os.environ,
         "PYTHONPATH": os.pathsep.join([str(place.parent), *filter(None, sys.path)]),
         "OTEL_LOGS_EXPORTER": "otel_rl_jsonl_here",
         "OTEL_TRACES_EXPORTER": "none",
         "OTEL_METRICS_EXPORTER": "none",
         "OTEL_RESOURCE_ATTRIBUTES": "rl.run.id=run-9,rl.run.project=gsm8k",
     }
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    run_python(program, tmp_path, **environment)
 
     expected = {"step": 3, "time_unix_nano": 1, "attempt": 0, "values": {"loss": "NaN"}}
     assert lines(tmp_path / "gsm8k/run-9/rows.jsonl") == [expected]
 
 
-def test_the_end_of_a_run_is_the_same_behind_its_event():
-    """Outcome, reason and exit code arrive; an unknown outcome is refused with those that there are."""
-    from otel_rl.otlp.step_events import item_of
-
-    ended = Ended(5, 1, "crashed", "rank 0: SIGSEGV", 139)
-    event = otlp.log_record(ended)
-
-    assert item_of(event.event_name, event.timestamp, event.attributes, event.body) == ended
-    with pytest.raises(ValueError, match="finished, failed, crashed, lost"):
-        item_of(event.event_name, 5, {**event.attributes, "rl.run.outcome": "odd"}, None)
-
-
-def test_a_malformed_event_costs_itself_alone(rows, tmp_path, caplog):
+def test_a_malformed_event_costs_itself_alone(tmp_path, caplog):
     """A row without its step is passed over and logged; the others of the batch arrive."""
     exporter = log_records.JsonlLogRecords()
     odd = LogRecord(timestamp=1, event_name="rl.step.metrics", attributes={"rl.step.values": {"loss": 1.0}})
-    result = exporter.export(readable(RESOURCE, row_event(rows[0]), odd, row_event(rows[1])))
+    result = exporter.export(readable(RESOURCE, otlp.log_record(ROWS[0]), odd, otlp.log_record(ROWS[1])))
     exporter.shutdown()
 
     assert result is LogRecordExportResult.FAILURE
     assert [line["step"] for line in lines(tmp_path / "gsm8k/run-7/rows.jsonl")] == [0, 1]
     assert "malformed rl.step.metrics" in caplog.text
-
-
-def test_a_row_is_the_same_behind_its_event():
-    """Number of the row within its step, and the mark of a step that was cut off: receivers tell repeats by them."""
-    from otel_rl.export import identity
-    from otel_rl.otlp.step_events import item_of
-
-    row = Row(3, 5, {"loss": 0.5}, attempt=2, late=True, part=1, partial=True)
-    event = otlp.log_record(row)
-    back = item_of(event.event_name, event.timestamp, event.attributes, event.body)
-
-    assert back == row
-    assert identity(back) == identity(row)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.agent.hardware import standin
 from tests.collector import free_port, wait_for
 from tests.exporters import wandb_file
+from tests.exporters.trackers import MLFLOW, SINGLE, SWANLAB, TRACKIO, WANDB, accumulator, bits
 from tests.processes import rows_of, start_python
 from tests.real_parts import needs, needs_program
+
+if TYPE_CHECKING:
+    from tests.exporters.trackers import Tracker
 
 pytestmark = [
     *(needs(name) for name in ("mlflow", "swanlab", "trackio", "tensorboard", "wandb")),
@@ -104,15 +107,19 @@ def test_the_training_axis_has_its_steps_alone(seen: Seen) -> None:
     assert not any(name.startswith("ray/") for row in rows_of(seen.dir) for name in row["values"])  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("tracker", [SINGLE, WANDB, MLFLOW, SWANLAB, TRACKIO], ids=lambda one: one.exporter)
+def test_its_curve(tracker: Tracker, seen: Seen) -> None:
+    """The GPU has an axis in seconds, and the loss has one in steps."""
+    points = tracker.points(seen.dir, GPU, "loss")
+
+    assert points[GPU] == [(at, bits(tracker.value(50.0))) for at in seen.positions]
+    assert [step for step, _ in points["loss"]] == list(range(STEPS))
+
+
 def test_tensorboard(seen: Seen) -> None:
-    """The GPU curve has an axis in seconds, in another TensorBoard run. The loss has an axis in steps."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    training = EventAccumulator(str(seen.dir / "tensorboard")).Reload()
-    machine = EventAccumulator(str(seen.dir / "tensorboard" / "machine")).Reload()
-
-    assert [(e.step, e.value) for e in machine.Scalars(GPU)] == [(n, 50.0) for n in seen.positions]
-    assert [event.step for event in training.Scalars("loss")] == list(range(STEPS))
+    """It is another run there."""
+    assert GPU in accumulator(seen.dir / "tensorboard" / "machine").Tags()["scalars"]
+    assert GPU not in accumulator(seen.dir / "tensorboard").Tags()["scalars"]
 
 
 def test_wandb(seen: Seen) -> None:
@@ -126,34 +133,5 @@ def test_wandb(seen: Seen) -> None:
         if record.WhichOneof("record_type") == "metric"
     }
 
-    assert [int(row["ray/ray_step"]) for row in rows if GPU in row] == seen.positions
-    assert [int(row["step"]) for row in rows if "loss" in row] == list(range(STEPS))
     assert not any("step" in row for row in rows if GPU in row)
     assert axes[GPU] == "ray/ray_step"
-
-
-def test_mlflow(seen: Seen) -> None:
-    """At its second."""
-    import mlflow
-
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{seen.dir}/mlflow.db")
-    (run,) = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
-
-    assert [point.step for point in client.get_metric_history(run.info.run_id, GPU)] == seen.positions
-
-
-def test_swanlab(seen: Seen) -> None:
-    """At its second."""
-    from otel_rl.export import RunInfo
-    from tests.exporters.test_swanlab import scalars
-
-    assert [step for step, _ in scalars(RunInfo("", "", "", str(seen.dir)))[GPU]] == seen.positions
-
-
-def test_trackio(seen: Seen) -> None:
-    """At its second."""
-    (database,) = (seen.dir / "trackio").glob("*.db")
-    with sqlite3.connect(database) as connection:
-        stored = connection.execute("SELECT step, metrics FROM metrics ORDER BY id").fetchall()
-
-    assert [step for step, metrics in stored if GPU in json.loads(metrics)] == seen.positions

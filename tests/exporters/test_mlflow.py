@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,141 +18,61 @@ from otel_rl.export import Params, Refused, Row, RunInfo, Table
 from otel_rl_exporters.mlflow import MlflowExporter, escape, unescape
 from tests.collector import wait_for
 from tests.exporters import same_run
-from tests.exporters.exactly import bits
 from tests.exporters.mlflow_server import serving
+from tests.exporters.trackers import MLFLOW, Mlflow, bits, empty_database
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = needs("mlflow")
 
-LARGEST = 1.7976931348623157e308
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables, which MLflow needs seconds to create; agents in tests start without."""
-    import mlflow
-
-    place = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    mlflow.MlflowClient(tracking_uri=f"sqlite:///{place}").search_experiments()
-    return place
-
 
 @pytest.fixture
-def run(run: RunInfo, empty: Path) -> RunInfo:
-    """A run that has such a database in its directory."""
-    shutil.copy(empty, run.directory)
+def run(run: RunInfo) -> RunInfo:
+    """A run that has a database with MLflow's tables in its directory."""
+    shutil.copy(empty_database(), run.directory)
     return run
 
 
-def read(uri: str, run: RunInfo) -> tuple[Any, Any]:
-    """Return a client and the one MLflow run of our run."""
-    import mlflow
-
-    client = mlflow.MlflowClient(tracking_uri=uri)
-    experiment = client.get_experiment_by_name(run.project)
-    (found,) = client.search_runs([experiment.experiment_id], filter_string=f"tags.`rl.run.id` = '{run.id}'")
-    return client, found
+def read(run: RunInfo) -> tuple[Any, Any]:
+    """Return a client and the MLflow run."""
+    return MLFLOW.read(Path(run.directory))
 
 
-def history(client: Any, found: Any, name: str) -> list[tuple[int, int | bytes]]:
-    return [(point.step, bits(point.value)) for point in client.get_metric_history(found.info.run_id, escape(name))]
-
-
-def stored(value: float) -> float:
-    """Return what MLflow's database makes of a value."""
-    return math.copysign(LARGEST, value) if math.isinf(value) else float(value) + 0.0  # -0.0 is 0.0 there
-
-
-def write(exporter: MlflowExporter, run: RunInfo) -> None:
-    items = same_run.items(run)
-    for start in range(0, len(items), exporter.batch_size):
-        exporter.export(items[start : start + exporter.batch_size])
-    exporter.shutdown()
-
-
-@pytest.fixture(scope="module", params=["database", pytest.param("server", marks=pytest.mark.slow)])
-def written(
-    request: pytest.FixtureRequest, empty: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Any, Any, RunInfo]]:
-    """The run of 200 steps, in its own database or logged to a server."""
-    run = RunInfo("run-7", "grpo-gsm8k", "baseline", str(tmp_path_factory.mktemp("run")))
-    with contextlib.ExitStack() as stack:
-        if request.param == "server":
-            uri = stack.enter_context(serving(tmp_path_factory.mktemp("server"), empty))
-            exporter = MlflowExporter(run, tracking_uri=uri)
-        else:
-            uri = f"sqlite:///{shutil.copy(empty, run.directory)}"
-            exporter = MlflowExporter(run)
-        write(exporter, run)
-        yield *read(uri, run), run
+def history(run: RunInfo, name: str) -> list[tuple[int, object]]:
+    """Return the points of a metric."""
+    return MLFLOW.points(Path(run.directory), name)[name]
 
 
 @pytest.mark.slow
-def test_the_same_run_reads_back(written: tuple[Any, Any, RunInfo]) -> None:
-    """Every value of 500 names at its step, in order; infinities are the largest floats there, and -0.0 is 0.0."""
-    client, found, run = written
-    expected: dict[str, list[tuple[int, int | bytes]]] = {}
-    for row in same_run.rows(run):
-        for name, value in row.values.items():
-            expected.setdefault(name, []).append((row.step, bits(stored(value))))
+def test_a_server_has_the_same(run: RunInfo, tmp_path: Path) -> None:
+    """Every value, parameter and table reads back from it as from a database."""
+    with serving(tmp_path, empty_database()) as address:
+        server = Mlflow(address)
+        server.deliver(run, same_run.items())
 
-    assert len(expected) == 500
-    assert {unescape(name) for name in found.data.metrics} == set(expected)
-    assert {name: history(client, found, name) for name in expected} == expected
+        assert server.points(tmp_path) == same_run.points(server)
+        assert server.params(tmp_path) == {name: str(value) for name, value in same_run.PARAMS.items()}
+        assert same_run.exact_tables(server.tables(tmp_path)) == same_run.exact_tables(same_run.shown(server))
 
 
-def test_its_times_are_those_of_the_rows(written: tuple[Any, Any, RunInfo]) -> None:
-    """To the millisecond, which is what MLflow keeps."""
-    client, found, run = written
+def test_times_and_identity(run: RunInfo) -> None:
+    """Times are to the millisecond, which is what MLflow keeps. The run is named and tagged, and has ended."""
+    rows = same_run.rows()[:20]
+    MLFLOW.deliver(run, rows)
+    client, found = read(run)
+
     times = [point.timestamp for point in client.get_metric_history(found.info.run_id, "loss")]
-
-    assert times == [row.time_unix_nano // 10**6 for row in same_run.rows(run)]
-
-
-def test_its_hyper_parameters_read_back(written: tuple[Any, Any, RunInfo]) -> None:
-    """As texts, which is what they are in MLflow."""
-    _, found, _ = written
-
-    assert found.data.params == {escape(name): str(value) for name, value in same_run.PARAMS.items()}
-
-
-def test_its_tables_read_back(written: tuple[Any, Any, RunInfo], tmp_path: Path) -> None:
-    """Each step's table is an artifact; what JSON has no number for is its name."""
-    client, found, _ = written
-    place = f"tables/{escape(same_run.TABLE)}"
-    names = {math.inf: "Infinity", -math.inf: "-Infinity"}
-    for table in same_run.tables():
-        text = Path(client.download_artifacts(found.info.run_id, f"{place}/step_{table.step:06d}.json", str(tmp_path)))
-        read_back = json.loads(text.read_text())
-
-        assert read_back["columns"] == list(table.columns)
-        assert read_back["data"] == [
-            ["NaN" if cell != cell else names.get(cell, cell) for cell in row]  # noqa: PLR0124 # NaN
-            for row in table.rows
-        ]
-
-
-def test_it_is_finished(written: tuple[Any, Any, RunInfo]) -> None:
-    """The run has ended, and is named and tagged."""
-    _, found, run = written
-
+    assert times == [row.time_unix_nano // 10**6 for row in rows]
     assert (found.info.status, found.info.run_name) == ("FINISHED", "baseline")
     assert found.data.tags["rl.run.id"] == run.id
 
 
 def test_the_local_database(run: RunInfo) -> None:
     """Without a server, a SQLite database and the artifacts lie in the run directory."""
-    exporter = MlflowExporter(run)
-    exporter.export([Params(0, {"lr": 0.5}), Row(3, 10**9, {"loss": math.nan, "loss/kl": 1 / 3})])
-    exporter.export([Table("t", 3, 0, ("a",), ((1,),))])
-    exporter.shutdown()
-    client, found = read(f"sqlite:///{run.directory}/mlflow.db", run)
+    row = Row(3, 10**9, {"loss": math.nan, "loss/kl": 1 / 3})
+    MLFLOW.deliver(run, [Params(0, {"lr": 0.5}), row, Table("t", 3, 0, ("a",), ((1,),))])
 
-    assert history(client, found, "loss") == [(3, bits(math.nan))]
-    assert history(client, found, "loss/kl") == [(3, bits(1 / 3))]
+    assert history(run, "loss") == [(3, bits(math.nan))]
+    assert history(run, "loss/kl") == [(3, bits(1 / 3))]
     assert list(Path(run.directory, "mlflow-artifacts").rglob("step_000003.json")) != []
 
 
@@ -161,12 +80,11 @@ def test_the_local_database(run: RunInfo) -> None:
 def test_a_restarted_run_goes_on(run: RunInfo) -> None:
     """It is the same MLflow run; points that come again are there once; a changed parameter is a tag."""
     for lr, steps in ((0.5, (0, 1)), (0.25, (1, 2))):
-        exporter = MlflowExporter(run, tags={"team": "rl"})
-        exporter.export([Params(0, {"lr": lr, "beta": 0.1}), *(Row(n, n * 10**9, {"loss": n / 3}) for n in steps)])
-        exporter.shutdown()
-    client, found = read(f"sqlite:///{run.directory}/mlflow.db", run)
+        rows = [Row(n, n * 10**9, {"loss": n / 3}) for n in steps]
+        MLFLOW.deliver(run, [Params(0, {"lr": lr, "beta": 0.1}), *rows], tags={"team": "rl"})
+    _, found = read(run)
 
-    assert history(client, found, "loss") == [(n, bits(n / 3)) for n in (0, 1, 2)]
+    assert history(run, "loss") == [(n, bits(n / 3)) for n in (0, 1, 2)]
     assert found.data.params == {"lr": "0.5", "beta": "0.1"}
     assert (found.data.tags["changed.lr"], found.data.tags["team"]) == ("0.25", "rl")
     assert "changed.beta" not in found.data.tags
@@ -188,10 +106,9 @@ def test_what_is_refused_holds_up_nothing_else(run: RunInfo) -> None:
     exporter = MlflowExporter(run, artifact_location="gs://nowhere/artifacts")
     with pytest.raises(Refused, match="1 request"):
         exporter.export([Table("t", 0, 0, ("a",), ((1,),)), Row(0, 0, {"loss": 1.0}), Params(0, {"lr": 0.5})])
-    client, found = read(f"sqlite:///{run.directory}/mlflow.db", run)
 
-    assert history(client, found, "loss") == [(0, bits(1.0))]
-    assert found.data.params == {"lr": "0.5"}
+    assert history(run, "loss") == [(0, bits(1.0))]
+    assert MLFLOW.params(Path(run.directory)) == {"lr": "0.5"}
 
 
 @pytest.mark.slow
@@ -199,7 +116,7 @@ def test_the_newest_tables_are_listed_for_the_ui(run: RunInfo) -> None:
     """MLflow's UI shows what this tag lists as tables; it holds no more than a tag can."""
     exporter = MlflowExporter(run)
     exporter.export([Table("t", step, 0, ("a",), ((step,),)) for step in range(20)])
-    _client, found = read(f"sqlite:///{run.directory}/mlflow.db", run)
+    _, found = read(run)
     listed = json.loads(found.data.tags["mlflow.loggedArtifacts"])
 
     assert [entry["path"] for entry in listed] == [f"tables/t/step_{step:06d}.json" for step in range(4, 20)]
@@ -236,9 +153,7 @@ def test_a_server_that_is_gone_raises(run: RunInfo, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_server_that_is_killed_while_the_run_goes_on(
-    run: RunInfo, empty: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_killed_while_the_run_goes_on(run: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows wait until it is back; each is there once, those included of which it died before it answered."""
     import mlflow
 
@@ -252,7 +167,7 @@ def test_a_server_that_is_killed_while_the_run_goes_on(
         for n in range(first, last):
             outbox.append([Row(n, 10**18 + n * 10**9, {"loss": float(n)})], b"\xc0")
 
-    with serving(place / "local" / "server", empty) as address:
+    with serving(place / "local" / "server", empty_database()) as address:
         options = {"tracking_uri": address, "artifact_location": str(place / "artifacts")}
         thread = ExporterThread("mlflow", MlflowExporter, options, run, outbox, place / "local" / "cursors")
         thread.start()
@@ -261,7 +176,7 @@ def test_a_server_that_is_killed_while_the_run_goes_on(
         put(20, 60)
     put(60, 80)
     wait_for(lambda: thread.failures > 0, "nobody notices that the server is gone", 100)
-    with serving(place / "local" / "server", empty, int(address.rpartition(":")[2])) as again:
+    with serving(place / "local" / "server", empty_database(), int(address.rpartition(":")[2])) as again:
         thread.close_when_done()
         thread.join(200)
         client = mlflow.MlflowClient(tracking_uri=again)

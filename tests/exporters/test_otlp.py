@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +32,9 @@ def received(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     with collectors.running(tmp_path) as collector:
         for name, value in collector.environment(request.param).items():
             monkeypatch.setenv(name, value)
-        run = otel_rl.init(dir=tmp_path, project="otlp", id="known", exporters=[], quiet=True)
+        run = otel_rl.init(
+            dir=tmp_path, project="otlp", id="known", exporters=[], config={"lr": 1e-6}, content=True, quiet=True
+        )
         for n in range(STEPS):
             with run.step(n):
                 with run.phase("generate"):
@@ -38,6 +42,7 @@ def received(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
                 with run.phase("custom"), run.phase("inner"):
                     pass
                 run.log({"loss": 0.5**n, "kl": math.nan if n == 3 else float(n), "tokens": n * 2**40})
+        run.table("completions", {"prompt": ["1 + 1"]}, step=STEPS - 1)
         run.event("checkpoint.written", path="x")
         assert run.finish(20)
         collectors.wait_for(lambda: "rl.loop.duration" in collector.metric_names(), "no metrics arrived")
@@ -76,9 +81,12 @@ def test_metrics_arrive_too(received: Collector) -> None:
     assert expected <= received.metric_names()
 
 
-def test_other_events_arrive_under_their_own_name(received: Collector) -> None:
-    """`run.event` is an OTel event of that name."""
-    assert "EventName: checkpoint.written" in received.text()
+def test_all_others_are_events_too(received: Collector) -> None:
+    """The table, the parameters and the end of the run arrive once; `run.event` is an event of its own name."""
+    names = Counter(re.findall(r"EventName: (\S+)\n", received.text()))
+
+    once = ("rl.table", "rl.run.config", "rl.run.ended", "checkpoint.written")
+    assert names == {"rl.step.metrics": STEPS} | dict.fromkeys(once, 1)
 
 
 def test_steps_faster_than_the_metric_interval_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import resource
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,19 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.export import Exporter, Params, Row, RunInfo, Table
+from otel_rl.export import Params, Row, RunInfo, Table
 from otel_rl_exporters.sidecar import SidecarExporter
 from tests.exporters import same_run
-
-WORDS = {"NaN", "Infinity", "-Infinity"}
-
-
-def fail(constant):
-    raise AssertionError(f"{constant} is not JSON")
+from tests.exporters.trackers import strict
 
 
 def load(path):
-    return json.loads(path.read_bytes(), parse_constant=fail)
+    return strict(path.read_bytes())
 
 
 def files(run):
@@ -35,18 +28,6 @@ def files(run):
 
 def table(name="completions", step=0, rows=((1,),), **fields):
     return Table(name, step, 0, ("a",), rows, **fields)
-
-
-def test_whole_table(run):
-    """All rows read back exactly from strict JSON; NaN and infinities are texts, what is not known is `null`."""
-    SidecarExporter(run).export(same_run.items(run))
-    read = [load(path) for _, path in sorted(files(run).items())]
-
-    assert [list(content) for content in read] == [["columns", "data"]] * 2
-    for content, expected in zip(read, same_run.tables(), strict=True):
-        assert tuple(content["columns"]) == expected.columns
-        cells = [[float(cell) if cell in WORDS else cell for cell in row] for row in content["data"]]
-        assert same_run.exact_rows(cells) == same_run.exact_rows(expected.rows)
 
 
 def test_place(run):
@@ -176,25 +157,6 @@ def test_tables_of_one_name_with_other_columns(run):
     assert sorted(load(file)["data"][0][0] for file in files(run).values()) == ["a", "b", "c"]
 
 
-def test_full_disk(run):
-    """A table that does not fit raises, leaves the old file unchanged and no other file, and can be retried."""
-    exporter = SidecarExporter(run)
-    exporter.export([table()])
-    large = table(rows=(("x" * 10_000,),), attempt=1)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            exporter.export([large])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    (path,) = files(run).values()
-
-    assert load(path)["data"] == [[1]]
-    exporter.export([large])
-    assert load(path)["data"] == [["x" * 10_000]]
-
-
 def test_unwritable(run):
     """A directory that cannot be made raises: the agent offers the table again."""
     Path(run.directory, "tables").write_text("")
@@ -208,11 +170,6 @@ def test_the_rest(run):
     SidecarExporter(run).export([Params(0, {"lr": 1}), Row(0, 0, {"loss": math.nan})])
 
     assert files(run) == {}
-
-
-def test_contract(run):
-    """It is an exporter."""
-    assert isinstance(SidecarExporter(run), Exporter)
 
 
 def test_a_late_part_after_a_restart(run):

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import sys
 
 import pytest
 
-from otel_rl.export import Event, Exporter, Params, Refused, Row
+from otel_rl.export import Event, Params, Row
 from otel_rl_exporters.stdout import StdoutExporter
 from tests.exporters import same_run
-
-
-def fail(constant):
-    raise AssertionError(f"{constant} is not JSON")
+from tests.exporters.trackers import strict
 
 
 def read(line, tag="metrics_tag"):
     start, _, tail = line.partition(": ")
 
     assert start == tag
-    return json.loads(tail, parse_constant=fail)
+    return strict(tail)
 
 
 def test_line(run, capsys):
@@ -39,21 +33,6 @@ def test_non_finite(run, capsys):
     StdoutExporter(run).export([Row(0, 0, {"a": math.nan, "b": math.inf, "c": -math.inf})])
 
     assert read(capsys.readouterr().out)["metrics"] == {"a": "NaN", "b": "Infinity", "c": "-Infinity"}
-
-
-def test_whole_run(run, capsys):
-    """Each row of a run is a line that reads back exactly, whatever the names are."""
-    exporter = StdoutExporter(run)
-    for start in range(0, 203, exporter.batch_size):
-        exporter.export(same_run.items(run)[start : start + exporter.batch_size])
-    found = [read(line) for line in capsys.readouterr().out.splitlines()]
-    words = {"NaN", "Infinity", "-Infinity"}
-    rows = [
-        Row(line["step"], 0, {n: float(v) if v in words else v for n, v in line["metrics"].items()}) for line in found
-    ]
-
-    assert [row.step for row in rows] == list(range(same_run.STEPS))
-    assert same_run.points(rows) == same_run.points(same_run.rows(run))
 
 
 def test_ascii(run, capsys):
@@ -86,35 +65,8 @@ def test_the_rest(run, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_broken_pipe(run, monkeypatch):
-    """When the reader of the output has gone, the rows are refused: they will never be taken."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "wb", buffering=0) as pipe:
-        monkeypatch.setattr(sys, "stdout", _Unbuffered(pipe))
-
-        with pytest.raises(Refused):
-            StdoutExporter(run).export([Row(0, 0, {"loss": 1})])
-
-
-class _Unbuffered:
-    def __init__(self, pipe):
-        self._pipe = pipe
-
-    def write(self, text):
-        self._pipe.write(text.encode())
-
-    def flush(self):
-        self._pipe.flush()
-
-
 @pytest.mark.parametrize("options", [{"stream": "file"}, {"tag": "a\nb"}])
 def test_wrong_options(run, options):
     """A stream that does not exist, or a tag of two lines, is an error at once."""
     with pytest.raises(ValueError, match=next(iter(options))):
         StdoutExporter(run, **options)
-
-
-def test_contract(run):
-    """It is an exporter."""
-    assert isinstance(StdoutExporter(run), Exporter)

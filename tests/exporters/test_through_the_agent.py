@@ -1,9 +1,9 @@
-"""A run with samples, tables and parameters, through the agent into every tracker at once."""
+"""Runs through the agent into every tracker at once."""
 
 from __future__ import annotations
 
-import json
-import sqlite3
+import math
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,20 +11,23 @@ import pytest
 import otel_rl
 from otel_rl.setup import directory as directories
 from otel_rl.setup.agent_start import read_status
-from tests.exporters import wandb_file
 from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
+from tests.exporters.trackers import DOUBLE, JSONL, MLFLOW, SIDECAR, SINGLE, SWANLAB, TRACKIO, WANDB, bits, cases
 from tests.processes import rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-STEPS = 20
-pytestmark = [needs_every_package, pytest.mark.slow]
+    from tests.exporters.trackers import Tracker
+
+STEPS, MANY = 20, 10_000
+NAMES = ["loss", "reward/mean", "reward/std", "reward/count", "tokens"]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the finished run."""
+    """The directory of a run with samples, tables and parameters, which every exporter was given."""
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in OFFLINE.items():
             patch.setenv(variable, value)
@@ -43,54 +46,34 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run.dir
 
 
-def expected(run_dir: Path, name: str) -> list[tuple[int, float]]:
-    """Return what the rows hold of a metric."""
-    rows: list[Any] = rows_of(run_dir)
-    return [(row["step"], row["values"][name]) for row in rows]
-
-
-NAMES = ["loss", "reward/mean", "reward/std", "reward/count", "tokens"]
-
-
+@needs_every_package
 def test_the_rows_hold_the_statistics(run_dir: Path) -> None:
     """Samples are reduced, a tag is taken off, every step is there."""
-    assert expected(run_dir, "reward/mean") == [(n, n / 2) for n in range(STEPS)]
-    assert expected(run_dir, "tokens") == [(n, 30.0) for n in range(STEPS)]
+    rows: list[Any] = rows_of(run_dir)
+
+    assert [(row["step"], row["values"]["reward/mean"]) for row in rows] == [(n, n / 2) for n in range(STEPS)]
+    assert [row["values"]["tokens"] for row in rows] == [30.0] * STEPS
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_mlflow(run_dir: Path, name: str) -> None:
-    """The same points in the database, and the table among the artifacts."""
-    import mlflow
+@needs_every_package
+@pytest.mark.parametrize("tracker", cases(SINGLE, WANDB, MLFLOW, SWANLAB, TRACKIO))
+def test_values(tracker: Tracker, run_dir: Path) -> None:
+    """Each tracker has the points of the rows."""
+    rows: list[Any] = rows_of(run_dir)
+    points = tracker.points(run_dir, *NAMES)
 
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{run_dir}/mlflow.db")
-    (experiment,) = [e for e in client.search_experiments() if e.name != "Default"]
-    (found,) = client.search_runs([experiment.experiment_id])
-
-    assert [(p.step, p.value) for p in client.get_metric_history(found.info.run_id, name)] == expected(run_dir, name)
-    assert found.data.params == {"actor.lr": "1e-06"}
+    for name in NAMES:
+        assert points[name] == [(row["step"], bits(tracker.value(row["values"][name]))) for row in rows]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_trackio(run_dir: Path, name: str) -> None:
-    """The same points in its database."""
-    (path,) = (run_dir / "trackio").glob("*.db")
-    with sqlite3.connect(path) as database:
-        rows = database.execute("SELECT step, metrics FROM metrics ORDER BY id").fetchall()
-    points = [(step, json.loads(metrics)[name]) for step, metrics in rows if name in json.loads(metrics)]
-
-    assert points == expected(run_dir, name)
+@needs_every_package
+@pytest.mark.parametrize("tracker", cases(SINGLE, WANDB, MLFLOW, SWANLAB))
+def test_parameters(tracker: Tracker, run_dir: Path) -> None:
+    """Each tracker has them; trackio as a table, if it was given a measurement before."""
+    assert tracker.params(run_dir) == {"actor.lr": tracker.param(1e-6)}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_wandb(run_dir: Path, name: str) -> None:
-    """The same points in its file."""
-    (path,) = wandb_file.files(str(run_dir))
-    history = [{key: json.loads(value) for key, value in row.items()} for row in wandb_file.history(path)]
-
-    assert [(row["step"], row[name]) for row in history if name in row] == expected(run_dir, name)
-
-
+@needs_every_package
 @pytest.mark.parametrize("name", EVERY_EXPORTER)
 def test_every_exporter_accepts_everything(run_dir: Path, name: str) -> None:
     """All items were delivered, at the first try, and none was refused."""
@@ -100,8 +83,43 @@ def test_every_exporter_accepts_everything(run_dir: Path, name: str) -> None:
     assert (name in status.failures, name in status.waiting, status.lost) == (False, False, {})
 
 
-def test_sidecar(run_dir: Path) -> None:
-    """The table is a file of strict JSON in the run directory."""
-    (path,) = (run_dir / "tables").rglob("*.json")
+@needs_every_package
+@pytest.mark.parametrize("tracker", cases(SIDECAR, SINGLE, WANDB, MLFLOW, SWANLAB))
+def test_the_table(tracker: Tracker, run_dir: Path) -> None:
+    """Each tracker has it."""
+    ((_, columns, rows),) = tracker.tables(run_dir)
 
-    assert json.loads(path.read_text()) == {"columns": ["prompt", "reward"], "data": [["1 + 1", 0.5]]}
+    assert (columns, rows) == (("prompt", "reward"), [[tracker.cell("1 + 1"), tracker.cell(0.5)]])
+
+
+@pytest.fixture(scope="module")
+def logged() -> list[dict[str, float]]:
+    """Values of 10,000 steps with every kind of float among them."""
+    numbers = random.Random(0)
+    rows: list[dict[str, float]] = []
+    for n in range(MANY):
+        loss = {0: math.nan, 1: math.inf, 2: -math.inf}.get(n % 101, numbers.gauss(0, 1))
+        rows.append({"actor/pg_loss": loss, "tiny": 5e-324 * n, "reward": numbers.random(), "tokens": n * 2**40})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def many(logged: list[dict[str, float]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run with so many steps, as fast as they can be logged."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        patch.setenv("WANDB_SILENT", "true")
+        exporters = ["jsonl", {"tensorboard": {"precision": "double"}}, "wandb"]
+        run = otel_rl.init(dir=tmp_path_factory.mktemp("runs"), exporters=exporters, hardware=False, quiet=True)
+        for n, values in enumerate(logged):
+            run.log(values, step=n)
+        assert run.finish(120)
+    return run.dir
+
+
+@pytest.mark.parametrize("tracker", cases(JSONL, DOUBLE, WANDB))
+def test_ten_thousand_steps(tracker: Tracker, many: Path, logged: list[dict[str, float]]) -> None:
+    """Every step is there once, in order and bit for bit."""
+    expected = {name: [(n, bits(tracker.value(row[name]))) for n, row in enumerate(logged)] for name in logged[0]}
+
+    assert tracker.points(many) == expected

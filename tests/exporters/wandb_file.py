@@ -1,18 +1,16 @@
-"""Reads the `.wandb` file of a run: records of W&B's own protobuf in the blocks of a LevelDB log."""
+"""Reads the `.wandb` file of a run: records of W&B's own protobuf."""
 
 from __future__ import annotations
 
 import json
-import struct
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otel_rl_exporters.leveldb_log import LogReader
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_BLOCK = 32768
-_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def files(directory: str) -> list[Path]:
@@ -39,10 +37,9 @@ def records(path: Path) -> Iterator[Any]:
     """Yield each `Record` in the file."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    for content in _contents(path.read_bytes()):
-        record = Record()
-        record.ParseFromString(content)
-        yield record
+    reader = LogReader(path)
+    yield from map(Record.FromString, reader.read())
+    reader.close()
 
 
 def history(path: Path) -> list[dict[str, str]]:
@@ -66,20 +63,3 @@ def config(path: Path) -> dict[str, Any]:
     """Return the config that the run ended with."""
     items = [item for record in records(path) for item in record.config.update]
     return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
-def _contents(data: bytes) -> Iterator[bytes]:
-    assert data[:4] in (b":W&B", b"")  # empty: still being written
-    position, parts = 7, b""
-    while position + 7 <= len(data):
-        left = _BLOCK - position % _BLOCK
-        _, length, kind = struct.unpack_from("<IHB", data, position)
-        if left < 7 or not kind:  # too little is left of the block for another record
-            position += left
-            continue
-        if position + 7 + length > len(data):  # still being written
-            return
-        parts = (b"" if kind in (_FULL, _FIRST) else parts) + data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (_FULL, _LAST):
-            yield parts
