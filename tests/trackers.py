@@ -26,7 +26,8 @@ def _jsonl(place: Path, name: str) -> Points:
 def _tensorboard(place: Path, name: str) -> Points:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(place / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    directory = place / "tensorboard" if (place / "tensorboard").is_dir() else place
+    events = EventAccumulator(str(directory), size_guidance={"scalars": 0}).Reload()
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
