@@ -64,7 +64,7 @@ FILES = {
     "swanlab": ("swanlab", [remove]),
     "trackio": ("", [remove]),
 }
-"""What each tracker writes, and what may happen to it."""
+"""The file or directory of each tracker, and the accidents that it may have."""
 
 
 @pytest.mark.usefixtures("offline")

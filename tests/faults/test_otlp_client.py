@@ -65,7 +65,7 @@ def test_a_collector_that_misbehaves(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What is sent, taken, sent again and logged is what the page says; no request comes before the pause is over."""
+    """Requests, rows and messages are those of the page; no request comes before the pause has ended."""
     with caplog.at_level(logging.WARNING), case.collector(protocol, files) as behavior:
         for name, value in case.environment(behavior, protocol, files).items():
             monkeypatch.setenv(name, value)
@@ -126,7 +126,7 @@ def test_a_timeout_is_named(agents: Agents, protocol: str, monkeypatch: pytest.M
 def test_other_answers_over_http(
     send: Callable[..., ExporterThread], protocol: str, answer: Say, refused: int, said: str
 ) -> None:
-    """What was refused is counted, and the message has the server's words, or the way out."""
+    """Refused events are counted, and the message has the server's words, or the way out."""
     with collector(protocol, answer) as behavior:
         thread = send(behavior, protocol)
 

@@ -273,3 +273,27 @@ def test_an_agent_follows_no_link_that_others_can_write(tmp_path: Path, temporar
         run_agent(run.dir, once=True)
 
     assert sorted(foreign.rglob("*")) == before
+
+
+_FULL = """
+import errno, os, otel_rl
+from otel_rl.journal import atomic_files
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+{broken} = full
+try:
+    otel_rl.init(dir="runs", exporters=[], quiet=True, agent="off", project="p", id="i", strict=True)
+except otel_rl.SettingsError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("broken", ["os.posix_fallocate", "atomic_files.open_file", "os.mkdir"])
+def test_a_full_disk(tmp_path: Path, broken: str) -> None:
+    """Wherever a strict run notices it: the error names the path and what to do, and nothing is left of the journal."""
+    told = run_python(_FULL.format(broken=broken), tmp_path)
+
+    assert told.startswith("dir='runs': /")
+    assert "/runs/p/i" in told
+    assert "(No space left on device); free 16 MiB for each rank, or give init(dir=…) or OTEL_RL_DIR" in told
+    assert [*tmp_path.glob("runs/p/i/local/*/journals/*")] == []
