@@ -111,8 +111,9 @@ class Cluster:
             assert output.split()[-1:] == ["True"], (rank, errors, log)
 
     def check(self) -> None:
-        """Each step is there once, with what all ranks of all machines logged, to the last digit."""
+        """Each step is there once, on the head alone, with what all ranks of all machines logged, to the last digit."""
         rows = self.rows
+        assert rows_of(self.dirs[-1]) == []
         steps = [row["step"] for row in rows]
         assert steps == list(range(self.steps)), steps
         for row in rows:

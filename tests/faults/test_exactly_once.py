@@ -202,29 +202,6 @@ def test_tensorboard_forgets_what_a_new_attempt_repeats(tmp_path: Path) -> None:
     assert [step for step, _ in CURVES["tensorboard"](tmp_path / "tensorboard" / "machine", "gpu")] == list(range(9))
 
 
-def test_jsonl_rows_are_written_once(agents: Agents) -> None:
-    """The cursor is lost after every row was written: none is written again."""
-    agents.start("jsonl", rows())
-    agents.put()
-    agents.stop()
-    place = agents.place
-    (agents.local / "cursors" / "jsonl.json").unlink()
-    with (place / "rows.jsonl").open("a") as file:
-        file.write('{"step":7,"time_unix')  # torn
-    agents.start("jsonl", [Row(9, 90, {"a": 4.0})])
-    agents.put()
-
-    lines = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
-    assert [(line["attempt"], line["step"], line.get("part", 0)) for line in lines] == [
-        (0, 1, 0),
-        (0, 2, 0),
-        (0, 2, 1),
-        (1, 2, 0),
-        (0, 9, 0),
-    ]
-    assert len((place / "machine.jsonl").read_text().splitlines()) == 2
-
-
 @needs("wandb")
 def test_wandb_says_what_it_holds(tmp_path: Path) -> None:
     """Tables, measurements and rows of two attempts: the next exporter holds what its service wrote, no more."""

@@ -19,7 +19,7 @@ from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
-from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
+from tests.faults.gates import STEPS, gated
 from tests.processes import local_of, remove, rows_of
 
 if TYPE_CHECKING:
@@ -132,14 +132,14 @@ def test_a_journal_that_comes_back_after_an_hour(tmp_path: Path) -> None:
     assert [type(one.record) for one in follower.read(100, 62 * MINUTE_NS)] == [Revived, Logged]
 
 
-def test_cursors_that_are_removed_while_exporters_wait(waiting: Path) -> None:  # noqa: F811 - a fixture
+def test_cursors_that_are_removed_while_exporters_wait(waiting: Path) -> None:
     """They are written again: everything is delivered, and the next agent knows that."""
     delivered: list[bool] = []
     running = threading.Thread(target=lambda: delivered.append(run_agent(waiting, once=True)))
     (local_of(waiting) / "agent.json").unlink()
     running.start()
     wait_for(lambda: agent_start.read_status(directories.at(waiting)).failures, "no exporter that waits")
-    shutil.rmtree(local_of(waiting) / "cursors")
+    remove(local_of(waiting) / "cursors")
     (waiting / "open").touch()
     running.join(30)
 

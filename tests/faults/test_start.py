@@ -176,32 +176,21 @@ def test_a_port_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: 
     assert run.finish(30)
 
 
-def test_a_head_that_cannot_listen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Two jobs on one head node: the second one records its own machine, and says so."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        head = f"127.0.0.1:{taken.getsockname()[1]}"
-        run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"])
-        run.log({"loss": 1.0}, step=0)
-        assert run.finish(30)
-
-    assert f"head='{head}': cannot be listened on" in caplog.messages[0]
-    assert len(caplog.messages) == 1
-
-
-def test_ranks_that_their_head_cannot_hear(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_head_that_cannot_listen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, world_size: int
 ) -> None:
-    """`finish` is `False` on the machine of such a head, since rows lack the ranks of other machines, and says why."""
+    """Two jobs on one head node: the second one records its own machine; `finish` is false if there are others."""
+    monkeypatch.setenv("OTEL_RL_LOCAL_WORLD_SIZE", "1")
+    ranks = {"rank": 0, "world_size": world_size, "rows": {"deadline": 0.1}}
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         head = f"127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setenv("OTEL_RL_LOCAL_WORLD_SIZE", "1")
-        of_two = {"id": "i", "rank": 0, "world_size": 2, "rows": {"deadline": 0.1}}
-        run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"], **of_two)
+        run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"], **ranks)
         run.log({"loss": 1.0}, step=0)
-        assert not run.finish(30)
+        assert run.finish(30) is (world_size == 1)
 
     assert [row["step"] for row in rows_of(run.dir)] == [0]
-    assert f"head='{head}': cannot be listened on" in caplog.messages[-1]
+    assert f"head='{head}': cannot be listened on" in caplog.messages[0 if world_size == 1 else -1]
 
 
 def test_a_head_that_is_nobodys(
