@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import kills
-from otel_rl.export import Span
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.exporters.every import needs_packages
-from tests.processes import items_of, rows_of, start_python
+from tests.processes import start_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,24 +52,6 @@ def check(kind: str, count: int, place: Path, trackers: Sequence[str]) -> None:
     for tracker, verdict in kills.run(kind, count, place, trackers).verdicts.items():
         assert verdict.expected > 0
         assert (tracker, verdict.lost, verdict.doubled, verdict.torn) == (tracker, 0, 0, 0)
-
-
-def test_an_open_phase_becomes_an_error_span(tmp_path: Path) -> None:
-    """The open step of a process that died ends as `rl.process.lost`, with the phase named in the event."""
-    script = """
-import os, otel_rl
-run = otel_rl.init(dir="runs", quiet=True)
-with run.step(3), run.phase("generate"):
-    run.log({"loss": 1.0})
-    os.kill(os.getpid(), 9)
-"""
-    start_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="0.3").wait()
-    run_dir = _only_run(tmp_path)
-    wait_for(lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
-
-    errors = {item.name: item.error for item in items_of(run_dir) if isinstance(item, Span)}
-    assert errors == {"rl.sample": "rl.process.lost", "rl.loop": "rl.process.lost"}
-    assert [row["values"]["loss"] for row in rows_of(run_dir)] == [1.0]  # type: ignore[index]
 
 
 def test_the_agent_outlives_the_signals_of_its_trainer(tmp_path: Path) -> None:

@@ -199,23 +199,6 @@ def test_a_run_directory_that_is_removed(hanging: RunDirectory) -> None:
     wait_for(lambda: not _agents(hanging), "they go on", 30)  # what nobody has waited for yet has no command line
 
 
-def test_an_outbox_that_is_removed(tmp_path: Path) -> None:
-    """The agent does not go on in what is gone: the next one makes the outbox again, and no row is lost."""
-    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    directory = directories.at(run.dir)
-    for n in range(10):
-        with run.step(n):
-            run.log({"loss": float(n)})
-        if n == 4:
-            wait_for(lambda: len(rows_of(run.dir)) >= 4, "the rows are not there")
-            killed = agent_start.read_status(directory).pid
-            remove(directory.outbox)
-            wait_for(lambda: agent_start.read_status(directory).pid != killed, "no agent comes back", 30)  # noqa: B023
-
-    assert run.finish(30)
-    assert [row["step"] for row in rows_of(run.dir)] == list(range(10))
-
-
 def _agents(directory: RunDirectory) -> list[psutil.Process]:
     """Return the agent of a run, and its supervisor."""
     found = []
