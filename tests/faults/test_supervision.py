@@ -66,16 +66,22 @@ def test_an_agent_that_dies_while_the_trainer_hangs(hanging: RunDirectory) -> No
     assert "Traceback" not in log
 
 
-def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
-    """The trainer's next steps start both again, and every row is delivered once."""
-    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    directory = directories.at(run.dir)
+def kill_both(directory: RunDirectory) -> None:
+    """Kill the agent of a run and its supervisor."""
     killed = _agents(directory)
+    assert len(killed) == 2
     for process in killed:
         process.send_signal(signal.SIGSTOP)  # so that neither sees the other die
     for process in killed:
         process.kill()
     wait_for(lambda: not agent_start.is_looked_after(directory), "they do not die")
+
+
+def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
+    """The trainer's next steps start both again, and every row is delivered once."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
+    directory = directories.at(run.dir)
+    kill_both(directory)
     number = 0
     while not agent_start.agent_is_alive(directory):
         with run.step(number):
@@ -84,7 +90,6 @@ def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
         assert number < 3000
         time.sleep(0.01)
 
-    assert len(killed) == 2
     assert run.finish(30)
     assert [row["step"] for row in rows_of(run.dir)] == list(range(number))
 
@@ -95,12 +100,7 @@ def test_the_pause_is_short_again_after_a_while(tmp_path: Path) -> None:
     directory, session = directories.at(run.dir), run._session
     now = time.monotonic()
     for _ in range(2):
-        killed = _agents(directory)
-        for process in killed:
-            process.send_signal(signal.SIGSTOP)
-        for process in killed:
-            process.kill()
-        wait_for(lambda: not agent_start.is_looked_after(directory), "they do not die")
+        kill_both(directory)
         now += 3600
         session._restart_dead_agent(now)
         wait_for(lambda: len(_agents(directory)) == 2, "the agent is not back", 60)
