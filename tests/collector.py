@@ -30,20 +30,9 @@ class ReceivedSpan(NamedTuple):
 
 
 class Collector:
-    """A running collector; its text log is the only way to look into it.
+    """A running collector, which passes nothing on; its text log, in a directory, is the only way to look into it."""
 
-    Args:
-        directory: Where its log is.
-        forward_to: Port of the loopback that it passes everything on to, over HTTP; 0 for nowhere.
-        headers: What it adds then, as `name=value`.
-    """
-
-    def __init__(self, directory: Path, forward_to: int = 0, headers: str = "") -> None:
-        self._exporter = ["--exporter", "blackhole"]
-        if forward_to:
-            self._exporter = ["--exporter", "otlp", "--otlp-exporter-protocol", "http"]
-            self._exporter += ["--otlp-exporter-endpoint", f"http://127.0.0.1:{forward_to}"]
-            self._exporter += ["--otlp-exporter-custom-headers", headers, "--otlp-exporter-retry-initial-backoff", "1s"]
+    def __init__(self, directory: Path) -> None:
         self.log = directory / "rotel.log"
         self.grpc, self.http = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,11 +44,10 @@ class Collector:
         assert spec.origin is not None
         program = Path(spec.origin).with_name("rotel-agent")
         signals = [part for name in ("traces", "metrics", "logs") for part in ("--debug-log", name)]
-        detail = [] if "otlp" in self._exporter else [*signals, "--debug-log-verbosity", "detailed"]
         ports = ["--otlp-grpc-endpoint", f"127.0.0.1:{self.grpc}", "--otlp-http-endpoint", f"127.0.0.1:{self.http}"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [program, "start", *self._exporter, *detail, *ports],
+                [program, "start", "--exporter", "blackhole", *signals, "--debug-log-verbosity", "detailed", *ports],
                 stdout=log,
                 stderr=log,
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from otel_rl.archive import history
+from tests.processes import rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,10 +86,8 @@ class Run(NamedTuple):
 
     @property
     def rows(self) -> list[Any]:
-        """All rows, in the order of the file; the last line may not be whole while the agent writes."""
-        path = self.path / "rows.jsonl"
-        content = path.read_bytes() if path.exists() else b""
-        return [msgspec.json.decode(line) for line in content.rpartition(b"\n")[0].splitlines()]
+        """All rows, in the order of the file."""
+        return rows_of(self.path)
 
     @property
     def log(self) -> str:

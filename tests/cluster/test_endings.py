@@ -175,25 +175,19 @@ def test_the_batch_script_at_its_time_limit(jobs: dict[str, Submitted]) -> None:
     job.left.run.check_history(2, 40)
 
 
-@pytest.mark.about("mpirun-saves")
-def test_the_batch_script_of_mpi_at_its_time_limit(jobs: dict[str, Submitted]) -> None:
-    """The same of `mpirun.sbatch`, given the signal that Slurm gives it."""
-    job = jobs["mpirun-saves"]
+@pytest.mark.parametrize(
+    ("name", "world"),
+    [
+        pytest.param(name, world, marks=pytest.mark.about(name))
+        for name, world in (("mpirun-saves", 2), ("array-saves", 1))
+    ],
+)
+def test_other_batch_scripts_at_their_time_limit(jobs: dict[str, Submitted], name: str, world: int) -> None:
+    """The same of `mpirun.sbatch` and `array.sbatch`, given the signal that Slurm gives them."""
+    job = jobs[name]
     done = job.wait()
 
     assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
     assert job.left.run.attempts == [0, 1]
     job.left.run.check_once()
-    job.left.run.check_history(2, 40)
-
-
-@pytest.mark.about("array-saves")
-def test_the_batch_script_of_arrays_at_its_time_limit(jobs: dict[str, Submitted]) -> None:
-    """The same of `array.sbatch`."""
-    job = jobs["array-saves"]
-    done = job.wait()
-
-    assert (done.state, done.restarts) == ("COMPLETED", 1), job.left.output
-    assert job.left.run.attempts == [0, 1]
-    job.left.run.check_once()
-    job.left.run.check_history(1, 40)
+    job.left.run.check_history(world, 40)

@@ -56,34 +56,22 @@ def check(job: Submitted, world: int, steps: int = 40) -> None:
     assert job.left.finished == {rank: ["True"] for rank in range(world)}, job.left.output
 
 
-@pytest.mark.about("srun-1x4")
-def test_srun_on_one_node(jobs: dict[str, Submitted]) -> None:
-    """Four ranks of one machine."""
-    check(jobs["srun-1x4"], 4)
-
-
-@pytest.mark.about("srun-2x2")
-def test_srun_on_two_nodes(jobs: dict[str, Submitted]) -> None:
-    """Two ranks on each of two machines."""
-    check(jobs["srun-2x2"], 4)
-
-
-@pytest.mark.about("srun-3-1")
-def test_srun_that_places_unevenly(jobs: dict[str, Submitted]) -> None:
-    """Three ranks on one machine, one on the other."""
-    check(jobs["srun-3-1"], 4)
-
-
-@pytest.mark.about("train")
-def test_the_batch_script(jobs: dict[str, Submitted]) -> None:
-    """`train.sbatch` as it is: torchrun on two nodes."""
-    check(jobs["train"], 4)
-
-
-@pytest.mark.about("mpirun")
-def test_the_batch_script_of_mpi(jobs: dict[str, Submitted]) -> None:
-    """`mpirun.sbatch` as it is: Open MPI in an allocation of two nodes."""
-    check(jobs["mpirun"], 4)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.about(name), id=f"{name}: {what}")
+        for name, what in {
+            "srun-1x4": "four ranks of one machine",
+            "srun-2x2": "two ranks on each of two machines",
+            "srun-3-1": "three ranks on one machine, one on the other",
+            "train": "`train.sbatch` as it is, torchrun on two nodes",
+            "mpirun": "`mpirun.sbatch` as it is, Open MPI in an allocation of two nodes",
+        }.items()
+    ],
+)
+def test_four_ranks(jobs: dict[str, Submitted], name: str) -> None:
+    """However they are started and placed: all rows of one attempt, with the values of all ranks."""
+    check(jobs[name], 4)
 
 
 @pytest.mark.about("one-node-a", "one-node-b")

@@ -1,13 +1,12 @@
 """Asynchronous RL in processes of their own: trainers, rollout workers, an inference server, and a queue between.
 
-Only what moves data is here, over HTTP; there is no model.
+Only what moves data is here; there is no model.
 """
 
 from __future__ import annotations
 
-import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.managers import BaseManager
 from typing import TYPE_CHECKING, Any
 
 from tests.collector import answers, free_port, wait_for
@@ -54,17 +53,18 @@ server.serve_forever()
 """
 
 _COMMON = """
-import http.client, json, os, otel_rl
-from concurrent.futures import ThreadPoolExecutor
+import http.client, os, otel_rl
+from multiprocessing.managers import BaseManager
 
-def post(connection, path, body, headers={}):
-    connection.request("POST", path, json.dumps(body), headers)
-    return json.loads(connection.getresponse().read() or "null")
+def post(connection, path, headers={}):
+    connection.request("POST", path, "{}", headers)
+    connection.getresponse().read()
 
-def connect(name):
-    return http.client.HTTPConnection("127.0.0.1", int(os.environ[name]))
-
-queue = connect("QUEUE")
+server = http.client.HTTPConnection("127.0.0.1", int(os.environ["SERVER"]))
+BaseManager.register("queue")
+manager = BaseManager(("127.0.0.1", int(os.environ["QUEUE"])), b"key")
+manager.connect()
+queue = manager.queue()
 each = int(os.environ["TRAJECTORIES"])
 turns = int(os.environ["TURNS"])
 # Without an exporter nothing is released: the outbox has all that the agent made.
@@ -76,11 +76,11 @@ _WORKER = """
 me = int(os.environ["ME"])
 run = otel_rl.init(role="rollout", **place)
 
-def sample(number, version, rollout, server):
+def sample(number, version, rollout):
     with otel_rl.attach(rollout), run.trajectory(policy_version=version) as trajectory:
         with run.phase("generate"):
             for turn in range(turns):
-                post(server, "/generate", {"turn": turn}, otel_rl.carrier())
+                post(server, "/generate", otel_rl.carrier())
                 trajectory.generated(16)
         trajectory.rewarded((number * 7919 + me) % 1000 / 1000)
         if number % 50 == 49:
@@ -89,17 +89,16 @@ def sample(number, version, rollout, server):
 
 from opentelemetry.trace import StatusCode
 otel_rl_error = StatusCode.ERROR
-server = connect("SERVER")
 number = 0
-while (version := post(queue, "/version", {})) is not None:
+while (version := queue.version()) is not None:
     with run.rollout(policy_version=version):
         carrier = {}
         tickets = []
         for number in range(number, number + each // 6):
-            tickets.append(sample(number, version, carrier, server))
+            tickets.append(sample(number, version, carrier))
         number += 1
-    post(queue, "/put", tickets)
-post(server, "/flush", {})
+    queue.put(tickets)
+post(server, "/flush")
 print(run.finish(60), flush=True)
 """
 
@@ -111,76 +110,61 @@ print(run.dir, flush=True)
 for n in range(int(os.environ["STEPS"])):
     with run.step(n):
         with run.phase("actor_dequeue"):
-            tickets = post(queue, "/get", each // 2)
-        run.queue("rollouts", depth=post(queue, "/depth", {}))
+            tickets = queue.get(each // 2)
+        run.queue("rollouts", depth=queue.depth())
         fresh = [ticket for ticket in tickets if n - min(ticket["policy_version"]) <= 2]
         run.trained(fresh, policy_version=n)
         run.dropped([ticket for ticket in tickets if ticket not in fresh], reason="stale", policy_version=n)
         run.log({"loss": 1.0 / (n + 1)})
-        post(queue, "/trained", n)
-post(connect("SERVER"), "/flush", {})
+        queue.has_trained(n)
+post(server, "/flush")
 print(run.finish(90), flush=True)
 """
 
 
-class Queue(ThreadingHTTPServer):
-    """The exchange between workers and trainers: tickets, and the version of the weights."""
-
-    daemon_threads = True
+class Queue:
+    """The exchange between workers and trainers: tickets, and the version of the weights; calls wait if need be."""
 
     def __init__(self, limit: int, steps: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.changed = threading.Condition()
-        self.tickets: list[Any] = []
-        self.trained: list[int] = []  # steps, of each trainer
-        self.limit, self.steps = limit, steps
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        self._changed = threading.Condition()
+        self._tickets: list[Any] = []
+        self._trained = 0  # steps, of all trainers
+        self._limit, self._steps = limit, steps
 
-    @property
-    def version(self) -> int:
-        """The version that both trainers have."""
-        return len(self.trained) // TRAINERS
+    def put(self, tickets: list[Any]) -> None:
+        """Add tickets."""
+        with self._changed:
+            self._tickets += tickets
+            self._changed.notify_all()
 
-    def answer(self, path: str, body: Any) -> Any:
-        """Do what is asked for; wait for it if need be."""
-        with self.changed:
-            if path == "/put":
-                self.tickets += body
-            elif path == "/get":
-                ahead = 0 if self.trained else self.limit  # so that the workers are ahead from the beginning
-                self.changed.wait_for(lambda: len(self.tickets) >= max(body, ahead))
-                taken, self.tickets = self.tickets[:body], self.tickets[body:]
-                self.changed.notify_all()
-                return taken
-            elif path == "/depth":
-                return len(self.tickets)
-            elif path == "/trained":
-                self.trained.append(body)
-                self.changed.notify_all()
-                self.changed.wait_for(lambda: self.version > body)  # as if they had exchanged gradients
-            elif path == "/version":
-                self.changed.wait_for(lambda: len(self.tickets) < self.limit or self.version >= self.steps)
-                return None if self.version >= self.steps else self.version
-            self.changed.notify_all()
-            return None
+    def get(self, count: int) -> list[Any]:
+        """Take some tickets; at first the workers are ahead by as many as they may be."""
+        with self._changed:
+            ahead = 0 if self._trained else self._limit
+            self._changed.wait_for(lambda: len(self._tickets) >= max(count, ahead))
+            taken, self._tickets = self._tickets[:count], self._tickets[count:]
+            self._changed.notify_all()
+            return taken
 
+    def depth(self) -> int:
+        """Return the number of tickets."""
+        return len(self._tickets)
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Queue
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+    def has_trained(self, step: int) -> None:
+        """End a step, when all trainers do, as if they had exchanged gradients."""
+        with self._changed:
+            self._trained += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._version() > step)
 
-    def do_POST(self) -> None:
-        """Answer."""
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answer = json.dumps(self.server.answer(self.path, body)).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
+    def version(self) -> int | None:
+        """Return the version that all trainers have, when there is room for tickets; `None` after the last step."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._tickets) < self._limit or self._version() >= self._steps)
+            return None if self._version() >= self._steps else self._version()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's own name
-        """Log nothing."""
+    def _version(self) -> int:
+        return self._trained // TRAINERS
 
 
 def train(directory: Path, *, steps: int, trajectories: int, turns: int, budget: int) -> Path:
@@ -194,9 +178,12 @@ def train(directory: Path, *, steps: int, trajectories: int, turns: int, budget:
         budget: Spans for a step.
     """
     queue = Queue(2 * trajectories, steps)
+    BaseManager.register("queue", callable=lambda: queue, exposed=["put", "get", "depth", "has_trained", "version"])
+    exchange = BaseManager(("127.0.0.1", 0), b"key").get_server()
+    threading.Thread(target=exchange.serve_forever, daemon=True).start()
     place = {
         "HEAD": f"127.0.0.1:{free_port()}",
-        "QUEUE": str(queue.server_port),
+        "QUEUE": str(exchange.address[1]),
         "SERVER": str(free_port()),
         "STEPS": str(steps),
         "TRAJECTORIES": str(trajectories),
@@ -214,5 +201,4 @@ def train(directory: Path, *, steps: int, trajectories: int, turns: int, budget:
     finally:
         for process in (server, *trainers, *workers):
             process.kill()
-        queue.shutdown()
     return directory / said[-1][0].splitlines()[0]

@@ -19,7 +19,7 @@ from otel_rl.journal.record_events import Lost, from_event, to_event
 from otel_rl.journal.records import AnyRecord, DeviceMemory, Logged, SpanEnded, SpanStarted, Started
 from tests.collector import wait_for
 from tests.distributed.machines import Cluster, head
-from tests.processes import items_of, rows_of, start_python
+from tests.processes import items_of, start_python
 from tests.real_parts import needs_program
 
 if TYPE_CHECKING:
@@ -28,24 +28,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 
-def test_rows_of_all_machines(tmp_path: Path) -> None:
-    """The agent of rank 0 alone writes rows; the others send it what their ranks record."""
-    cluster = Cluster(tmp_path, [head()] * 2)
-    cluster.go()
-    cluster.finish()
-
-    cluster.check()
-    assert rows_of(cluster.dirs[-1]) == []
-
-
 def test_measurements_of_all_machines(tmp_path: Path) -> None:
-    """The head's trackers get them, on their own axis, with the number of the machine in the names."""
+    """The head's trackers get rows, and measurements on their own axis, with the machine's number in the names."""
     cluster = Cluster(tmp_path, [head()] * 2, HARDWARE="1", OTEL_RL_HARDWARE_INTERVAL="0.5")
     time.sleep(2)
     cluster.go()
     cluster.finish()
     machine = [msgspec.json.decode(line) for line in (cluster.dirs[0] / "machine.jsonl").read_bytes().splitlines()]
 
+    cluster.check()
     assert {name for line in machine for name in line["values"]} >= {"ray/node.0.mem_gb", "ray/node.1.mem_gb"}
 
 

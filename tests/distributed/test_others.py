@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -108,21 +108,54 @@ def post(address: str, signal: str, body: bytes) -> tuple[int, bytes]:
     return found
 
 
+class Training:
+    """A trainer with a head, and a collector to which its agent sends.
+
+    Attributes:
+        head: The address of the head.
+        run_dir: The run directory.
+        requests: Those that the collector got.
+    """
+
+    def __init__(self, place: Path, script: str = _TRAINER, *, collects: bool = True) -> None:
+        self._place, self.head = place, head()
+        collector = Taken()
+        self._server = HttpServer(("127.0.0.1", 0), collector)
+        self.requests = collector.requests
+        endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._server.port}"} if collects else {}
+        self._trainer = start_python(script, place, HEAD=self.head, **endpoint)
+        self.run_dir = place / self.line()
+
+    def line(self) -> str:
+        """Return the next line that the trainer prints."""
+        assert self._trainer.stdout is not None
+        return self._trainer.stdout.readline().strip()
+
+    def finish(self) -> None:
+        """End the training; its agent must have delivered everything."""
+        (self._place / "go").touch()
+        output, errors = self._trainer.communicate(timeout=60)
+        self._server.close()
+        assert output.strip() == "True", errors + (self.run_dir / "agent.log").read_text()
+
+    def spans(self) -> Iterator[tuple[dict[str, str], Any, Any]]:
+        """Yield the resource, the scope and the message of each span that the collector got."""
+        for request in self.requests:
+            for one in getattr(request, "resource_spans", ()):
+                resource = {pair.key: pair.value.string_value for pair in one.resource.attributes}
+                for scope in one.scope_spans:
+                    yield from ((resource, scope.scope, span) for span in scope.spans)
+
+
 @pytest.mark.parametrize("signal", ["metrics", "logs", "traces"])
 def test_finish_does_not_wait_for_others(signal: str, tmp_path: Path) -> None:
     """Four servers that never stop, over HTTP and gRPC, with and without the run's id: `finish` returns True."""
-    address = head()
-    trainer = start_python(_TRAINER, tmp_path, HEAD=address)
-    assert trainer.stdout is not None
-    run_dir = tmp_path / trainer.stdout.readline().strip()
-    senders = [Sender(address, protocol, signal, run) for protocol in ("http", "grpc") for run in ("run-7", None)]
-    wait_for(lambda: len(rows_of(run_dir)) == 20 and senders[0].sent > 5, "the rows are not delivered", 60)
-    (tmp_path / "go").touch()
-    output, errors = trainer.communicate(timeout=60)
+    training = Training(tmp_path, collects=False)
+    senders = [Sender(training.head, protocol, signal, run) for protocol in ("http", "grpc") for run in ("run-7", None)]
+    wait_for(lambda: len(rows_of(training.run_dir)) == 20 and senders[0].sent > 5, "the rows are not delivered", 60)
+    training.finish()
     for sender in senders:
         sender.stop()
-
-    assert output.strip() == "True", errors + (run_dir / "agent.log").read_text()
 
 
 def check_trace(tmp_path: Path, service: str, call: Callable[[str, str], None]) -> None:
@@ -133,28 +166,14 @@ def check_trace(tmp_path: Path, service: str, call: Callable[[str, str], None]) 
         service: What the server calls itself.
         call: Calls a server that sends its spans to the head; it takes the address of the head, and the `traceparent`.
     """
-    collector = Taken()
-    server = HttpServer(("127.0.0.1", 0), collector)
-    address = head()
-    endpoint = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{server.port}/v1/traces"}
     script = _TRAINER.replace("run.log(", 'n or print(otel_rl.carrier()["traceparent"], flush=True); run.log(')
-    trainer = start_python(script, tmp_path, HEAD=address, **endpoint)
-    assert trainer.stdout is not None
-    trainer.stdout.readline()
-    parent = trainer.stdout.readline().strip()
-    call(address, parent)
-    (tmp_path / "go").touch()
-    output, errors = trainer.communicate(timeout=60)
-    server.close()
-    assert output.strip() == "True", errors
+    training = Training(tmp_path, script)
+    parent = training.line()
+    call(training.head, parent)
+    training.finish()
     found = {
-        (span.trace_id.hex(), span.parent_span_id.hex()): pair.value.string_value
-        for request in collector.requests
-        for one in request.resource_spans
-        for scope in one.scope_spans
-        for span in scope.spans
-        for pair in one.resource.attributes
-        if pair.key == "service.name"
+        (span.trace_id.hex(), span.parent_span_id.hex()): resource["service.name"]
+        for resource, _, span in training.spans()
     }
     _, trace_id, span_id, _ = parent.split("-")
     assert found[trace_id, span_id] == service
@@ -210,56 +229,24 @@ def test_a_span_of_a_java_server(tmp_path: Path) -> None:
     check_trace(tmp_path, "java-server", call)
 
 
-def test_spans_keep_their_resource_and_scope(tmp_path: Path) -> None:
-    """At the collector they are the server's, not the trainer's."""
-    collector = Taken()
-    server = HttpServer(("127.0.0.1", 0), collector)
-    address = head()
-    endpoint = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{server.port}/v1/traces"}
-    trainer = start_python(_TRAINER, tmp_path, HEAD=address, **endpoint)
-    assert trainer.stdout is not None
-    run_dir = tmp_path / trainer.stdout.readline().strip()
-    status, _ = post(address, "traces", telemetry("traces", None, 5))
-    (tmp_path / "go").touch()
-    output, errors = trainer.communicate(timeout=60)
-    server.close()
-    found = {
-        span.name: ({pair.key: pair.value.string_value for pair in one.resource.attributes}, scope.scope)
-        for request in collector.requests
-        for one in request.resource_spans
-        for scope in one.scope_spans
-        for span in scope.spans
-    }
+def test_what_others_send_reaches_the_collector(tmp_path: Path) -> None:
+    """Spans keep the server's resource and scope, and are not the trainer's; metrics and logs pass byte for byte."""
+    training = Training(tmp_path)
+    sent = [telemetry(signal, "run-7", 5) for signal in ("metrics", "logs")]
+    answers = [post(training.head, signal, body) for signal, body in zip(("metrics", "logs"), sent, strict=True)]
+    answers.append(post(training.head, "traces", telemetry("traces", None, 5)))
+    training.finish()
+    found = {span.name: (resource, scope) for resource, scope, span in training.spans()}
     resource, scope = found["POST /generate"]
-    held = [item for item in items_of(run_dir) if isinstance(item, Span) and item.name == "POST /generate"]
+    arrived = [request.SerializeToString() for request in training.requests]
+    items = items_of(training.run_dir)
 
-    assert (status, output.strip()) == (200, "True"), errors
+    assert answers == [(200, b"")] * 3
+    assert [body for body in sent if body in arrived] == sent
     assert resource == {"service.name": "vllm", "telemetry.sdk.language": "go"}
     assert (scope.name, scope.version) == ("otelhttp", "0.58")
     assert found["rl.loop"][0]["service.name"] == "p"
-    assert len(held) == 1
-
-
-def test_metrics_and_logs_are_passed_on(tmp_path: Path) -> None:
-    """To the collector of the run, byte for byte."""
-    collector = Taken()
-    server = HttpServer(("127.0.0.1", 0), collector)
-    address = head()
-    trainer = start_python(
-        _TRAINER, tmp_path, HEAD=address, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{server.port}"
-    )
-    assert trainer.stdout is not None
-    trainer.stdout.readline()
-    sent = [telemetry(signal, "run-7", 5) for signal in ("metrics", "logs")]
-    answers = [post(address, signal, body) for signal, body in zip(("metrics", "logs"), sent, strict=True)]
-    (tmp_path / "go").touch()
-    output, errors = trainer.communicate(timeout=60)
-    server.close()
-    arrived = [request.SerializeToString() for request in collector.requests]
-
-    assert answers == [(200, b""), (200, b"")]
-    assert [body for body in sent if body in arrived] == sent
-    assert output.strip() == "True", errors
+    assert sum(isinstance(item, Span) and item.name == "POST /generate" for item in items) == 1
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import random
 import shutil
 import threading
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 import otel_rl
@@ -32,56 +31,14 @@ from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults import hostile
+from tests.faults.gates import STEPS, gated, wait_for_idle
 from tests.faults.test_poison import T0, losses, started, steps
 from tests.processes import local_of, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from otel_rl.journal.records import Record
-
-STEPS = 40
-GATED = """
-import json, pathlib
-class Gated:
-    def __init__(self, run): self.run = pathlib.Path(run.directory)
-    def export(self, items):
-        if not (self.run / "open").exists():
-            raise ConnectionError("closed")
-        with (self.run / "gated.txt").open("a") as file:
-            file.writelines(f"{item.step}\\n" for item in items if type(item).__name__ == "Row")
-    def shutdown(self): pass
-"""
-
-
-@pytest.fixture
-def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a run whose outbox has 40 batches that JSONL has and another exporter does not."""
-    monkeypatch.setattr(loop, "_READ_AT_ONCE", 3)  # a batch for each step
-    (tmp_path / "gated.py").write_text(GATED)
-    monkeypatch.syspath_prepend(tmp_path)
-    import gated  # type: ignore[import-not-found]
-
-    exporters = ["jsonl", gated.Gated]
-    journal = [started(), *steps(*range(STEPS)), Finished(T0 + 10**9)]
-    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, exporters, idle_timeout=0.5)
-    assert run_agent(run.dir, once=True) is False
-    assert losses(run.dir) == [*range(STEPS)]
-    wait_for_idle(run.dir, 30)
-    return run.dir
-
-
-def wait_for_idle(run_dir: Path, seconds: float) -> None:
-    """Let the agents of a run end only after so many seconds without progress."""
-    directory = directories.at(run_dir)
-    manifest = msgspec.structs.replace(directories.read_manifest(directory), idle_timeout=seconds)
-    directory.manifest.write_bytes(msgspec.json.encode(manifest))
-
-
-def gated(run_dir: Path) -> list[int]:
-    path = run_dir / "gated.txt"
-    return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
 def lost(run_dir: Path) -> dict[str, int]:
@@ -124,42 +81,6 @@ def test_flipped_bits_in_the_outbox_are_counted(waiting: Path, bits: int) -> Non
         check_counted(run_dir, run_agent(run_dir, once=True), seed)
 
 
-def test_a_flipped_bit_while_the_agent_runs(waiting: Path) -> None:
-    """It is met by the exporter that was away, which goes on behind it."""
-    for seed in range(5):
-        dice = random.Random(seed)
-        run_dir = copy(waiting, seed)
-        directory = directories.at(run_dir)
-        directory.status.unlink()
-        ended: list[bool] = []
-
-        def deliver(run_dir: Path = run_dir, ended: list[bool] = ended) -> None:
-            ended.append(run_agent(run_dir, once=True))
-
-        running = threading.Thread(target=deliver)
-        running.start()
-        wait_for(lambda directory=directory: agent_start.read_status(directory).state == "ready", "no agent")  # type: ignore[misc]
-        flip(max((local_of(run_dir) / "outbox").glob("*.seg"), key=lambda file: file.stat().st_size), dice)
-        (run_dir / "open").touch()
-        running.join(30)
-
-        check_counted(run_dir, ended[0], seed)
-
-
-def test_a_flipped_bit_in_a_journal_is_counted(tmp_path: Path) -> None:
-    """25 runs: either all rows are there, or the exit code says that something is lost."""
-    journal = [started(), *steps(*range(10)), Finished(T0 + 10**9)]
-    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, ["jsonl"])
-    for seed in range(25):
-        run_dir = copy(run.dir, seed)
-        flip(local_of(run_dir) / "journals" / "rank0.attempt1" / "00000001.seg", random.Random(seed))
-        complete = run_agent(run_dir, once=True)
-
-        assert not complete, seed
-        assert lost(run_dir), seed
-        assert len(losses(run_dir)) >= 9, seed
-
-
 @pytest.mark.parametrize("how", ["removed", "empty", "half"])
 def test_each_file_of_the_agent_may_be_damaged(how: str, waiting: Path) -> None:
     """One file below `local/` at a time: nothing raises, and no row is missing without a word."""
@@ -180,32 +101,10 @@ def test_each_file_of_the_agent_may_be_damaged(how: str, waiting: Path) -> None:
         assert [row["step"] for row in rows_of(run_dir)] == [*range(STEPS)] or lost(run_dir), file
 
 
-HALF = """
-import pathlib
-class Half:
-    def __init__(self, run): self.run = pathlib.Path(run.directory)
-    def export(self, items):
-        (item,) = items
-        if type(item).__name__ != "Row":
-            return
-        if item.step == 20 and not (self.run / "open").exists():
-            (self.run / "half").touch()
-            raise ConnectionError("closed")
-        with (self.run / "gated.txt").open("a") as file:
-            file.write(f"{item.step}\\n")
-    def shutdown(self): pass
-"""
-
-
-def test_an_outbox_that_is_emptied_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outbox_that_is_emptied_while_it_is_read(tmp_path: Path, gates: Any) -> None:
     """The agent ends, and the next one makes it again: an exporter that shows what it has gets no row twice."""
-    monkeypatch.setattr(loop, "_READ_AT_ONCE", 3)
-    (tmp_path / "half.py").write_text(HALF)
-    monkeypatch.syspath_prepend(tmp_path)
-    import half  # type: ignore[import-not-found]
-
     journal = [started(), *steps(*range(STEPS)), Finished(T0 + 10**9)]
-    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, ["jsonl", half.Half], idle_timeout=30)
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, ["jsonl", gates.Half], idle_timeout=30)
     ended: list[str] = []
 
     def deliver() -> None:
@@ -264,20 +163,6 @@ def test_a_damaged_manifest_is_an_error_with_a_fix(waiting: Path) -> None:
         run_agent(waiting, once=True)
 
 
-COLLECT = """
-import json, pathlib
-from otel_rl.export import identity
-class Collect:
-    def __init__(self, run): self.run = pathlib.Path(run.directory)
-    def export(self, items):
-        if not (self.run / "open").exists():
-            raise ConnectionError("closed")
-        with (self.run / "all.txt").open("a") as file:
-            file.writelines(repr(identity(item)) + "\\n" for item in items)
-    def shutdown(self): pass
-"""
-
-
 def ranks() -> dict[str, list[Record]]:
     """Two ranks with phases, spans, tables, samples and events; the second one dies."""
     found: dict[str, list[Record]] = {}
@@ -301,15 +186,11 @@ def ranks() -> dict[str, list[Record]]:
 
 
 @pytest.mark.parametrize("every", [1, 7])
-def test_everything_is_made_again(every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_made_again(every: int, tmp_path: Path, gates: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the outbox is removed: the same rows of windows and of several ranks, spans, tables and events."""
     monkeypatch.setattr(loop, "_READ_AT_ONCE", 5)
-    (tmp_path / "collect.py").write_text(COLLECT)
-    monkeypatch.syspath_prepend(tmp_path)
-    import collect  # type: ignore[import-not-found]
-
     journals = ranks()
-    run = hostile.recorded(tmp_path, {}, [collect.Collect], rows={"every": every, "deadline": 0.2}, idle_timeout=0.5)
+    run = hostile.recorded(tmp_path, {}, [gates.Gated], rows={"every": every, "deadline": 0.2}, idle_timeout=0.5)
     for place in (local_of(run.dir) / "journals", run.dir / "attempts"):
         shutil.rmtree(place)
         place.mkdir()

@@ -22,31 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LIMIT = 256
-_FOLLOW = """
-import os, resource, sys
-from pathlib import Path
-from otel_rl.agent.input.follow import Follower
-from otel_rl.journal.records import Finished
-resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
-import otel_rl.agent.input.follow as follow
-follow._OPEN_AT_ONCE = 48
-follower = Follower(Path("journals"), {})
-follower.look()
-found, most = [], 0
-while more := follower.read(100, 1):
-    found += more
-    most = max(most, len(os.listdir("/proc/self/fd")))
-finished = sum(isinstance(one.record, Finished) for one in found)
-print(finished, len(found), most < 96, len(follower.positions), follower.alive, len(os.listdir("/proc/self/fd")) < 70)
-"""
-
-
-def test_more_journals_than_descriptors(tmp_path: Path) -> None:
-    """500 journals, of which 120 are of living processes, are read with 96 descriptors; those that ended hold none."""
-    journals = tmp_path / "journals"
-    journals.mkdir()
-    with _processes(journals, ended=380, living=120):
-        assert run_python(_FOLLOW, tmp_path).split() == ["380", "1120", "True", "500", "True", "True"]
 
 
 def test_an_agent_with_few_descriptors(tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 from otel_rl.delivery import exporter_thread, handover
-from otel_rl.delivery.exporter_thread import ExporterThread
-from otel_rl.delivery.outbox import Outbox
+from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Event, Item, Machine, Params, Refused, Row, RunInfo, Table
 from otel_rl_exporters import wandb_files
 from otel_rl_exporters.jsonl import JsonlExporter
@@ -21,13 +20,17 @@ from otel_rl_exporters.tensorboard import TensorBoardExporter
 from otel_rl_exporters.wandb import WandbExporter
 from tests.collector import wait_for
 from tests.exporters import swanlab_file, wandb_file
-from tests.processes import start_python
+from tests.processes import start, start_python
 from tests.real_parts import needs
+from tests.trackers import CURVES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
-    from otel_rl.export import Exporter
+    from tests.delivering import Agents
+
+pytestmark = pytest.mark.usefixtures("offline")
 
 
 class Buffering:
@@ -35,10 +38,8 @@ class Buffering:
 
     stored: ClassVar[list[int]] = []
     flushed: ClassVar[int] = 0
-    built: ClassVar[int] = 0
 
     def __init__(self, _: RunInfo) -> None:
-        type(self).built += 1
         self.given: list[int] = []
         self.written = 0
 
@@ -60,87 +61,37 @@ class Buffering:
         self._write(len(self.given))
 
     def _write(self, count: int) -> None:
-        self.stored.extend(self.given[self.written : count])
+        Buffering.stored.extend(self.given[self.written : count])
         self.written = min(count, len(self.given))
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A run directory."""
-    Buffering.stored, Buffering.flushed, Buffering.built = [], 0, 0
-    for name in ("outbox", "cursors"):
-        (tmp_path / "local" / name).mkdir(parents=True)
-    return tmp_path
+@pytest.fixture(autouse=True)
+def _nothing_is_stored() -> None:
+    Buffering.stored, Buffering.flushed = [], 0
 
 
-class Agents:
-    """One exporter after the other on the same run directory."""
-
-    def __init__(self, place: Path) -> None:
-        self.local = place / "local"
-        self.info = RunInfo("i", "p", "n", str(place))
-        self.running: list[tuple[ExporterThread, Outbox]] = []
-
-    def start(self, factory: Callable[..., Exporter], items: Sequence[Item] = ()) -> tuple[ExporterThread, Outbox]:
-        """Start an exporter, after the one before it has ended; put items into the outbox."""
-        self.stop()
-        outbox = Outbox(self.local / "outbox", 1 << 30)
-        if items:
-            outbox.append(items, b"\xc0")
-        thread = ExporterThread("a", factory, {}, self.info, outbox, self.local / "cursors")
-        self.running = [(thread, outbox)]
-        thread.start()
-        return thread, outbox
-
-    def stop(self) -> None:
-        """End the exporter where it is; its exporter is not shut down, as if the agent had been killed."""
-        for thread, outbox in self.running:
-            thread.stop()
-            thread.join(10)
-            outbox.close()
-        self.running = []
+EIGHT = [Params(n, {"text": "x" * 1000}) for n in range(8)]
 
 
-@pytest.fixture
-def agents(place: Path) -> Iterator[Agents]:
-    """A function that starts exporters."""
-    agents = Agents(place)
-    yield agents
-    agents.stop()
-
-
-def test_the_cursor_waits_for_what_is_safe(agents: Agents) -> None:
-    """Taken is not delivered: of eight items that the exporter took, three are safe."""
-    thread, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+def test_what_is_not_safe_is_given_again(agents: Agents) -> None:
+    """Of eight items that an exporter took, three are safe: its cursor waits, and the next one gets the other five."""
+    thread = agents.start(Buffering, EIGHT)
     wait_for(lambda: thread.has_everything, "not all were taken")
     Buffering.flushed = 3
     wait_for(lambda: len(Buffering.stored) == 3, "nothing is written")
-
-    assert thread.delivered < outbox.end
-
-
-def test_what_was_not_safe_is_given_again(agents: Agents) -> None:
-    """An agent dies while its exporter holds five items back: the next one gets those, and no other."""
-    thread, _ = agents.start(Buffering, [Params(n, {}) for n in range(8)])
-    wait_for(lambda: thread.has_everything, "not all were taken")
-    Buffering.flushed = 3
-    wait_for(lambda: len(Buffering.stored) == 3, "nothing is written")
+    assert thread.delivered < agents.outbox.end
     Buffering.flushed = 8
-    again, outbox = agents.start(Buffering)
-    wait_for(lambda: again.delivered >= outbox.end, "not all is safe")
+    agents.start(Buffering)
+    agents.put()
 
     assert Buffering.stored == list(range(8))
 
 
 def test_the_end_makes_safe_what_is_held_back(agents: Agents) -> None:
     """Nothing is flushed before the exporter is shut down: after that everything is delivered."""
-    thread, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
-    wait_for(lambda: thread.has_everything, "not all were taken")
-    thread.close_when_done()
-    thread.join(10)
+    agents.deliver(Buffering, *EIGHT)
 
     assert Buffering.stored == list(range(8))
-    assert thread.delivered >= outbox.end
 
 
 class Patient(Buffering):
@@ -152,19 +103,18 @@ class Patient(Buffering):
 def test_who_is_stuck_is_replaced(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing becomes safe for long: the end of the exporter makes it safe."""
     monkeypatch.setattr(exporter_thread, "_STUCK_S", 0.2)
-    agents.start(Buffering, [Params(n, {}) for n in range(8)])
+    agents.start(Buffering, EIGHT)
     wait_for(lambda: Buffering.stored == list(range(8)), "it is not replaced")
 
 
 def test_who_waits_for_the_trainer_is_not_replaced(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing becomes safe for long, as the trainer is slow: nothing is logged without it."""
     monkeypatch.setattr(exporter_thread, "_STUCK_S", 0.2)
-    Patient.stored = []
-    thread, _ = agents.start(Patient, [Params(n, {}) for n in range(8)])
+    thread = agents.start(Patient, EIGHT)
     wait_for(lambda: thread.has_everything, "not all were taken")
     time.sleep(1)
 
-    assert Patient.stored == []
+    assert Buffering.stored == []
     assert thread.failures == 0
 
 
@@ -173,43 +123,26 @@ def test_the_end_comes_to_who_waits_with_more_than_there_is_room_for(
 ) -> None:
     """The trainer logs nothing any more: what waits is logged at the end, and what is behind it too."""
     monkeypatch.setattr(handover, "MOST_IN_FLIGHT", 3)
-    Patient.stored = []
-    thread, outbox = agents.start(Patient, [Params(n, {}) for n in range(8)])
-    thread.close_when_done()
-    thread.join(10)
+    agents.deliver(Patient, *EIGHT)
 
-    assert Patient.stored == list(range(8))
-    assert thread.delivered >= outbox.end
+    assert Buffering.stored == list(range(8))
 
 
-def test_a_cursor_of_another_outbox_is_not_followed(agents: Agents, place: Path) -> None:
-    """The outbox was deleted: items of the new one that the backend does not have are delivered; a warning says so."""
-    first, outbox = agents.start(Buffering, [Params(n, {}) for n in range(8)])
+@pytest.mark.parametrize("removed", ["*", "*.seg"])
+def test_a_cursor_of_another_outbox_is_not_followed(agents: Agents, removed: str) -> None:
+    """The outbox, or its segments alone, were deleted: of the new one, what the backend has not is delivered."""
     Buffering.flushed = 99
-    wait_for(lambda: first.delivered >= outbox.end, "not all is safe")
+    agents.start(Buffering, EIGHT)
+    agents.put()
     agents.stop()
-    for file in (place / "local" / "outbox").iterdir():
+    for file in (agents.local / "outbox").glob(removed):
         file.unlink()
-    again, outbox = agents.start(Buffering, [Params(n, {}) for n in range(6, 10)])
-    wait_for(lambda: again.delivered >= outbox.end, "not all is safe")
+    again = agents.start(Buffering, [Params(n, {}) for n in range(6, 10)])
+    agents.put()
 
     assert Buffering.stored == list(range(10))
     assert again.failures == 1
     assert "another outbox" in again.last_error
-
-
-def test_a_cursor_behind_the_end_is_not_followed(agents: Agents, place: Path) -> None:
-    """The segments were deleted and the identity stayed: the new ones are delivered from the beginning."""
-    first, outbox = agents.start(Buffering, [Params(n, {"text": "x" * 1000}) for n in range(8)])
-    Buffering.flushed = 99
-    wait_for(lambda: first.delivered >= outbox.end, "not all is safe")
-    agents.stop()
-    for file in (place / "local" / "outbox").glob("*.seg"):
-        file.unlink()
-    again, outbox = agents.start(Buffering, [Params(9, {})])
-    wait_for(lambda: again.delivered >= outbox.end, "not all is safe")
-
-    assert Buffering.stored == [*range(8), 9]
 
 
 def rows() -> list[Item]:
@@ -227,9 +160,9 @@ def rows() -> list[Item]:
 @needs("tensorboard")
 @pytest.mark.parametrize("there", range(7))
 @pytest.mark.parametrize("exporting", [JsonlExporter, TensorBoardExporter])
-def test_what_an_exporter_holds(place: Path, there: int, exporting: Any) -> None:
+def test_what_an_exporter_holds(tmp_path: Path, there: int, exporting: Any) -> None:
     """Killed behind any row: the next one holds exactly what was written."""
-    run = RunInfo("i", "p", "n", str(place))
+    run = RunInfo("i", "p", "n", str(tmp_path))
     exporter = exporting(run)
     exporter.export(rows()[:there])
 
@@ -239,22 +172,22 @@ def test_what_an_exporter_holds(place: Path, there: int, exporting: Any) -> None
 
 @needs("tensorboard")
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_tensorboard_shows_each_row_once_behind_a_torn_record(place: Path, cut: int) -> None:
+def test_tensorboard_shows_each_row_once_behind_a_torn_record(tmp_path: Path, cut: int) -> None:
     """Killed inside a write, at any byte of the last record: it is written again, and no other."""
-    run = RunInfo("i", "p", "n", str(place))
+    run = RunInfo("i", "p", "n", str(tmp_path))
     TensorBoardExporter(run).export(rows()[:2])
-    (file,) = (place / "tensorboard").iterdir()
+    (file,) = (tmp_path / "tensorboard").iterdir()
     os.truncate(file, file.stat().st_size - cut)
     again = TensorBoardExporter(run)
     again.export([row for row in [*rows()[:2], Row(3, 90, {"a": 4.0})] if not again.holds(row)])
 
-    assert [event.step for event in scalars(place, "a")] == [1, 2, 3]
+    assert [step for step, _ in CURVES["tensorboard"](tmp_path, "a")] == [1, 2, 3]
 
 
 @needs("tensorboard")
-def test_tensorboard_forgets_what_a_new_attempt_repeats(place: Path) -> None:
+def test_tensorboard_forgets_what_a_new_attempt_repeats(tmp_path: Path) -> None:
     """Steps 2 and 3 of the second attempt replace those of the first one, which comes late and is killed in between."""
-    run = RunInfo("i", "p", "n", str(place))
+    run = RunInfo("i", "p", "n", str(tmp_path))
     machine = [Machine(n, n, {"gpu": 1.0}) for n in range(9)]
     first = TensorBoardExporter(run)
     first.export([*machine, *(Row(n, n, {"a": 1.0, "b": 1.0}) for n in range(6))])
@@ -263,47 +196,16 @@ def test_tensorboard_forgets_what_a_new_attempt_repeats(place: Path) -> None:
     third = TensorBoardExporter(run)
     third.export([Row(3, 13, {"a": 2.0}, attempt=1), Row(1, 1, {"b": 1.5}, late=True, part=1)])
 
-    assert [(event.step, event.value) for event in scalars(place, "a")] == [(0, 1), (1, 1), (2, 2), (3, 2)]
-    assert [(event.step, event.value) for event in scalars(place, "b")] == [(0, 1), (1, 1), (1, 1.5)]
-    assert [(event.step, event.value) for event in scalars(place, "rl/attempt")] == [(2, 1), (3, 1)]
-    assert [event.step for event in scalars(place / "tensorboard" / "machine", "gpu")] == list(range(9))
-
-
-def scalars(place: Path, name: str) -> list[Any]:
-    """Return the points of a curve, as TensorBoard shows it."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    directory = place / "tensorboard" if (place / "tensorboard").exists() else place
-    return list(EventAccumulator(str(directory), size_guidance={"scalars": 0}).Reload().Scalars(name))
-
-
-def test_jsonl_rows_are_written_once(agents: Agents, place: Path) -> None:
-    """The cursor is lost after every row was written: none is written again."""
-    first, outbox = agents.start(JsonlExporter, rows())
-    wait_for(lambda: first.delivered >= outbox.end, "not all is safe")
-    agents.stop()
-    (place / "local" / "cursors" / "a.json").unlink()
-    with (place / "rows.jsonl").open("a") as file:
-        file.write('{"step":7,"time_unix')  # torn
-    again, outbox = agents.start(JsonlExporter, [Row(9, 90, {"a": 4.0})])
-    wait_for(lambda: again.delivered >= outbox.end, "not all is safe")
-
-    lines = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
-    assert [(line["attempt"], line["step"], line.get("part", 0)) for line in lines] == [
-        (0, 1, 0),
-        (0, 2, 0),
-        (0, 2, 1),
-        (1, 2, 0),
-        (0, 9, 0),
-    ]
-    assert len((place / "machine.jsonl").read_text().splitlines()) == 2
+    assert CURVES["tensorboard"](tmp_path, "a") == [(0, 1), (1, 1), (2, 2), (3, 2)]
+    assert CURVES["tensorboard"](tmp_path, "b") == [(0, 1), (1, 1), (1, 1.5)]
+    assert CURVES["tensorboard"](tmp_path, "rl/attempt") == [(2, 1), (3, 1)]
+    assert [step for step, _ in CURVES["tensorboard"](tmp_path / "tensorboard" / "machine", "gpu")] == list(range(9))
 
 
 @needs("wandb")
-def test_wandb_says_what_it_holds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_says_what_it_holds(tmp_path: Path) -> None:
     """Tables, measurements and rows of two attempts: the next exporter holds what its service wrote, no more."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    run = RunInfo("i", "p", "n", str(place))
+    run = RunInfo("i", "p", "n", str(tmp_path))
     table = Table("a/b:c", 2, 20, ("x",), ((1,),))
     everything = [*rows(), table, Row(2**64 - 1, 2**64 - 1, {"a": 1.0})]
     first = WandbExporter(run)
@@ -318,10 +220,9 @@ def test_wandb_says_what_it_holds(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @needs("wandb")
-def test_wandb_counts_what_its_service_wrote(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_counts_what_its_service_wrote(tmp_path: Path) -> None:
     """Only items in the transaction log are safe: none at first, all after a moment."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    exporter = WandbExporter(RunInfo("i", "p", "n", str(place)), settings={"x_transaction_log_flush_interval": 1.0})
+    exporter = WandbExporter(RunInfo("i", "p", "n", str(tmp_path)), settings={"x_transaction_log_flush_interval": 1.0})
     items: list[Item] = [Params(1, {"lr": 1.0}), *rows(), Event("e", 1)]
     for item in items:
         exporter.export([item])
@@ -332,55 +233,17 @@ def test_wandb_counts_what_its_service_wrote(place: Path, monkeypatch: pytest.Mo
     assert at_once < len(items)
 
 
-def lose_a_row(run_dir: str, moment: float) -> int:
-    """Kill an exporter a moment after it was given 30 rows, as an agent is killed; return how many it called safe."""
-    program = f"""
-import os, signal, time
-from otel_rl.export import Row, RunInfo
-from otel_rl_exporters.wandb import WandbExporter
-exporter = WandbExporter(RunInfo("i", "p", "n", {run_dir!r}), settings={{"x_transaction_log_flush_interval": 0.5}})
-for n in range(30):
-    exporter.export([Row(n, n + 10**18, {{"a": 1.0 * n}})])
-time.sleep({moment})
-print(exporter.durable(), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    return int(start_python(program, Path(run_dir), WANDB_MODE="offline").communicate()[0])
-
-
-@pytest.mark.slow
 @needs("wandb")
-@pytest.mark.parametrize("moment", [0.0, 0.2, 0.6])
-def test_wandb_logs_what_its_service_lost(place: Path, moment: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed before, while or after its service writes: rows that are not held are logged; each is there once."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    safe = lose_a_row(str(place), moment)
-    again = WandbExporter(RunInfo("i", "p", "n", str(place)))
-    given: list[Item] = [Row(n, n + 10**18, {"a": 1.0 * n}) for n in range(30)]
-    held = [again.holds(row) for row in given]
-    for row in given:
-        if not again.holds(row):
-            again.export([row])
-    again.shutdown()
-    wandb_file.wait_until_written(str(place), last_alone=True)
-
-    assert all(held[:safe])
-    found = [int(line["step"]) for file in wandb_file.files(str(place)) for line in wandb_file.history(file)]
-    assert sorted(found) == list(range(30))
-
-
-@needs("wandb")
-def test_what_wandb_did_not_send_is_logged_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_wandb_did_not_send_is_logged_again(tmp_path: Path) -> None:
     """W&B's server goes on behind what it got: rows with a higher number in any log are missing, unless it got them."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
     for steps in (range(5), range(3, 6)):
-        exporter = WandbExporter(RunInfo("i", "p", "n", str(place)))
+        exporter = WandbExporter(RunInfo("i", "p", "n", str(tmp_path)))
         for n in steps:
             exporter.export([Row(n, n + 10**18, {"a": 1.0 * n})])
         exporter.shutdown()
-    wandb_file.wait_until_written(str(place))
+    wandb_file.wait_until_written(str(tmp_path))
 
-    logs = wandb_file.files(str(place))
+    logs = wandb_file.files(str(tmp_path))
     assert [row.key[1] for row in wandb_files.missing(logs[:1], "step", 4)] == [4]
     assert [row.key[1] for row in wandb_files.missing(logs, "step", 2)] == [2, 5]
 
@@ -414,35 +277,41 @@ def points_of(items: Sequence[Item]) -> list[tuple[str, int, int]]:
     ]
 
 
-def kill_swanlab(run_dir: str, moment: float) -> int:
-    """Kill an exporter a moment after it was given `few()`, as an agent is; return how many it called safe."""
-    program = f"""
-import os, signal, time
-from otel_rl.export import RunInfo
-from otel_rl_exporters.swanlab import SwanlabExporter
-from tests.faults.test_exactly_once import few
-exporter = SwanlabExporter(RunInfo("i", "p", "n", {run_dir!r}))
+_KILLED = """
+import os, signal, sys, time
+from tests.faults.test_exactly_once import exporter_of, few
+tracker, place, moment = sys.argv[1:]
+exporter = exporter_of(tracker, place)
 for item in few():
     if not exporter.holds(item):
         exporter.export([item])
-time.sleep({moment})
+time.sleep(float(moment))
 print(exporter.durable(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    output = start_python(program, Path(run_dir), SWANLAB_MODE="offline").communicate()[0]
-    return int(output.split()[-1])  # SwanLab prints, too
+
+
+def exporter_of(tracker: str, place: Path | str, id_: str = "i") -> Any:
+    """Return an exporter of a run, whose backend soon writes what is in memory."""
+    options = {"settings": {"x_transaction_log_flush_interval": 0.5}} if tracker == "wandb" else {}
+    return find_exporter(tracker)(RunInfo(id_, "p", "n", str(place)), **options)
 
 
 @pytest.mark.slow
-@needs("swanlab")
-@pytest.mark.parametrize("moments", [[0.0, 0.1], [0.7]])
-def test_swanlab_logs_what_was_in_memory(
-    place: Path, moments: Sequence[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed before, while or after it writes: each value of each row is there once, with the row's own time."""
-    monkeypatch.setenv("SWANLAB_MODE", "offline")
-    safe = max([kill_swanlab(str(place), moment) for moment in moments])
-    again = swanlab_exporter(place)
+@pytest.mark.parametrize(
+    ("tracker", "moments"),
+    [
+        *(pytest.param("wandb", moments, marks=needs("wandb")) for moments in ([0.0], [0.2], [0.6])),
+        *(pytest.param("swanlab", moments, marks=needs("swanlab")) for moments in ([0.0, 0.1], [0.7])),
+    ],
+)
+def test_what_was_in_memory_is_logged_again(tmp_path: Path, tracker: str, moments: Sequence[float]) -> None:
+    """Killed before, while or after the tracker writes: what it does not hold is logged, each value once."""
+    safe = 0
+    for moment in moments:
+        killed = start([sys.executable, "-c", _KILLED, tracker, str(tmp_path), str(moment)], tmp_path)
+        safe = max(safe, int(killed.communicate()[0].split()[-1]))  # SwanLab prints, too
+    again = exporter_of(tracker, tmp_path)
     held = [again.holds(item) for item in few()]
     for item, there in zip(few(), held, strict=True):
         if not there:
@@ -450,37 +319,36 @@ def test_swanlab_logs_what_was_in_memory(
     again.shutdown()
 
     assert all(held[:safe])
-    assert sorted(swanlab_points(place)) == sorted(points_of(few()))
+    for name in (row := few()[0]).values:
+        assert sorted(CURVES[tracker](tmp_path, name)) == [(n, row.values[name]) for n in range(30)]
 
 
 @needs("swanlab")
-def test_swanlab_completes_a_torn_row(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swanlab_completes_a_torn_row(tmp_path: Path) -> None:
     """The log was cut inside a row: the values that are missing are logged, and no other."""
-    monkeypatch.setenv("SWANLAB_MODE", "offline")
     for size in (20_000, 10_000, None):
-        exporter = swanlab_exporter(place)
+        exporter = exporter_of("swanlab", tmp_path)
         for item in few():
             if not exporter.holds(item):
                 exporter.export([item])
         exporter.shutdown()
         if size is not None:
-            log = max(place.glob("swanlab/run-*/*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
+            log = max(tmp_path.glob("swanlab/run-*/*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
             os.truncate(log, size)
 
-    assert sorted(swanlab_points(place)) == sorted(points_of(few()))
+    assert sorted(swanlab_points(tmp_path)) == sorted(points_of(few()))
 
 
 @needs("swanlab")
-def test_swanlab_counts_what_is_in_its_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swanlab_counts_what_is_in_its_file(tmp_path: Path) -> None:
     """Nothing is safe at first, everything after a moment; then all of it is in the file, which is still open."""
-    monkeypatch.setenv("SWANLAB_MODE", "offline")
-    exporter = swanlab_exporter(place)
+    exporter = exporter_of("swanlab", tmp_path)
     items: list[Item] = [Params(1, {"lr": 1.0}), *few(), Event("e", 1)]
     for item in items:
         exporter.export([item])
     at_once = exporter.durable()
     wait_for(lambda: exporter.durable() == len(items), "not all is written")
-    written = sorted(swanlab_points(place))
+    written = sorted(swanlab_points(tmp_path))
     exporter.shutdown()
 
     assert at_once < len(items)
@@ -488,13 +356,12 @@ def test_swanlab_counts_what_is_in_its_file(place: Path, monkeypatch: pytest.Mon
 
 
 @needs("swanlab")
-def test_swanlab_is_not_the_log_of_another_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swanlab_is_not_the_log_of_another_run(tmp_path: Path) -> None:
     """Two runs that share a directory: one has nothing of what the other one logged."""
-    monkeypatch.setenv("SWANLAB_MODE", "offline")
-    first = swanlab_exporter(place)
+    first = exporter_of("swanlab", tmp_path)
     first.export(few()[:1])
     first.shutdown()
-    other = swanlab_exporter(place, "another")
+    other = exporter_of("swanlab", tmp_path, "another")
     held = other.holds(few()[0])
     other.shutdown()
 
@@ -503,39 +370,31 @@ def test_swanlab_is_not_the_log_of_another_run(place: Path, monkeypatch: pytest.
 
 @needs("swanlab")
 @pytest.mark.parametrize("step", [-1, 1 << 49])
-def test_swanlab_says_which_step_it_does_not_take(place: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swanlab_says_which_step_it_does_not_take(tmp_path: Path, step: int) -> None:
     """It drops them without a word: they are refused, and so counted."""
-    monkeypatch.setenv("SWANLAB_MODE", "offline")
-    exporter = swanlab_exporter(place)
+    exporter = exporter_of("swanlab", tmp_path)
     with pytest.raises(Refused, match=f"step {step} "):
         exporter.export([Row(step, 1, {"a": 1.0})])
     exporter.shutdown()
 
 
-def swanlab_exporter(place: Path, id_: str = "i") -> Any:
-    """Return an exporter of the run."""
-    from otel_rl_exporters.swanlab import SwanlabExporter
-
-    return SwanlabExporter(RunInfo(id_, "p", "n", str(place)))
-
-
 @pytest.mark.slow
 @needs("trackio")
-def test_trackio_takes_nothing_twice(place: Path) -> None:
+def test_trackio_takes_nothing_twice(tmp_path: Path) -> None:
     """Killed, and given everything again: each row is in the database once, with its time."""
     program = f"""
 import os, signal
 from otel_rl.export import Machine, Row, RunInfo, Table
 from otel_rl_exporters.trackio import TrackioExporter
-exporter = TrackioExporter(RunInfo("i", "p", "n", {str(place)!r}))
+exporter = TrackioExporter(RunInfo("i", "p", "n", {str(tmp_path)!r}))
 for n in range(5):
     exporter.export([Row(n, n * 10**9, {{"a": 1.0}}), Machine(n, n, {{"gpu": 1.0}})])
 exporter.export([Row(4, 5 * 10**9, {{"a": 1.0}}, attempt=1), Table("t", 4, 1, ("x",), ((1,),))])
 os.kill(os.getpid(), signal.SIGKILL)
 """
     for _ in range(2):
-        start_python(program, place, TRACKIO_DIR=str(place / "trackio")).wait()
-    (path,) = (place / "trackio").glob("*.db")
+        start_python(program, tmp_path, TRACKIO_DIR=str(tmp_path / "trackio")).wait()
+    (path,) = (tmp_path / "trackio").glob("*.db")
     with sqlite3.connect(path) as database:
         found = database.execute("SELECT step, metrics, timestamp FROM metrics ORDER BY id").fetchall()
 

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
-import time
-from contextlib import closing
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import otel_rl
 from otel_rl.agent.repair.release import Release
-from otel_rl.delivery.exporter_thread import ExporterThread
-from otel_rl.delivery.outbox import Outbox, released_items
+from otel_rl.delivery.outbox import released_items
 from otel_rl.export import Ended, Gone, Machine, Row, RunInfo
 from otel_rl.journal.segments import START
 from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
-from otel_rl_exporters.jsonl import JsonlExporter
-from otel_rl_exporters.tensorboard import TensorBoardExporter
 from tests.collector import wait_for
-from tests.exporters import swanlab_file, wandb_file
+from tests.exporters.every import needs_packages
 from tests.processes import remove, rows_of
-from tests.real_parts import needs
+from tests.trackers import CURVES, trackio_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from otel_rl.export import Item
+    from tests.delivering import Agents
 
 pytestmark = pytest.mark.slow
 
@@ -52,190 +46,141 @@ def cut(path: Path) -> None:
 ACCIDENTS = [remove, replace, cut]
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A run directory."""
-    for name in ("outbox", "cursors"):
-        (tmp_path / "local" / name).mkdir(parents=True)
-    return tmp_path
-
-
-class Delivery:
-    """An exporter, and the outbox that it delivers."""
-
-    def __init__(self, place: Path, factory: Any) -> None:
-        self.outbox = Outbox(place / "local" / "outbox", 1 << 30)
-        info = RunInfo("i", "p", "n", str(place))
-        self.exporter = ExporterThread("a", factory, {}, info, self.outbox, place / "local" / "cursors")
-        self.exporter.start()
-
-    def put(self, *items: Item) -> None:
-        """Deliver items."""
-        self.outbox.append(items, b"\xc0")
-        wait_for(lambda: self.exporter.delivered >= self.outbox.end, "not all is delivered", 200)
-
-    def end(self) -> None:
-        """End the exporter in order."""
-        self.exporter.close_when_done()
-        self.exporter.join(60)
-        assert not self.exporter.is_alive()
-        self.outbox.close()
-
-
-@pytest.fixture
-def deliver(place: Path) -> Iterator[Callable[[Any], Delivery]]:
-    """A function that starts an exporter."""
-    made: list[Delivery] = []
-
-    def start(factory: Any) -> Delivery:
-        made.append(Delivery(place, factory))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.exporter.stop()
-
-
 def row(n: int) -> Row:
     """Return the row of a step."""
     return Row(n, 10**18 + n * 10**9, {"a": float(n)})
 
 
-def steps_of_jsonl(place: Path) -> list[int]:
-    """Return the steps in `rows.jsonl`."""
-    return [json.loads(line)["step"] for line in (place / "rows.jsonl").read_text().splitlines()]
+def steps(place: Path, tracker: str = "jsonl") -> list[int]:
+    """Return the steps that a tracker shows."""
+    return [step for step, _ in CURVES[tracker](place, "a")]
 
 
-def steps_of_tensorboard(place: Path) -> list[int]:
-    """Return the steps that TensorBoard shows."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+FILES = {
+    "jsonl": ("rows.jsonl", ACCIDENTS),
+    "tensorboard": ("tensorboard", ACCIDENTS),
+    "wandb": ("wandb", [remove, replace]),
+    "mlflow": ("mlflow.db", [remove]),
+    "swanlab": ("swanlab", [remove]),
+    "trackio": ("", [remove]),
+}
+"""The file or directory of each tracker, and the accidents that it may have."""
 
-    events = EventAccumulator(str(place / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    return [event.step for event in events.Scalars("a")]
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("tracker", "accident"),
+    [
+        pytest.param(tracker, accident, marks=needs_packages(tracker))
+        for tracker, (_, accidents) in FILES.items()
+        for accident in accidents
+    ],
+)
+def test_files_of_a_tracker_are_made_again(agents: Agents, tracker: str, accident: Callable[[Path], None]) -> None:
+    """Rows before and after the accident are there, each once; the accident is counted and reported."""
+    agents.start(tracker)
+    agents.put(*(row(n) for n in range(5)), Machine(1, 10**18, {"gpu": 1.0}))
+    path = agents.place / FILES[tracker][0] if FILES[tracker][0] else trackio_database(agents.place)
+    accident(path)
+    agents.put(*(row(n) for n in range(5, 8)))
+    agents.end()
+
+    assert sorted(steps(agents.place, tracker)) == list(range(8))
+    assert agents.thread.causes == {"gone": 1}
+    assert str(path) in agents.thread.last_error
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
-def test_a_jsonl_file_is_made_again(deliver: Any, place: Path, accident: Callable[[Path], None]) -> None:
-    """Rows before and after the accident are in the new file, each once; the accident is counted and reported."""
-    delivery = deliver(JsonlExporter)
-    delivery.put(*(row(n) for n in range(5)))
-    accident(place / "rows.jsonl")
-    delivery.put(*(row(n) for n in range(5, 8)))
-    delivery.end()
-
-    assert sorted(steps_of_jsonl(place)) == list(range(8))
-    assert delivery.exporter.causes == {"gone": 1}
-    assert "rows.jsonl was" in delivery.exporter.last_error
-
-
-@needs("tensorboard")
-@pytest.mark.parametrize("accident", ACCIDENTS)
-def test_event_files_are_made_again(deliver: Any, place: Path, accident: Callable[[Path], None]) -> None:
-    """TensorBoard shows all rows once: those before the accident and those after it."""
-    delivery = deliver(TensorBoardExporter)
-    delivery.put(*(row(n) for n in range(5)), Machine(1, 10**18, {"gpu": 1.0}))
-    accident(place / "tensorboard")
-    delivery.put(*(row(n) for n in range(5, 8)))
-    delivery.end()
-
-    assert steps_of_tensorboard(place) == list(range(8))
-    assert delivery.exporter.causes == {"gone": 1}
-
-
-@pytest.mark.parametrize("accident", ACCIDENTS)
-def test_a_file_that_goes_after_the_last_row_is_made_again(
-    deliver: Any, place: Path, accident: Callable[[Path], None]
-) -> None:
+def test_a_file_that_goes_after_the_last_row_is_made_again(agents: Agents, accident: Callable[[Path], None]) -> None:
     """The end of the exporter notices it."""
-    delivery = deliver(JsonlExporter)
-    delivery.put(*(row(n) for n in range(5)))
-    accident(place / "rows.jsonl")
-    delivery.end()
+    agents.start("jsonl")
+    agents.put(*(row(n) for n in range(5)))
+    accident(agents.place / "rows.jsonl")
+    agents.end()
 
-    assert steps_of_jsonl(place) == list(range(5))
+    assert steps(agents.place) == list(range(5))
 
 
-def test_the_file_of_measurements_is_made_again(deliver: Any, place: Path) -> None:
+def test_the_file_of_measurements_is_made_again(agents: Agents) -> None:
     """It goes alone: the rows stay as they are."""
-    delivery = deliver(JsonlExporter)
-    delivery.put(row(1), Machine(1, 10**18, {"gpu": 1.0}))
-    (place / "machine.jsonl").unlink()
-    delivery.put(row(2), Machine(2, 10**18, {"gpu": 1.0}))
-    delivery.end()
+    agents.start("jsonl")
+    agents.put(row(1), Machine(1, 10**18, {"gpu": 1.0}))
+    (agents.place / "machine.jsonl").unlink()
+    agents.put(row(2), Machine(2, 10**18, {"gpu": 1.0}))
+    agents.end()
 
-    assert steps_of_jsonl(place) == [1, 2]
-    assert len((place / "machine.jsonl").read_text().splitlines()) == 2
+    assert steps(agents.place) == [1, 2]
+    assert len((agents.place / "machine.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_copy_in_its_place_is_continued(deliver: Any, place: Path) -> None:
+def test_a_copy_in_its_place_is_continued(agents: Agents) -> None:
     """An editor replaced the file by one with a row less: that row comes back, the others stay where they are."""
-    delivery = deliver(JsonlExporter)
-    delivery.put(*(row(n) for n in range(5)))
-    path = place / "rows.jsonl"
+    agents.start("jsonl")
+    agents.put(*(row(n) for n in range(5)))
+    path = agents.place / "rows.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.unlink()
     path.write_text("".join(lines[:2] + lines[3:]))
-    delivery.put(row(5))
-    delivery.end()
+    agents.put(row(5))
+    agents.end()
 
-    assert sorted(steps_of_jsonl(place)) == list(range(6))
+    assert sorted(steps(agents.place)) == list(range(6))
     assert path.read_text().startswith("".join(lines[:2] + lines[3:]))
 
 
-def test_a_cleaner_that_removes_again_and_again_loses_nothing(deliver: Any, place: Path) -> None:
+def test_a_cleaner_that_removes_again_and_again_loses_nothing(agents: Agents) -> None:
     """Whoever removes the file three times gets all rows at the end."""
-    delivery = deliver(JsonlExporter)
+    agents.start("jsonl")
     for n in range(4):
-        delivery.put(row(n))
+        agents.put(row(n))
         if n < 3:
-            (place / "rows.jsonl").unlink()
-    delivery.end()
+            (agents.place / "rows.jsonl").unlink()
+    agents.end()
 
-    assert steps_of_jsonl(place) == list(range(4))
-    assert delivery.exporter.causes == {"gone": 3}
+    assert steps(agents.place) == list(range(4))
+    assert agents.thread.causes == {"gone": 3}
 
 
-def test_what_the_outbox_has_no_more_is_told(deliver: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_outbox_has_no_more_is_told(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first rows were removed from the outbox when they were delivered: all others are written again."""
     monkeypatch.setattr(Writer.__init__, "__kwdefaults__", {"segment_bytes": 10_000, "limit_bytes": 1 << 30})
-    delivery = deliver(JsonlExporter)
+    agents.start("jsonl")
     for n in range(300):
-        delivery.outbox.append([row(n)], b"\xc0")
-    wait_for(lambda: delivery.exporter.delivered >= delivery.outbox.end, "not all is delivered")
-    Release(delivery.outbox, place / "local" / "cursors", None, 0).look(["a.json"])
-    (place / "rows.jsonl").unlink()
-    delivery.put(row(300))
-    delivery.end()
+        agents.outbox.append([row(n)], b"\xc0")
+    wait_for(lambda: agents.thread.delivered >= agents.outbox.end, "not all is delivered")
+    Release(agents.outbox, agents.place / "local" / "cursors", None, 0).look(["jsonl.json"])
+    (agents.place / "rows.jsonl").unlink()
+    agents.put(row(300))
+    agents.end()
 
-    removed = released_items(place / "local" / "outbox")
+    removed = released_items(agents.place / "local" / "outbox")
     assert 100 < removed < 300
-    assert steps_of_jsonl(place) == list(range(removed, 301))
-    assert f"without the run's first {removed} item(s)" in delivery.exporter.last_error
-    assert delivery.exporter.lost == 0
+    assert steps(agents.place) == list(range(removed, 301))
+    assert f"without the run's first {removed} item(s)" in agents.thread.last_error
+    assert (agents.thread.damaged, agents.thread.retained) == (0, 0)
 
 
-def test_how_the_run_ended_is_shown_again(deliver: Any, place: Path) -> None:
+def test_how_the_run_ended_is_shown_again(agents: Agents) -> None:
     """The new file has the end of the run in it."""
-    delivery = deliver(JsonlExporter)
-    delivery.put(row(1), Ended(10**18, 0, "failed", "ValueError: x", 1))
-    (place / "rows.jsonl").unlink()
-    (place / "run.end.json").unlink()
-    delivery.end()
+    agents.start("jsonl")
+    agents.put(row(1), Ended(10**18, 0, "failed", "ValueError: x", 1))
+    (agents.place / "rows.jsonl").unlink()
+    (agents.place / "run.end.json").unlink()
+    agents.end()
 
-    assert json.loads((place / "run.end.json").read_bytes())["outcome"] == "failed"
+    assert json.loads((agents.place / "run.end.json").read_bytes())["outcome"] == "failed"
 
 
-def test_a_run_directory_that_was_removed_does_not_come_back(deliver: Any, place: Path) -> None:
+def test_a_run_directory_that_was_removed_does_not_come_back(agents: Agents) -> None:
     """The outbox went too: there is nothing to make anything from."""
-    delivery = deliver(JsonlExporter)
-    delivery.put(row(1))
-    moved = place.with_name("moved")
-    place.rename(moved)
-    delivery.exporter.close_when_done()
-    wait_for(lambda: delivery.exporter.failures > 0, "it is not noticed")
+    agents.start("jsonl")
+    agents.put(row(1))
+    moved = agents.place.rename(agents.place.with_name("moved"))
+    agents.thread.close_when_done()
+    wait_for(lambda: agents.thread.failures > 0, "it is not noticed")
 
-    assert not place.exists()
-    moved.rename(place)
+    assert not agents.place.exists()
+    moved.rename(agents.place)
 
 
 def test_through_the_agent(tmp_path: Path) -> None:
@@ -253,83 +198,6 @@ def test_through_the_agent(tmp_path: Path) -> None:
     assert "rows.jsonl was removed or replaced" in (run.dir / "agent.log").read_text()
 
 
-@needs("wandb")
-@pytest.mark.parametrize("accident", [remove, replace])
-def test_a_wandb_run_is_logged_again(
-    deliver: Any, place: Path, accident: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The logs of an offline run go: all rows are in a new one."""
-    from otel_rl_exporters.wandb import WandbExporter
-
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    delivery = deliver(partial(WandbExporter, mode="offline"))
-    delivery.put(*(row(n) for n in range(3)))
-    accident(place / "wandb")
-    delivery.put(row(3))
-    delivery.end()
-
-    files = wandb_file.files(str(place))
-    assert sorted(int(line["step"]) for file in files for line in wandb_file.history(file)) == list(range(4))
-    assert delivery.exporter.causes == {"gone": 1}
-
-
-@needs("mlflow")
-def test_a_database_of_mlflow_is_made_again(deliver: Any, place: Path) -> None:
-    """MLflow would go on writing to the file that nobody sees any more."""
-    from otel_rl_exporters.mlflow import MlflowExporter
-
-    delivery = deliver(MlflowExporter)
-    delivery.put(*(row(n) for n in range(3)))
-    remove(place / "mlflow.db")
-    delivery.put(row(3))
-    delivery.end()
-
-    with closing(sqlite3.connect(place / "mlflow.db")) as database:
-        found = database.execute("SELECT step FROM metrics ORDER BY step").fetchall()
-    assert [step for (step,) in found] == list(range(4))
-    assert delivery.exporter.causes == {"gone": 1}
-
-
-@needs("trackio")
-def test_a_database_of_trackio_is_made_again(deliver: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trackio would go on in a new file without what it had."""
-    monkeypatch.setenv("TRACKIO_DIR", str(place / "trackio"))
-    import trackio.sqlite_storage
-
-    from otel_rl_exporters.trackio import TrackioExporter
-
-    directory = Path(trackio.sqlite_storage.TRACKIO_DIR)  # trackio reads its variable once in a process
-    project = f"gone{time.time_ns()}"
-    delivery = deliver(partial(TrackioExporter, project=project))
-    delivery.put(*(row(n) for n in range(3)))
-    (path,) = directory.glob(f"{project}*.db")
-    path.unlink()
-    delivery.put(row(3))
-    delivery.end()
-
-    with closing(sqlite3.connect(path)) as database:
-        found = database.execute("SELECT step FROM metrics ORDER BY step").fetchall()
-    path.unlink()
-    assert [step for (step,) in found] == list(range(4))
-    assert delivery.exporter.causes == {"gone": 1}
-
-
-@needs("swanlab")
-def test_a_log_of_swanlab_is_written_again(deliver: Any, place: Path) -> None:
-    """The directory of an offline run goes: all rows are in a new log."""
-    from otel_rl_exporters.swanlab import SwanlabExporter
-
-    delivery = deliver(partial(SwanlabExporter, mode="offline"))
-    delivery.put(*(row(n) for n in range(3)))
-    remove(place / "swanlab")
-    delivery.put(row(3))
-    delivery.end()
-
-    scalars = [one.scalar for one in swanlab_file.records(place) if one.WhichOneof("record_type") == "scalar"]
-    assert sorted(one.step for one in scalars) == list(range(4))
-    assert delivery.exporter.causes == {"gone": 1}
-
-
 class Nowhere:
     """An exporter of somebody else's, whose backend is gone whatever it does."""
 
@@ -345,15 +213,15 @@ class Nowhere:
         raise Gone("it is still nowhere")
 
 
-def test_an_exporter_that_is_always_gone(deliver: Any, place: Path) -> None:
+def test_an_exporter_that_is_always_gone(agents: Agents) -> None:
     """It is tried again with pauses, is counted each time, and nothing of it counts as delivered."""
-    delivery = deliver(Nowhere)
-    delivery.outbox.append([row(1)], b"\xc0")
-    wait_for(lambda: delivery.exporter.failures >= 3, "it is not tried again")
-    delivery.exporter.stop()
-    delivery.exporter.join(10)
+    agents.start(Nowhere)
+    agents.outbox.append([row(1)], b"\xc0")
+    wait_for(lambda: agents.thread.failures >= 3, "it is not tried again")
+    agents.thread.stop()
+    agents.thread.join(10)
 
-    assert not delivery.exporter.is_alive()
-    assert set(delivery.exporter.causes) == {"gone"}
-    assert delivery.exporter.delivered == START
-    assert delivery.exporter.taken == 0
+    assert not agents.thread.is_alive()
+    assert set(agents.thread.causes) == {"gone"}
+    assert agents.thread.delivered == START
+    assert agents.thread.taken == 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+import otel_rl
 from otel_rl.agent.input.follow import Follower
 from otel_rl.journal import exit_status
 from otel_rl.journal.locks import is_held
@@ -269,6 +270,17 @@ def test_it_is_not_complete_if_something_was_refused(
     call(recording)
 
     assert recording.finish(1) is complete
+
+
+def test_finish_says_why_it_is_false(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning with what was refused; `refused` has it too."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
+    run.log({"loss": 1.0, "name": "text"}, step=0)
+    run.log({"loss": 1.0, "name": None}, step=-1)
+
+    assert run.finish(30) is False
+    assert run.refused == {"value": 1, "step": 1}
+    assert caplog.messages[-1] == (f"run {run.id} is not complete: refused: 1 value, 1 step (see the warnings above)")
 
 
 @pytest.mark.parametrize("timeout", [None, "soon", float("nan"), -1, 10**400, [], b"1"])

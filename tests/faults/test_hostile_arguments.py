@@ -11,6 +11,7 @@ from opentelemetry import context
 import otel_rl
 from otel_rl.agent.steps import admission
 from otel_rl.convert.attributes import clean_attributes
+from otel_rl.integrations.trainings import LaterTraining
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Consumed, Happened, Logged, Record
 from otel_rl.trainer.current import steps_of
@@ -237,6 +238,52 @@ def test_a_bad_value_costs_itself_alone(recording: Run, records_of: RecordsOf, n
     assert {"good": 1.0, "also": 2}.items() <= logged.items()
     assert {"good": 1, "also": "x"}.items() <= event.items()
     assert len(consumed.rewards) == 8 * (3 if isinstance(wrong(), dict) else 2)
+
+
+CALLS = ("step", "phase", "log", "completions", "table", "params", "event", "rollout", "trajectory")
+CALLS += ("trained", "dropped", "queue", "environment", "finish")
+_NEED_NOTHING = {"environment", "finish", "phase", "rollout", "trajectory"}
+_TAKE_ANY_NAME = {"step", "phase", "event", "rollout", "trajectory"}
+
+
+def call(run: Any, name: str, *given: Any, **named: Any) -> None:
+    use(getattr(run, name)(*given, **named))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_numbers_of_arguments(recording: Run, records_of: RecordsOf, name: str) -> None:
+    """Each public method without arguments, with five, and with an unknown one, which is refused and counted."""
+    call(recording, name)
+    assert bool(recording.refused) is (name not in _NEED_NOTHING)
+    before = sum(recording.refused.values())
+    call(recording, name, 5, 5, 5, 5, 5)
+    assert sum(recording.refused.values()) > before
+    before = sum(recording.refused.values())
+    call(recording, name, no_such_argument=5)
+    assert name in _TAKE_ANY_NAME or sum(recording.refused.values()) > before or name in ("environment", "finish")
+    recording.finish(0)
+    records_of(recording)
+
+
+@pytest.mark.parametrize("name", ["step", "log", "completions", "table", "trained", "dropped", "queue"])
+def test_a_later_training(recording: Run, name: str) -> None:
+    """The same for the second training of a script."""
+    later: Any = LaterTraining(recording, 2)
+    for given in ((), (5, 5, 5, 5, 5), (None,), (object(),)):
+        call(later, name, *given)
+
+    assert recording.refused
+
+
+def test_a_step_that_is_not_named(recording: Run, records_of: RecordsOf) -> None:
+    """`log(values, 5)` must not write step 5 into the row of the last step; `log(values, commit=True)` is recorded."""
+    recording.log({"loss": 1.0}, step=0)
+    recording.log({"loss": 2.0}, 5)  # type: ignore[arg-type]
+    recording.log({"loss": 3.0}, commit=True)  # type: ignore[arg-type]
+    values = [record.values for record in records_of(recording) if isinstance(record, Logged)]
+
+    assert values == [{"loss": 1.0}, {"loss": 3.0}]
+    assert recording.refused == {"log": 2}
 
 
 def test_what_is_refused_is_counted(recording: Run) -> None:

@@ -49,18 +49,16 @@ def test_each_field_of_a_group(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "named", "told"),
     [
-        ({"agent": "process"}, "agent='process'"),
-        ({"agent": "process"}, "'auto', 'off'"),
-        ({"rows": {"window": "max"}}, "'last', 'mean'"),
-        ({"memory": {"peaks": 5}}, "'reset', 'shared'"),
-        ({"dialect": "verlx"}, "verl"),
-        ({"rank": "first"}, "rank='first'"),
+        ((), {"exporter": ["jsonl"]}, "unknown setting exporter=['jsonl']; did you mean exporters?"),
+        ((), {"foo": 1}, "unknown setting foo=1; known are: agent, "),
+        ((), {"dialect": "verlx"}, "verl"),
+        (("my-project",), {}, "init('my-project'): give settings by name, such as project="),
     ],
 )
-def test_errors_list_what_is_allowed(tmp_path: Path, given: dict[str, Any], told: str) -> None:
-    """The value, and what it may be."""
+def test_settings_that_do_not_exist(given: tuple[Any, ...], named: dict[str, Any], told: str) -> None:
+    """The error names the nearest setting, or all."""
     with pytest.raises(otel_rl.SettingsError) as caught:
-        otel_rl.init(**{"agent": "off", "exporters": [], "dir": tmp_path, "quiet": True, **given})
+        otel_rl.init(*given, **named)
     assert told in str(caught.value)

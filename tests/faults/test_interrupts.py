@@ -99,12 +99,19 @@ def interrupt_each_line(
         yield place, last[0] + 1
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_what_comes_after_an_interrupt_is_recorded(recording: Run, records_of: RecordsOf, name: str) -> None:
-    """After an interrupt at any line of a call, a step, a phase and a log are recorded in their places."""
+_OF_EXITS = ("step_with_phases", "log_mixed", "table", "params", "trajectories")
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [*((name, KeyboardInterrupt) for name in CALLS), *((name, SystemExit) for name in _OF_EXITS)]
+)
+def test_what_comes_after_an_interrupt_is_recorded(
+    recording: Run, records_of: RecordsOf, name: str, error: type[BaseException]
+) -> None:
+    """It passes; after one at any line of a call, a step, a phase and a log are recorded in their places."""
     expected: list[tuple[int, float]] = []
     stuck: list[str] = []
-    for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
+    for place, number in interrupt_each_line(recording, CALLS[name], error):
         with recording.step(number) as entered:
             inside = entered.is_recording()
             with recording.phase("after") as phase:
@@ -131,14 +138,6 @@ def test_the_next_call_in_the_same_function(recording: Run, name: str) -> None:
     for place, number in interrupt_each_line(recording, CALLS[name], KeyboardInterrupt):
         CALLS[name](recording, number)
         assert (place, context.get_current(), steps_of(recording).open) == (place, {}, None)
-
-
-@pytest.mark.parametrize("name", ["step_with_phases", "log_mixed", "table", "params", "trajectories"])
-def test_an_exit_passes(recording: Run, name: str) -> None:
-    """SystemExit passes too, and leaves the recorder usable."""
-    for place, number in interrupt_each_line(recording, CALLS[name], SystemExit):
-        step(recording, number)
-        assert (place, steps_of(recording).open) == (place, None)
 
 
 @pytest.mark.slow

@@ -9,21 +9,42 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import otel_rl
 from benchmarks import kills
-from otel_rl.export import Span
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
-from tests.processes import items_of, rows_of, start_python
-from tests.real_parts import needs
+from tests.exporters.every import needs_packages
+from tests.processes import start_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-KILLS = {"trainer": 3, "agent": 3, "both": 2}
+KILLS = [
+    ("trainer", 3, kills.TRACKERS),
+    ("agent", 3, kills.TRACKERS),
+    ("both", 2, kills.TRACKERS),
+    ("both", 2, ("swanlab", "trackio")),
+]
 """A sample: `python -m benchmarks kills` kills 200, 200 and 100 times."""
+
+
+@needs_packages("wandb", "tensorboard")
+def test_what_log_returned_from_is_in_trackers_once(tmp_path: Path) -> None:
+    """Trainer and agent are killed twice, at random moments."""
+    check("both", 2, tmp_path, ["jsonl", "tensorboard", "wandb"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("kind", "count", "trackers"), [pytest.param(*one, marks=needs_packages(*one[2])) for one in KILLS]
+)
+def test_what_log_returned_from_is_in_every_tracker_once(
+    kind: str, count: int, trackers: Sequence[str], tmp_path: Path
+) -> None:
+    """A larger sample, with the trackers of the benchmark, and with those that it has on request."""
+    check(kind, count, tmp_path, trackers)
 
 
 def check(kind: str, count: int, place: Path, trackers: Sequence[str]) -> None:
@@ -31,51 +52,6 @@ def check(kind: str, count: int, place: Path, trackers: Sequence[str]) -> None:
     for tracker, verdict in kills.run(kind, count, place, trackers).verdicts.items():
         assert verdict.expected > 0
         assert (tracker, verdict.lost, verdict.doubled, verdict.torn) == (tracker, 0, 0, 0)
-
-
-@needs("wandb")
-@needs("tensorboard")
-def test_what_log_returned_from_is_in_trackers_once(tmp_path: Path) -> None:
-    """Trainer and agent are killed twice, at random moments."""
-    check("both", 2, tmp_path, ["jsonl", "tensorboard", "wandb"])
-
-
-@needs("wandb")
-@needs("tensorboard")
-@needs("mlflow")
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", KILLS)
-def test_what_log_returned_from_is_in_every_tracker_once(kind: str, tmp_path: Path) -> None:
-    """A larger sample, with the trackers of the benchmark."""
-    check(kind, KILLS[kind], tmp_path, kills.TRACKERS)
-
-
-@needs("swanlab")
-@needs("trackio")
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_what_log_returned_from_is_in_swanlab_and_trackio_once(tmp_path: Path) -> None:
-    """The same of the trackers that the benchmark has on request."""
-    check("both", KILLS["both"], tmp_path, ["swanlab", "trackio"])
-
-
-def test_an_open_phase_becomes_an_error_span(tmp_path: Path) -> None:
-    """The open step of a process that died ends as `rl.process.lost`, with the phase named in the event."""
-    script = """
-import os, otel_rl
-run = otel_rl.init(dir="runs", quiet=True)
-with run.step(3), run.phase("generate"):
-    run.log({"loss": 1.0})
-    os.kill(os.getpid(), 9)
-"""
-    start_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="0.3").wait()
-    run_dir = _only_run(tmp_path)
-    wait_for(lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
-
-    errors = {item.name: item.error for item in items_of(run_dir) if isinstance(item, Span)}
-    assert errors == {"rl.sample": "rl.process.lost", "rl.loop": "rl.process.lost"}
-    assert [row["values"]["loss"] for row in rows_of(run_dir)] == [1.0]  # type: ignore[index]
 
 
 def test_the_agent_outlives_the_signals_of_its_trainer(tmp_path: Path) -> None:
@@ -96,24 +72,6 @@ os.killpg(0, signal.SIGKILL)
     assert agent_start.agent_is_alive(directory)
     os.kill(agent_start.read_status(directory).pid, signal.SIGTERM)
     wait_for(lambda: not agent_start.agent_is_alive(directory), "the agent does not end at SIGTERM")
-
-
-@pytest.mark.timeout(120)
-def test_an_agent_that_was_killed_is_replaced_without_loss_or_repetition(tmp_path: Path) -> None:
-    """`finish` starts another agent, which goes on where the first one was killed."""
-    run = otel_rl.init(dir=tmp_path, quiet=True)
-    directory = directories.at(run.dir)
-    for n in range(300):
-        with run.step(n):
-            run.log({"loss": float(n)})
-        if n == 150:
-            wait_for(lambda: len(rows_of(run.dir)) >= 150, "not all is delivered")
-            before = agent_start.read_status(directory).pid
-            os.kill(before, signal.SIGKILL)
-            wait_for(lambda: agent_start.read_status(directory).pid != before, "the agent is not replaced", 20)  # noqa: B023
-
-    assert run.finish(30)
-    assert [row["step"] for row in rows_of(run.dir)] == list(range(300))
 
 
 def _only_run(directory: Path) -> Path:

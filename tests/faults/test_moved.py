@@ -21,7 +21,7 @@ from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
-from tests.faults.test_damage_outbox import STEPS, gated, waiting  # noqa: F401 - a fixture
+from tests.faults.gates import STEPS, gated
 from tests.processes import journal_of, local_of, remove, rows_of, start
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def test_segments_behind_the_move(tmp_path: Path) -> None:
     assert not journals.exists()
 
 
-def test_the_agent_of_a_run_directory_that_is_moved(waiting: Path) -> None:  # noqa: F811 - a fixture
+def test_the_agent_of_a_run_directory_that_is_moved(waiting: Path) -> None:
     """It ends and says where the directory is; the next agent delivers the rest there, and nothing twice."""
     ended: list[BaseException] = []
 

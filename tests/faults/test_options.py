@@ -34,18 +34,21 @@ def refusal(*exporters: object) -> str:
     return str(caught.value)
 
 
-def test_an_unknown_option_of_a_backend() -> None:
-    """It is refused at the start, and not by a thread of the agent later; the message lists the options."""
-    assert "unexpected keyword argument 'file'; its options are: path" in refusal({f"{__name__}:Csv": {"file": "x"}})
-    assert "unexpected keyword argument 'file'; its options are: path" in refusal(
-        {f"{__name__}:make": {"file": "x", "path": "y"}}
-    )
-
-
-def test_an_option_that_is_missing() -> None:
-    """A backend that cannot be built without it."""
-    assert "missing a required argument: 'path'" in refusal(f"{__name__}:make")
-    assert "missing a required argument: 'other'" in refusal(lambda run, other: Csv())
+@pytest.mark.parametrize(
+    ("exporter", "told"),
+    [
+        ({f"{__name__}:Csv": {"file": "x"}}, "unexpected keyword argument 'file'; its options are: path"),
+        ({f"{__name__}:make": {"file": "x", "path": "y"}}, "unexpected keyword argument 'file'; its options are: path"),
+        (f"{__name__}:make", "missing a required argument: 'path'"),
+        (lambda run, other: Csv(), "missing a required argument: 'other'"),
+        ({"wandb": {"attach": True, "project": "x"}}, "project has no effect with 'attach'"),
+        ({"wandb": {"attach": True, "active": "x"}}, "active has no effect with 'attach'"),
+        ({"wandb": {"attach": "no"}}, "attach='no' must be True or False"),
+    ],
+)
+def test_wrong_options(exporter: object, told: str) -> None:
+    """They are refused at the start, and not by a thread of the agent later; the message lists those that there are."""
+    assert told in refusal(exporter)
 
 
 def test_the_options_of_a_backend() -> None:
@@ -53,17 +56,6 @@ def test_the_options_of_a_backend() -> None:
     run = otel_rl.init(exporters=[{f"{__name__}:Csv": {"path": "a.csv"}}], quiet=True, agent="off")
 
     assert run.finish(0) is False  # there is no agent
-
-
-@pytest.mark.parametrize("name", ["project", "active"])
-def test_options_beside_attach(name: str) -> None:
-    """The run is the trainer's own, so that other options would change nothing."""
-    assert f"{name} has no effect with 'attach'" in refusal({"wandb": {"attach": True, name: "x"}})
-
-
-def test_attach_is_a_truth() -> None:
-    """A text such as "no" would be true."""
-    assert "attach='no' must be True or False" in refusal({"wandb": {"attach": "no"}})
 
 
 def test_a_variable_of_opentelemetry_does_not_remove_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
+from otel_rl.agent.input.receiver import Receiver
 from otel_rl.agent.loop import Loop
 from otel_rl.agent.process import run_agent
 from otel_rl.delivery.quarantine import Quarantine
-from otel_rl.journal.records import Consumed, Finished, Logged, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
+from otel_rl.journal.reader import Reader
+from otel_rl.journal.record_events import INDEX, JOURNAL
+from otel_rl.journal.records import (
+    AnyRecord,
+    Consumed,
+    Finished,
+    Logged,
+    SpanEnded,
+    SpanStarted,
+    Started,
+    StepEnded,
+    StepStarted,
+)
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from otel_rl.setup.tokens import Tokens
-from tests.collector import running, wait_for
+from tests.bridge.bridges import any_value, pairs, step_metrics
+from tests.collector import free_port
 from tests.faults import hostile
 from tests.processes import local_of, rows_of
-from tests.real_parts import needs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
     from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.journal.records import Record
@@ -54,27 +69,15 @@ def quarantined(run_dir: Path) -> list[dict[str, object]]:
 
 
 def test_an_inconsistent_record_loses_itself_alone(tmp_path: Path) -> None:
-    """Ids of another length than rewards: all rows arrive, the record is kept, and the status says so."""
-    bad = Consumed(1, T0 + STEP_NS + 1, "trained", 0, b"\0" * 24, b"\0" * 16, b"")
+    """All rows arrive, the record is kept; the next agents process nothing again, and still report the loss."""
+    bad = Consumed(1, T0 + STEP_NS + 1, "trained", 0, b"\0" * 24, b"\0" * 16, b"")  # ids of another length than rewards
     three = steps(0, 1, 2)
-    run = hostile.recorded(
-        tmp_path, {"rank0.attempt1": [started(), *three[:5], bad, *three[5:], Finished(T0)]}, ["jsonl"]
-    )
-
-    assert run_agent(run.dir, once=True) is False
-    assert losses(run.dir) == [0, 1, 2]
-    assert [entry["kind"] for entry in quarantined(run.dir)] == ["Consumed"]
-    assert agent_start.read_status(directories.at(run.dir)).lost == {"quarantined": 1}
-
-
-def test_the_next_agent_is_not_poisoned_and_remembers(tmp_path: Path) -> None:
-    """It processes nothing again, and still reports the loss."""
-    bad = Consumed(0, T0, "trained", 0, b"\0" * 24, b"\0" * 16, b"")
-    run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), bad, *steps(0, 1), Finished(T0)]}, ["jsonl"])
+    journal = [started(), *three[:5], bad, *three[5:], Finished(T0)]
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, ["jsonl"])
 
     assert [run_agent(run.dir, once=True) for _ in range(3)] == [False] * 3
-    assert losses(run.dir) == [0, 1]
-    assert len(quarantined(run.dir)) == 1
+    assert losses(run.dir) == [0, 1, 2]
+    assert [entry["kind"] for entry in quarantined(run.dir)] == ["Consumed"]
     assert agent_start.read_status(directories.at(run.dir)).lost == {"quarantined": 1}
 
 
@@ -93,30 +96,6 @@ def test_no_kind_of_record_stops_the_agent(kind: type[Record], tmp_path: Path) -
     assert {0, 1, 2**40, 2**40 + 1} <= {row["step"] for row in rows_of(run.dir)}
     assert losses(run.dir) == arrived
     assert agent_start.read_status(directories.at(run.dir)).delivered["jsonl"] > (0, 0)
-
-
-@needs("rotel")
-@needs("tensorboard")
-def test_all_kinds_together_reach_every_exporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A journal of hostile records and a sane one: JSONL, TensorBoard and a collector have the sane rows."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    dice = random.Random(5)
-    poison = [hostile.of_kind(dice.choice(hostile.KINDS), dice) for _ in range(800)]
-    journals = {
-        "rank0.attempt1": [*poison, *steps(10, 11)],
-        "rank0.attempt2": [replace(started(), attempt=2), *steps(*range(10)), Finished(T0 + 10 * STEP_NS)],
-    }
-    with running(tmp_path) as collector:
-        for name, variable in collector.environment("http/protobuf").items():
-            monkeypatch.setenv(name, variable)
-        run = hostile.recorded(tmp_path, journals, ["jsonl", "tensorboard"])
-        run_agent(run.dir, once=True)
-        wait_for(lambda: len({step for step, _ in collector.steps()} & {*range(12)}) == 12, "the rows did not arrive")
-    events = EventAccumulator(str(run.dir / "tensorboard"), {"scalars": 0}, purge_orphaned_data=False).Reload()
-
-    assert {*range(12)} <= {row["step"] for row in rows_of(run.dir)}
-    assert {*range(10)} <= {event.step for event in events.Scalars("loss")}  # the second attempt, which voids 10 and 11
 
 
 def test_frames_that_are_no_records(tmp_path: Path) -> None:
@@ -221,46 +200,24 @@ def test_the_quarantine_is_bounded_and_logs_each_kind_once(tmp_path: Path, caplo
 
 def test_hostile_requests_do_not_stop_the_head(tmp_path: Path) -> None:
     """Records with strange names, indices and values, sent to the head: refused or kept, and the sane ones arrive."""
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-    from otel_rl.agent.input.receiver import Receiver
-    from otel_rl.journal.reader import Reader
-    from otel_rl.journal.records import AnyRecord
-    from tests.collector import free_port
-
-    def request(name: str, journal: AnyValue, index: AnyValue, body: AnyValue) -> ExportLogsServiceRequest:
-        found = ExportLogsServiceRequest()
-        of_resource = found.resource_logs.add()
-        of_resource.resource.attributes.append(KeyValue(key="rl.run.id", value=AnyValue(string_value="run")))
-        record = of_resource.scope_logs.add().log_records.add(event_name=name, body=body)
-        record.attributes.append(KeyValue(key="rl.journal.name", value=journal))
-        record.attributes.append(KeyValue(key="rl.journal.index", value=index))
+    def request(
+        journal: str, index: object, name: str = "rl.journal.finished", body: object = None
+    ) -> ExportLogsServiceRequest:
+        found = step_metrics("run", {})
+        body = body or {"time": 5, "exit_code": 0, "outcome": "finished"}
+        record = found.resource_logs[0].scope_logs[0].log_records.add(event_name=name, body=any_value(body))
+        record.attributes.extend(pairs({JOURNAL: journal, INDEX: index}))
         return found
 
-    body = AnyValue()
-    for field, value in (("time", 5), ("exit_code", 0)):
-        body.kvlist_value.values.append(KeyValue(key=field, value=AnyValue(int_value=value)))
-    body.kvlist_value.values.append(KeyValue(key="outcome", value=AnyValue(string_value="finished")))
-    good = AnyValue(string_value="rank0.attempt0")
-    names = [AnyValue(string_value=text) for text in ("../x", "", ".", "a/b", "n" * 5000, "\0", "é" * 200)]
-    indices = [AnyValue(int_value=n) for n in (-1, 2**63 - 1)]
-    indices += [AnyValue(double_value=n) for n in (float("inf"), float("nan"))] + [
-        AnyValue(string_value="x"),
-        AnyValue(),
-    ]
-    journals = tmp_path / "journals"
-    journals.mkdir()
-    receiver = Receiver(f"127.0.0.1:{free_port()}", "run", journals, journals, 1 << 30, Tokens())
-    zero = AnyValue(int_value=0)
-    hostile_ones = [request("rl.journal.finished", name, zero, body) for name in names]
-    hostile_ones += [request("rl.journal.finished", good, index, body) for index in indices]
-    hostile_ones += [
-        request(kind, good, zero, AnyValue(string_value="x")) for kind in ("rl.journal.?", "rl.machine.metrics")
-    ]
+    good = "rank0.attempt0"
+    receiver = Receiver(f"127.0.0.1:{free_port()}", "run", tmp_path, tmp_path, 1 << 30, Tokens())
+    hostile_ones = [request(name, 0) for name in ("../x", "", ".", "a/b", "n" * 5000, "\0", "é" * 200)]
+    hostile_ones += [request(good, index) for index in (-1, 2**63 - 1, math.inf, math.nan, "x")]
+    hostile_ones += [request(good, 0, kind, "x") for kind in ("rl.journal.?", "rl.machine.metrics")]
     rejected = [receiver.handle("logs", one).partial_success.rejected_log_records for one in hostile_ones]
-    receiver.handle("logs", request("rl.journal.finished", good, zero, body))
+    receiver.handle("logs", request(good, 0))
     receiver.close()
 
     assert rejected == [1] * len(hostile_ones) or rejected.count(0) == 1  # an empty name is the host's alone
-    assert Reader(journals / "rank0.attempt0@", AnyRecord).read() == [Finished(5)]
+    assert Reader(tmp_path / "rank0.attempt0@", AnyRecord).read() == [Finished(5)]

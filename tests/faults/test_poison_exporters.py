@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from otel_rl.delivery.exporter_thread import ExporterThread
-from otel_rl.delivery.outbox import Outbox
-from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Ended, Event, Item, Machine, Params, Row, RunInfo, Span, Table
-from tests.collector import wait_for
-from tests.exporters import swanlab_file, wandb_file
-from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_packages
+from tests.exporters.every import EVERY_EXPORTER, needs_packages
+from tests.trackers import CURVES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
+
+    from tests.delivering import Agents
 
 HUGE, SMALL = 2**64 - 1, -(2**63)
 NAMES = [
@@ -85,88 +81,23 @@ def with_neighbours() -> list[Item]:
     return items
 
 
-def deliver(place: Path, name: str, items: Sequence[Item]) -> ExporterThread:
-    """Deliver items to an exporter until it has all."""
-    for directory in ("outbox", "cursors"):
-        (place / "local" / directory).mkdir(parents=True)
-    outbox = Outbox(place / "local" / "outbox", 1 << 30)
-    outbox.append(items, b"\xc0")
-    info = RunInfo("i", place.name, "n", str(place))
-    exporter = ExporterThread(name, find_exporter(name), {}, info, outbox, place / "local" / "cursors")
-    exporter.start()
-    exporter.close_when_done()
-    wait_for(lambda: not exporter.is_alive(), "the exporter does not come to its end", 200)
-    outbox.close()
-    assert exporter.delivered >= outbox.end
-    return exporter
-
-
-def jsonl(place: Path) -> list[float]:
-    """Read back the good rows."""
-    rows = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
-    return [row["values"]["good"] for row in rows if "good" in row["values"]]
-
-
-def tensorboard(place: Path) -> list[float]:
-    """Read back the good rows."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    read = EventAccumulator(str(place / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    return [event.value for event in read.Scalars("good")]
-
-
-def wandb(place: Path) -> list[float]:
-    """Read back the good rows."""
-    wandb_file.wait_until_written(str(place), last_alone=True)
-    lines = [line for file in wandb_file.files(str(place)) for line in wandb_file.history(file)]
-    return [float(line["good"]) for line in lines if "good" in line]
-
-
-def mlflow(place: Path) -> list[float]:
-    """Read back the good rows."""
-    with sqlite3.connect(place / "mlflow.db") as database:
-        return [value for (value,) in database.execute("SELECT value FROM metrics WHERE key = 'good' ORDER BY step")]
-
-
-def swanlab(place: Path) -> list[float]:
-    """Read back the good rows."""
-    found = [one.scalar for one in swanlab_file.records(place) if one.WhichOneof("record_type") == "scalar"]
-    return [scalar.value.number for scalar in found if scalar.key == "good"]
-
-
-def trackio(place: Path) -> list[float]:
-    """Read back the good rows."""
-    from trackio.sqlite_storage import SQLiteStorage  # it keeps the first directory of a process for all runs
-
-    with sqlite3.connect(SQLiteStorage.get_project_db_path(place.name)) as database:
-        rows = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY id")]
-    return [row["good"] for row in rows if "good" in row]
-
-
-READERS = [jsonl, tensorboard, wandb, mlflow, swanlab, trackio]
-OTHERS = sorted({*EVERY_EXPORTER} - {read.__name__ for read in READERS})
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("read", [pytest.param(read, marks=needs_packages(read.__name__)) for read in READERS])
 @pytest.mark.timeout(300)
-def test_good_rows_arrive_between_hostile_items(
-    tmp_path: Path, read: Callable[[Path], list[float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs_packages(name)) for name in CURVES])
+def test_good_rows_arrive_between_hostile_items(agents: Agents, name: str) -> None:
     """Whatever is wrong with the items between them, every good row arrives, once."""
-    for variable, value in OFFLINE.items():
-        monkeypatch.setenv(variable, value)
-    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    deliver(tmp_path, read.__name__, with_neighbours())
+    agents.deliver(name, *with_neighbours())
 
-    assert read(tmp_path) == [float(n) for n in range(len(hostile()))]
+    assert [value for _, value in CURVES[name](agents.place, "good")] == [float(n) for n in range(len(hostile()))]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=needs_packages(name)) for name in OTHERS])
-def test_hostile_items_do_not_stop(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_packages(name)) for name in sorted({*EVERY_EXPORTER} - {*CURVES})]
+)
+def test_hostile_items_do_not_stop(agents: Agents, name: str) -> None:
     """Every item is taken, or put aside."""
-    exporter = deliver(tmp_path, name, with_neighbours())
+    exporter = agents.deliver(name, *with_neighbours())
 
     assert exporter.taken + exporter.refused == len(with_neighbours())
 
@@ -198,12 +129,11 @@ class Picky:
 @pytest.mark.parametrize(
     "error", [ValueError("no"), OverflowError("no"), KeyError("no"), UnicodeEncodeError("a", "b", 0, 1, "c")]
 )
-def test_one_of_a_batch_is_found_and_set_aside(tmp_path: Path, error: BaseException) -> None:
+def test_one_of_a_batch_is_found_and_set_aside(agents: Agents, error: BaseException) -> None:
     """One of 100 items: it is in the quarantine with the reason, the others are exported in order, each once."""
     Picky.built, Picky.closed, Picky.seen, Picky.error = 0, 0, [], error
-    items = [Params(n, {}) for n in range(100)]
-    exporter = deliver_to(tmp_path, Picky, items)
-    (line,) = (tmp_path / "local" / "quarantine.jsonl").read_text().splitlines()
+    exporter = agents.deliver(Picky, *(Params(n, {}) for n in range(100)))
+    (line,) = (agents.local / "quarantine.jsonl").read_text().splitlines()
     entry = json.loads(line)
 
     assert Picky.seen == [n for n in range(100) if n != 41]
@@ -214,10 +144,10 @@ def test_one_of_a_batch_is_found_and_set_aside(tmp_path: Path, error: BaseExcept
 
 
 @pytest.mark.slow
-def test_an_exporter_that_is_replaced_is_shut_down(tmp_path: Path) -> None:
+def test_an_exporter_that_is_replaced_is_shut_down(agents: Agents) -> None:
     """Five failures that are not the item's fault: the old one is closed before the new one is built."""
     Flaky.log = []
-    deliver_to(tmp_path, Flaky, [Params(n, {}) for n in range(3)])
+    agents.deliver(Flaky, *(Params(n, {}) for n in range(3)))
 
     assert Flaky.log == ["built", "closed", "built", "closed"]
 
@@ -242,17 +172,3 @@ class Flaky:
         self.log.append("closed")
         if self.broken:
             raise RuntimeError("never opened")
-
-
-def deliver_to(place: Path, factory: Any, items: Sequence[Item]) -> ExporterThread:
-    """Deliver items to an exporter of this file."""
-    for directory in ("outbox", "cursors"):
-        (place / "local" / directory).mkdir(parents=True)
-    outbox = Outbox(place / "local" / "outbox", 1 << 30)
-    outbox.append(items, b"\xc0")
-    exporter = ExporterThread("a", factory, {}, RunInfo("i", "p", "n", str(place)), outbox, place / "local" / "cursors")
-    exporter.close_when_done()
-    exporter.start()
-    wait_for(lambda: not exporter.is_alive(), "it does not come to its end", 60)
-    outbox.close()
-    return exporter

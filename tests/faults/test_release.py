@@ -58,20 +58,6 @@ def test_what_is_delivered_is_removed(small: None, tmp_path: Path) -> None:
     assert len(losses(run.dir)) == 2000
 
 
-@pytest.mark.slow
-def test_what_an_exporter_needs_is_kept(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that is unreachable from the beginning gets everything later, long after another one."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(*range(500))]}, ["jsonl"], idle_timeout=0.5)
-    assert run_agent(run.dir, once=True) is False
-    status = agent_start.read_status(directories.at(run.dir))
-
-    assert losses(run.dir) == [*range(500)]
-    assert segment_numbers(local_of(run.dir) / "outbox")[0] == 1
-    assert status.waiting["otlp_logs"] >= 500
-    assert status.lost == {}
-
-
 def test_a_relay_that_has_not_read_yet_keeps_what_it_needs(small: None, tmp_path: Path) -> None:
     """The cursor of a reader in another process is there from the moment on that it waits."""
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(*range(500))]}, ["jsonl"])

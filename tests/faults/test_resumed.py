@@ -1,4 +1,4 @@
-"""A run that is killed and goes on from a checkpoint: its rows, its ends and its history, from real processes."""
+"""A run that is killed and goes on from a checkpoint: its rows and its history, from real processes."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ import pytest
 
 from otel_rl.agent.process import run_agent
 from otel_rl.archive.history import read
-from otel_rl.export import Ended
-from tests.processes import items_of, rows_of, run, start
+from tests.processes import rows_of, run, start
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TRAINER = """
 import os, signal, sys, otel_rl
-begin, end, killed, every = map(int, sys.argv[1:])
+begin, end, killed = map(int, sys.argv[1:])
 run = otel_rl.init(
-    id="run", project="p", dir=".", exporters=["jsonl"], agent="off", rows={"every": every}, hardware=False, quiet=True
+    id="run", project="p", dir=".", exporters=["jsonl"], agent="off", hardware=False, quiet=True
 )
 for n in range(begin, end):
     with run.step(n), run.phase("train"):
-        run.log({"x": float(n), "top@max": float(n), "attempt": float(run.attempt)})
+        run.log({"x": float(n), "attempt": float(run.attempt)})
         if killed and n == end - 1:
             os.kill(os.getpid(), signal.SIGKILL)
 run.finish(0)
 """
 
 
-def killed_and_resumed(directory: Path, every: int) -> Path:
+def killed_and_resumed(directory: Path) -> Path:
     """Return the run of a trainer that was killed in step 12 and went on at step 8; read by two agents."""
-    process = start([sys.executable, "-c", TRAINER, "1", "13", "1", str(every)], directory)
+    process = start([sys.executable, "-c", TRAINER, "1", "13", "1"], directory)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert run_agent(directory / "p" / "run", once=True)
-    run([sys.executable, "-c", TRAINER, "8", "18", "0", str(every)], directory)
+    run([sys.executable, "-c", TRAINER, "8", "18", "0"], directory)
     assert run_agent(directory / "p" / "run", once=True)
     return directory / "p" / "run"
 
@@ -45,7 +44,7 @@ def killed_and_resumed(directory: Path, every: int) -> Path:
 @pytest.mark.slow
 def test_the_killed_step_is_partial_and_the_history_has_each_step_once(tmp_path: Path) -> None:
     """The rows say which attempt they are of; the steps that were repeated are those of the second one."""
-    run_dir = killed_and_resumed(tmp_path, 1)
+    run_dir = killed_and_resumed(tmp_path)
     history = list(read(run_dir))
 
     assert [(row["step"], row["attempt"]) for row in rows_of(run_dir)] == [
@@ -55,24 +54,3 @@ def test_the_killed_step_is_partial_and_the_history_has_each_step_once(tmp_path:
     assert [row["step"] for row in rows_of(run_dir) if row.get("partial")] == [12]
     assert [(row.step, row.values["attempt"]) for row in history] == [(n, float(n >= 8)) for n in range(1, 18)]
     assert not any(row.partial for row in history)
-
-
-@pytest.mark.slow
-def test_each_attempt_ends_once(tmp_path: Path) -> None:
-    """The first was lost, the second finished; the end comes behind the rows."""
-    items = items_of(killed_and_resumed(tmp_path, 1))
-    ends = [item for item in items if isinstance(item, Ended)]
-
-    assert [(end.attempt, end.outcome, end.exit_code) for end in ends] == [(0, "lost", 255), (1, "finished", 0)]
-
-
-@pytest.mark.slow
-def test_windows_of_both_attempts_leave(tmp_path: Path) -> None:
-    """With `rows.every=5`, what was left of the first attempt leaves with its death, of the second one at its end."""
-    run_dir = killed_and_resumed(tmp_path, 5)
-
-    assert [(row["step"], row["attempt"], row["values"]["x"], row["values"]["top"]) for row in rows_of(run_dir)] == [  # type: ignore[index]
-        *[(5, 0, 3.0, 5.0), (10, 0, 8.0, 10.0), (12, 0, 11.5, 12.0)],
-        *[(10, 1, 9.0, 10.0), (15, 1, 13.0, 15.0), (17, 1, 16.5, 17.0)],
-    ]
-    assert [(row.step, row.attempt) for row in read(run_dir)] == [(5, 0), (10, 1), (15, 1), (17, 1)]

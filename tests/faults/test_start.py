@@ -176,32 +176,21 @@ def test_a_port_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: 
     assert run.finish(30)
 
 
-def test_a_head_that_cannot_listen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Two jobs on one head node: the second one records its own machine, and says so."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        head = f"127.0.0.1:{taken.getsockname()[1]}"
-        run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"])
-        run.log({"loss": 1.0}, step=0)
-        assert run.finish(30)
-
-    assert f"head='{head}': cannot be listened on" in caplog.messages[0]
-    assert len(caplog.messages) == 1
-
-
-def test_ranks_that_their_head_cannot_hear(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_head_that_cannot_listen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, world_size: int
 ) -> None:
-    """`finish` is `False` on the machine of such a head, since rows lack the ranks of other machines, and says why."""
+    """Two jobs on one head node: the second one records its own machine; `finish` is false if there are others."""
+    monkeypatch.setenv("OTEL_RL_LOCAL_WORLD_SIZE", "1")
+    ranks = {"rank": 0, "world_size": world_size, "rows": {"deadline": 0.1}}
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         head = f"127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setenv("OTEL_RL_LOCAL_WORLD_SIZE", "1")
-        of_two = {"id": "i", "rank": 0, "world_size": 2, "rows": {"deadline": 0.1}}
-        run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"], **of_two)
+        run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"], **ranks)
         run.log({"loss": 1.0}, step=0)
-        assert not run.finish(30)
+        assert run.finish(30) is (world_size == 1)
 
     assert [row["step"] for row in rows_of(run.dir)] == [0]
-    assert f"head='{head}': cannot be listened on" in caplog.messages[-1]
+    assert f"head='{head}': cannot be listened on" in caplog.messages[0 if world_size == 1 else -1]
 
 
 def test_a_head_that_is_nobodys(
@@ -273,3 +262,27 @@ def test_an_agent_follows_no_link_that_others_can_write(tmp_path: Path, temporar
         run_agent(run.dir, once=True)
 
     assert sorted(foreign.rglob("*")) == before
+
+
+_FULL = """
+import errno, os, otel_rl
+from otel_rl.journal import atomic_files
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+{broken} = full
+try:
+    otel_rl.init(dir="runs", exporters=[], quiet=True, agent="off", project="p", id="i", strict=True)
+except otel_rl.SettingsError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("broken", ["os.posix_fallocate", "atomic_files.open_file", "os.mkdir"])
+def test_a_full_disk(tmp_path: Path, broken: str) -> None:
+    """Wherever a strict run notices it: the error names the path and what to do, and nothing is left of the journal."""
+    told = run_python(_FULL.format(broken=broken), tmp_path)
+
+    assert told.startswith("dir='runs': /")
+    assert "/runs/p/i" in told
+    assert "(No space left on device); free 16 MiB for each rank, or give init(dir=…) or OTEL_RL_DIR" in told
+    assert [*tmp_path.glob("runs/p/i/local/*/journals/*")] == []

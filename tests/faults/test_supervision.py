@@ -66,16 +66,22 @@ def test_an_agent_that_dies_while_the_trainer_hangs(hanging: RunDirectory) -> No
     assert "Traceback" not in log
 
 
-def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
-    """The trainer's next steps start both again, and every row is delivered once."""
-    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    directory = directories.at(run.dir)
+def kill_both(directory: RunDirectory) -> None:
+    """Kill the agent of a run and its supervisor."""
     killed = _agents(directory)
+    assert len(killed) == 2
     for process in killed:
         process.send_signal(signal.SIGSTOP)  # so that neither sees the other die
     for process in killed:
         process.kill()
     wait_for(lambda: not agent_start.is_looked_after(directory), "they do not die")
+
+
+def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
+    """The trainer's next steps start both again, and every row is delivered once."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
+    directory = directories.at(run.dir)
+    kill_both(directory)
     number = 0
     while not agent_start.agent_is_alive(directory):
         with run.step(number):
@@ -84,7 +90,6 @@ def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:
         assert number < 3000
         time.sleep(0.01)
 
-    assert len(killed) == 2
     assert run.finish(30)
     assert [row["step"] for row in rows_of(run.dir)] == list(range(number))
 
@@ -95,12 +100,7 @@ def test_the_pause_is_short_again_after_a_while(tmp_path: Path) -> None:
     directory, session = directories.at(run.dir), run._session
     now = time.monotonic()
     for _ in range(2):
-        killed = _agents(directory)
-        for process in killed:
-            process.send_signal(signal.SIGSTOP)
-        for process in killed:
-            process.kill()
-        wait_for(lambda: not agent_start.is_looked_after(directory), "they do not die")
+        kill_both(directory)
         now += 3600
         session._restart_dead_agent(now)
         wait_for(lambda: len(_agents(directory)) == 2, "the agent is not back", 60)
@@ -197,23 +197,6 @@ def test_a_run_directory_that_is_removed(hanging: RunDirectory) -> None:
     remove(hanging.path)
 
     wait_for(lambda: not _agents(hanging), "they go on", 30)  # what nobody has waited for yet has no command line
-
-
-def test_an_outbox_that_is_removed(tmp_path: Path) -> None:
-    """The agent does not go on in what is gone: the next one makes the outbox again, and no row is lost."""
-    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
-    directory = directories.at(run.dir)
-    for n in range(10):
-        with run.step(n):
-            run.log({"loss": float(n)})
-        if n == 4:
-            wait_for(lambda: len(rows_of(run.dir)) >= 4, "the rows are not there")
-            killed = agent_start.read_status(directory).pid
-            remove(directory.outbox)
-            wait_for(lambda: agent_start.read_status(directory).pid != killed, "no agent comes back", 30)  # noqa: B023
-
-    assert run.finish(30)
-    assert [row["step"] for row in rows_of(run.dir)] == list(range(10))
 
 
 def _agents(directory: RunDirectory) -> list[psutil.Process]:

@@ -67,22 +67,11 @@ def test_the_process_of_an_agent_says_so_too(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, timeout=100, check=False).returncode == 1
 
 
-def test_finish_is_false_if_something_is_lost(tmp_path: Path) -> None:
-    """A record that could not be processed; all rows are there."""
+def test_finish_and_the_metrics_endpoint_say_so(tmp_path: Path) -> None:
+    """A bad record: `rl_telemetry_dropped_total` has the reason, and `finish` is false; all rows are there."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
     run.log({"loss": 1.0}, step=0)
     record_poison(run.dir)
-    wait_for(lambda: agent_start.read_status(directories.at(run.dir)).lost, "nothing is lost")
-
-    assert run.finish(20) is False
-    assert [row["values"]["loss"] for row in rows_of(run.dir)] == [1.0]  # type: ignore[index]
-
-
-def test_the_metrics_endpoint_says_so(tmp_path: Path) -> None:
-    """`rl_telemetry_dropped_total`, by reason, while the run goes on."""
-    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
-    record_poison(run.dir)
-    wait_for(lambda: agent_start.read_status(directories.at(run.dir)).lost, "nothing is lost")
 
     def dropped() -> float:
         page = urllib.request.urlopen(str(agent_start.read_status(directories.at(run.dir)).prometheus)).read().decode()
@@ -90,7 +79,8 @@ def test_the_metrics_endpoint_says_so(tmp_path: Path) -> None:
         return 0.0 if found is None else float(found[1])
 
     wait_for(lambda: dropped() == 1.0, "the page does not say so")
-    run.finish(5)
+    assert run.finish(20) is False
+    assert [row["values"]["loss"] for row in rows_of(run.dir)] == [1.0]  # type: ignore[index]
 
 
 def test_a_record_in_whose_middle_a_process_was_killed_is_not_lost(tmp_path: Path) -> None:
