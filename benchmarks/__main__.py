@@ -27,11 +27,12 @@ _BENCHMARKS = {
     "gpu": "benchmarks.gpu_cost",
     "scrape": "benchmarks.scrape_cost",
     "redaction": "benchmarks.redaction_cost",
+    "archive": "benchmarks.archive_cost",
     "kills": "benchmarks.kills",
     "limits": "benchmarks.limits",
     "series": "benchmarks.series",
 }
-_ON_REQUEST = {"kills", "limits", "series"}  # what takes too long to be run with the others
+_ON_REQUEST = {"archive", "kills", "limits", "series"}  # what takes too long to be run with the others
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(_BENCHMARKS)}; all but kills, limits and series if none is given",
+        help=f"{', '.join(_BENCHMARKS)}; all but archive, kills, limits and series if none is given",
     )
     for process, count in kills.KILLS.items():
         parser.add_argument(f"--{process}", type=int, default=count, metavar="N", help=f"`kills`: {count} by default")

@@ -1,4 +1,4 @@
-"""The archive of 200 metrics and 8 ranks × 10 phases a step: the agent's share, its size, and the time to read it."""
+"""The archive of 200 metrics and 8 ranks of 10 phases a step: the agent's share, its size, and the time to read it."""
 
 from __future__ import annotations
 
