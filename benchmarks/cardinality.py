@@ -78,6 +78,6 @@ def _show_machine(instruments: OtelMetrics, ranks: int) -> None:
     poller.watch([Watched(os.getpid(), rank, "", None, time.time_ns()) for rank in range(ranks)])
     poller.start()
     time.sleep(1.5)
-    for measurement in poller.take():
+    for measurement in poller.pop():
         instruments.show_points(measurement.probe, measurement.points)
     poller.stop()

@@ -54,7 +54,7 @@ def steps(world: int, noise: str, seed: int, slow: tuple[int, str] | None) -> It
 def reported(world: int, noise: str, seed: int, slow: tuple[int, str] | None = None) -> set[tuple[int, str]]:
     """Return which ranks are reported as stragglers in a run, and in which phases."""
     stragglers = Stragglers()
-    found = (stragglers.take(spans) for spans in steps(world, noise, seed, slow))
+    found = (stragglers.add(spans) for spans in steps(world, noise, seed, slow))
     return {(one.rank, one.phase) for of_step in found for one in of_step}
 
 

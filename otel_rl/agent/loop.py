@@ -136,7 +136,7 @@ class Loop:
             self._measurements.drop()
             return []
         self._has_measured_all = not alive
-        return self._measurements.take(self._pipeline.reducer.state.journals, made, now, all_of_it=not alive)
+        return self._measurements.collect(self._pipeline.reducer.state.journals, made, now, all_of_it=not alive)
 
     def _save(self, now: int, *, near_end: bool) -> None:
         """Write to the outbox, if there is anything new for it."""

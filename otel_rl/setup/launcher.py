@@ -133,9 +133,9 @@ def find_place(environ: Mapping[str, str]) -> Placement:
     """
     found = Placement()
     for launcher in reversed(LAUNCHERS):
-        told = _told(launcher, environ)
-        if told is not None:
-            found = _completed(told, found)
+        placed = _placed(launcher, environ)
+        if placed is not None:
+            found = _completed(placed, found)
     if found.rank is None:  # a batch script's own shell, or one process for all of a machine
         nodes = (_node(launcher, environ) for launcher in LAUNCHERS)
         return Placement(node=next((node for node in nodes if node is not None), None))
@@ -177,7 +177,7 @@ def _is_between(number: str, first: str, last: str) -> bool:
     return is_range and int(first) <= int(number) <= int(last)
 
 
-def _told(launcher: Launcher, environ: Mapping[str, str]) -> Placement | None:
+def _placed(launcher: Launcher, environ: Mapping[str, str]) -> Placement | None:
     """Return the place that a launcher describes; `None` without a valid rank."""
     rank, world_size = _number(environ, launcher.rank), _number(environ, launcher.world_size)
     if rank is None or world_size is None or rank >= world_size:

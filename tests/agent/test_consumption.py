@@ -21,7 +21,7 @@ def ticket(version: object, tokens: object, reward: float | None = None) -> dict
 
 def test_staleness_is_weighted_by_tokens() -> None:
     """90 tokens are of this version, 10 are two versions old; a trajectory may have several versions."""
-    values = Consumption().take(told(ticket(10, 60), ticket([8, 10], [10, 30])))  # type: ignore[arg-type]
+    values = Consumption().add(told(ticket(10, 60), ticket([8, 10], [10, 30])))  # type: ignore[arg-type]
 
     assert values == {
         "trajectories/trained": 2,
@@ -35,8 +35,8 @@ def test_staleness_is_weighted_by_tokens() -> None:
 def test_the_distribution_is_exact() -> None:
     """Tokens by staleness and outcome: each token once."""
     consumption = Consumption()
-    consumption.take(told(ticket(10, 60), ticket([8, 10], [10, 30]), ticket(None, 7)))  # type: ignore[arg-type]
-    consumption.take(told(ticket(11, 500), ticket(0, 5), version=20, outcome="stale"))  # type: ignore[arg-type]
+    consumption.add(told(ticket(10, 60), ticket([8, 10], [10, 30]), ticket(None, 7)))  # type: ignore[arg-type]
+    consumption.add(told(ticket(11, 500), ticket(0, 5), version=20, outcome="stale"))  # type: ignore[arg-type]
     points = {(point.metric, *(value for _, value in point.attributes)): point.value for point in consumption.points()}
 
     assert points == {
@@ -52,7 +52,7 @@ def test_the_distribution_is_exact() -> None:
 
 def test_where_tokens_are_not_told_each_trajectory_counts_once() -> None:
     """The mean is then over trajectories."""
-    values = Consumption().take(told({"policy_version": 10}, {"policy_version": 7}))  # type: ignore[arg-type]
+    values = Consumption().add(told({"policy_version": 10}, {"policy_version": 7}))  # type: ignore[arg-type]
 
     assert values["trajectories/staleness/mean"] == 1.5
 
@@ -61,7 +61,7 @@ def test_bias() -> None:
     """Where long answers are dropped, and better ones, both differences are above zero."""
     records = told(ticket(10, 100, 0.25), ticket(10, 200, 0.75))
     records += told(ticket(9, 900, 1.0), ticket(9, 800), outcome="too_long")
-    values = Consumption().take(records)  # type: ignore[arg-type]
+    values = Consumption().add(records)  # type: ignore[arg-type]
 
     assert values["trajectories/bias/length"] == 850 - 150
     assert values["trajectories/bias/reward"] == 1.0 - 0.5
@@ -72,7 +72,7 @@ def test_reasons_do_not_make_endless_series() -> None:
     """The first sixteen reasons that contain a number have their own series."""
     consumption = Consumption()
     for n in range(100):
-        consumption.take(told(ticket(9, 1), outcome=f"older than {n}"))  # type: ignore[arg-type]
+        consumption.add(told(ticket(9, 1), outcome=f"older than {n}"))  # type: ignore[arg-type]
     counts = [point for point in consumption.points() if point.metric == "rl.trajectory.count"]
 
     assert len(counts) == 17
@@ -83,11 +83,11 @@ def test_reasons_do_not_make_endless_series() -> None:
 def test_nothing_depends_on_how_it_was_told(parts: list[tuple[int, int]], ranks: int) -> None:
     """However the trajectories were spread over ranks, and whatever their order."""
     tickets = [ticket(40 - age, tokens) for age, tokens in parts]
-    whole = Consumption().take(consumed(tickets, 0, 1, 40, "trained", pytest.fail))
+    whole = Consumption().add(consumed(tickets, 0, 1, 40, "trained", pytest.fail))
     spread = [record for n in range(ranks) for record in consumed(tickets[n::ranks], 0, 1, 40, "trained", pytest.fail)]
 
-    assert Consumption().take(spread) == pytest.approx(whole)
-    assert Consumption().take(reversed(spread)) == pytest.approx(whole)
+    assert Consumption().add(spread) == pytest.approx(whole)
+    assert Consumption().add(reversed(spread)) == pytest.approx(whole)
 
 
 def test_links_say_what_is_known() -> None:

@@ -29,10 +29,10 @@ class Bench:
         self.measurements = Measurements(self.poller, self.instruments, self.forensics, vocabulary, 10.0)
         self.journals = {"rank0": Journal(started())}
 
-    def take(self, now: int, *points: Point, probe: str = "host", all_of_it: bool = False) -> list[object]:
+    def collect(self, now: int, *points: Point, probe: str = "host", all_of_it: bool = False) -> list[object]:
         if points:
             self.poller.add(Measurement(probe, now, points))
-        return list(self.measurements.take(self.journals, [], now, all_of_it=all_of_it))
+        return list(self.measurements.collect(self.journals, [], now, all_of_it=all_of_it))
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def gpu(index: int, metric: str, value: float) -> Point:
 
 def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Utilization in percent, memory in GiB, at the whole second since the run began."""
-    bench.take(0)
-    found = bench.take(
+    bench.collect(0)
+    found = bench.collect(
         12 * S + 7,
         gpu(1, "hw.gpu.utilization", 0.5),
         gpu(1, "hw.gpu.memory.usage", 3 * GIB),
@@ -75,7 +75,7 @@ def test_only_processes_of_this_machine_are_measured(bench: Bench, monkeypatch: 
     watched: list[list[Watched]] = []
     monkeypatch.setattr(bench.poller, "watch", watched.append)
     bench.journals[of_machine("rank1", "other")] = Journal(started(rank=1))
-    bench.take(10 * S)
+    bench.collect(10 * S)
 
     assert [one.rank for (one,) in watched] == [0]
 
@@ -84,7 +84,7 @@ def test_what_was_measured_in_one_second_is_one_row(bench: Bench) -> None:
     """However many GPUs there are, each with a thread of its own."""
     bench.poller.add(Measurement("nvml/0", 5 * S, (gpu(0, "hw.gpu.utilization", 0.1),)))
     bench.poller.add(Measurement("nvml/1", 5 * S + 9, (gpu(1, "hw.gpu.utilization", 0.2),)))
-    (row,) = bench.take(20 * S)
+    (row,) = bench.collect(20 * S)
 
     assert isinstance(row, Machine)
     assert row.values == {"ray/node.0.gpu.0.util": 10.0, "ray/node.0.gpu.1.util": 20.0}
@@ -93,8 +93,8 @@ def test_what_was_measured_in_one_second_is_one_row(bench: Bench) -> None:
 def test_rows_leave_at_the_flush_interval(bench: Bench) -> None:
     """And at the end all that is left."""
     point = Point("system.memory.limit", 16 * GIB)
-    left = [bench.take(n * S, point) for n in range(10, 25)]
-    at_the_end = bench.take(25 * S, point, all_of_it=True)
+    left = [bench.collect(n * S, point) for n in range(10, 25)]
+    at_the_end = bench.collect(25 * S, point, all_of_it=True)
 
     assert [len(rows) for rows in left] == [1, *[0] * 9, 10, *[0] * 4]
     assert len(at_the_end) == 5
@@ -104,13 +104,13 @@ def test_a_part_of_a_gpu_has_no_name_there(bench: Bench) -> None:
     """NeMo-RL's names have no place for MIG devices; the instruments have."""
     mig: Attributes = (("hw.id", "MIG-1"), ("rl.gpu.index", 0), ("hw.parent", "GPU-0"))
 
-    assert bench.take(20 * S, Point("hw.gpu.memory.usage", GIB, mig)) == []
+    assert bench.collect(20 * S, Point("hw.gpu.memory.usage", GIB, mig)) == []
 
 
 def test_the_node_is_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its number, not by the order in which nodes are seen."""
     monkeypatch.setenv("GROUP_RANK", "3")
-    (row,) = Bench().take(20 * S, Point("system.memory.limit", 16 * GIB))
+    (row,) = Bench().collect(20 * S, Point("system.memory.limit", 16 * GIB))
 
     assert list(row.values) == ["ray/node.3.mem_total_gb"]  # type: ignore[attr-defined]
 
@@ -118,9 +118,9 @@ def test_the_node_is_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_memory_of_a_tree_is_in_the_books(bench: Bench) -> None:
     """Under the phase that its trainer is in."""
     rank: Attributes = (("rl.process.scope", "tree"), ("rl.rank", 0))
-    bench.take(S, Point("process.memory.usage", GIB, rank), probe="processes")
+    bench.collect(S, Point("process.memory.usage", GIB, rank), probe="processes")
     bench.journals["rank0"].phases = {1: OpenPhase("generate")}
-    bench.take(2 * S, Point("process.memory.usage", 3 * GIB, rank), probe="processes")
+    bench.collect(2 * S, Point("process.memory.usage", 3 * GIB, rank), probe="processes")
     account = Account("rank0", "host_tree")
     bench.forensics.ledger.close_step(account, 0)
 
@@ -130,12 +130,12 @@ def test_the_memory_of_a_tree_is_in_the_books(bench: Bench) -> None:
 def test_the_tighter_memory_is_the_hosts(bench: Bench) -> None:
     """A cgroup's limit where it leaves less than the host has."""
     used = Point("system.memory.usage", 4 * GIB, (("system.memory.state", "used"),))
-    bench.take(S, Point("system.memory.limit", 16 * GIB), used)
+    bench.collect(S, Point("system.memory.limit", 16 * GIB), used)
     of_host = bench.forensics.host
-    bench.take(
+    bench.collect(
         2 * S, Point("rl.container.memory.limit", 8 * GIB), Point("container.memory.usage", 6 * GIB), probe="cgroup"
     )
-    bench.take(3 * S, used)
+    bench.collect(3 * S, used)
 
     assert of_host == HostMemory(16 * GIB, 12 * GIB)
     assert bench.forensics.host == HostMemory(8 * GIB, 2 * GIB)

@@ -53,7 +53,7 @@ def test_the_slow_rank_and_its_phase_come_first(phase: str, world: int) -> None:
     """A delay of 30 % of one rank in one phase of five: in at least 95 % of the windows, by their scores."""
     stragglers, first, told = Stragglers(), [], []
     for number, spans in enumerate(spans_of(world, 120, (world - 1, phase))):
-        told += stragglers.take(spans)
+        told += stragglers.add(spans)
         if number >= 20:
             worst = max(stragglers.worst(), key=lambda one: one.score)
             first.append((worst.phase, worst.rank) == (phase, world - 1))
@@ -66,7 +66,7 @@ def test_the_slow_rank_and_its_phase_come_first(phase: str, world: int) -> None:
 def test_nobody_is_slow(seed: int) -> None:
     """Noise of 3 % names nobody, and those who wait stay below the threshold."""
     stragglers = Stragglers()
-    told = [one for spans in spans_of(16, 120, seed=seed) for one in stragglers.take(spans)]
+    told = [one for spans in spans_of(16, 120, seed=seed) for one in stragglers.add(spans)]
 
     assert told == []
     assert max(one.score for one in stragglers.worst()) < 0.1
@@ -76,7 +76,7 @@ def test_those_who_wait_are_not_named() -> None:
     """Though the phase in which they wait takes them longest. The first one costs the others the most seconds."""
     stragglers = Stragglers()
     for spans in spans_of(8, 40, (3, "generate"), factor=2.0):
-        stragglers.take(spans)
+        stragglers.add(spans)
     worst, *others = stragglers.worst()
 
     assert (worst.phase, worst.rank, worst.seconds) == ("generate", 3, pytest.approx(2.0, rel=0.2))
@@ -88,7 +88,7 @@ def test_one_slow_step_makes_no_straggler() -> None:
     stragglers, told = Stragglers(), []
     for number, spans in enumerate(spans_of(4, 60)):
         slow = next(spans_of(4, 1, (2, "reward"), factor=20)) if number == 30 else spans
-        told += stragglers.take(slow)
+        told += stragglers.add(slow)
 
     assert told == []
 
@@ -98,7 +98,7 @@ def test_a_straggler_is_told_once_and_again_after_it_had_recovered() -> None:
     stragglers, told = Stragglers(), []
     for slow in ((1, "generate"), None, (1, "generate")):
         for spans in spans_of(4, 60, slow):
-            told += stragglers.take(spans)
+            told += stragglers.add(spans)
 
     assert [(one.phase, one.rank) for one in told] == [("generate", 1)] * 2
 
@@ -109,7 +109,7 @@ def test_as_many_series_for_any_number_of_ranks() -> None:
     for world in (2, 256):
         stragglers = Stragglers()
         for spans in spans_of(world, 6):
-            stragglers.take(spans)
+            stragglers.add(spans)
         counts.append(len(stragglers.points()))
 
     assert counts == [3 * (len(PHASES) + 1)] * 2
@@ -146,7 +146,7 @@ def test_nothing_is_known_of_one_rank() -> None:
     """There is nobody to compare it with."""
     stragglers = Stragglers()
 
-    assert [one for spans in spans_of(1, 20) for one in stragglers.take(spans)] == []
+    assert [one for spans in spans_of(1, 20) for one in stragglers.add(spans)] == []
     assert stragglers.worst() == []
 
 
@@ -154,6 +154,6 @@ def test_phases_are_bounded() -> None:
     """A phase whose name changes with the step has no score after the first 200."""
     stragglers = Stragglers()
     for step in range(500):
-        stragglers.take([span(f"step {step}", rank, 0, 1) for rank in range(2)])
+        stragglers.add([span(f"step {step}", rank, 0, 1) for rank in range(2)])
 
     assert len(stragglers.points()) == 3 * 200

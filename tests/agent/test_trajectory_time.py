@@ -25,7 +25,7 @@ def told(tickets: list[dict[str, object]], outcome: str = "trained") -> list[Con
 
 def test_a_row_has_seconds_and_fractions() -> None:
     """Over all trajectories of the step, also those that were dropped."""
-    values = Consumption().take(told(TICKETS[:1]) + told(TICKETS[1:], "stale"))
+    values = Consumption().add(told(TICKETS[:1]) + told(TICKETS[1:], "stale"))
 
     assert values["trajectories/time/model"] == 4.0
     assert values["trajectories/time/tool"] == 5.0
@@ -35,7 +35,7 @@ def test_a_row_has_seconds_and_fractions() -> None:
 
 def test_a_row_has_the_tools() -> None:
     """Their calls, the seconds of these, and the longest one; a slash would be another level of the name."""
-    values = Consumption().take(told(TICKETS))
+    values = Consumption().add(told(TICKETS))
 
     assert {name: value for name, value in values.items() if "/tool/" in name} == {
         "trajectories/tool/search/calls": 2,
@@ -52,7 +52,7 @@ def test_tools_do_not_make_endless_columns() -> None:
     consumption = Consumption()
     found = set[str]()
     for n in range(100):
-        found |= consumption.take(told([{"tools": {f"tool {n}": [1, 1.0, 1.0]}}])).keys()
+        found |= consumption.add(told([{"tools": {f"tool {n}": [1, 1.0, 1.0]}}])).keys()
 
     assert len([name for name in found if name.endswith("/calls")]) == 17
     assert "trajectories/tool/other/calls" in found
@@ -67,7 +67,7 @@ def test_the_root_span_names_the_slowest_tool() -> None:
 
 def test_the_names_are_metrics() -> None:
     """Each value of a row is shown under a name of the registry."""
-    values, vocabulary = Consumption().take(told(TICKETS)), Vocabulary("auto")
+    values, vocabulary = Consumption().add(told(TICKETS)), Vocabulary("auto")
     names = {reading.metric for name in values if (reading := vocabulary.read(name)) is not None}
 
     assert names >= {

@@ -149,11 +149,11 @@ def test_records_that_overtake_each_other(tmp_path: Path) -> None:
     path = tmp_path / "rank0.attempt0@node1"
     journal = RemoteJournal(path, 1 << 20)
     for index in (2, 0, 4, 2, 0, 5):
-        journal.take(index, Logged(index, index, {}), 0.0)
+        journal.receive(index, Logged(index, index, {}), 0.0)
     before = recorded(path)
     following = RemoteJournal(path, 1 << 20)
     for index in (3, 1, 1, 4):
-        following.take(index, Logged(index, index, {}), 2.0)
+        following.receive(index, Logged(index, index, {}), 2.0)
 
     assert before == [0]
     assert recorded(path) == [0, 1, 2, 3, 4, 5]
@@ -166,11 +166,11 @@ def test_too_many_records_that_overtake_one(tmp_path: Path, monkeypatch: pytest.
     """Records for which there is no room are refused, so that the sender retries."""
     monkeypatch.setattr(remote, "_MOST_EARLY_BYTES", 20)
     journal = RemoteJournal(tmp_path / "rank0.attempt0@node1", 1 << 20)
-    journal.take(1, Logged(1, 1, {}), 0.0)
+    journal.receive(1, Logged(1, 1, {}), 0.0)
     with pytest.raises(OSError, match="record 2 arrived, but record 0 has not"):
-        journal.take(2, Logged(2, 2, {"loss": 1.0, "reward": 2.0}), 0.0)
+        journal.receive(2, Logged(2, 2, {"loss": 1.0, "reward": 2.0}), 0.0)
     for index in (0, 2):
-        journal.take(index, Logged(index, index, {}), 0.0)
+        journal.receive(index, Logged(index, index, {}), 0.0)
 
     assert recorded(tmp_path / "rank0.attempt0@node1") == [0, 1, 2]
 
@@ -178,9 +178,9 @@ def test_too_many_records_that_overtake_one(tmp_path: Path, monkeypatch: pytest.
 def test_records_that_a_collector_lost(tmp_path: Path) -> None:
     """After a minute it goes on with the first of those that come; what is missing is counted."""
     journal = RemoteJournal(tmp_path / "rank0.attempt0@node1", 1 << 20)
-    journal.take(0, Logged(0, 0, {}), 0.0)
-    journal.take(9, Logged(9, 9, {}), 1.0)
-    journal.take(4, Logged(4, 4, {}), 50.0)
+    journal.receive(0, Logged(0, 0, {}), 0.0)
+    journal.receive(9, Logged(9, 9, {}), 1.0)
+    journal.receive(4, Logged(4, 4, {}), 50.0)
     settled = [journal.settle(now) for now in (61.0, 62.0, 121.0, 123.0)]
 
     assert settled == [False, True, False, True]

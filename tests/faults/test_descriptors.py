@@ -62,7 +62,7 @@ def test_a_remote_journal_reserves_nothing(tmp_path: Path) -> None:
     journals = [RemoteJournal(tmp_path / f"rank{n}.attempt0@node", 1 << 30) for n in range(30)]
     for index in range(3):
         for journal in journals:
-            journal.take(index, Logged(index, 1, {"loss": 1.0}), 0.0)
+            journal.receive(index, Logged(index, 1, {"loss": 1.0}), 0.0)
             journal.rest()
     found = Reader(tmp_path / "rank7.attempt0@node", AnyRecord).read()
 

@@ -44,7 +44,7 @@ def test_what_costs_nothing_is_not_reported(takes: float, delay: float, rest: fl
     for step in range(60):
         spans = [waiting(rank, "reward", 50.0 * step, takes + delay * (rank == 1)) for rank in range(4)]
         spans += [waiting(rank, "train", 50.0 * step + takes + delay, rest) for rank in range(4)]
-        found += stragglers.take(spans)
+        found += stragglers.add(spans)
 
     assert found == []
 
@@ -54,7 +54,7 @@ def test_two_slow_ranks_are_both_reported_once() -> None:
     stragglers, found, dice = Stragglers(), [], random.Random(1)
     for step in range(200):
         took = [1 + 0.5 * (rank in (2, 5)) + dice.gauss(0, 0.05) for rank in range(8)]
-        found += stragglers.take([waiting(rank, "train", 10.0 * step, took[rank]) for rank in range(8)])
+        found += stragglers.add([waiting(rank, "train", 10.0 * step, took[rank]) for rank in range(8)])
 
     assert sorted(one.rank for one in found) == [2, 5]
 
@@ -65,7 +65,7 @@ def test_a_rank_that_becomes_slow_late_is_reported() -> None:
     for step in range(530):
         took = [1 + 0.5 * (rank == 3 and step >= 500) + dice.gauss(0, 0.05) for rank in range(4)]
         spans = [waiting(rank, "train", 10.0 * step, took[rank]) for rank in range(4)]
-        reports += [(step, one.rank) for one in stragglers.take(spans)]
+        reports += [(step, one.rank) for one in stragglers.add(spans)]
 
     assert [rank for _, rank in reports] == [3]
     assert reports[0][0] >= 500
@@ -76,6 +76,6 @@ def test_a_phase_that_takes_the_others_no_time_has_a_score() -> None:
     stragglers, found = Stragglers(), []
     for step in range(40):
         spans = [waiting(rank, "checkpoint", 10.0 * step, 5.0 * (rank == 0)) for rank in range(4)]
-        found += stragglers.take(spans)
+        found += stragglers.add(spans)
 
     assert [(one.rank, one.seconds) for one in found] == [(0, 5.0)]

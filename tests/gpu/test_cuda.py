@@ -160,7 +160,7 @@ def test_the_poller_agrees_with_nvidia_smi(trainer: Trainer) -> None:
     poller = Poller(1.0)
     poller.start()
     samples = []
-    wait_for(lambda: samples.extend(s for s in poller.take() if s.probe.startswith("nvml/")) or samples, "no sample")
+    wait_for(lambda: samples.extend(s for s in poller.pop() if s.probe.startswith("nvml/")) or samples, "no sample")
     query = "uuid,memory.total,memory.used,power.draw,temperature.gpu"
     output = subprocess.run(
         ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"],

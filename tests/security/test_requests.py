@@ -106,7 +106,7 @@ def test_names_of_journals(receiver: Receiver) -> None:
     for n in range(200):
         receiver.handle("logs", record(f"rank{n}.attempt0.1"), _PEER)
 
-    assert len(receiver.take_grown()) == 200
+    assert len(receiver.pop_grown()) == 200
     assert len([*Path("/proc/self/fd").iterdir()]) < before + 100
 
 

@@ -34,7 +34,7 @@ class Consumption:
         self._tokens: Counter[tuple[str, str]] = Counter()
         self._time = TrajectoryTime()
 
-    def take(self, records: Iterable[Consumed]) -> dict[str, float]:
+    def add(self, records: Iterable[Consumed]) -> dict[str, float]:
         """Add the trajectories of a step; return the step's values by name.
 
         Staleness counts the versions between the policy that generated a token and the one that is trained on it,
@@ -43,18 +43,18 @@ class Consumption:
         the mean over those that were trained on.
         """
         records = list(records)
-        told = [one for record in records for one in _each(record)]
+        each = [one for record in records for one in _each(record)]
         values: dict[str, float] = {}
-        for outcome in sorted({one.outcome for one in told}):
-            count = sum(one.outcome == outcome for one in told)
+        for outcome in sorted({one.outcome for one in each}):
+            count = sum(one.outcome == outcome for one in each)
             values[f"trajectories/{outcome}"] = count
             self._trajectories[self._label(outcome)] += count
-        for one in told:
+        for one in each:
             for staleness, tokens in one.stale:
                 self._tokens[self._label(one.outcome), _bucket(staleness)] += tokens
-        values |= {f"trajectories/staleness/{name}": n for name, n in _staleness(told).items()}
-        values |= {f"trajectories/bias/{name}": difference for name, difference in _bias(told).items()}
-        return values | self._time.take(records)
+        values |= {f"trajectories/staleness/{name}": n for name, n in _staleness(each).items()}
+        values |= {f"trajectories/bias/{name}": difference for name, difference in _bias(each).items()}
+        return values | self._time.add(records)
 
     def points(self) -> list[Point]:
         """Return the trajectories and tokens so far."""
@@ -82,13 +82,13 @@ def links(records: Iterable[Consumed]) -> list[SpanLink]:
     for record in records:
         for one in _each(record):
             if one.span_id:
-                told: dict[str, AttributeValue] = {
+                attributes: dict[str, AttributeValue] = {
                     semconv.TRAJECTORY_OUTCOME: one.outcome,
                     semconv.TRAJECTORY_TOKENS: one.tokens,
                 }
-                told |= {} if math.isnan(one.reward) else {semconv.TRAJECTORY_REWARD: one.reward}
-                told |= {semconv.POLICY_VERSION: one.version} if one.version != UNKNOWN else {}
-                found.append(SpanLink(one.trace_id.hex(), f"{one.span_id:016x}", told))
+                attributes |= {} if math.isnan(one.reward) else {semconv.TRAJECTORY_REWARD: one.reward}
+                attributes |= {semconv.POLICY_VERSION: one.version} if one.version != UNKNOWN else {}
+                found.append(SpanLink(one.trace_id.hex(), f"{one.span_id:016x}", attributes))
     return found
 
 
@@ -126,8 +126,8 @@ def of_step(records: Sequence[Consumed]) -> dict[str, AttributeValue]:
     if not trained:
         return slowest
     version = max(record.policy_version for record in trained)
-    told = slowest | {semconv.TRAJECTORIES_TRAINED: sum(len(record.ids) // IDS.size for record in trained)}
-    return told | ({semconv.POLICY_VERSION: version} if version != UNKNOWN else {})
+    attributes = slowest | {semconv.TRAJECTORIES_TRAINED: sum(len(record.ids) // IDS.size for record in trained)}
+    return attributes | ({semconv.POLICY_VERSION: version} if version != UNKNOWN else {})
 
 
 class _Trajectory(NamedTuple):
@@ -164,9 +164,9 @@ def _each(record: Consumed) -> list[_Trajectory]:
     ]
 
 
-def _staleness(told: Iterable[_Trajectory]) -> dict[str, float]:
+def _staleness(each: Iterable[_Trajectory]) -> dict[str, float]:
     """Return statistics of the staleness of trained trajectories, weighted by tokens."""
-    parts = [part for one in told if one.outcome == TRAINED for part in one.stale]
+    parts = [part for one in each if one.outcome == TRAINED for part in one.stale]
     known = [(staleness, tokens) for staleness, tokens in parts if staleness is not None]
     weighted = [part for part in known if part[1] > 0] or [(staleness, 1) for staleness, _ in known]
     if not weighted:
@@ -184,11 +184,11 @@ def _staleness(told: Iterable[_Trajectory]) -> dict[str, float]:
     return found
 
 
-def _bias(told: Sequence[_Trajectory]) -> dict[str, float]:
+def _bias(each: Sequence[_Trajectory]) -> dict[str, float]:
     found: dict[str, float] = {}
-    quantities = {"length": [float(one.tokens) for one in told], "reward": [one.reward for one in told]}
+    quantities = {"length": [float(one.tokens) for one in each], "reward": [one.reward for one in each]}
     for name, values in quantities.items():
-        given = [(one.outcome == TRAINED, value) for one, value in zip(told, values, strict=True)]
+        given = [(one.outcome == TRAINED, value) for one, value in zip(each, values, strict=True)]
         trained = [value for was_trained, value in given if was_trained and math.isfinite(value)]
         dropped = [value for was_trained, value in given if not was_trained and math.isfinite(value)]
         if trained and dropped:

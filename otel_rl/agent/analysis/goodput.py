@@ -86,17 +86,17 @@ class Goodput:
         worker.open[span] = OpenName(name)
 
     def leave(
-        self, journal: str, started: Started, span: int, time: int, told: Mapping[str, AttributeValue] | None
+        self, journal: str, started: Started, span: int, time: int, attributes: Mapping[str, AttributeValue] | None
     ) -> None:
         """Record that a process leaves a phase, with the attributes of the phase."""
         worker = self._advance(journal, started, time)
         left = worker.open.pop(span, None)
-        if left is None or not told:
+        if left is None or not attributes:
             return
-        if (wasted := round(left.nanoseconds * _wasted_share(told))) and self._category(left.name) == PRODUCTIVE:
+        if (wasted := round(left.nanoseconds * _wasted_share(attributes))) and self._category(left.name) == PRODUCTIVE:
             self._give(worker, left.name, -wasted)
             self._give(worker, _WASTED, wasted)
-        tokens = told.get(semconv.TRAJECTORY_TOKENS)
+        tokens = attributes.get(semconv.TRAJECTORY_TOKENS)
         if left.name[0] in ROLLOUTS and isinstance(tokens, int):
             _add(self._spent.generated, worker.fleet, tokens)
 
@@ -207,8 +207,8 @@ def _add(counts: dict[_Key, int], key: _Key, count: int) -> None:
     counts[key] = min(counts.get(key, 0) + count, _MOST)
 
 
-def _wasted_share(told: Mapping[str, AttributeValue]) -> float:
-    tokens, wasted = told.get("tokens"), told.get("wasted_tokens")
+def _wasted_share(attributes: Mapping[str, AttributeValue]) -> float:
+    tokens, wasted = attributes.get("tokens"), attributes.get("wasted_tokens")
     if not isinstance(tokens, (int, float)) or not isinstance(wasted, (int, float)) or tokens <= 0:
         return 0.0
     return min(1.0, max(0.0, wasted / tokens))

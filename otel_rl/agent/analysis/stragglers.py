@@ -70,7 +70,7 @@ class _Pace:
         self.wealth = [0.0] * len(_BETS)
         self.reported = False
 
-    def take(self, seconds: float, *, is_far: bool, share: float) -> None:
+    def add(self, seconds: float, *, is_far: bool, share: float) -> None:
         """Add a step in which this share of the ranks fell far behind, with or without this rank."""
         self.behind.append(seconds)
         self.steps += 1
@@ -92,7 +92,7 @@ class _Phase:
         self.of_step: deque[float] = deque(maxlen=_WINDOW)
         self.paces: dict[int, _Pace] = defaultdict(_Pace)
 
-    def take(self, stays: Mapping[int, Stay], step: float) -> None:
+    def add(self, stays: Mapping[int, Stay], step: float) -> None:
         """Add a step of this many seconds."""
         takes = median(left - entered for entered, left in stays.values()) / 1e9
         self.takes.append(takes)
@@ -101,7 +101,7 @@ class _Phase:
         far = _least(takes, step) / 2
         share = sum(seconds > far for seconds in behind.values()) / len(behind)
         for rank, seconds in behind.items():
-            self.paces[rank].take(seconds, is_far=seconds > far, share=share)
+            self.paces[rank].add(seconds, is_far=seconds > far, share=share)
 
     def report(self) -> list[int]:
         """Return the ranks that have become stragglers; one that has recovered may become one again."""
@@ -130,7 +130,7 @@ class Stragglers:
         self._phases: dict[str, _Phase] = {}
         self._known = KnownNames("phases that stragglers are looked for in", _MOST_PHASES)
 
-    def take(self, spans: Iterable[Span]) -> list[Straggler]:
+    def add(self, spans: Iterable[Span]) -> list[Straggler]:
         """Add the spans of a step; return the new stragglers."""
         found: list[Straggler] = []
         of_step = _stays(spans)
@@ -138,7 +138,7 @@ class Stragglers:
         for name, stays in of_step.items():
             if len(stays) > 1 and self._known.admits(name):
                 phase = self._phases.setdefault(name, _Phase(len(self._phases) + 1))
-                phase.take(stays, step)
+                phase.add(stays, step)
                 found += [phase.straggler(name, rank) for rank in phase.report()]
         return found
 

@@ -20,7 +20,7 @@ class TrajectoryTime:
     def __init__(self) -> None:
         self._tools = KnownNames("tools", _MOST_TOOLS)
 
-    def take(self, records: Iterable[Consumed]) -> dict[str, float]:
+    def add(self, records: Iterable[Consumed]) -> dict[str, float]:
         """Return the values by name, over the trajectories that the step trained on or dropped.
 
         A fraction is the seconds of a kind divided by the duration of all trajectories that have parts.

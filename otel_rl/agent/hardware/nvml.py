@@ -144,10 +144,10 @@ class NvidiaGpu:
     def _read_xids(self) -> Iterator[Point]:
         while self._events is not None:
             try:
-                told = self._nvml.nvmlEventSetWait_v2(self._events, 0)
+                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
             except self._nvml.NVMLError:  # mostly a timeout: there are no more
                 break
-            self._xids[int(told.eventData)] = self._xids.get(int(told.eventData), 0) + 1
+            self._xids[int(event.eventData)] = self._xids.get(int(event.eventData), 0) + 1
         for xid, count in self._xids.items():
             yield Point(semconv.METRIC_HW_ERRORS, count, tuple(sorted((*self._who, *_errors(f"xid_{xid}")))))
 

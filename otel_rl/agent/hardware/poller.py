@@ -68,7 +68,7 @@ class Poller:
         """Return the trainer processes that live."""
         return self._watched
 
-    def take(self) -> list[Measurement]:
+    def pop(self) -> list[Measurement]:
         """Return the measurements since the last call; this never waits."""
         for poll in self._polls:
             if poll.is_slow(time.monotonic()):

@@ -66,8 +66,8 @@ class Processes:
     def _points(self, one: Watched, tree: _Tree) -> Iterator[Point]:
         now = self._now()
         total = _measure(tree)
-        told: dict[str, str | int] = {semconv.RANK: one.rank, semconv.PROCESS_SCOPE: "tree"}
-        who: Attributes = tuple(sorted((told | ({semconv.ROLE: one.role} if one.role else {})).items()))
+        identity: dict[str, str | int] = {semconv.RANK: one.rank, semconv.PROCESS_SCOPE: "tree"}
+        who: Attributes = tuple(sorted((identity | ({semconv.ROLE: one.role} if one.role else {})).items()))
         yield Point(semconv.METRIC_PROCESS_CPU_TIME, total.cpu, who)
         if tree.before is not None and now > tree.before[0]:
             seconds = (now - tree.before[0]) / 1e9

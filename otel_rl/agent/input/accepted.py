@@ -50,7 +50,7 @@ class AcceptedItems:
         if not request.are_saved:
             raise OSError("the outbox could not be written in time")
 
-    def take(self) -> list[Item]:
+    def pop(self) -> list[Item]:
         """Return the items that were added since the last call; their senders wait until `saved` is called."""
         with self._lock:
             self._taken += self._waiting

@@ -72,7 +72,7 @@ class _Bringer:
             if isinstance(item, Recorded):
                 journal = self._journal(of_machine(item.journal, self._host))
                 for n, raw in enumerate(item.records):
-                    journal.take(item.first + n, _decoder.decode(raw), now)
+                    journal.receive(item.first + n, _decoder.decode(raw), now)
         if measured := [item for item in items if isinstance(item, Machine)]:
             self._inbox.put(measured)
 

@@ -156,7 +156,7 @@ class Receiver:
         """Return whether the machines of this run have stopped sending; inference servers do not count."""
         return now - self._heard_at >= _QUIET_S or bool(self._over_since and now - self._over_since >= _LONGEST_S)
 
-    def take_grown(self) -> set[str]:
+    def pop_grown(self) -> set[str]:
         """Return the journals that got records since the last call."""
         with self._lock:
             grown, self._grown = self._grown, set()
@@ -220,20 +220,20 @@ class Receiver:
 
     def _take_event(self, event: LogRecord, resource: Mapping[str, Any], measured: dict[str, list[Machine]]) -> str:
         """Write a record, or add a measurement to `measured`; return the reason of a rejection, or an empty text."""
-        told = decode.attributes(event.attributes)
+        attributes = decode.attributes(event.attributes)
         host = str(resource.get("host.name", ""))
         run_id = resource.get(semconv.RUN_ID)
         try:
             if run_id != self._run_id:
                 raise ValueError(f"these are records of run {run_id!r}, but this is the head of run {self._run_id!r}")
             if event.event_name == MACHINE:
-                machine = to_machine(event.time_unix_nano, decode.plain(event.body), told)
+                machine = to_machine(event.time_unix_nano, decode.plain(event.body), attributes)
                 measured.setdefault(host, []).append(machine)
                 self._heard_at = time.monotonic()
                 return ""
             record = from_event(event.event_name, decode.plain(event.body))
-            journal = of_machine(str(told[JOURNAL]), host)
-            index = _index(told[INDEX])
+            journal = of_machine(str(attributes[JOURNAL]), host)
+            index = _index(attributes[INDEX])
             if journal not in self._journals:
                 _check_name(journal)
                 stand_in(self._run_id, journal, record)  # its rank and its attempt are valid
@@ -244,7 +244,7 @@ class Receiver:
             if journal not in self._journals and len(self._journals) >= _MOST_JOURNALS:
                 raise Refusal(TOO_MUCH, f"{len(self._journals)} processes of other machines have sent records")
             of_process = self._of(journal)
-            of_process.take(index, record, self._heard_at)
+            of_process.receive(index, record, self._heard_at)
             if not of_process.is_complete:
                 self._incomplete.add(journal)
             self._grown.add(journal)
@@ -290,8 +290,8 @@ def _check_name(name: str) -> None:
         raise ValueError(f"invalid name {shown(name)} of a journal")
 
 
-def _index(told: Any) -> int:
-    index = int(told)
+def _index(value: Any) -> int:
+    index = int(value)
     if not 0 <= index < _MOST_RECORDS:
         raise ValueError(f"invalid {INDEX}={index}: must be at least 0 and below {_MOST_RECORDS}")
     return index

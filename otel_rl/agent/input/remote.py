@@ -128,7 +128,7 @@ class RemoteJournal:
         """Whether no early record waits for its predecessors."""
         return not self._early
 
-    def take(self, index: int, record: Record, now: float) -> None:
+    def receive(self, index: int, record: Record, now: float) -> None:
         """Write the record that has `index` records before it; `now` is in seconds on a monotonic clock.
 
         Raises:

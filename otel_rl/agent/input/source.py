@@ -67,7 +67,7 @@ class Source:
         """Find new journals, and those that other machines have sent records for."""
         self.follower.look()
         if self._receiver is not None:
-            self.follower.wake(self._receiver.take_grown())
+            self.follower.wake(self._receiver.pop_grown())
 
     def read(self, limit: int, now: int) -> list[Found]:
         """Return the new records, at most `limit` of each journal."""
@@ -75,7 +75,7 @@ class Source:
 
     def pop_accepted(self) -> list[Item]:
         """Return the items that others sent since the last call; their senders wait for `saved`."""
-        return [] if self._receiver is None else self._receiver.accepted.take()
+        return [] if self._receiver is None else self._receiver.accepted.pop()
 
     def saved(self) -> None:
         """Answer the senders of the items: these are in the outbox."""

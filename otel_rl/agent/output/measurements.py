@@ -62,9 +62,9 @@ class Measurements:
 
     def drop(self) -> None:
         """Forget the measurements since the last call: nobody records any more."""
-        self._poller.take()
+        self._poller.pop()
 
-    def take(
+    def collect(
         self, journals: Mapping[str, Journal], items: Iterable[Item], now: int, *, all_of_it: bool = False
     ) -> list[Item]:
         """Pass on the measurements since the last call; return the items for trackers, with `all_of_it` every one.
@@ -79,7 +79,7 @@ class Measurements:
         self._looked_at = now
         live = {name: journal for name, journal in journals.items() if not journal.over and not is_remote(name)}
         self._poller.watch([_watched(journal) for journal in live.values()])
-        measurements = self._poller.take()
+        measurements = self._poller.pop()
         began = min((journal.started.time for journal in journals.values()), default=now)
         for measurement in measurements:
             self._pass_on(measurement, live, began)
@@ -110,9 +110,9 @@ class Measurements:
         """Add the memory of process trees to the ledger, under the phase that their trainer is in."""
         names = {(journal.started.rank, journal.started.role): name for name, journal in live.items()}
         for point in points:
-            told = dict(point.attributes)
-            if point.metric == semconv.METRIC_PROCESS_MEMORY_USAGE and semconv.RANK in told:
-                name = names.get((int(told[semconv.RANK]), str(told.get(semconv.ROLE, ""))))
+            attributes = dict(point.attributes)
+            if point.metric == semconv.METRIC_PROCESS_MEMORY_USAGE and semconv.RANK in attributes:
+                name = names.get((int(attributes[semconv.RANK]), str(attributes.get(semconv.ROLE, ""))))
                 if name is not None:
                     phase = live[name].phase_now or OUTSIDE
                     self._forensics.ledger.charge(Account(name, "host_tree"), phase, point.value)
@@ -145,10 +145,10 @@ class Measurements:
         """Return the values for trackers under NeMo-RL's names, which do not exist for MIG instances."""
         found: dict[str, int | float] = {}
         for point in points:
-            told = dict(point.attributes)
-            if point.metric in _GPU_NAMES and semconv.HW_PARENT not in told:
+            attributes = dict(point.attributes)
+            if point.metric in _GPU_NAMES and semconv.HW_PARENT not in attributes:
                 name, factor = _GPU_NAMES[point.metric]
-                found[f"ray/node.{self._node}.gpu.{told[semconv.GPU_INDEX]}.{name}"] = point.value * factor
+                found[f"ray/node.{self._node}.gpu.{attributes[semconv.GPU_INDEX]}.{name}"] = point.value * factor
             elif point.metric in _HOST_NAMES:
                 name, factor = _HOST_NAMES[point.metric]
                 found[f"ray/node.{self._node}.{name}"] = point.value * factor

@@ -86,7 +86,9 @@ def _in_attempt(run_id: str, journal: Journal, begun: SpanStarted) -> tuple[byte
 def links(ended: SpanEnded | StepEnded) -> list[SpanLink]:
     """Return links as they were recorded."""
     pairs = zip_longest(ended.links or (), (ended.link_attributes or ())[: len(ended.links or ())], fillvalue=None)
-    return [SpanLink(link[0].hex(), f"{link[1]:016x}", told or {}) for link, told in pairs if link is not None]
+    return [
+        SpanLink(link[0].hex(), f"{link[1]:016x}", attributes or {}) for link, attributes in pairs if link is not None
+    ]
 
 
 def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
@@ -100,11 +102,11 @@ def timed(span: Span, measured: DeviceTimed) -> Span:
     """Return the span with its time on the device, if it is the span that was measured."""
     if span.span_id != f"{measured.span_id:016x}":
         return span
-    told: dict[str, AttributeValue] = {
+    attributes: dict[str, AttributeValue] = {
         semconv.PHASE_DEVICE_DURATION: measured.seconds,
         semconv.PHASE_DEVICE_OFFSET: measured.offset,
     }
-    return replace(span, attributes=span.attributes | told)
+    return replace(span, attributes=span.attributes | attributes)
 
 
 def straggler(found: Straggler, step: int, host: str, time: int) -> Event:
@@ -120,14 +122,14 @@ def straggler(found: Straggler, step: int, host: str, time: int) -> Event:
 
 def failed(journal: Journal, error: tuple[str, str]) -> Event:
     """Return the event of a process that ended with an exception or by a signal."""
-    told: dict[str, AttributeValue] = {
+    attributes: dict[str, AttributeValue] = {
         semconv.PROCESS_OUTCOME: journal.outcome,
         semconv.ERROR_TYPE: error[0],
         semconv.EXCEPTION_MESSAGE: error[1],
     }
     inside = max(journal.step, journal.failed_in)
     step = None if inside < 0 else inside
-    return Event(semconv.EVENT_PROCESS_FAILED, journal.ended_at, told, step, journal.started.rank)
+    return Event(semconv.EVENT_PROCESS_FAILED, journal.ended_at, attributes, step, journal.started.rank)
 
 
 def identified(journal: Journal, *events: Event) -> list[Event]:
@@ -137,8 +139,8 @@ def identified(journal: Journal, *events: Event) -> list[Event]:
 
 def who(process: Started) -> dict[str, AttributeValue]:
     """Return the attributes that, with the rank, identify a process."""
-    told: dict[str, AttributeValue] = {semconv.HOST_NAME: process.host}
-    return told | ({semconv.ROLE: process.role} if process.role else {})
+    attributes: dict[str, AttributeValue] = {semconv.HOST_NAME: process.host}
+    return attributes | ({semconv.ROLE: process.role} if process.role else {})
 
 
 def root(ids: SpanIds, attempt: int, number: int, step: Whole) -> Span:

@@ -78,7 +78,7 @@ class ClosedSteps:
         found = Reduced(items=[*step.spans])
         guard = partial(self._quarantine.guard, source=f"attempt {attempt}, step {number}", thing=[*step.by.values()])
         with guard("straggler analysis"):
-            for straggler in self.stragglers.take(step.spans):
+            for straggler in self.stragglers.add(step.spans):
                 host = self._host_of(attempt, straggler.rank)
                 found.items.append(assemble.straggler(straggler, number, host, step.time))
         if step.begun and step.ended and not late:
@@ -135,7 +135,7 @@ class ClosedSteps:
         return {"perf/goodput": seconds.get(PRODUCTIVE, 0.0) / total} if total and closed.step.seconds else {}
 
     def _consumed(self, closed: Closed, _: Mapping[str, Number]) -> dict[str, float]:
-        found = self.consumption.take(closed.step.consumed)
+        found = self.consumption.add(closed.step.consumed)
         self._goodput.drop(consumption.dropped_tokens(closed.step.consumed))
         return found
 

@@ -57,9 +57,9 @@ class Forensics:
         for metric, value in record.values.items():
             if not math.isfinite(value) and metric not in journal.nonfinite and self._is_vital(metric):
                 journal.nonfinite.append(metric)
-                told: dict[str, AttributeValue] = {semconv.METRIC_NAME: metric, semconv.VALUE: str(float(value))}
-                told |= {semconv.PHASE: phase} if phase else {}
-                found.append(Event(semconv.EVENT_NUMERICS_NONFINITE, record.time, told, record.step, rank))
+                attributes: dict[str, AttributeValue] = {semconv.METRIC_NAME: metric, semconv.VALUE: str(float(value))}
+                attributes |= {semconv.PHASE: phase} if phase else {}
+                found.append(Event(semconv.EVENT_NUMERICS_NONFINITE, record.time, attributes, record.step, rank))
         return found
 
     def leave(self, name: str, phase: str) -> None:

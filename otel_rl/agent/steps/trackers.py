@@ -134,5 +134,5 @@ class TrackerRows:
 
 
 def _left(state: State) -> list[Row]:
-    row = state.window.take()
+    row = state.window.pop()
     return [] if row is None else [row]

@@ -141,7 +141,7 @@ class Window(msgspec.Struct):
         elif row.step == self.row.step:
             self.row = replace(_together(self.row, row), values={**self.row.values, **row.values})
 
-    def take(self) -> Row | None:
+    def pop(self) -> Row | None:
         """Return the row over all steps since the last call, and forget them; `None` if there are no values."""
         of_pools: dict[str, dict[str, Number]] = {}
         for logged, pool in self.pools.items():

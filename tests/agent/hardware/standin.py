@@ -34,7 +34,7 @@ def is_enough():
     return often and all(failure in failures for failure in wanted["failures"])
 
 while not is_enough() and time.monotonic() < began + 60:
-    for measurement in poller.take():
+    for measurement in poller.pop():
         seen[measurement.probe] = [[point.metric, point.value, dict(point.attributes)] for point in measurement.points]
         times[measurement.probe] = times.get(measurement.probe, 0) + 1
     time.sleep(0.02)

@@ -69,7 +69,7 @@ def test_what_was_measured_is_taken_once(poller: Poller) -> None:
     """In order, with the time of the clock."""
     poller._poll(Counting(), 0.01)
     found: list[Measurement] = []
-    wait_for(lambda: found.extend(poller.take()) or len(found) >= 3, "nothing is measured")
+    wait_for(lambda: found.extend(poller.pop()) or len(found) >= 3, "nothing is measured")
 
     assert found[:2] == [Measurement("counting", 7, (Point("system.cpu.utilization", n),)) for n in (1, 2)]
 
@@ -79,7 +79,7 @@ def test_what_was_measured_before_an_error_counts(poller: Poller) -> None:
     poller._poll(Counting(fails=True), 0.01)
     wait_for(lambda: poller.failures.get(("counting", "OSError"), 0) >= 2, "no failure is counted")
 
-    assert poller.take()[0].points == (Point("system.cpu.utilization", 1),)
+    assert poller.pop()[0].points == (Point("system.cpu.utilization", 1),)
 
 
 def test_a_device_that_is_gone_is_measured_as_empty_once(poller: Poller) -> None:
@@ -87,7 +87,7 @@ def test_a_device_that_is_gone_is_measured_as_empty_once(poller: Poller) -> None
     poller._poll(Gone(), 0.01)
     wait_for(lambda: poller.failures.get(("gone", "OSError"), 0) >= 3, "no failure is counted")
 
-    assert [len(measurement.points) for measurement in poller.take()] == [1, 0]
+    assert [len(measurement.points) for measurement in poller.pop()] == [1, 0]
 
 
 def test_a_device_that_hangs_is_measured_as_empty_once(poller: Poller) -> None:
@@ -95,12 +95,12 @@ def test_a_device_that_hangs_is_measured_as_empty_once(poller: Poller) -> None:
     hanging = Hanging()
     poller._poll(hanging, 0.01)
     wait_for(lambda: hanging.read_times == 2, "it is not measured twice")
-    before = poller.take()
+    before = poller.pop()
     poller._polls[0]._late_at = 0.0  # as if time had passed
-    after = poller.take()
+    after = poller.pop()
     hanging.answers.set()
 
-    assert [len(measurement.points) for measurement in (*before, *after, *poller.take())][:2] == [1, 0]
+    assert [len(measurement.points) for measurement in (*before, *after, *poller.pop())][:2] == [1, 0]
 
 
 def test_gpus_are_not_asked_more_often_than_every_second(poller: Poller) -> None:
@@ -118,4 +118,4 @@ def test_nobody_takes_what_is_measured(poller: Poller) -> None:
         poller.add(Measurement("host", n, ()))
 
     assert poller.failures == {("poller", "queue"): 5000 - 4096}
-    assert poller.take()[0].time == 5000 - 4096
+    assert poller.pop()[0].time == 5000 - 4096

@@ -58,7 +58,7 @@ class Sinks:
 
     def _save(self) -> None:
         while not self._stopped.wait(0.0005):
-            self.head.accepted.take()
+            self.head.accepted.pop()
             self.head.accepted.saved()
 
     def close(self) -> None:
