@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -119,6 +121,18 @@ def ask(
         return answer, answer.read()
     finally:
         connection.close()
+
+
+def raw(port: int, sent: bytes) -> bytes:
+    """Return all that a server answers to these bytes until it closes or says nothing more."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(sent)
+        connection.settimeout(1)
+        found = b""
+        with contextlib.suppress(OSError):
+            while piece := connection.recv(1 << 16):
+                found += piece
+    return found
 
 
 def journal_records(

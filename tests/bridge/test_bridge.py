@@ -16,10 +16,7 @@ import grpc
 import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
 import otel_rl
 from otel_rl.otlp.bridge.http import HttpServer
@@ -28,6 +25,7 @@ from tests.bridge.test_http import Taken
 from tests.collector import wait_for
 from tests.exporters import wandb_file
 from tests.faults.misbehaving import certificates
+from tests.fuzz import samples
 from tests.processes import rows_of
 from tests.real_parts import needs, needs_program
 
@@ -101,10 +99,8 @@ def test_records_that_make_no_sense_are_refused_alone(bridge: Bridge) -> None:
 
 def test_metrics_belong_to_no_step(bridge: Bridge) -> None:
     """They are refused, all of them, and the answer says what to send."""
-    request = ExportMetricsServiceRequest()
-    metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="loss")
-    metric.gauge.data_points.add(as_double=1.0)
-    metric.gauge.data_points.add(as_double=2.0)
+    request = samples.metrics()
+    request.MergeFrom(request)
     status, body = bridge.post(request.SerializeToString(), "/v1/metrics")
     answer = ExportMetricsServiceResponse.FromString(body)
 
@@ -135,9 +131,7 @@ def test_metrics_and_logs_are_passed_on(tmp_path: Path, monkeypatch: pytest.Monk
     server = HttpServer(("127.0.0.1", 0), collector)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.port}")
     bridge = Bridge(tmp_path / "bridged", "--exporter", "otlp_traces")
-    metrics = ExportMetricsServiceRequest()
-    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="loss")
-    metric.gauge.data_points.add(as_double=1.0)
+    metrics = samples.metrics()
     logs = step_metrics(None, {0: {"loss": 1.0}}, event="")
     answers = [
         bridge.post(request.SerializeToString(), f"/v1/{signal}")

@@ -28,8 +28,5 @@ class Keeping:
     def export(self, items: Sequence[Item]) -> None:
         """Accept the items."""
 
-    def flush(self) -> None:
-        """Do nothing."""
-
     def shutdown(self) -> None:
         """Do nothing."""

@@ -31,9 +31,6 @@ class Broken:
         """Fail with all secrets in the message."""
         raise ConnectionError(self._text)
 
-    def flush(self) -> None:
-        """Do nothing."""
-
     def shutdown(self) -> None:
         """Do nothing."""
 

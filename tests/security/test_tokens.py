@@ -21,6 +21,7 @@ from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.setup import listeners, tokens
 from otel_rl_exporters.head import HeadExporter
 from otel_rl_exporters.prometheus import PrometheusReader
+from tests.bridge.bridges import raw
 from tests.bridge.test_http import Taken
 from tests.collector import free_port
 from tests.faults.misbehaving import certificates
@@ -196,24 +197,14 @@ def test_the_metrics_endpoint_over_tls(own: Path, tmp_path: Path, monkeypatch: p
         ]
         with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):
             asked(place, ssl.create_default_context(), **authorized)
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
-            plain.sendall(
-                f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: {authorized['Authorization']}\r\n\r\n".encode()
-            )
-            answer = b"".join(iter(lambda: received(plain), b""))
+        head = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: {authorized['Authorization']}\r\n\r\n"
+        answer = raw(port, head.encode())
     finally:
         reader.shutdown()
 
     assert str(reader.address).startswith("https://")
     assert found == [401, 401, 200]
     assert b"HTTP" not in answer
-
-
-def received(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(1 << 16)
-    except ConnectionError:
-        return b""
 
 
 def test_a_run_with_a_token(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
