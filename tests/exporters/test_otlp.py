@@ -135,5 +135,5 @@ def test_naming_otlp_is_asking_for_all_three_signals(tmp_path: Path) -> None:
     run = otel_rl.init(dir=tmp_path, exporters=["otlp"], agent="off", quiet=True)
     manifest = json.loads((run.dir / "run.json").read_text())
 
-    assert [name for name, _ in manifest["exporters"]] == ["otlp_traces", "otlp_logs"]
+    assert [name for name, _ in manifest["exporters"]] == ["archive", "otlp_traces", "otlp_logs"]
     assert [name for name, _ in manifest["readers"]] == ["prometheus", "otlp"]
