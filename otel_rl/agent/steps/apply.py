@@ -55,7 +55,6 @@ class Applier:
         now: The time on the agent's clock, in nanoseconds.
         heard: When each open step was last heard of, on that clock, by attempt and step.
         phases: Phases that ended since they were last popped, for the instruments.
-        rollouts: Trace ids of the rollouts that began since they were last popped.
     """
 
     def __init__(self, run_id: str, state: State, forensics: Forensics, goodput: Goodput) -> None:
@@ -63,7 +62,6 @@ class Applier:
         self.now = 0
         self.heard: dict[tuple[int, int], int] = {}
         self.phases: list[Span] = []
-        self.rollouts: list[str] = []
         self._apply: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
             StepStarted: self.begin_step,
             StepEnded: self.end_step,
@@ -105,8 +103,6 @@ class Applier:
         journal.spans[record.span_id] = record
         if record.kind is None or is_rollout(record):
             self._goodput.enter(name, journal.started, record.span_id, (record.name, record.part), record.time)
-        if is_rollout(record):
-            self.rollouts.append(record.trace_id.hex())
         if record.kind is None:
             journal.phases[record.span_id] = boundaries.open_phase(record)
         return ()
@@ -261,12 +257,6 @@ class Applier:
 
     def _configure(self, name: str, journal: Journal, record: Configured) -> Sequence[Item]:
         return (Params(record.time, record.values),)
-
-
-def open_rollouts(state: State) -> list[str]:
-    """Return the trace ids of the rollouts that have begun and not ended."""
-    spans = (span for known in state.journals.values() for span in known.spans.values())
-    return [span.trace_id.hex() for span in spans if is_rollout(span)]
 
 
 def is_rollout(span: SpanStarted) -> bool:

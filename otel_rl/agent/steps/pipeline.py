@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.agent.steps import admission
-from otel_rl.agent.steps.apply import open_rollouts
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.trace_sampling import TraceSampler
@@ -21,21 +20,14 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.state import State
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.export import Item
-    from otel_rl.journal.segments import Position
     from otel_rl.setup.directory import Manifest
 
 
 class Turn(NamedTuple):
-    """The circumstances in which items go through the stages, such as the time in Unix nanoseconds.
-
-    `place` is the place in the outbox where the spans that are buffered now will be saved. `near_end` says that no span
-    is buffered any longer.
-    """
+    """What the reducer made in a turn of the loop, and the time in Unix nanoseconds."""
 
     made: Reduced
-    place: Position
     now: int
-    near_end: bool = False
 
 
 class Stage(NamedTuple):
@@ -56,9 +48,12 @@ class Pipeline:
     """Turns records into items; the result depends only on the records, the state and the given times.
 
     Items of the reducer and of other programs go through the same stages.
+
+    Args:
+        all_spans: If true, spans that trace sampling leaves out are marked, not dropped.
     """
 
-    def __init__(self, manifest: Manifest, state: State, quarantine: Quarantine) -> None:
+    def __init__(self, manifest: Manifest, state: State, quarantine: Quarantine, *, all_spans: bool) -> None:
         how = manifest.agent
         self._quarantine = quarantine
         self.vocabulary = Vocabulary(state.dialect or manifest.dialect)
@@ -74,18 +69,16 @@ class Pipeline:
             whole_world=bool(manifest.receives),
             quarantine=quarantine,
         )
-        self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget)
-        self.traces.rollouts.expect(open_rollouts(self.reducer.state))
+        self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget, marks=all_spans)
         self.trackers = TrackerRows(how.rows, reductions)
         self.stages = (
             Stage("check of ids", _with_valid_ids, each=True, passes=lambda _: False),
             Stage("trace sampling", self._sampled, passes=lambda item: not isinstance(item, Span)),
-            Stage("end of buffering", self._with_expired),
             Stage("choice of metrics", self._with_chosen_metrics, each=True),
         )
 
     def leaving(self, items: list[Item], turn: Turn) -> list[Item]:
-        """Return what exporters get of the items, and of the spans that were buffered."""
+        """Return what exporters get of the items."""
         for stage in self.stages:
             items = self._through(stage, items, turn)
         return items
@@ -103,11 +96,7 @@ class Pipeline:
         return leaving
 
     def _sampled(self, items: list[Item], turn: Turn) -> list[Item]:
-        self.traces.rollouts.expect(turn.made.rollouts)
-        return self.traces.of(items, turn.place, turn.now)
-
-    def _with_expired(self, items: list[Item], turn: Turn) -> list[Item]:
-        return items + self.traces.expire(turn.now, all_of_it=turn.near_end)
+        return self.traces.of(items, turn.now)
 
     def _with_chosen_metrics(self, items: list[Item], turn: Turn) -> list[Item]:
         return self.trackers.of(items, self.reducer.state, turn.made.observed)
