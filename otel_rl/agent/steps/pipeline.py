@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Turn(NamedTuple):
-    """What the reducer made in a turn of the loop, and the time in Unix nanoseconds."""
+    """The output of the reducer in a turn of the loop, and the time in Unix nanoseconds."""
 
     made: Reduced
     now: int
