@@ -42,9 +42,10 @@ class TraceBudget:
             self._until = now + _MINUTE_NS
             self._expected = max(self._load, round(_LESS_LOAD * self._expected))
             self._load = self._of_failed = 0
-        self._load += self.is_within(span.trace_id)
+        place = _bits(span.trace_id)
+        self._load += place < self._ratio
         self._bound = self._ratio * self._spans // max(self._load, self._expected, self._spans, 1)
-        return _bits(span.trace_id) < self._bound or self._has_failed(span)
+        return place < self._bound or self._has_failed(span)
 
     def expects(self, trace_id: str) -> bool:
         """Return whether the next span of a trace leaves, if the load stays as it is."""
