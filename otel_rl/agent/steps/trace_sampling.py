@@ -13,7 +13,7 @@ from otel_rl.agent.steps.trace_budget import TraceBudget
 from otel_rl.export import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from otel_rl.export import Item
 
@@ -52,12 +52,11 @@ class TraceSampler:
         self._decided: dict[str, bool] = {}
         self.left_out = 0
 
-    def of(self, items: Iterable[Item], now: int = 0) -> list[Item]:
+    def of(self, items: Sequence[Item], now: int = 0) -> list[Item]:
         """Return the items that leave at `now`, in Unix nanoseconds; the spans of a step come in one call."""
-        given = list(items)
-        self._decide_steps([item for item in given if isinstance(item, Span)])
+        self._decide_steps([item for item in items if isinstance(item, Span)])
         leaving: list[Item] = []
-        for item in given:
+        for item in items:
             if not isinstance(item, Span):
                 leaving.append(item)
                 continue
