@@ -150,6 +150,8 @@ class Agent:
             self._say("ready")
             if not (lock.is_in_place and self._outbox.is_in_place):
                 self._target.close()
+                for one in self._exporters.threads:  # they must not read the outbox of the next agent
+                    one.stop()
                 raise GoneError(_what_became_of(self._directory, lock.moved_to()))
             if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
                 return delivered
