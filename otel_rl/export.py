@@ -443,7 +443,8 @@ class Exporter(Protocol):
     * `batch_size`: the largest number of items per call of `export` (default 1).
     * `requires`: the modules that it imports when it is created (default none).
     * `extra`: the extra of this distribution that installs these modules.
-    * `all_spans`: if true, it also gets spans that trace sampling left out (`Span.sampled` is false).
+    * `all_spans`: if true, it also gets spans that trace sampling left out (`Span.sampled` is false). An exporter that
+      only the trainer's process can create gets them if the run has an archive.
     * `durable()`: the number of items that the backend holds durably, counted in order since the exporter was created.
       The cursor moves no further. By default, items are durable when `export` returns.
     * `waits`: if true, items can stay non-durable until the trainer ends and `shutdown` is called; the agent does not

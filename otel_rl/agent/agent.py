@@ -99,10 +99,8 @@ class Agent:
         losses = self._losses = Losses(saved.lost)
         self._source = Source(directory, manifest, saved.positions, self._openings, once=once)
         removed = cut_off(directory.journals, saved.positions) + vanished(directory, self._outbox)
-        self._pipeline = Pipeline(manifest, saved.state, self._quarantine)
-        if saved.held_since is not None:
-            for place, batch in self._outbox.since(saved.held_since):
-                self._pipeline.traces.rollouts.restore(batch.held, batch.settled.items(), place, time.time_ns())
+        all_spans = any(one.all_spans for one in self._exporters.threads)
+        self._pipeline = Pipeline(manifest, saved.state, self._quarantine, all_spans=all_spans)
         vocabulary = self._pipeline.vocabulary
         readers = [reader.reader for reader in self._exporters.readers.values()]
         self._instruments = OtelMetrics(run, readers, vocabulary)
@@ -151,6 +149,8 @@ class Agent:
             self._say("ready")
             if not (lock.is_in_place and self._outbox.is_in_place):
                 self._target.close()
+                for one in self._exporters.threads:  # they must not read the outbox of the next agent
+                    one.stop()
                 raise GoneError(_what_became_of(self._directory, lock.moved_to()))
             if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
                 return delivered
@@ -206,14 +206,14 @@ class Agent:
         with contextlib.suppress(OSError):  # the run directory was moved, or its file server does not answer
             renew(self._directory)
         with self._quarantine.guard("removal of what is delivered", str(self._directory.outbox)):
-            self._release.look(*self._users())
+            self._release.look(self._cursors())
 
     def _needed(self) -> Position:
-        """Return the place in the outbox before which neither the agent nor an exporter needs anything."""
-        return self._release.needed(*self._users())
+        """Return the place in the outbox before which no exporter needs anything."""
+        return self._release.needed(self._cursors())
 
-    def _users(self) -> tuple[list[str], Position | None]:
-        return [one.cursor for one in self._exporters.threads], self._pipeline.traces.rollouts.since
+    def _cursors(self) -> list[str]:
+        return [one.cursor for one in self._exporters.threads]
 
     def _say(self, state: str) -> None:
         self._status.say(state, self._loop.finished, is_over=self._loop.is_over)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 logger = log_of(__name__)
 _READ_AT_ONCE = 500
 """Records of one journal that one turn reads."""
-_HELD_PAUSES = 10
-"""Spend at most 10 % of the wall time on checkpoints that are written only for buffered spans."""
 
 
 class Loop:
@@ -64,7 +62,6 @@ class Loop:
         self.unsaved: list[Item] = []
         self.finished = self._finished_before()
         self._has_measured_all = self._disk_failed = False
-        self._save_held_at = 0
 
     @property
     def is_over(self) -> bool:
@@ -76,13 +73,13 @@ class Loop:
 
         Args:
             now: Unix nanoseconds.
-            near_end: If true, no span is buffered any longer.
+            near_end: If true, the agent ends soon.
         """
         found, is_all = self._read(now)
         made = self._apply(found, is_all=is_all)
         near_end |= self.is_over
         self.unsaved += self._chain(found, made, now, near_end=near_end)
-        self._save(now, near_end=near_end)
+        self._save()
         return made, bool(found or made.items)
 
     def _finished_before(self) -> dict[str, Position]:
@@ -127,7 +124,7 @@ class Loop:
         environments = [] if self._sends else self._environments.of(made.items, near_end=near_end)
         recorded = forwarded(found, self._pipeline.reducer.state.forwarded) if self._sends else []
         items = [*recorded, *made.items, *measured, *environments]
-        return self._pipeline.leaving(items, made, self._outbox.end, now, near_end=near_end)
+        return self._pipeline.leaving(items, made, now)
 
     def _measured(self, made: list[Item], now: int) -> list[Item]:
         """Return the measurements of this machine; once its processes have ended, the remaining ones, then nothing."""
@@ -138,31 +135,28 @@ class Loop:
         self._has_measured_all = not alive
         return self._measurements.collect(self._pipeline.reducer.state.journals, made, now, all_of_it=not alive)
 
-    def _save(self, now: int, *, near_end: bool) -> None:
+    def _save(self) -> None:
         """Write to the outbox, if there is anything new for it."""
-        reducer, rollouts = self._pipeline.reducer, self._pipeline.traces.rollouts
+        reducer = self._pipeline.reducer
         over = [
             name
             for name, journal in reducer.state.journals.items()
             if journal.over and name not in self.finished and not reducer.has_open(name)
         ]
-        held = rollouts.fresh and (near_end or now > self._save_held_at)
-        if (self.unsaved or held or over or self._losses.is_news) and self._append():
+        if (self.unsaved or over or self._losses.is_news) and self._append():
             self.finished |= dict.fromkeys(over, self._outbox.end)
-        if not self.unsaved and not rollouts.fresh:
+        if not self.unsaved:
             self._source.saved()
 
     def _append(self) -> bool:
         """Write a batch with a checkpoint to the outbox; return whether that worked. On a full disk it is retried."""
-        began = time.time_ns()
-        rollouts, lost = self._pipeline.traces.rollouts, self._losses.lost
-        checkpoint = Checkpoint(self._source.follower.positions, self._pipeline.reducer.state, rollouts.since, lost)
+        lost = self._losses.lost
+        checkpoint = Checkpoint(self._source.follower.positions, self._pipeline.reducer.state, lost)
         try:
             try:
-                self._outbox.append(self.unsaved, self._encode(checkpoint), rollouts.fresh, rollouts.settled)
+                self._outbox.append(self.unsaved, self._encode(checkpoint))
             except (ValueError, OverflowError, TypeError):  # one invalid number or text must not lose the others
-                unencodable.append(self._outbox, self.unsaved, checkpoint, rollouts, self._quarantine)
-            rollouts.saved()
+                unencodable.append(self._outbox, self.unsaved, checkpoint, self._quarantine)
         except OSError as error:
             if not self._disk_failed:
                 logger.warning("the outbox cannot be written; reading pauses until it can: %s", error)
@@ -170,8 +164,6 @@ class Loop:
             return False
         self._losses.saved(lost)
         self.unsaved, self._disk_failed = [], False
-        now = time.time_ns()
-        self._save_held_at = now + _HELD_PAUSES * (now - began)
         return True
 
 

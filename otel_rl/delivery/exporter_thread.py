@@ -18,7 +18,7 @@ from otel_rl.delivery.outbox_reader import OutboxReader
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
-from otel_rl.export import Ended, Gone, NotNow
+from otel_rl.export import Ended, Gone, NotNow, Span
 from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.segments import START, Position
@@ -75,6 +75,7 @@ class ExporterThread(threading.Thread):
         self._closing = threading.Event()
         self._stopped = threading.Event()
         self._size = int(getattr(factory, "batch_size", 1))
+        self.all_spans = bool(getattr(factory, "all_spans", False))
         self._quarantine = Quarantine(cursors.parent / "quarantine.jsonl")
         self._handover = Handover(partial(factory, run, **options), self._size, self._set_aside, self._note)
         self._complete_at = self._safe_at = self._looked_at = time.monotonic()
@@ -173,7 +174,11 @@ class ExporterThread(threading.Thread):
             found = self._reader.read()
             if found is None:
                 break
-            self._handover.waiting.extend(Offer(item, behind) for item, behind in found)
+            for item, behind in found:
+                if isinstance(item, Span) and not item.sampled and not self.all_spans:
+                    self._handover.skip(behind)
+                else:
+                    self._handover.waiting.append(Offer(item, behind))
         self._count_missing()
 
     def _count_missing(self) -> None:

@@ -91,6 +91,13 @@ class Handover:
         """Whether items wait only for the trainer to make them durable, which a new exporter cannot change."""
         return bool(getattr(self._exporter, "waits", False))
 
+    def skip(self, behind: ItemPosition) -> None:
+        """Pass over an item that the exporter does not get; it counts as durable together with the item before it."""
+        if before := self.waiting or self.given:
+            before[-1].behind = behind
+        else:
+            self.safe = behind
+
     def give(self) -> None:
         """Pass the next items to the exporter, except those that its backend has already.
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import secrets
 import threading
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.export import Item, Span
+from otel_rl.export import Item
 from otel_rl.journal.atomic_files import read_line, read_number, write_atomically
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.segments import START, Position, segment_numbers, segment_path
 from otel_rl.journal.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -29,14 +28,11 @@ class Batch(msgspec.Struct, array_like=True):
 
     items: list[Item]
     checkpoint: msgspec.Raw  # the agent's, as MessagePack, since only the last one is ever decoded
-    held: list[Span] = []  # spans that are buffered until their trace is decided
-    settled: dict[str, bool] = {}  # traces that were decided, and whether they were kept
     before: int = 0  # number of items in the outbox before it
 
 
 _ID = "id"
 _RELEASED = "released"
-_NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
 class ItemPosition(msgspec.Struct, frozen=True):
@@ -64,7 +60,6 @@ class Outbox:
         self.grown = threading.Condition()  # notified when there is something new
         # The checkpoint of the last intact batch, empty if there is none, and the number of items ever written.
         self.checkpoint, self.count = _last_batch(path)
-        self.unreadable = 0  # number of batches that `since` could not read
         self._writer = Writer(path, limit_bytes=limit_bytes)
         self.end = self._writer.position  # the place of the next batch
 
@@ -76,15 +71,9 @@ class Outbox:
         except OSError:
             return self.end.offset == 0
 
-    def append(
-        self,
-        items: Sequence[Item],
-        checkpoint: bytes,
-        held: Sequence[Span] = (),
-        settled: Mapping[str, bool] = _NOTHING,
-    ) -> None:
+    def append(self, items: Sequence[Item], checkpoint: bytes) -> None:
         """Write a batch, and move `end` after it."""
-        self._writer.append(Batch(list(items), msgspec.Raw(checkpoint), list(held), dict(settled), self.count))
+        self._writer.append(Batch(list(items), msgspec.Raw(checkpoint), self.count))
         with self.grown:
             self.count += len(items)
             self.checkpoint = checkpoint
@@ -99,7 +88,6 @@ class Outbox:
             if not (batches := reader.read(1)):
                 break
             yield place, batches[0]
-        self.unreadable += bool(reader.skipped_bytes) + reader.lost_segments + reader.undecodable
         reader.close()
 
     def close(self) -> None:

@@ -45,8 +45,6 @@ class Head(msgspec.Struct, array_like=True):
 
     items: list[msgspec.Raw]
     checkpoint: msgspec.Raw
-    held: msgspec.Raw = msgspec.Raw()
-    settled: msgspec.Raw = msgspec.Raw()
     before: int = 0
 
     @property

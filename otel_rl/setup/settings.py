@@ -96,10 +96,10 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
     """Trace sampling: the steps and spans that are exported.
 
     Attributes:
-        ratio: Share of the steps whose traces are exported. Slow and failed steps, and steps with an evaluation or a
-            checkpoint, are always exported.
-        budget: Maximum number of spans of a step that trained on trajectories with traces: its own spans, then the
-            slowest, failed and extreme trajectories, then others at random.
+        ratio: Share of the traces that are exported. Slow and failed steps, and steps with an evaluation or a
+            checkpoint, are always exported. The archive gets every span.
+        budget: Number of spans per minute that are exported of traces outside of steps, such as trajectories. If there
+            are more, a smaller share of these traces is exported. Failed ones have a second budget of this size.
     """
 
     ratio: Ratio = 1.0

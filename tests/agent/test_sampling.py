@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import TYPE_CHECKING
+
 import pytest
 
+from otel_rl.agent.process import run_agent
 from otel_rl.agent.steps.trace_sampling import TraceSampler
 from otel_rl.export import Event, Item, Span
 from otel_rl.journal.ids import step_ids
+from otel_rl.journal.records import Finished
 from otel_rl.setup.loading import load
 from tests.agent.reducing import S
+from tests.faults import hostile
+from tests.faults.test_poison import T0, started, steps
+from tests.processes import items_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def step(number: int, seconds: float = 1.0, phase: str = "generate", error: str | None = None) -> list[Item]:
@@ -72,6 +83,18 @@ def test_other_items_pass() -> None:
     event = Event("checkpoint", 0)
 
     assert TraceSampler(0.0, str, 100).of([event]) == [event]
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30])
+def test_spans_that_are_left_out_are_for_the_archive(tmp_path: Path, limit: int) -> None:
+    """Without an archive they do not reach the outbox."""
+    journal = [started(), *steps(0, 1), Finished(T0)]
+    settings = {"archive_limit": limit, "traces": {"ratio": 0.0}}
+    run = hostile.recorded(tmp_path, {"rank0.attempt1": journal}, ["jsonl"], **settings)
+    run_agent(run.dir, once=True)
+    names = Counter((item.name, item.sampled) for item in items_of(run.dir) if isinstance(item, Span))
+
+    assert names == ({("rl.loop", False): 2} if limit else {})
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,6 @@ manager.connect()
 queue = manager.queue()
 each = int(os.environ["TRAJECTORIES"])
 turns = int(os.environ["TURNS"])
-# Without an exporter nothing is released: the outbox has all that the agent made.
 place = dict(dir=".", project="p", id="async", head=os.environ["HEAD"], hardware=False, quiet=True, exporters=[],
              traces={"budget": int(os.environ["BUDGET"])}, rows={"deadline": 60})
 """
@@ -175,7 +174,7 @@ def train(directory: Path, *, steps: int, trajectories: int, turns: int, budget:
         steps: Steps of each trainer.
         trajectories: How many both trainers take for a step; workers run ahead by two steps.
         turns: Requests of each.
-        budget: Spans for a step.
+        budget: Spans of trajectories per minute.
     """
     queue = Queue(2 * trajectories, steps)
     BaseManager.register("queue", callable=lambda: queue, exposed=["put", "get", "depth", "has_trained", "version"])

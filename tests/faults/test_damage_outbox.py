@@ -9,12 +9,15 @@ import threading
 from array import array
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import otel_rl
 from otel_rl.agent import loop
 from otel_rl.agent.agent import GoneError
 from otel_rl.agent.process import run_agent
+from otel_rl.delivery.outbox import Outbox
+from otel_rl.export import Item
 from otel_rl.journal.ids import step_ids
 from otel_rl.journal.records import (
     Finished,
@@ -27,6 +30,8 @@ from otel_rl.journal.records import (
     StepStarted,
     Tabled,
 )
+from otel_rl.journal.segments import START, segment_numbers, segment_path
+from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
@@ -39,6 +44,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.journal.records import Record
+
+
+class Older(msgspec.Struct, array_like=True):
+    """A batch with two more fields in between."""
+
+    items: list[Item]
+    checkpoint: msgspec.Raw
+    held: list[Item]
+    settled: dict[str, bool]
+    before: int
 
 
 def lost(run_dir: Path) -> dict[str, int]:
@@ -207,6 +222,24 @@ def test_everything_is_made_again(every: int, tmp_path: Path, gates: Any, monkey
 
     assert len(made[0]) > 4 * STEPS
     assert made[0] == made[1]
+
+
+def test_an_outbox_of_another_version(waiting: Path) -> None:
+    """Its batches cannot be decoded, so the agent makes everything again from the journals; each row arrives once."""
+    outbox = Outbox(local_of(waiting) / "outbox", 1 << 30)
+    batches = [batch for _, batch in outbox.since(START)]
+    outbox.close()
+    for segment in segment_numbers(outbox.path):
+        segment_path(outbox.path, segment).unlink()
+    writer = Writer(outbox.path, limit_bytes=1 << 30)
+    for batch in batches:
+        writer.append(Older(batch.items, batch.checkpoint, [], {}, batch.before))
+    writer.close()
+    (waiting / "open").touch()
+    run_agent(waiting, once=True)
+
+    assert losses(waiting) == [*range(STEPS)]
+    assert sorted(map(int, (waiting / "gated.txt").read_text().split())) == [*range(STEPS)]
 
 
 @pytest.mark.slow

@@ -51,14 +51,13 @@ class Display:
     def show(self, made: Reduced, now: int) -> None:
         """Show the output of the reducer; `now` is in Unix nanoseconds."""
         reducer, traces = self._pipeline.reducer, self._pipeline.traces
-        finished = traces.rollouts.take_finished()
         if made.items:
             self._instruments.name_devices(reducer.state.labels)
         if not self._sends:
             with self._guard("showing of rows"):
                 self._instruments.show(made.items, traces.keeps)
             with self._guard("showing of trajectories"):
-                self._instruments.show_trajectories(finished)
+                self._instruments.show_trajectories(made.items, traces.keeps)
         own = {name: one for name, one in reducer.state.journals.items() if not is_remote(name)}
         heartbeat = Point(semconv.METRIC_TELEMETRY_HEARTBEAT_TIMESTAMP, now / 1e9)
         with self._guard("showing of the heartbeat"):

@@ -95,7 +95,7 @@ class Exporters:
         return {
             "refused_by_exporter": sum(one.refused for one in self.by_name.values()),
             "outbox_retention": sum(one.retained for one in self.threads),
-            "outbox_damaged": sum(one.damaged for one in self.threads) + self._outbox.unreadable,
+            "outbox_damaged": sum(one.damaged for one in self.threads),
         }
 
     def start(self) -> None:

@@ -99,11 +99,13 @@ class OtelMetrics:
                 with self._lock:
                     self._gauges[semconv.METRIC_RANK_PHASE_TIME][who] = _seconds(span)
 
-    def show_trajectories(self, decided: Iterable[tuple[Span, bool]]) -> None:
-        """Add trajectories, each with whether its trace was kept."""
-        for span, kept in decided:
-            histogram = self._histograms[semconv.METRIC_TRAJECTORY_DURATION]
-            histogram.record(_seconds(span), _some(span, semconv.ROLE), exemplars.context(span, kept=kept))
+    def show_trajectories(self, items: Iterable[Item], keeps: Callable[[str], bool] = _no_trace) -> None:
+        """Add the trajectories among the items; exemplars point to traces that are kept."""
+        histogram = self._histograms[semconv.METRIC_TRAJECTORY_DURATION]
+        for item in items:
+            if isinstance(item, Span) and item.name == semconv.SPAN_TRAJECTORY and not item.parent_id:
+                context = exemplars.context(item, kept=keeps(item.trace_id))
+                histogram.record(_seconds(item), _some(item, semconv.ROLE), context)
 
     def show_processes(self, journals: Iterable[Journal]) -> None:
         """Count no loss of each process: `rate()` needs a counter to exist before it rises."""

@@ -42,13 +42,13 @@ class Release:
         self._tail_bytes = tail_bytes
         self._done = START
 
-    def look(self, expected: Iterable[str] = (), held_since: Position | None = None) -> None:
-        """Remove what is not needed any more; the arguments are those of `needed`.
+    def look(self, expected: Iterable[str] = ()) -> None:
+        """Remove what is not needed any more; the argument is that of `needed`.
 
         Raises:
             OSError: Something cannot be read or removed now.
         """
-        needed = self.needed(expected, held_since)
+        needed = self.needed(expected)
         if needed == self._done:
             return
         self._done = needed
@@ -61,18 +61,16 @@ class Release:
                 self._release_journal(self._journals / name, position)
         self._release_outbox(before[0].end.segment)
 
-    def needed(self, expected: Iterable[str], held_since: Position | None = None) -> Position:
+    def needed(self, expected: Iterable[str]) -> Position:
         """Return the place in the outbox before which nothing is needed.
 
         Args:
             expected: Files of the cursors that must exist: an exporter without one has got nothing yet.
-            held_since: The first place in the outbox that the agent itself needs.
         """
         files = {file.name for file in self._cursors.glob("*.json") if not file.name.startswith(".")}
         if not files >= set(expected):
             return START
-        needed = min((self._cursor(self._cursors / name) for name in files), default=START)
-        return needed if held_since is None else min(needed, held_since)
+        return min((self._cursor(self._cursors / name) for name in files), default=START)
 
     def _cursor(self, file: Path) -> Position:
         try:

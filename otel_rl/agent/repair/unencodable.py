@@ -15,7 +15,6 @@ from otel_rl.journal.records import encodable_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from otel_rl.agent.steps.rollout_traces import RolloutTraces
     from otel_rl.agent.steps.state import Checkpoint
     from otel_rl.delivery.outbox import Outbox
     from otel_rl.delivery.quarantine import Quarantine
@@ -27,9 +26,7 @@ T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def append(
-    outbox: Outbox, made: list[Item], state: Checkpoint, rollouts: RolloutTraces, quarantine: Quarantine
-) -> None:
+def append(outbox: Outbox, made: list[Item], state: Checkpoint, quarantine: Quarantine) -> None:
     """Write a batch that could not be encoded, as several batches if it is too large.
 
     Only the last batch has the new checkpoint: an agent that dies before it makes the items again. Items that are
@@ -39,13 +36,12 @@ def append(
         OSError: It cannot be written now.
     """
     made[:] = items(made, quarantine)
-    rollouts.fresh = items(rollouts.fresh, quarantine)
     saved = _encode(state)
     *first, last = parts(made)
     for part in first:
         outbox.append(part, outbox.checkpoint or saved)
         del made[: len(part)]
-    outbox.append(last, saved, rollouts.fresh, rollouts.settled)
+    outbox.append(last, saved)
 
 
 def items(found: Iterable[T], quarantine: Quarantine) -> list[T]:

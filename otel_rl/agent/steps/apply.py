@@ -56,7 +56,6 @@ class Applier:
         heard: When each open step was last heard of, on that clock, by attempt and step.
         methods: The method for each kind of record.
         phases: Phases that ended since they were last popped, for the instruments.
-        rollouts: Trace ids of the rollouts that began since they were last popped.
     """
 
     def __init__(self, run_id: str, state: State, forensics: Forensics, goodput: Goodput) -> None:
@@ -64,7 +63,6 @@ class Applier:
         self.now = 0
         self.heard: dict[tuple[int, int], int] = {}
         self.phases: list[Span] = []
-        self.rollouts: list[str] = []
         self.methods: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
             StepStarted: self.begin_step,
             StepEnded: self.end_step,
@@ -106,8 +104,6 @@ class Applier:
         journal.spans[record.span_id] = record
         if record.kind is None or is_rollout(record):
             self._goodput.enter(name, journal.started, record.span_id, (record.name, record.part), record.time)
-        if is_rollout(record):
-            self.rollouts.append(record.trace_id.hex())
         if record.kind is None:
             journal.phases[record.span_id] = boundaries.open_phase(record)
         return ()
@@ -262,12 +258,6 @@ class Applier:
 
     def _configure(self, name: str, journal: Journal, record: Configured) -> Sequence[Item]:
         return (Params(record.time, record.values),)
-
-
-def open_rollouts(state: State) -> list[str]:
-    """Return the trace ids of the rollouts that have begun and not ended."""
-    spans = (span for known in state.journals.values() for span in known.spans.values())
-    return [span.trace_id.hex() for span in spans if is_rollout(span)]
 
 
 def is_rollout(span: SpanStarted) -> bool:

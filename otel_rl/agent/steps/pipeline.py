@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.steps import admission
-from otel_rl.agent.steps.apply import open_rollouts
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.trace_sampling import TraceSampler
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from otel_rl.agent.steps.state import State
     from otel_rl.delivery.quarantine import Quarantine
     from otel_rl.export import Item
-    from otel_rl.journal.segments import Position
     from otel_rl.setup.directory import Manifest
 
 
@@ -30,9 +28,12 @@ class Pipeline:
     """Turns records into items; the result depends only on the records, the state and the given times.
 
     Items of the reducer and of other programs go through the same stages.
+
+    Args:
+        all_spans: If true, spans that trace sampling leaves out are marked, not dropped.
     """
 
-    def __init__(self, manifest: Manifest, state: State, quarantine: Quarantine) -> None:
+    def __init__(self, manifest: Manifest, state: State, quarantine: Quarantine, *, all_spans: bool) -> None:
         how = manifest.agent
         self._quarantine = quarantine
         self.vocabulary = Vocabulary(state.dialect or manifest.dialect)
@@ -48,29 +49,23 @@ class Pipeline:
             whole_world=bool(manifest.receives),
             quarantine=quarantine,
         )
-        self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget)
-        self.traces.rollouts.expect(open_rollouts(self.reducer.state))
+        self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget, marks=all_spans)
         self.trackers = TrackerRows(how.rows, reductions)
 
-    def leaving(self, items: list[Item], made: Reduced, place: Position, now: int, *, near_end: bool) -> list[Item]:
-        """Return what exporters get of the items, and of the spans that were buffered.
+    def leaving(self, items: list[Item], made: Reduced, now: int) -> list[Item]:
+        """Return what exporters get of the items.
 
         A stage that fails does not stop the others: the quarantine gets the items.
 
         Args:
             items: The items of a turn.
             made: The output of the reducer in this turn.
-            place: The place in the outbox where the spans that are buffered now will be saved.
             now: Unix nanoseconds.
-            near_end: If true, no span is buffered any longer.
         """
         checked = self._each("check of ids", items, _with_valid_ids, if_failed=False)
         leaving: list[Item] = [item for item in checked if not isinstance(item, Span)]
         with self._quarantine.guard("trace sampling", f"{len(checked)} items"):
-            self.traces.rollouts.expect(made.rollouts)
-            leaving = self.traces.of(checked, place, now)
-        with self._quarantine.guard("end of buffering", f"{len(leaving)} items"):
-            leaving += self.traces.expire(now, all_of_it=near_end)
+            leaving = self.traces.of(checked, now)
         choose = partial(self.trackers.of, state=self.reducer.state, observed=made.observed)
         return self._each("choice of metrics", leaving, choose, if_failed=True)
 

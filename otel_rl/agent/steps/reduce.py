@@ -178,8 +178,7 @@ class Reducer:
                 found.items += processes.changed(self.state.journals.values())
             found.items += self._end_last_attempt()
         found.phases += self._applier.phases
-        found.rollouts += self._applier.rollouts
-        self._applier.phases, self._applier.rollouts = [], []
+        self._applier.phases = []
         return found
 
     def _end_last_attempt(self) -> list[Item]:

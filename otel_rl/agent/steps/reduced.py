@@ -14,18 +14,15 @@ class Reduced(msgspec.Struct):
     Attributes:
         items: Rows, spans, events, tables, parameters and ends, in the order in which they were made.
         phases: Phases that ended, for the instruments; their spans are items only when the step closes.
-        rollouts: Trace ids of the rollouts that began.
         observed: The observations that each row was reduced from, by the identity of the row.
     """
 
     items: list[Item] = []
     phases: list[Span] = []
-    rollouts: list[str] = []
     observed: dict[Identity, Observed] = {}
 
     def add(self, other: Reduced) -> None:
         """Add what another call made."""
         self.items += other.items
         self.phases += other.phases
-        self.rollouts += other.rollouts
         self.observed |= other.observed

@@ -242,9 +242,8 @@ class State(msgspec.Struct):
 
 
 class Checkpoint(msgspec.Struct):
-    """The point from which the next agent continues; `held_since` is the place in the outbox of its first held span."""
+    """The point from which the next agent continues."""
 
     positions: dict[str, Position]
     state: State
-    held_since: Position | None = None
     lost: dict[str, int] = {}
