@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_rl.archive.files import ARCHIVE
+from otel_rl.archive.lines import fits
 from otel_rl.archive.writer import Writer
-from otel_rl.export import Gone, Process
+from otel_rl.export import Gone, Process, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,12 +51,15 @@ class ArchiveExporter:
         Raises:
             Gone: The archive was deleted.
             OSError: A file cannot be written now.
+            Refused: An integer does not fit into a column.
         """
         self._save_if_due()
-        for item in items:
+        for number, item in enumerate(items):
+            if not fits(item):
+                raise Refused(f"an integer of a {type(item).__name__} has more than 64 bits", done=number + 1, count=1)
             self._writer.add(item)
             self._is_awaited |= isinstance(item, Process) and item.ended_unix_nano is not None
-        self._given += len(items)
+            self._given += 1
 
     def durable(self) -> int:
         """Return the number of items that are in files.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from array import array
 from collections import defaultdict
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from arro3.core import Array, DataType, RecordBatch
+from arro3.core import Array, DataType, RecordBatch, dictionary_dictionary, dictionary_indices
 from arro3.core import Table as Arrow
 from arro3.io import read_parquet, write_parquet
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from arro3.io._parquet import ParquetEncoding
 
     from otel_rl.archive.lines import Line
-    from otel_rl.archive.tables import Column, Kind, Table
+    from otel_rl.archive.tables import Column, Table
     from otel_rl.export import Item, Machine
 
 _REPEATED = DataType.dictionary(DataType.int32(), DataType.string())
 _TYPES = {
-    "int32": DataType.int32(),
     "int64": DataType.int64(),
     "double": DataType.float64(),
     "bool": DataType.bool(),
@@ -43,6 +42,8 @@ _ENCODINGS: dict[str, ParquetEncoding] = {
     "span_id": "delta_byte_array",
     "value": "byte_stream_split",
 }
+_LARGEST_EXACT = 1 << 53
+"""The largest integer below which a double holds all of them."""
 _ROW_GROUP = 20_480
 """Lines of a row group: a reader of one metric of one file skips the others."""
 
@@ -66,16 +67,15 @@ def merged(table: Table, batches: Sequence[RecordBatch]) -> RecordBatch:
     (whole,) = Arrow.from_batches(filled).combine_chunks().to_batches()
     if table not in VALUE_HEADS:
         return whole
+    names = whole.column("name")
+    known = dictionary_dictionary(names).to_pylist()
     places: defaultdict[str, list[range]] = defaultdict(list)
     first = 0
-    for name, run in groupby(whole.column("name").to_pylist()):
-        end = first + sum(1 for _ in run)
-        places[name].append(range(first, end))
+    for code, run in groupby(dictionary_indices(names).to_pylist()):
+        end = first + len(list(run))
+        places[known[code]].append(range(first, end))
         first = end
-    order = array("i")
-    for name in sorted(places):
-        for one in places[name]:
-            order.extend(one)
+    order = array("i", chain.from_iterable(one for name in sorted(places) for one in places[name]))
     return whole.take(Array.from_buffer(order))
 
 
@@ -123,6 +123,14 @@ def _arrays(columns: Sequence[Column], lines: Iterable[Line]) -> dict[str, Array
 
 
 def _array(column: Column, values: Sequence[Any]) -> Array:
+    """Return values as an array; most columns have one value in all lines of a file."""
+    if values and column.kind != "double" and values.count(values[0]) == len(values):  # 0.0 equals -0.0
+        one = _array_of(column, values[:1])
+        return one.take(Array.from_buffer(array("i", bytes(4 * len(values)))))
+    return _array_of(column, values)
+
+
+def _array_of(column: Column, values: Sequence[Any]) -> Array:
     if _TYPES[column.kind] is not _REPEATED:
         return Array(values, _TYPES[column.kind])
     places: dict[str | None, int] = {}
@@ -132,7 +140,7 @@ def _array(column: Column, values: Sequence[Any]) -> Array:
 
 def _repeated(texts: Sequence[str | None], indices: array[int]) -> Array:
     """Return texts as an array; each is converted once."""
-    return Array(texts, DataType.string()).cast(_REPEATED).take(_numbers(indices, "int32"))
+    return Array(texts, DataType.string()).cast(_REPEATED).take(_numbers(indices, DataType.int32()))
 
 
 class _Layout:
@@ -156,6 +164,7 @@ def _arrays_of_values(table: Table, items: Sequence[Item]) -> dict[str, Array]:
         layout.items.append(index)
         layout.values.extend(values.values())
     of_item, places, names, all_values = array("i"), array("i"), array("i"), array("d")
+    exact: list[str | None] = []
     flags = {"measured": bytearray(), "integer": bytearray()}
     parts = sorted(((name, place, key) for key in layouts for place, name in enumerate(key[0])), key=itemgetter(0))
     for number, (name, place, key) in enumerate(parts):
@@ -166,13 +175,19 @@ def _arrays_of_values(table: Table, items: Sequence[Item]) -> dict[str, Array]:
         places += array("i", [place]) * count
         flags["measured"] += bytes([name in key[2]]) * count
         flags["integer"] += bytes([key[1][place] is int]) * count
+        if key[1][place] is int:
+            integers = (cast("Row | Machine", items[index]).values[name] for index in layout.items)
+            exact += [str(value) if abs(value) > _LARGEST_EXACT else None for value in integers]
+        else:
+            exact += [None] * count
     columns, line_of = VALUE_HEADS[table]
-    lines = _numbers(of_item, "int32")
+    lines = _numbers(of_item, DataType.int32())
     found = {name: column.take(lines) for name, column in _arrays(columns, map(line_of, items)).items()}
-    found |= {name: _numbers(array("B", bits), "bool") for name, bits in flags.items()}
+    found |= {name: _numbers(array("B", bits), DataType.bool()) for name, bits in flags.items()}
     found["name"] = _repeated([name for name, *_ in parts], names)
-    return found | {"value": _numbers(all_values, "double"), "place": _numbers(places, "int32")}
+    found["exact"] = _array(table.columns[-1], exact)
+    return found | {"value": _numbers(all_values, DataType.float64()), "place": _numbers(places, DataType.int64())}
 
 
-def _numbers(values: array[Any], kind: Kind) -> Array:
-    return Array.from_buffer(values).cast(_TYPES[kind]) if values else Array([], _TYPES[kind])
+def _numbers(values: array[Any], kind: DataType) -> Array:
+    return Array.from_buffer(values).cast(kind) if values else Array([], kind)

@@ -7,6 +7,8 @@ from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import fields
+
 from otel_rl import semconv
 from otel_rl.archive.json_texts import decoded, encoded
 from otel_rl.archive.tables import (
@@ -40,6 +42,8 @@ from otel_rl.export import Table as TextTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import msgspec
+
     from otel_rl.archive.tables import Column, Table
     from otel_rl.export import Item
 
@@ -56,21 +60,34 @@ _SLOTS: dict[str, type] = {
     semconv.PHASE_PROCESS_MEMORY_END: int,
 }
 """The attributes of spans that are the first columns of `spans`, with their types."""
-_LARGEST_EXACT = 1 << 53
+_LIMIT = 1 << 63
+"""The first integer that does not fit into a column."""
+
+
+def fits(item: Item) -> bool:
+    """Return whether the integers of an item fit into the columns, which have 64 bits with a sign."""
+    values = (getattr(item, name) for name in _integers(type(item)))
+    return all(value is None or -_LIMIT <= value < _LIMIT for value in values)
+
+
+@cache
+def _integers(kind: type[msgspec.Struct]) -> list[str]:
+    """Return the names of the fields of an item that are integers."""
+    return [field.name for field in fields(kind) if field.type in (int, int | None)]
 
 
 def _step(row: Row) -> Line:
-    exact = {name: value for name, value in row.values.items() if type(value) is int and abs(value) > _LARGEST_EXACT}
     return (
         *(row.attempt, row.step, row.part, row.time_unix_nano, row.begins, row.late, row.partial),
-        *(encoded(list(row.missing_ranks)), encoded(row.nonfinite), encoded(exact), row.trace_id, row.span_id),
+        *(encoded(list(row.missing_ranks)), encoded(row.nonfinite), row.trace_id, row.span_id),
     )
 
 
 def _span(span: Span) -> Line:
     others: dict[str, Any] = dict(span.attributes)
     own = [others.pop(name, None) for name in _SLOTS]
-    for place in _misfits(tuple(map(type, own))):  # of a program that uses the name in its own way
+    kinds = tuple(type(value) if type(value) is not int or -_LIMIT <= value < _LIMIT else None for value in own)
+    for place in _misfits(kinds):  # of a program that uses the name in its own way
         others[[*_SLOTS][place]], own[place] = own[place], None
     return (
         *own,
@@ -93,7 +110,7 @@ def _span(span: Span) -> Line:
 
 
 @cache
-def _misfits(found: tuple[type, ...]) -> tuple[int, ...]:
+def _misfits(found: tuple[type | None, ...]) -> tuple[int, ...]:
     """Return the places of values that are not of the type of their column."""
     kinds = zip(found, _SLOTS.values(), strict=True)
     return tuple(place for place, (one, kind) in enumerate(kinds) if one not in (kind, type(None)))
@@ -154,8 +171,7 @@ def items_of(lines: Mapping[Table, Sequence[Line]]) -> Iterator[Item]:
     for line in lines.get(STEPS, ()):
         yield _row_of(line, values.get(line[:4], []))
     for (second, time), found in sorted(_grouped(lines.get(MEASUREMENTS, ()), 2).items(), key=_time_of):
-        found.sort(key=itemgetter(-1))
-        yield Machine(second, time, {name: int(value) if integer else value for name, value, integer, _ in found})
+        yield Machine(second, time, _values(found))
     for table, make in _ITEMS.items():
         yield from map(make, lines.get(table, ()))
 
@@ -174,21 +190,28 @@ def _grouped(lines: Iterable[Line], width: int) -> dict[Line, list[Line]]:
     return found
 
 
+def _values(lines: Iterable[Line]) -> dict[str, int | float]:
+    """Return values by name, in the order in which they were recorded."""
+    return {
+        name: (int(value) if exact is None else int(exact)) if integer else value
+        for name, value, integer, _, exact in sorted(lines, key=itemgetter(-2))
+    }
+
+
 def _row_of(line: Line, values: list[Line]) -> Row:
-    attempt, step, part, time, begins, late, partial, missing, nonfinite, exact, trace_id, span_id = line
-    values.sort(key=itemgetter(-1))
-    exactly: dict[str, int] = decoded(exact) or {}
+    attempt, step, part, time, begins, late, partial, missing, nonfinite, trace_id, span_id = line
+    measured = tuple(value[0] for value in sorted(values, key=itemgetter(-2)) if value[2])
     return Row(
         step,
         time,
-        {name: exactly.get(name, int(value)) if integer else value for name, value, _, _, integer, _ in values},
+        _values([(name, value, *rest) for name, value, _, _, *rest in values]),
         attempt,
         tuple(decoded(missing) or ()),
         late,
         trace_id,
         span_id,
         decoded(nonfinite) or {},
-        tuple(name for name, _, measured, *_ in values if measured),
+        measured,
         part,
         partial,
         begins,

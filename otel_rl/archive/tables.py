@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Kind = Literal["int32", "int64", "double", "bool", "text", "id", "json"]
+Kind = Literal["int64", "double", "bool", "text", "id", "json"]
 """Types of columns; an `id` is a text that hardly ever repeats, `json` a text in JSON."""
 
 
@@ -34,21 +34,22 @@ class Table(NamedTuple):
 _TIME = Column("time_unix_nano", "int64", "when it was recorded, in nanoseconds since 1970")
 _STEP = Column("step", "int64", "iteration of the RL loop")
 _MAYBE_STEP = _STEP._replace(can_be_null=True)
-_ATTEMPT = Column("attempt", "int32", "the attempt that recorded it")
-_PART = Column("part", "int32", "number among the rows of its step and attempt; 0 is the first, late ones count up")
+_ATTEMPT = Column("attempt", "int64", "the attempt that recorded it")
+_PART = Column("part", "int64", "number among the rows of its step and attempt; 0 is the first, late ones count up")
 _LATE = Column("late", "bool", "whether it came after the first row of its step was made")
 _TRACE = Column("trace_id", "text", "32 hex digits")
 _SPAN = Column("span_id", "id", "16 hex digits")
 _ATTRIBUTES = Column("attributes", "json", "the other attributes, as JSON", can_be_null=True)
 _ROLE = Column("role", "text", "role of the process; empty for a trainer rank")
-_RANK = Column("rank", "int32", "rank of the process")
+_RANK = Column("rank", "int64", "rank of the process")
 _MAYBE_RANK = _RANK._replace(can_be_null=True)
 _VALUE = Column("value", "double", "the value, bit for bit")
 _INTEGER = Column("integer", "bool", "whether the value is an integer")
-_PLACE = Column("place", "int32", "its place among the values that were recorded together")
+_PLACE = Column("place", "int64", "its place among the values that were recorded together")
+_EXACT = Column("exact", "text", "the integer itself, if a double cannot hold it", can_be_null=True)
 _OUTCOME = Column("outcome", "text", "finished, failed, crashed or lost")
 _ERROR = Column("error", "text", "the exception, the signal, or which process was lost; empty if finished")
-_EXIT_CODE = Column("exit_code", "int32", "exit code of the process")
+_EXIT_CODE = Column("exit_code", "int64", "exit code of the process")
 
 ROWS = Table(
     "rows",
@@ -64,6 +65,7 @@ ROWS = Table(
         _LATE,
         _INTEGER,
         _PLACE,
+        _EXACT,
     ),
 )
 STEPS = Table(
@@ -79,7 +81,6 @@ STEPS = Table(
         Column("partial", "bool", "whether a process died inside the step, so that values may be missing"),
         Column("missing_ranks", "json", "ranks that had not reported", can_be_null=True),
         Column("nonfinite", "json", "number of NaN and infinite samples, by metric", can_be_null=True),
-        Column("exact", "json", "integers that a double cannot hold, by metric", can_be_null=True),
         _TRACE,
         _SPAN,
     ),
@@ -88,7 +89,7 @@ SPANS = Table(
     "spans",
     "a phase of a rank, a step, a trajectory, or a span of another library",
     (
-        Column("attempt", "int32", "the attempt, of the root span of a step", can_be_null=True),
+        Column("attempt", "int64", "the attempt, of the root span of a step", can_be_null=True),
         _MAYBE_STEP,
         _ROLE._replace(can_be_null=True),
         _MAYBE_RANK,
@@ -104,7 +105,7 @@ SPANS = Table(
         Column("parent_id", "text", "16 hex digits; empty for a root"),
         Column("error", "text", "the error message, which implies the status Error", can_be_null=True),
         Column("ok", "bool", "whether the status was set to OK"),
-        Column("kind", "int32", "OpenTelemetry's SpanKind; 0 is INTERNAL"),
+        Column("kind", "int64", "OpenTelemetry's SpanKind; 0 is INTERNAL"),
         _ATTRIBUTES,
         Column("events", "json", "events inside it", can_be_null=True),
         Column("links", "json", "links to other spans", can_be_null=True),
@@ -128,7 +129,7 @@ TRAJECTORIES = Table(
         Column("reward", "double", "its reward; NaN if unknown"),
         Column("tokens", "int64", "tokens that were generated for it"),
         Column("versions", "json", "versions of the policies that made it, each with its tokens", can_be_null=True),
-        Column("number", "int32", "its number among those that the rank recorded at once"),
+        Column("number", "int64", "its number among those that the rank recorded at once"),
     ),
 )
 EVENTS = Table(
@@ -146,6 +147,7 @@ MEASUREMENTS = Table(
         _VALUE,
         _INTEGER,
         _PLACE,
+        _EXACT,
     ),
 )
 PARAMETERS = Table(
@@ -160,7 +162,7 @@ ATTEMPTS = Table(
         _ATTEMPT,
         _ROLE,
         _RANK,
-        Column("world_size", "int32", "number of ranks of the training"),
+        Column("world_size", "int64", "number of ranks of the training"),
         Column("host", "text", "name of its machine"),
         Column("pid", "int64", "its process id"),
         Column("started_unix_nano", "int64", "when it started, in nanoseconds since 1970"),
