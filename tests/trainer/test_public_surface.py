@@ -15,14 +15,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEAVY = (
-    *("opentelemetry.sdk", "torch", "numpy", "wandb", "tensorboard", "tensorflow", "prometheus_client"),
+    *(
+        "opentelemetry.sdk",
+        "torch",
+        "numpy",
+        "duckdb",
+        "arro3",
+        "wandb",
+        "tensorboard",
+        "tensorflow",
+        "prometheus_client",
+    ),
     *("psutil", "yaml", "click", "rich", "grpc", "requests", "google.protobuf"),
 )
 
 
 def test_names() -> None:
     """The public names are these, and each has a docstring."""
-    expected = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]
+    expected = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "traced"]
 
     assert expected == otel_rl.__all__
     assert [name for name in expected if not inspect.getdoc(getattr(otel_rl, name))] == []

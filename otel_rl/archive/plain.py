@@ -1,0 +1,97 @@
+"""A run directory without an archive: what `rows.jsonl` and `machine.jsonl` have, as an archive of its own."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from otel_rl.archive.files import ARCHIVE
+from otel_rl.archive.writer import Writer
+from otel_rl.convert.strict_json import SPELLED
+from otel_rl.errors import UNDECODABLE
+from otel_rl.errors.sinks import log_of
+from otel_rl.export import MACHINE_AXIS, Machine, Row
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+logger = log_of(__name__)
+ROWS_FILE, MACHINE_FILE = "rows.jsonl", "machine.jsonl"
+One = TypeVar("One", Row, Machine)
+_AT_ONCE = 4096
+_NO_LIMIT = 1 << 60
+
+
+class Plain:
+    """The archive of a run that has written none, in a temporary directory; made again when the run has gone on."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._made: tuple[object, TemporaryDirectory[str]] | None = None
+
+    def archive(self) -> Path:
+        """Return the folder of the archive."""
+        state = [_state(self._directory / name) for name in (ROWS_FILE, MACHINE_FILE)]
+        if self._made is None or self._made[0] != state:
+            made = TemporaryDirectory(prefix="otel-rl-")
+            writer = Writer(Path(made.name, ARCHIVE, "local"), _NO_LIMIT)
+            machine = _items(self._directory / MACHINE_FILE, Machine)
+            items: Iterator[Row | Machine] = chain(rows(self._directory), machine)
+            for number, item in enumerate(items, 1):
+                writer.add(item)
+                if number % _AT_ONCE == 0:
+                    writer.save(seals=True)
+            writer.save(seals=True)
+            self._made = state, made
+        return Path(self._made[1].name, ARCHIVE)
+
+
+def rows(directory: str | os.PathLike[str]) -> Iterator[Row]:
+    """Yield the rows of all attempts in `rows.jsonl`, in the order of the file.
+
+    An incomplete last line is skipped; its writer completes or truncates it. Other lines that are not rows are skipped
+    too, and logged in one warning with their number.
+    """
+    yield from _items(Path(directory, ROWS_FILE), Row)
+
+
+def _items(file: Path, kind: type[One]) -> Iterator[One]:
+    """Yield the items of one kind in a file, and count the other lines."""
+    damaged = 0
+    try:
+        opened = file.open("rb")
+    except FileNotFoundError:
+        return
+    with opened:
+        for line in opened:
+            if line.endswith(b"\n"):
+                try:
+                    item = msgspec.convert(_fields(line), kind)
+                except (KeyError, TypeError, AttributeError, *UNDECODABLE):
+                    damaged += 1
+                else:
+                    yield item
+    if damaged:
+        logger.warning("%s: skipped %d lines that are not %ss", file, damaged, kind.__name__.lower())
+
+
+def _fields(line: bytes) -> dict[str, Any]:
+    found = json.loads(line)
+    values = {name: SPELLED[value] if isinstance(value, str) else value for name, value in found["values"].items()}
+    if MACHINE_AXIS in found:
+        return {**found, "type": "machine", "step": found[MACHINE_AXIS], "values": values}
+    return {**found, "type": "row", "values": values}
+
+
+def _state(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_size, found.st_mtime_ns
