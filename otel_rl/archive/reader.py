@@ -70,7 +70,7 @@ def open_runs(
 
 
 class _Reader:
-    """What one or several runs recorded. Each call reads what is there at its time; what it returned stays as it is."""
+    """A view of one or several runs. Each call reads what is there at its time; what it returned stays as it is."""
 
     _head = ""
     """SQL for the columns that say of which run a line is."""
@@ -166,6 +166,8 @@ class _Reader:
                         view = f"SELECT {columns} FROM ({self._of_table(table, now, cursor)}) AS lines"
                         cursor.execute(f"CREATE TEMP VIEW {table.name} AS {view}")
                     found = cursor.sql(query)
+                    if found is None:
+                        raise ValueError(f"the query returns no table: {query}")
                     return Result(Arrow.from_arrow(found))
             except (OSError, duckdb.IOException):
                 if tried == _TRIES - 1:
@@ -195,7 +197,7 @@ class _Reader:
 
 
 class RunReader(_Reader):
-    """What a run recorded: its tables, and its latest parameters and environment."""
+    """A view of a run: its tables, and its latest parameters and environment."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -209,7 +211,7 @@ class RunReader(_Reader):
 
 
 class RunsReader(_Reader):
-    """What several runs recorded."""
+    """A view of several runs, with the columns `run`, `project` and `run_name` in all tables."""
 
     def __init__(self, places: Sequence[Place], attempts: Attempts) -> None:
         super().__init__(places, attempts)

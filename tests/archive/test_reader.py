@@ -144,6 +144,8 @@ def test_a_run_without_an_archive(tmp_path_factory: pytest.TempPathFactory, rows
     """It is read from `rows.jsonl` and `machine.jsonl`, with the same columns, also when they grow."""
     directory, of_machine = tmp_path_factory.mktemp("run"), rows["node0"]
     exporter = JsonlExporter(RunInfo("run", "p", "run", str(directory), {}))
+    (directory / "archive" / "node0").mkdir(parents=True)  # as an agent that archives nothing makes it
+    (directory / "archive" / "node0" / "now.json").write_text("{}")
     half = len(of_machine) // 2
     exporter.export(of_machine[:half])
     reader = otel_rl.open_run(directory)
