@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import weakref
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -19,13 +21,15 @@ from otel_rl.export import MACHINE_AXIS, Machine, Row
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 logger = log_of(__name__)
 ROWS_FILE, MACHINE_FILE = "rows.jsonl", "machine.jsonl"
 One = TypeVar("One", Row, Machine)
 _AT_ONCE = 4096
 _NO_LIMIT = 1 << 60
+_reported: dict[Path, int] = {}
+"""Lines of each file that a warning has counted; a run that goes on is read again and again."""
 
 
 class Plain:
@@ -33,14 +37,17 @@ class Plain:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._made: tuple[object, TemporaryDirectory[str]] | None = None
+        self._state: object = None
+        self._folder = Path()
+        self._delete: Callable[[], object] = list
 
     def archive(self) -> Path:
         """Return the folder of the archive."""
         state = [_state(self._directory / name) for name in (ROWS_FILE, MACHINE_FILE)]
-        if self._made is None or self._made[0] != state:
-            made = TemporaryDirectory(prefix="otel-rl-")
-            writer = Writer(Path(made.name, ARCHIVE, "local"), _NO_LIMIT)
+        if self._state != state:
+            made = Path(mkdtemp(prefix="otel-rl-"))
+            delete = weakref.finalize(self, rmtree, made, ignore_errors=True)
+            writer = Writer(made / ARCHIVE / "local", _NO_LIMIT)
             machine = _items(self._directory / MACHINE_FILE, Machine)
             items: Iterator[Row | Machine] = chain(rows(self._directory), machine)
             for number, item in enumerate(items, 1):
@@ -48,8 +55,9 @@ class Plain:
                 if number % _AT_ONCE == 0:
                     writer.save(seals=True)
             writer.save(seals=True)
-            self._made = state, made
-        return Path(self._made[1].name, ARCHIVE)
+            self._delete()
+            self._state, self._delete, self._folder = state, delete, made / ARCHIVE
+        return self._folder
 
 
 def rows(directory: str | os.PathLike[str]) -> Iterator[Row]:
@@ -77,7 +85,8 @@ def _items(file: Path, kind: type[One]) -> Iterator[One]:
                     damaged += 1
                 else:
                     yield item
-    if damaged:
+    if damaged > _reported.get(file, 0):
+        _reported[file] = damaged
         logger.warning("%s: skipped %d lines that are not %ss", file, damaged, kind.__name__.lower())
 
 
