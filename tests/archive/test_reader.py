@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import otel_rl
 from otel_rl import semconv
 from otel_rl.archive import files, snapshot
+from otel_rl.archive.columns import from_parquet, to_parquet
 from otel_rl.archive.tables import ROWS
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Environment, Event, Machine, Params, Process, Row, RunInfo, Span, Trajectory
@@ -356,6 +357,32 @@ def test_a_damaged_file(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage
     assert [str(path) in message for message in caplog.messages] == [True]
     assert reader.damaged == [path]
     assert [tuple(hole) for hole in reader.holes] == [("local", "rows", 1, 2)]
+
+
+def test_damage_brings_no_void_rows_back(tmp_path: Path) -> None:
+    """If the lines of `steps` of the second attempt are lost, its values still show that it began."""
+    rows = [Row(1, 1, {"x": 1.0}), Row(2, 2, {"x": 2.0}), Row(2, 3, {"x": 3.0}, attempt=1)]
+    archived(tmp_path, rows, saves=[True] * 3)
+    files.listed(tmp_path / "archive" / "local" / "tail" / "steps")[2].path.write_bytes(b"")
+
+    assert otel_rl.open_run(tmp_path).rows("x")["value"].tolist() == [1.0, 3.0]
+
+
+def test_files_of_other_versions(tmp_path: Path) -> None:
+    """A column that an older version did not write is missing in its lines; one of a newer version is left out."""
+    archived(tmp_path, [Row(1, 1, {"x": 1.0}), Row(2, 2, {"x": 2.0})], saves=[True] * 2)
+    older, newer = files.listed(tmp_path / "archive" / "local" / "tail" / "rows")
+    of_older, of_newer = (from_parquet(ROWS, files.read(file)) for file in (older, newer))
+    of_older = of_older.select([name for name in of_older.column_names if name != "place"])
+    of_newer = of_newer.append_column("newer", of_newer.column("step"))
+    for file, batch in ((older, of_older), (newer, of_newer)):
+        file.path.unlink()
+        files.write(file.path.parent, file.first, file.end, to_parquet(batch))
+    found = otel_rl.open_run(tmp_path).rows("x")
+
+    assert found.columns == [*(column.name for column in ROWS.columns), "machine"]
+    assert found["place"].tolist() == [None, 0]
+    assert found["value"].tolist() == [1.0, 2.0]
 
 
 def test_a_writer_that_was_killed_between_two_tables(tmp_path: Path) -> None:
