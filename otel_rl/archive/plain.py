@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import weakref
 from itertools import chain
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from otel_rl.archive.files import ARCHIVE
+from otel_rl.archive.lines import LINES
+from otel_rl.archive.tables import STEPS
 from otel_rl.archive.writer import Writer
 from otel_rl.convert.strict_json import SPELLED
 from otel_rl.errors import UNDECODABLE
 from otel_rl.errors.sinks import log_of
-from otel_rl.export import MACHINE_AXIS, Machine, Row
+from otel_rl.export import MACHINE_AXIS, Machine, Row, identity
 
 if TYPE_CHECKING:
     import os
@@ -50,7 +53,8 @@ class Plain:
             writer = Writer(made / ARCHIVE / "local", _NO_LIMIT)
             machine = _items(self._directory / MACHINE_FILE, Machine)
             items: Iterator[Row | Machine] = chain(rows(self._directory), machine)
-            for number, item in enumerate(items, 1):
+            once = {identity(item): item for item in items}  # a file that was written again can repeat some
+            for number, item in enumerate(once.values(), 1):
                 writer.add(item)
                 if number % _AT_ONCE == 0:
                     writer.save(seals=True)
@@ -81,13 +85,25 @@ def _items(file: Path, kind: type[One]) -> Iterator[One]:
             if line.endswith(b"\n"):
                 try:
                     item = msgspec.convert(_fields(line), kind)
-                except (KeyError, TypeError, AttributeError, *UNDECODABLE):
+                    _check(item)
+                except (KeyError, TypeError, AttributeError, OverflowError, struct.error, *UNDECODABLE):
                     damaged += 1
                 else:
                     yield item
     if damaged > _reported.get(file, 0):
         _reported[file] = damaged
         logger.warning("%s: skipped %d lines that are not %ss", file, damaged, kind.__name__.lower())
+
+
+def _check(item: Row | Machine) -> None:
+    """Raise an exception if the item does not fit the columns of its table."""
+    numbers = (item.attempt, item.part, item.begins or 0) if isinstance(item, Row) else (0, 0, 0)
+    struct.pack("qqiiq", item.step, item.time_unix_nano, *numbers)
+    for name, value in item.values.items():
+        name.encode()
+        float(value)
+    if isinstance(item, Row):
+        LINES[STEPS](item)
 
 
 def _fields(line: bytes) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from otel_rl.archive.result import Result
 from otel_rl.archive.runs import place_of, places_of
 from otel_rl.archive.snapshot import Folder, Snapshot, machines
 from otel_rl.archive.tables import ROWS, STEPS, TABLES
-from otel_rl.archive.valid import FIRSTS, literal, valid, void_of
+from otel_rl.archive.valid import FIRSTS, LATE, literal, valid, void_of
 
 if TYPE_CHECKING:
     import os
@@ -179,9 +179,9 @@ class _Reader:
             return now.lines(table)
         steps = now.lines(STEPS)
         if now.damaged(STEPS):  # the values of their rows may be intact
-            steps += f" UNION ALL BY NAME SELECT origin, machine, attempt, step, late FROM ({now.lines(ROWS)})"
+            steps += f" UNION ALL BY NAME SELECT origin, machine, attempt, step, part, late FROM ({now.lines(ROWS)})"
         if self._history[0] != steps:
-            found = cursor.sql(FIRSTS.format(steps=f"({steps})")).fetchall()
+            found = cursor.sql(FIRSTS.format(steps=f"({steps})", late=LATE)).fetchall()
             self._history = steps, void_of(one[:3] for one in found), any(late for *_, late in found)
         _, void, late = self._history
         return valid(table, now.lines, void, [place.id for place in self._places], late=late)

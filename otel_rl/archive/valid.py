@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from otel_rl.archive.tables import Table
 
+LATE = "(late OR part > 0)"
 FIRSTS = """
-SELECT origin, attempt, min(coalesce(begins, step)) FILTER (NOT late), bool_or(late) FROM {steps} GROUP BY ALL
+SELECT origin, attempt, min(least(begins, step)) FILTER (NOT late), bool_or({late}) FROM {steps} GROUP BY ALL
 """
 """The first step of each attempt of each run, and whether it has late rows."""
 Void = list[tuple[int, int, int]]
@@ -103,7 +104,7 @@ def literal(value: int | str) -> str:
 
 def _merged(lines: str, raw: Callable[[Table], str]) -> str:
     """Merge late values, in the few steps that have any."""
-    late = f"(SELECT DISTINCT origin, machine, step FROM ({raw(STEPS)}) WHERE late)"
+    late = f"(SELECT DISTINCT origin, machine, step FROM ({raw(STEPS)}) WHERE {LATE})"
     return f"""
 SELECT lines.* FROM ({lines}) AS lines ANTI JOIN {late} USING (origin, machine, step)
 UNION ALL

@@ -167,12 +167,13 @@ def test_lines_that_are_not_rows(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     """They are left out and counted once; a torn line at the end is being written."""
     good = '{"step": 0, "time_unix_nano": 1, "values": {"x": 1}}'
     bad = ["{", "[]", "7", '{"step": 0}', good.replace("1}", '"much"}'), good.replace("0,", "true,", 1)]
-    (tmp_path / "rows.jsonl").write_text("\n".join([*bad, good, good[:20]]))
+    bad += [good.replace("0,", f"{2**70},", 1), good.replace("1}", "9" * 400 + "}"), good.replace("x", "\\ud800")]
+    (tmp_path / "rows.jsonl").write_text("\n".join([*bad, good, good, good[:20]]))
     with caplog.at_level(logging.WARNING):
         found = otel_rl.open_run(tmp_path).rows()
 
     assert [*found["value"]] == [1.0]
-    assert caplog.messages == [f"{tmp_path / 'rows.jsonl'}: skipped 6 lines that are not rows"]
+    assert caplog.messages == [f"{tmp_path / 'rows.jsonl'}: skipped 9 lines that are not rows"]
 
 
 def test_there_is_no_run(tmp_path: Path) -> None:
