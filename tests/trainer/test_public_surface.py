@@ -15,17 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEAVY = (
-    *(
-        "opentelemetry.sdk",
-        "torch",
-        "numpy",
-        "duckdb",
-        "arro3",
-        "wandb",
-        "tensorboard",
-        "tensorflow",
-        "prometheus_client",
-    ),
+    *("opentelemetry.sdk", "torch", "numpy", "duckdb", "wandb", "tensorboard", "tensorflow", "prometheus_client"),
     *("psutil", "yaml", "click", "rich", "grpc", "requests", "google.protobuf"),
 )
 
