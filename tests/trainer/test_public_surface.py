@@ -58,6 +58,7 @@ def test_recording_is_light(tmp_path: Path) -> None:
     """Importing the library and recording load no SDK, no tracker, no tensor library and no command line."""
     script = f"""
 import sys, otel_rl
+assert "arro3" not in sys.modules
 run = otel_rl.init(agent="off", exporters=[], quiet=True, config={{"lr": 1}})
 with run.step(0), run.phase("generate"):
     run.log({{"loss": 0.5}})
