@@ -16,19 +16,25 @@ from otel_rl.trainer.propagation import attach, carrier
 from otel_rl.trainer.run import Run
 from otel_rl.trainer.start import init
 
-__all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]
+__all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "traced"]
 
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
+    from otel_rl.archive.reader import open_run, open_runs
+
     __version__: str
 else:
 
-    def __getattr__(name: str) -> str:
-        """Return the version of the installed distribution, when somebody asks: looking for it takes milliseconds."""
-        if name != "__version__":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib.metadata import version
+    def __getattr__(name: str) -> object:
+        """Return what only some programs ask for, and what takes time to import or to find."""
+        if name == "__version__":
+            from importlib.metadata import version
 
-        return version("otel-rl")
+            return version("otel-rl")
+        if name in ("open_run", "open_runs"):
+            from otel_rl.archive import reader
+
+            return getattr(reader, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

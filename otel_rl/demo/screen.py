@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import threading
@@ -17,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from otel_rl.archive.history import read
+from otel_rl.archive.plain import rows
 from otel_rl.errors.sinks import one_line
 
 if TYPE_CHECKING:
@@ -82,8 +81,7 @@ class Screen:
             self._show()
 
     def _show(self) -> None:
-        with contextlib.suppress(FileNotFoundError):  # no row was written yet
-            self.rows = list(read(self._directory))
+        self.rows = [row for row in rows(self._directory) if not row.late]  # of one attempt; the archive is 10 s behind
         if self._live is not None:
             elapsed = time.monotonic() - self._started
             self._live.update(panel(self.rows, steps=self._steps, title=self._title, elapsed=elapsed), refresh=True)

@@ -9,7 +9,7 @@ import otel_rl
 from otel_rl import semconv
 from otel_rl.agent.analysis.engine_load import EngineLoad
 from otel_rl.agent.hardware.engines import Load
-from otel_rl.archive import history
+from otel_rl.archive import plain
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.hardware.engine_pages import Vllm, serving
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
@@ -127,7 +127,7 @@ def test_rows_of_a_run_have_them(tmp_path: Path) -> None:
             server.hits.labels(*engine).inc(25)
             wait_for_two_reads()
         assert run.finish(60)
-    (row,) = history.read(run.dir)
+    (row,) = plain.rows(run.dir)
 
     assert {name: value for name, value in row.values.items() if name.startswith("engine/")} == {
         "engine/kv_cache_utilization/mean": 0.25,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from otel_rl.archive import history
+import otel_rl
 from tests.processes import rows_of
 
 if TYPE_CHECKING:
@@ -119,10 +119,16 @@ class Run(NamedTuple):
 
     def check_history(self, world: int, steps: int) -> None:
         """Check that the valid history has each step once, with what all ranks logged."""
-        rows = list(history.read(self.path))
-        assert [row.step for row in rows] == list(range(steps)), self.path
-        for row in rows:
-            check_values({"step": row.step, "values": row.values}, world)
+        found = otel_rl.open_run(self.path)
+        lines = found.sql("SELECT step, any_value(missing_ranks) AS missing FROM steps GROUP BY step ORDER BY step")
+        assert list(lines["step"]) == list(range(steps)), self.path
+        assert not any(lines["missing"]), self.path
+        rows: dict[int, dict[str, float]] = {}
+        values = found.rows()
+        for step, name, value in zip(values["step"], values["name"], values["value"], strict=True):
+            rows.setdefault(step, {})[name] = value
+        for step, of_step in rows.items():
+            check_values({"step": step, "values": of_step}, world)
 
 
 def check_values(row: Any, world: int) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import otel_rl
 from otel_rl.agent.process import run_agent
-from otel_rl.archive.history import read
 from tests.processes import rows_of, run, start
 
 if TYPE_CHECKING:
@@ -45,12 +45,13 @@ def killed_and_resumed(directory: Path) -> Path:
 def test_the_killed_step_is_partial_and_the_history_has_each_step_once(tmp_path: Path) -> None:
     """The rows say which attempt they are of; the steps that were repeated are those of the second one."""
     run_dir = killed_and_resumed(tmp_path)
-    history = list(read(run_dir))
+    history = otel_rl.open_run(run_dir)
 
     assert [(row["step"], row["attempt"]) for row in rows_of(run_dir)] == [
         *[(n, 0) for n in range(1, 13)],
         *[(n, 1) for n in range(8, 18)],
     ]
     assert [row["step"] for row in rows_of(run_dir) if row.get("partial")] == [12]
-    assert [(row.step, row.values["attempt"]) for row in history] == [(n, float(n >= 8)) for n in range(1, 18)]
-    assert not any(row.partial for row in history)
+    values = history.rows("attempt")
+    assert [*zip(values["step"], values["value"], strict=True)] == [(n, float(n >= 8)) for n in range(1, 18)]
+    assert not history.sql("SELECT partial FROM steps")["partial"].any()

@@ -9,7 +9,6 @@ import pytest
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.archive.history import read
 from otel_rl.integrations.recording import Recording
 from otel_rl.integrations.trainings import elsewhere
 from otel_rl.semconv.vocabulary import Vocabulary
@@ -21,6 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.trainer.run import Run
+
+
+def losses(path: Path) -> list[float]:
+    """Return the valid history of a run."""
+    return list(otel_rl.open_run(path).rows("loss")["value"])
 
 
 def train(run: Run, offset: float, *steps: int) -> None:
@@ -49,7 +53,7 @@ def test_each_training_is_a_run(place: Path, caplog: pytest.LogCaptureFixture) -
             train(recording.run, offset, 1, 2)
             assert recording.finish()
 
-    assert {path.name: [row.values["loss"] for row in read(path)] for path in sorted(place.iterdir())} == {
+    assert {path.name: losses(path) for path in sorted(place.iterdir())} == {
         "job": [101.0, 102.0],
         "job-2": [201.0, 202.0],
         "job-3": [301.0, 302.0],
@@ -67,7 +71,7 @@ def test_a_training_that_goes_on_is_an_attempt_of_its_run(place: Path) -> None:
     train(second.run, 100.0, 2, 3)
     second.finish()
 
-    assert [row.values["loss"] for row in read(place / "job")] == [1.0, 102.0, 103.0]
+    assert losses(place / "job") == [1.0, 102.0, 103.0]
     assert [path.name for path in place.iterdir()] == ["job"]
 
 

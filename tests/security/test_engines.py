@@ -12,7 +12,7 @@ from otel_rl import semconv
 from otel_rl.agent.analysis import engine_load
 from otel_rl.agent.hardware import engines
 from otel_rl.agent.hardware.engines import Load, loads
-from otel_rl.archive import history
+from otel_rl.archive import plain
 from tests.agent.hardware.engine_pages import serving
 from tests.collector import wait_for
 from tests.security.hostile import CONTROLS, NAMES
@@ -76,7 +76,7 @@ def test_rows_of_a_run(tmp_path: Path) -> None:
             seen = len(reads)
             wait_for(lambda: len(reads) > seen + 2, "the agent does not read the server", 60)
         assert run.finish(60)
-    (row,) = history.read(run.dir)
+    (row,) = plain.rows(run.dir)
 
     assert {name: value for name, value in row.values.items() if name.startswith("engine/") and "max" in name} == {
         "engine/requests_running/max": len(NAMES) + len(FORGED) - 1.0,

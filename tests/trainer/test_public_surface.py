@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEAVY = (
-    *("opentelemetry.sdk", "torch", "numpy", "wandb", "tensorboard", "tensorflow", "prometheus_client"),
+    *("opentelemetry.sdk", "torch", "numpy", "duckdb", "wandb", "tensorboard", "tensorflow", "prometheus_client"),
     *("psutil", "yaml", "click", "rich", "grpc", "requests", "google.protobuf"),
 )
 
 
 def test_names() -> None:
     """The public names are these, and each has a docstring."""
-    expected = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]
+    expected = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "traced"]
 
     assert expected == otel_rl.__all__
     assert [name for name in expected if not inspect.getdoc(getattr(otel_rl, name))] == []
@@ -58,6 +58,7 @@ def test_recording_is_light(tmp_path: Path) -> None:
     """Importing the library and recording load no SDK, no tracker, no tensor library and no command line."""
     script = f"""
 import sys, otel_rl
+assert "arro3" not in sys.modules
 run = otel_rl.init(agent="off", exporters=[], quiet=True, config={{"lr": 1}})
 with run.step(0), run.phase("generate"):
     run.log({{"loss": 0.5}})

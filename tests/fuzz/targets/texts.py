@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from pathlib import Path
 
 import msgspec
 
+import otel_rl
 from otel_rl.agent.hardware.engines import loads
-from otel_rl.archive import history
+from otel_rl.archive import plain
 from otel_rl.journal.ids import format_traceparent, parse_traceparent
 from otel_rl.semconv.dialect import dialect
 from otel_rl.semconv.frameworks import DIALECTS
@@ -30,13 +32,17 @@ class Archive(Target):
         return [rows, *lines, rows + again, rows[:-5], again + lines[0].replace(b'"late":false', b'"late":true')]
 
     def check(self, data: bytes) -> None:
-        path = self.folder / "rows.jsonl"
-        path.write_bytes(data)
-        found = list(history.read(path))
-        if [row.step for row in found] != sorted({row.step for row in found}):
-            raise Broken("steps are repeated, or in another order")
-        for row in found:
+        (self.folder / "rows.jsonl").write_bytes(data)
+        for row in plain.rows(self.folder):
             msgspec.json.encode(row)
+        tempfile.tempdir, before = str(self.folder), tempfile.tempdir
+        try:
+            found = otel_rl.open_run(self.folder).rows()
+        finally:
+            tempfile.tempdir = before
+        steps = [*zip(found["step"].tolist(), found["name"], strict=True)]
+        if found["step"].tolist() != sorted(found["step"].tolist()) or len(set(steps)) < len(steps):
+            raise Broken("steps are repeated, or in another order")
 
 
 class Names(Target):

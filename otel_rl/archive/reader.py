@@ -1,0 +1,271 @@
+"""The reader of runs: what they recorded, as columns and in SQL."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+import duckdb
+from arro3.core import Table as Arrow
+
+from otel_rl.archive.files import ARCHIVE
+from otel_rl.archive.json_texts import decoded
+from otel_rl.archive.plain import Plain
+from otel_rl.archive.result import Result
+from otel_rl.archive.runs import place_of, places_of
+from otel_rl.archive.snapshot import Folder, Snapshot, machines
+from otel_rl.archive.tables import ROWS, STEPS, TABLES
+from otel_rl.archive.valid import FIRSTS, LATE, literal, valid, void_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from otel_rl.archive.runs import Place
+    from otel_rl.archive.snapshot import Hole
+    from otel_rl.archive.tables import Table
+    from otel_rl.archive.valid import Void
+
+    Names = str | Iterable[str] | None
+    Steps = int | range | slice | tuple[int, int] | None
+
+Attempts = Literal["valid", "all"]
+_TABLES = {table.name: table for table in TABLES}
+_TRIES = 3
+_GLOB = re.compile(r"[*?\[]")
+
+
+def open_run(path: str | os.PathLike[str], *, attempts: Attempts = "valid") -> RunReader:
+    """Open what a run has recorded so far; it can still go on.
+
+    The valid history is read: if a run was resumed, the last attempt wins from its first step on. Late values are part
+    of their step, and never replace a value that left in time.
+
+    Args:
+        path: The run directory. If it has no archive, `rows.jsonl` and `machine.jsonl` are read.
+        attempts: `"all"` for the lines of all attempts, in which a step can be there several times.
+
+    Raises:
+        FileNotFoundError: It is not a run directory.
+        ValueError: `attempts` has another value.
+    """
+    return RunReader([place_of(path)], attempts)
+
+
+def open_runs(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, attempts: Attempts = "valid"
+) -> RunsReader:
+    """Open several runs as one. All tables have three more columns: `run`, `project` and `run_name`.
+
+    Args:
+        paths: A directory, a glob such as `runs/**`, or a list of them. The run directories there and below are read.
+        attempts: As in `open_run`.
+
+    Raises:
+        FileNotFoundError: There is no run directory.
+        ValueError: `attempts` has another value.
+    """
+    return RunsReader(places_of(paths), attempts)
+
+
+class _Reader:
+    """A view of one or several runs. Each call reads what is there at its time; what it returned stays as it is."""
+
+    _head = ""
+    """SQL for the columns that say of which run a line is."""
+
+    def __init__(self, places: Sequence[Place], attempts: Attempts) -> None:
+        if attempts not in ("valid", "all"):
+            raise ValueError(f"invalid attempts={attempts!r}: must be 'valid' or 'all'")
+        self._places, self._is_valid = places, attempts == "valid"
+        self._plain = {place.path: Plain(place.path) for place in places}
+        self._connection = duckdb.connect(":memory:")
+        self._history: tuple[str, Void, bool] = "", [], False
+
+    def rows(self, names: Names = None, steps: Steps = None) -> Result:
+        """Return the values of steps, in the order of the steps.
+
+        Args:
+            names: A name, a glob such as `time/*`, or a list of them; all by default.
+            steps: A step, a range or slice, or the first and the last step; all by default.
+        """
+        return self._lines("rows", [_named(["name"], names), _in_steps(steps)], "step, attempt, part, place")
+
+    def spans(self, names: Names = None, steps: Steps = None) -> Result:
+        """Return spans, in the order of their start.
+
+        Args:
+            names: Names of spans or of phases, as in `rows`.
+            steps: As in `rows`.
+        """
+        return self._lines("spans", [_named(["name", "phase"], names), _in_steps(steps)], "start_unix_nano")
+
+    def events(self, names: Names = None, steps: Steps = None) -> Result:
+        """Return events, in the order of their times."""
+        return self._lines("events", [_named(["name"], names), _in_steps(steps)], "time_unix_nano")
+
+    def trajectories(self, steps: Steps = None) -> Result:
+        """Return the trajectories that steps trained on or dropped, in the order of the steps."""
+        return self._lines("trajectories", [_in_steps(steps)], "step, attempt, rank, time_unix_nano, number")
+
+    def measurements(self, names: Names = None) -> Result:
+        """Return measurements of machines, in the order of their times."""
+        return self._lines("measurements", [_named(["name"], names)], "time_unix_nano, place")
+
+    @property
+    def attempts(self) -> Result:
+        """The processes of all attempts."""
+        return self._lines("attempts", [], "attempt, role, rank, started_unix_nano")
+
+    @property
+    def damaged(self) -> list[Path]:
+        """Files whose content is not what was written; their lines are left out."""
+        return [path for table in TABLES for path in self._now().damaged(table)]
+
+    @property
+    def holes(self) -> list[Hole]:
+        """Ranges of items that no intact file has."""
+        return [hole for table in TABLES for hole in self._now().holes(table)]
+
+    def sql(self, query: str) -> Result:
+        """Return the result of a query in DuckDB's SQL, in which all tables of the archive are views.
+
+        The result is read at once, and stays as it is if the run goes on; a relation of DuckDB would be read again at
+        each use.
+
+        Raises:
+            duckdb.Error: The query is not valid.
+        """
+        words = set(re.findall(r"\w+", query.lower()))
+        return self._result(query, [table for table in TABLES if table.name in words])
+
+    def _lines(self, name: str, conditions: Iterable[str], order: str) -> Result:
+        where = " AND ".join(condition for condition in conditions if condition) or "true"
+        order = f"{self._head and 'run, '}{order}"
+        return self._result(f"SELECT * FROM {name} WHERE {where} ORDER BY {order}", [_TABLES[name]])
+
+    def _latest(self, table: Table, *keys: str) -> dict[str, dict[str, Any]]:
+        """Return the values of a table with JSON objects by run, those of later lines in place of earlier ones."""
+        run = "run" if self._head else "''"
+        query = f"SELECT {run} AS of, {table.columns[-1].name} AS found FROM {table.name} ORDER BY {', '.join(keys)}"
+        result = self._result(query, [table])
+        found: dict[str, dict[str, Any]] = {} if self._head else {"": {}}
+        for of, text in zip(result["of"], result["found"], strict=True):
+            found.setdefault(of, {}).update(decoded(text) or {})
+        return found
+
+    def _result(self, query: str, tables: Sequence[Table]) -> Result:
+        """Return the result of a query. If a file was deleted while it was read, list the files again."""
+        for tried in range(_TRIES):
+            try:
+                with self._connection.cursor() as cursor:
+                    now = self._now()
+                    for table in tables:
+                        columns = f"{self._head}lines.* EXCLUDE (origin)"
+                        view = f"SELECT {columns} FROM ({self._of_table(table, now, cursor)}) AS lines"
+                        cursor.execute(f"CREATE TEMP VIEW {table.name} AS {view}")
+                    found = cursor.sql(query)
+                    if found is None:
+                        raise ValueError(f"the query returns no table: {query}")
+                    return Result(Arrow.from_arrow(found))
+            except (OSError, duckdb.IOException):
+                if tried == _TRIES - 1:
+                    raise
+        raise AssertionError
+
+    def _of_table(self, table: Table, now: Snapshot, cursor: duckdb.DuckDBPyConnection) -> str:
+        if not self._is_valid:
+            return now.lines(table)
+        steps = now.lines(STEPS)
+        if now.damaged(STEPS):  # the values of their rows may be intact
+            steps += f" UNION ALL BY NAME SELECT origin, machine, attempt, step, part, late FROM ({now.lines(ROWS)})"
+        if self._history[0] != steps:
+            found = cursor.sql(FIRSTS.format(steps=f"({steps})", late=LATE)).fetchall()
+            self._history = steps, void_of(one[:3] for one in found), any(late for *_, late in found)
+        _, void, late = self._history
+        return valid(table, now.lines, void, [place.id for place in self._places], late=late)
+
+    def _now(self) -> Snapshot:
+        folders = []
+        for origin, place in enumerate(self._places):
+            archive = place.path / ARCHIVE
+            names = machines(archive)
+            if not names:
+                archive = self._plain[place.path].archive()
+                names = machines(archive)
+            folders += [Folder(origin, name, archive / name) for name in names]
+        return Snapshot(folders)
+
+
+class RunReader(_Reader):
+    """A view of a run: its tables, and its latest parameters and environment."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The latest value of each hyperparameter."""
+        return self._latest(_TABLES["parameters"], "time_unix_nano")[""]
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The software of the last attempt: versions of packages, the source, the launcher and the command."""
+        return self._latest(_TABLES["environment"], "attempt", "time_unix_nano")[""]
+
+
+class RunsReader(_Reader):
+    """A view of several runs, with the columns `run`, `project` and `run_name` in all tables."""
+
+    def __init__(self, places: Sequence[Place], attempts: Attempts) -> None:
+        super().__init__(places, attempts)
+        texts = {
+            "run": [place.id or place.path.name for place in places],
+            "project": [place.project for place in places],
+            "run_name": [place.name for place in places],
+        }
+        self._head = "".join(
+            f"[{', '.join(map(literal, found))}][origin + 1] AS {name}, " for name, found in texts.items()
+        )
+
+    @property
+    def parameters(self) -> dict[str, dict[str, Any]]:
+        """The latest value of each hyperparameter, by run."""
+        return self._latest(_TABLES["parameters"], "time_unix_nano")
+
+    @property
+    def environment(self) -> dict[str, dict[str, Any]]:
+        """The software of the last attempt of each run."""
+        return self._latest(_TABLES["environment"], "attempt", "time_unix_nano")
+
+
+def _named(columns: Sequence[str], names: Names) -> str:
+    """Return the condition that a column has one of the names."""
+    if names is None:
+        return ""
+    wanted = [names] if isinstance(names, str) else list(names)
+    exact = ", ".join(map(literal, wanted)) or "NULL"
+    found = []
+    for column in columns:
+        found.append(f"{column} IN ({exact})")
+        found += (f"{column} GLOB {literal(name)}" for name in wanted if _GLOB.search(name))
+    return f"({' OR '.join(found)})"
+
+
+def _in_steps(steps: Steps) -> str:
+    """Return the condition that a line is of one of the steps."""
+    match steps:
+        case None:
+            return ""
+        case int():
+            return f"step = {steps}"
+        case (first, last):
+            return f"step BETWEEN {int(first)} AND {int(last)}"
+        case range() if steps.step > 0:
+            first, end, stride = steps.start, steps.stop, steps.step
+        case slice() if (steps.step or 1) > 0:
+            first, end, stride = steps.start or 0, steps.stop, steps.step or 1
+        case _:
+            raise ValueError(f"invalid steps={steps!r}: must be a step, a range, a slice, or (first, last)")
+    conditions = [f"step >= {int(first)}"]
+    conditions += [] if end is None else [f"step < {int(end)}"]
+    conditions += [] if stride == 1 else [f"(step - {int(first)}) % {int(stride)} = 0"]
+    return " AND ".join(conditions)

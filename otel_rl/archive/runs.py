@@ -1,0 +1,93 @@
+"""Run directories: which run each is, and where they are below others."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from otel_rl.archive.files import ARCHIVE
+from otel_rl.archive.plain import MACHINE_FILE, ROWS_FILE
+from otel_rl.errors import UNDECODABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_MANIFEST = "run.json"
+_SIGNS = (_MANIFEST, ARCHIVE, ROWS_FILE, MACHINE_FILE)
+
+
+class _Manifest(msgspec.Struct):
+    """What `run.json` says of the run."""
+
+    id: str = ""
+    project: str = ""
+    name: str = ""
+
+
+class Place(NamedTuple):
+    """A run directory.
+
+    Attributes:
+        path: Where it is.
+        id: The id of the run; empty if it is unknown.
+        project: The project; if it is unknown, the name of the directory above.
+        name: The name of the run; if it is unknown, that of the directory.
+    """
+
+    path: Path
+    id: str
+    project: str
+    name: str
+
+
+def place_of(path: str | os.PathLike[str]) -> Place:
+    """Return a run directory.
+
+    Raises:
+        FileNotFoundError: It is none.
+    """
+    directory = Path(path)
+    if not _is_run(directory):
+        raise FileNotFoundError(f"{directory} is not a run directory: it has none of {', '.join(_SIGNS)}")
+    try:
+        found = msgspec.json.decode((directory / _MANIFEST).read_bytes(), type=_Manifest)
+    except (OSError, *UNDECODABLE):
+        found = _Manifest()
+    absolute = directory.resolve()
+    return Place(directory, found.id, found.project or absolute.parent.name, found.name or absolute.name)
+
+
+def places_of(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Place]:
+    """Return the run directories at paths or below them; a path can be a glob.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    patterns = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found: dict[Path, Place] = {}
+    for pattern in map(str, patterns):
+        for top in sorted(glob.glob(pattern.removesuffix("**") or ".")):  # noqa: PTH207
+            found |= {directory: place_of(directory) for directory in _below(Path(top))}
+    if not found:
+        raise FileNotFoundError(f"no run directory at {', '.join(map(str, patterns))}")
+    return list(found.values())
+
+
+def _below(top: Path) -> Iterator[Path]:
+    """Yield the run directories in a directory, which can be one itself; none is inside of another."""
+    if _is_run(top):
+        yield top
+        return
+    for path, folders, _ in os.walk(top):
+        for folder in sorted(folders):
+            if _is_run(directory := Path(path, folder)):
+                folders.remove(folder)
+                yield directory
+
+
+def _is_run(directory: Path) -> bool:
+    return any((directory / sign).exists() for sign in _SIGNS)

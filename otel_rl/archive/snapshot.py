@@ -1,0 +1,168 @@
+"""The intact files of an archive at one time, listed once for each query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.archive import files
+from otel_rl.archive.tables import ROWS, STEPS
+from otel_rl.archive.valid import literal
+from otel_rl.errors.sinks import log_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from otel_rl.archive.files import File
+    from otel_rl.archive.tables import Table
+
+logger = log_of(__name__)
+_TRIES = 3
+_TYPES = {
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "double": "DOUBLE",
+    "bool": "BOOLEAN",
+    **dict.fromkeys(("id", "text", "json"), "VARCHAR"),
+}
+_checked: dict[Path, bool] = {}
+"""Whether a file is intact. Its checksum is in its name, so that it is read once per process."""
+
+
+class Hole(NamedTuple):
+    """Items of a table that no intact file has: from `first` up to, but without, `end`.
+
+    Attributes:
+        machine: The folder of the machine in the archive.
+        table: Name of the table.
+        first: Number of the first item, counted from the start of the run.
+        end: Number after the last item.
+    """
+
+    machine: str
+    table: str
+    first: int
+    end: int
+
+
+class Folder(NamedTuple):
+    """The folder of a machine in the archive of a run, and the number of the run."""
+
+    origin: int
+    machine: str
+    path: Path
+
+
+class _Intact(NamedTuple):
+    """The files that together have the items of a table once: those to be read, and what is missing."""
+
+    files: list[File]
+    damaged: list[Path]
+    holes: list[tuple[int, int]]
+
+
+class Snapshot:
+    """The files of all runs, each table as it is when it is first asked for.
+
+    Its methods raise `OSError` if a file was deleted in the meantime, or cannot be read: make another one.
+    """
+
+    def __init__(self, folders: Sequence[Folder]) -> None:
+        self._folders = folders
+        self._found: dict[Table, list[tuple[Folder, _Intact]]] = {}
+
+    def damaged(self, table: Table) -> list[Path]:
+        """Return the damaged files of a table."""
+        return [path for _, found in self._intact(table) for path in found.damaged]
+
+    def holes(self, table: Table) -> list[Hole]:
+        """Return the ranges that no intact file of a table has."""
+        return [
+            Hole(folder.machine, table.name, first, end)
+            for folder, found in self._intact(table)
+            for first, end in found.holes
+        ]
+
+    def lines(self, table: Table) -> str:
+        """Return the query for all lines of a table, with the number of the run in `origin`.
+
+        The files are listed in it: a glob would see a line twice while files are merged.
+        """
+        types = ", ".join(f"NULL::{_TYPES[column.kind]} AS {column.name}" for column in table.columns)
+        query = f"SELECT {types}, NULL::VARCHAR AS machine, NULL::INTEGER AS origin WHERE false"
+        every = [(folder, file) for folder, found in self._intact(table) for file in found.files]
+        if every:
+            paths, names = (
+                ", ".join(literal(text) for text in texts)
+                for texts in ([str(file.path) for _, file in every], [folder.machine for folder, _ in every])
+            )
+            origins = ", ".join(str(folder.origin) for folder, _ in every)
+            number = "[(file_index + 1)::BIGINT]"
+            query += (
+                f" UNION ALL BY NAME SELECT *, [{names}]{number} AS machine, [{origins}]{number} AS origin"
+                f" FROM read_parquet([{paths}], union_by_name = true, hive_partitioning = false)"
+            )
+        columns = ", ".join(column.name for column in table.columns)
+        return f"SELECT {columns}, machine, origin FROM ({query})"
+
+    def _intact(self, table: Table) -> list[tuple[Folder, _Intact]]:
+        if table not in self._found:
+            self._found[table] = [(folder, _intact(folder.path, table)) for folder in self._folders]
+        return self._found[table]
+
+
+def machines(archive: Path) -> list[str]:
+    """Return the folders of an archive that have tables; an agent that archives nothing shows what is open now."""
+    return sorted({table.parent.name for table in archive.glob("*/*/")})
+
+
+def _intact(place: Path, table: Table) -> _Intact:
+    """Return the intact files of a table in the folder of a machine.
+
+    Raises:
+        OSError: A file was deleted in the meantime, or cannot be read: list again.
+    """
+    every = _listed(place, table)
+    damaged: list[Path] = []
+    chosen = files.covering(every)
+    while bad := [file for file in chosen if not _is_intact(file)]:
+        damaged += (file.path for file in bad)
+        every = [file for file in every if file not in bad]
+        chosen = files.covering(every)  # young files may have what a damaged sealed one lost
+    holes = files.holes(chosen)
+    reached = chosen[-1].end if chosen else 0
+    lost = [end for path in damaged if (end := int(path.name.split(".")[0].split("-")[1])) > reached]
+    return _Intact(chosen, damaged, [*holes, (reached, max(lost))] if lost else holes)
+
+
+def _listed(place: Path, table: Table) -> list[File]:
+    """Return the files of a table, young ones first; those of rows whose lines of `steps` are written already.
+
+    The writer writes the values of rows before their lines of `steps`: without a line, nothing says which history a
+    value is part of.
+    """
+    for _ in range(_TRIES):
+        found = _every(place, table)
+        if table is not ROWS:
+            break
+        complete = {file[:2] for file in _every(place, STEPS)}
+        found = [file for file in found if file[:2] in complete]
+        if {file[:2] for file in files.covering(found)} == {file[:2] for file in files.of_table(place, STEPS.name)}:
+            break
+    return found
+
+
+def _every(place: Path, table: Table) -> list[File]:
+    young = files.listed(place / files.TAIL / table.name)  # first: it is deleted after a sealed one has its items
+    return [*young, *files.listed(place / table.name)]
+
+
+def _is_intact(file: File) -> bool:
+    if file.path not in _checked:
+        try:
+            files.read(file)
+            _checked[file.path] = True
+        except files.DamagedError as error:
+            logger.warning("%s; it is left out", error)
+            _checked[file.path] = False
+    return _checked[file.path]
