@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from otel_rl.archive.files import ARCHIVE
 from otel_rl.archive.lines import fits
-from otel_rl.archive.writer import Writer
 from otel_rl.export import Gone, Process, Refused
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ class ArchiveExporter:
     all_spans = True
 
     def __init__(self, run: RunInfo, limit: int = 4 << 30) -> None:
+        from otel_rl.archive.writer import Writer  # arro3, in the agent alone: the trainer checks the options
+
         self._writer = Writer(Path(run.directory, ARCHIVE, run.machine or "local"), limit)
         self._given = self._saved = 0
         self._saved_at = time.monotonic()

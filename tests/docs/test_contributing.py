@@ -263,7 +263,7 @@ def test_the_tour_leads_somewhere() -> None:
     tour = _TEXT.partition("## A tour")[2].partition("\n## ")[0]
     stops = re.findall(r"\[[^\]]+\]\(([^)]+\.(?:py|yaml))\)(?:, `([\w.]+)`)?", tour)
 
-    assert len(stops) == 5
+    assert len(stops) == 8
     for place, name in stops:
         text = (ROOT / place).read_text()
         assert all(re.search(rf"\b(class|def) {part}\b", text) for part in name.split(".") if part)

@@ -157,8 +157,8 @@ def test_a_part_of_the_agent_that_fails_stops_no_other(tmp_path: Path, monkeypat
         (forensics.Forensics, "points"),
         (Goodput, "of_step"),
         (OtelMetrics, "show"),
-        (Measurements, "take"),
-        (Stragglers, "take"),
+        (Measurements, "collect"),
+        (Stragglers, "add"),
         (TrackerRows, "of"),
     ):
         monkeypatch.setattr(owner, name, fail)
