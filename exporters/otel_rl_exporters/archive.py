@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, RunInfo
 
 _SAVE_EVERY_S = 10.0
-_SAVED_ITEMS = 2048
-"""Items after which a file is written at once; the agent holds at most 4,096 that are not durable."""
+_SAVED_ITEMS = 4000
+"""Items after which a file is written at once; the agent gives no more while 4,096 are not durable."""
 
 
 class ArchiveExporter:
     """Writes everything that a run records below `archive/` of the run directory, as Parquet.
 
-    Young files are written every 10 s, or every 2,048 items; about 1,024 steps become a sealed file, which never
+    Young files are written every 10 s, or every 4,000 items; about 1,024 steps become a sealed file, which never
     changes. When the run ends, everything is sealed. [The archive](run-archive.md) describes the tables.
 
     Args:

@@ -89,8 +89,8 @@ def read(file: File) -> bytes:
     return data
 
 
-def write(folder: Path, first: int, end: int, data: bytes) -> None:
-    """Write a file so that it is whole and on disk when it has its name.
+def write(folder: Path, first: int, end: int, data: bytes) -> Path:
+    """Write a file so that it is whole and on disk when it has its name, and return its path.
 
     Raises:
         OSError: It cannot be written now.
@@ -109,6 +109,7 @@ def write(folder: Path, first: int, end: int, data: bytes) -> None:
             draft.unlink(missing_ok=True)
         raise
     synchronize(folder)
+    return path
 
 
 def synchronize(folder: Path) -> None:

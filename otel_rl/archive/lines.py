@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import fields
@@ -65,15 +65,18 @@ _LIMIT = 1 << 63
 
 
 def fits(item: Item) -> bool:
-    """Return whether the integers of an item fit into the columns, which have 64 bits with a sign."""
-    values = (getattr(item, name) for name in _integers(type(item)))
-    return all(value is None or -_LIMIT <= value < _LIMIT for value in values)
+    """Return whether the integers of an item fit into the columns, which have 64 bits with a sign.
+
+    Items come from the outbox, whose integers have at most 64 bits without a sign.
+    """
+    return all(value is None or value < _LIMIT for value in _integers(type(item))(item))
 
 
 @cache
-def _integers(kind: type[msgspec.Struct]) -> list[str]:
-    """Return the names of the fields of an item that are integers."""
-    return [field.name for field in fields(kind) if field.type in (int, int | None)]
+def _integers(kind: type[msgspec.Struct]) -> attrgetter[tuple[int | None, ...]]:
+    """Return a function that returns the integers among the fields of an item; of one field, twice."""
+    names = [field.name for field in fields(kind) if field.type in (int, int | None)]
+    return attrgetter(*names, names[0])
 
 
 def _step(row: Row) -> Line:
@@ -86,9 +89,11 @@ def _step(row: Row) -> Line:
 def _span(span: Span) -> Line:
     others: dict[str, Any] = dict(span.attributes)
     own = [others.pop(name, None) for name in _SLOTS]
-    kinds = tuple(type(value) if type(value) is not int or -_LIMIT <= value < _LIMIT else None for value in own)
-    for place in _misfits(kinds):  # of a program that uses the name in its own way
+    for place in _misfits(tuple(map(type, own))):  # of a program that uses the name in its own way
         others[[*_SLOTS][place]], own[place] = own[place], None
+    attempt, step, _, rank, _, _, start, end = own
+    if max(attempt or 0, step or 0, rank or 0, start or 0, end or 0) >= _LIMIT:
+        others, own = dict(span.attributes), [None] * len(_SLOTS)
     return (
         *own,
         span.name,
@@ -110,7 +115,7 @@ def _span(span: Span) -> Line:
 
 
 @cache
-def _misfits(found: tuple[type | None, ...]) -> tuple[int, ...]:
+def _misfits(found: tuple[type, ...]) -> tuple[int, ...]:
     """Return the places of values that are not of the type of their column."""
     kinds = zip(found, _SLOTS.values(), strict=True)
     return tuple(place for place, (one, kind) in enumerate(kinds) if one not in (kind, type(None)))

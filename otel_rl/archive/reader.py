@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 Attempts = Literal["valid", "all"]
 _TABLES = {table.name: table for table in TABLES}
-_TRIES = 3
+_TRIES, _PAUSE_S = 20, 0.02
+"""How often files are listed while the writer deletes those of the tail, which it does every few minutes."""
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -172,6 +174,7 @@ class _Reader:
             except (OSError, duckdb.IOException):
                 if tried == _TRIES - 1:
                     raise
+                time.sleep(_PAUSE_S)
         raise AssertionError
 
     def _of_table(self, table: Table, now: Snapshot, cursor: duckdb.DuckDBPyConnection) -> str:

@@ -52,6 +52,8 @@ logger = log_of(__name__)
 _SEALED_ITEMS = 1024
 """Items of a sealed file, such as rows of steps: enough for a file that compresses well, few enough for memory."""
 _SEALED_SPANS = 16_384
+_SEALED_LINES = 65_536
+"""Lines after which a file is sealed in any case: sealing takes four times their memory, of 60 bytes each."""
 _SLACK_NS = 3_600_000_000_000
 """Items are roughly in the order of their times: none is an hour older than those that were written before it."""
 
@@ -72,6 +74,7 @@ class Kind:
         self._first = self._end  # of the first open item
         self._continue(found)
         self._unsaved: list[Item] = []
+        self._newest: Path | None = None
         self._older = found
         self._held: list[Identities] = []
         self._held_since = 1 << 63
@@ -89,16 +92,21 @@ class Kind:
         one = (*identity(item), time)
         return any(one in held for held in self._held)
 
-    def save(self, *, seals: bool = False) -> None:
+    def save(self, *, seals: bool = False) -> bool:
         """Write the items that are in no file yet; into a sealed file, if there are enough or `seals` is true.
+
+        Return whether a file was sealed.
 
         Raises:
             OSError: A file cannot be written now.
         """
         end = self._end + len(self._unsaved)
         new = {table: columns_of(table, self._unsaved) for table in self._tables} if self._unsaved else {}
-        if end - self._first >= self._sealed_items or (seals and end > self._first):
-            every = [*self._open, new] if new else self._open
+        every = [*self._open, new] if new else self._open
+        lines = sum(batch.num_rows for one in every for batch in one.values())
+        is_full = end - self._first >= self._sealed_items or lines >= _SEALED_LINES
+        is_sealed = is_full or (seals and end > self._first)
+        if is_sealed:
             whole = {table: merged(table, [one[table] for one in every]) for table in self._tables}
             self._write(self._place, self._first, whole)
             self._delete_tail(end)
@@ -107,17 +115,20 @@ class Kind:
             self._write(self._place / files.TAIL, self._end, new)
             self._open.append(new)
         self._unsaved, self._end = [], end
+        return is_sealed
 
     def is_in_place(self) -> bool:
         """Return whether the newest file is still there."""
-        found = files.of_table(self._place, self._tables[-1].name)
+        if self._newest is not None and self._newest.exists():
+            return True
+        found = files.of_table(self._place, self._tables[-1].name)  # it may have been thinned
         return not self._end or any(file.end == self._end for file in found)
 
     def _write(self, place: Path, first: int, batches: dict[Table, RecordBatch]) -> None:
         end = self._end + len(self._unsaved)
         try:
             for table, batch in batches.items():
-                files.write(place / table.name, first, end, to_parquet(batch))
+                self._newest = files.write(place / table.name, first, end, to_parquet(batch))
         except OSError:
             self._delete_unfinished()
             raise
@@ -246,9 +257,9 @@ class Writer:
         Raises:
             OSError: A file cannot be written now; what is not written stays.
         """
-        for kind in self._kinds.values():
-            kind.save(seals=seals)
-        thinning.thin(self._place, self._limit_bytes)
+        sealed = [kind.save(seals=seals) for kind in self._kinds.values()]
+        if any(sealed):
+            thinning.thin(self._place, self._limit_bytes)
 
     def is_in_place(self) -> bool:
         """Return whether the newest file of each kind is still there."""

@@ -7,6 +7,7 @@ import math
 import struct
 import sys
 import threading
+import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -405,6 +406,7 @@ def test_a_run_that_is_written(tmp_path: Path) -> None:
             writer.add(Span("rl.phase", f"{n:032x}", f"{n:016x}", "", n, n + 1))
             if n % 5 == 4:
                 writer.save(seals=n % 20 == 19)
+                time.sleep(0.002)
         done.set()
 
     (tmp_path / "archive").mkdir()

@@ -98,7 +98,7 @@ def test_a_writer_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if written[0] == at:
             raise Killed
         written[0] += 1
-        write(*args)  # type: ignore[arg-type]
+        return write(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(files, "write", killed)
     for item in items[16:]:
@@ -133,7 +133,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, seals: 
         written[0] += 1
         if written[0] % 2 == 0:
             raise OSError(ENOSPC, "No space left on device")
-        write(*args)  # type: ignore[arg-type]
+        return write(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(files, "write", often_full)
     for item in items:
