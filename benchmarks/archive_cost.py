@@ -99,9 +99,7 @@ def _written(run: RunInfo, steps: int) -> Table:
     size = sum(path.stat().st_size for path in Path(run.directory, "archive").rglob("*.parquet"))
     row: list[Cell] = [f"{steps:,} steps", size / 2**20, size / steps, 1e3 * cpu / steps, grown / 1024]
     columns = ["archive", "MiB", "bytes a step", "agent's CPU, ms a step", "memory, MiB more"]
-    note = (
-        "Targets for 100,000 steps: 200 MB; 0.3 ms; 20 MiB. Without pauses: a file each 49 steps, not each 10 s."
-    )
+    note = "Targets for 100,000 steps: 200 MB; 0.3 ms; 20 MiB. Without pauses: a file each 49 steps, not each 10 s."
     return Table("Written by the agent", columns, [row], note)
 
 

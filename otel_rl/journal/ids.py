@@ -10,11 +10,14 @@ import hashlib
 import itertools
 import os
 import re
+from collections import deque
 from typing import NamedTuple
 
 _BITS = 16
 """Bits of a span id that count up."""
 _MASK = (1 << _BITS) - 1
+_POOL = 256
+"""Span ids that are made at once."""
 _NO_TRACE, _FIRST_TRACE = bytes(16), bytes(15) + b"\1"
 _sha256, _from_bytes = hashlib.sha256, int.from_bytes
 # Version ff is invalid, and version 00 ends with its flags.
@@ -52,17 +55,20 @@ class RandomIds:
     """
 
     def __init__(self) -> None:
-        self._numbers = itertools.count()  # `next` is atomic, so threads need no lock
+        self._pool: deque[int] = deque()  # `pop` is atomic, so threads need no lock
+        self._numbers = itertools.count()  # and so is `next`
         self._blocks: dict[int, int] = {}
 
     def span_id(self) -> int:
         """Return an id of 64 bits, never 0."""
-        number = next(self._numbers)
-        first = self._blocks.get(number >> _BITS)
-        if first is None:
+        try:
+            return self._pool.pop()
+        except IndexError:
+            number = next(self._numbers) * _POOL
             drawn = (int.from_bytes(os.urandom(6), "big") or 1) << _BITS
-            first = self._blocks.setdefault(number >> _BITS, drawn)  # of another thread, if it was faster
-        return first | number & _MASK
+            first = self._blocks.setdefault(number >> _BITS, drawn) + (number & _MASK)
+            self._pool.extend(reversed(range(first, first + _POOL)))
+            return self.span_id()
 
     def trace_id(self) -> int:
         """Return 128 random bits, never 0."""
