@@ -60,15 +60,16 @@ _STARTER = """
 import os, signal, sys
 from importlib import import_module
 from pathlib import Path
-for name in ["otel_rl.agent.process", *sys.argv[3].split(",")]:
-    import_module(name)
+_, _, run_dir, part, name, modules = sys.argv
+for module in ["otel_rl.agent.process", *modules.split(",")]:
+    import_module(module)
 from otel_rl.agent.__main__ import Supervisor
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for _ in sys.stdin:
     if os.fork() == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        os._exit(Supervisor(Path(sys.argv[2])).run())
+        os._exit(Supervisor(Path(run_dir), Path(part), name).run())
 """
 """Starts a supervisor for each line that it reads, after importing what agents import: with MLflow, that takes 10 s."""
 _IMPORTED = {
@@ -294,18 +295,22 @@ class Session:
 
     def _prepare_starter(self) -> None:
         modules = [name for tracker in self._trackers for name in _IMPORTED.get(tracker, (tracker,))]
-        self._starter = self._python(
-            "-c", _STARTER, str(_PROGRAM), str(self.directory.path), ",".join(one for one in modules if one != "jsonl")
-        )
+        imported = ",".join(one for one in modules if one != "jsonl")
+        self._starter = self._python("-c", _STARTER, *self._agent_command, imported)
 
     def _start_agent(self) -> None:
         """Start a supervisor, as a trainer would a second later."""
         if self._starter is None or self._dice.random() < _AS_TRAINERS_DO:
-            self._python(str(_PROGRAM), str(self.directory.path))
+            self._python(*self._agent_command)
             return
         assert self._starter.stdin is not None
         self._starter.stdin.write(b"\n")
         self._starter.stdin.flush()
+
+    @property
+    def _agent_command(self) -> list[str]:
+        """The arguments with which a trainer starts the supervisor of its agent."""
+        return [str(_PROGRAM), *map(str, self.directory)]
 
     def _python(self, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "SWANLAB_MODE": "offline"}
