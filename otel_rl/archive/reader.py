@@ -13,7 +13,7 @@ from otel_rl.archive.files import ARCHIVE
 from otel_rl.archive.json_texts import decoded
 from otel_rl.archive.plain import Plain
 from otel_rl.archive.result import Result
-from otel_rl.archive.runs import place_of, places_of
+from otel_rl.archive.runs import labels_of, place_of, places_of
 from otel_rl.archive.snapshot import Folder, Snapshot, machines
 from otel_rl.archive.tables import ROWS, STEPS, TABLES
 from otel_rl.archive.valid import FIRSTS, LATE, literal, valid, void_of
@@ -221,7 +221,7 @@ class RunsReader(_Reader):
     def __init__(self, places: Sequence[Place], attempts: Attempts) -> None:
         super().__init__(places, attempts)
         texts = {
-            "run": [place.id or place.path.name for place in places],
+            "run": labels_of(places),
             "project": [place.project for place in places],
             "run_name": [place.name for place in places],
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,7 @@ from otel_rl.archive.plain import MACHINE_FILE, ROWS_FILE
 from otel_rl.errors import UNDECODABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _MANIFEST = "run.json"
 _SIGNS = (_MANIFEST, ARCHIVE, ROWS_FILE, MACHINE_FILE)
@@ -50,31 +51,47 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     Raises:
         FileNotFoundError: It is none.
     """
-    directory = Path(path)
+    directory = Path(path).absolute()  # the reader stays valid when the working directory changes
     if not _is_run(directory):
         raise FileNotFoundError(f"{directory} is not a run directory: it has none of {', '.join(_SIGNS)}")
     try:
         found = msgspec.json.decode((directory / _MANIFEST).read_bytes(), type=_Manifest)
     except (OSError, *UNDECODABLE):
         found = _Manifest()
-    absolute = directory.resolve()
-    return Place(directory, found.id, found.project or absolute.parent.name, found.name or absolute.name)
+    real = directory.resolve()
+    return Place(directory, found.id, found.project or real.parent.name, found.name or real.name)
 
 
 def places_of(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Place]:
     """Return the run directories at paths or below them; a path can be a glob.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is none at one of them.
     """
     patterns = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found: dict[Path, Place] = {}
     for pattern in map(str, patterns):
-        for top in sorted(glob.glob(pattern.removesuffix("**") or ".")):  # noqa: PTH207
-            found |= {directory: place_of(directory) for directory in _below(Path(top))}
+        tops = [pattern] if Path(pattern).exists() else glob.glob(pattern.removesuffix("**") or ".")  # noqa: PTH207
+        runs = [directory for top in sorted(tops) for directory in _below(Path(top))]
+        if not runs:
+            raise FileNotFoundError(f"no run directory at {pattern}")
+        for directory in runs:  # a link such as `latest` leads to a run that is there already
+            found.setdefault(directory.resolve(), place_of(directory))
     if not found:
-        raise FileNotFoundError(f"no run directory at {', '.join(map(str, patterns))}")
+        raise FileNotFoundError("no run directory is named")
     return list(found.values())
+
+
+def labels_of(places: Sequence[Place]) -> list[str]:
+    """Return a text for each run that no other one has: its id, with its project or its path if that is needed."""
+    short = [place.id or place.path.name for place in places]
+    longer = [f"{place.project}/{label}" for place, label in zip(places, short, strict=True)]
+    paths = [str(place.path) for place in places]
+    many, too_many = Counter(short), Counter(longer)
+    return [
+        one if many[one] == 1 else two if too_many[two] == 1 else path
+        for one, two, path in zip(short, longer, paths, strict=True)
+    ]
 
 
 def _below(top: Path) -> Iterator[Path]:

@@ -25,8 +25,8 @@ _TYPES = {
     "bool": "BOOLEAN",
     **dict.fromkeys(("id", "text", "json"), "VARCHAR"),
 }
-_checked: dict[Path, bool] = {}
-"""Whether a file is intact. Its checksum is in its name, so that it is read once per process."""
+_checked: dict[tuple[Path, int, int, int], bool] = {}
+"""Whether a file with this path, inode, size and time of change is intact, so that it is read once per process."""
 
 
 class Hole(NamedTuple):
@@ -112,8 +112,9 @@ class Snapshot:
 
 
 def machines(archive: Path) -> list[str]:
-    """Return the folders of an archive that have tables; an agent that archives nothing shows what is open now."""
-    return sorted({table.parent.name for table in archive.glob("*/*/")})
+    """Return the folders of an archive that have files of tables, and not only `now.json` or a draft on a full disk."""
+    found = {file.relative_to(archive).parts[0] for file in archive.glob("*/*/*.parquet")}
+    return sorted(found | {file.relative_to(archive).parts[0] for file in archive.glob(f"*/{files.TAIL}/*/*.parquet")})
 
 
 def _intact(place: Path, table: Table) -> _Intact:
@@ -133,8 +134,11 @@ def _intact(place: Path, table: Table) -> _Intact:
         chosen = files.covering(every)  # young files may have what a damaged sealed one lost
     holes = files.holes(chosen)
     reached = chosen[-1].end if chosen else 0
-    lost = [end for path in damaged if (end := int(path.name.split(".")[0].split("-")[1])) > reached]
-    return _Intact(chosen, damaged, [*holes, (reached, max(lost))] if lost else holes)
+    ends = [int(path.name.split(".")[0].split("-")[1]) for path in damaged]
+    if table is ROWS:  # their lines of `steps`, with the same ranges, are written after them
+        ends += [file.end for file in _every(place, STEPS)]
+    end = max(ends, default=0)
+    return _Intact(chosen, damaged, [*holes, (reached, end)] if end > reached else holes)
 
 
 def _listed(place: Path, table: Table) -> list[File]:
@@ -160,11 +164,13 @@ def _every(place: Path, table: Table) -> list[File]:
 
 
 def _is_intact(file: File) -> bool:
-    if file.path not in _checked:
+    found = file.path.stat()
+    key = file.path, found.st_ino, found.st_size, found.st_ctime_ns
+    if key not in _checked:
         try:
             files.read(file)
-            _checked[file.path] = True
-        except files.DamagedError as error:
+            _checked[key] = True
+        except (files.DamagedError, PermissionError) as error:
             logger.warning("%s; it is left out", error)
-            _checked[file.path] = False
-    return _checked[file.path]
+            _checked[key] = False
+    return _checked[key]

@@ -46,8 +46,10 @@ def thin(place: Path, limit_bytes: int) -> None:
             spans = from_parquet(SPANS, files.read(file))
             if _passes(file, spans) != passes:
                 continue
-            kept = spans.take(Array.from_buffer(array("i", chosen(spans, _SHARE ** (passes + 1)))))
-            data = to_parquet(kept)
+            kept = chosen(spans, _SHARE ** (passes + 1))
+            if len(kept) == spans.num_rows:  # the same file would be written, and then deleted
+                continue
+            data = to_parquet(spans.take(Array.from_buffer(array("i", kept))))
             files.write(file.path.parent, file.first, file.end, data)
             file.path.unlink(missing_ok=True)
             size += len(data) - sizes.get(file.path, 0)

@@ -1,8 +1,9 @@
 """The valid history of runs, in SQL.
 
 A run that resumes from a checkpoint repeats steps. The last attempt wins: from the first step of an attempt on, the
-rows of all earlier attempts are void. Late rows are merged into the row of their step: they add names, and never
-replace a value that left in time.
+rows of all earlier attempts are void. If an attempt marks steps, its first step is the first that it began: a value
+that it only logs for an earlier step, such as an evaluation, voids nothing. Late rows are merged into the row of their
+step: they add names, and never replace a value that left in time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 LATE = "(late OR part > 0)"
 FIRSTS = """
-SELECT origin, attempt, min(least(begins, step)) FILTER (NOT late), bool_or({late}) FROM {steps} GROUP BY ALL
+SELECT origin, attempt,
+    coalesce(min(least(begins, step)) FILTER (NOT late AND trace_id <> ''), min(least(begins, step)) FILTER (NOT late)),
+    bool_or({late})
+FROM {steps} GROUP BY ALL
 """
 """The first step of each attempt of each run, and whether it has late rows."""
 Void = list[tuple[int, int, int]]

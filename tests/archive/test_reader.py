@@ -439,3 +439,70 @@ def test_a_file_that_vanishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(snapshot, "_every", seals_behind)
     assert reader.rows("x")["step"].tolist() == [0, 1, 2]
     assert not left
+
+
+def test_a_value_for_an_earlier_step_voids_nothing(tmp_path: Path) -> None:
+    """An attempt that marks steps begins with the first one that it began; an attempt that only logs, with any."""
+    first = [Row(n, n, {"x": float(n)}, trace_id=f"{n:032x}") for n in range(10)]
+    second = [Row(n, n, {"x": -1.0}, attempt=1, trace_id=f"{n:032x}") for n in (8, 9)]
+    stray = Row(3, 20, {"eval": 0.5}, attempt=1)
+    archived(tmp_path, [*first, stray, *second])
+    archived(tmp_path / "logs", [*(Row(n, n, {"x": 0.0}) for n in range(10)), stray])
+    found = otel_rl.open_run(tmp_path).rows("x")
+
+    assert dict(zip(found["step"].tolist(), found["value"].tolist(), strict=True)) == {
+        **{n: float(n) for n in range(8)},
+        8: -1.0,
+        9: -1.0,
+    }
+    assert otel_rl.open_run(tmp_path / "logs").rows("x")["step"].tolist() == [0, 1, 2]
+
+
+def test_the_newest_file_of_rows_is_gone(tmp_path: Path) -> None:
+    """The lines of `steps` say that it was there: a hole."""
+    archived(tmp_path, [Row(n, n, {"x": float(n)}) for n in range(4)], saves=[False, True, False, True])
+    place = tmp_path / "archive" / "local"
+    files.of_table(place, ROWS.name)[-1].path.unlink()
+    reader = otel_rl.open_run(tmp_path)
+
+    assert reader.rows()["step"].tolist() == [0, 1]
+    assert [(hole.table, hole.first, hole.end) for hole in reader.holes] == [("rows", 2, 4)]
+
+
+def test_the_working_directory_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was opened by a relative path is still read."""
+    archived(tmp_path / "run", [Row(0, 0, {"x": 1.0})])
+    monkeypatch.chdir(tmp_path)
+    reader = otel_rl.open_run("run")
+    monkeypatch.chdir("/")
+
+    assert len(reader.rows()) == 1
+
+
+def test_each_run_is_read_once_and_apart(tmp_path: Path) -> None:
+    """A link to a run adds nothing; runs with one id have different labels; a path without a run is an error."""
+    for project in ("a", "b"):
+        archived(tmp_path / project / "same", [Row(0, 0, {"x": 1.0})])
+        (tmp_path / project / "same" / "run.json").write_text(f'{{"id": "same", "project": "{project}"}}')
+    (tmp_path / "a" / "latest").symlink_to("same")
+    (tmp_path / "runs[2]").symlink_to("a")
+    found = otel_rl.open_runs(tmp_path).rows()
+
+    assert found["run"].tolist() == ["a/same", "b/same"]
+    assert otel_rl.open_runs(tmp_path / "runs[2]").rows()["run"].tolist() == ["same"]
+    with pytest.raises(FileNotFoundError, match="tpyo"):
+        otel_rl.open_runs([tmp_path / "a", tmp_path / "tpyo"])
+
+
+def test_damage_after_the_first_read(tmp_path: Path) -> None:
+    """A file that is replaced is checked again."""
+    archived(tmp_path, [Row(0, 0, {"x": 1.0})])
+    (file,) = files.of_table(tmp_path / "archive" / "local", ROWS.name)
+    before = len(otel_rl.open_run(tmp_path).rows())
+    content = bytearray(file.path.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.path.with_name("new").write_bytes(content)
+    file.path.with_name("new").replace(file.path)
+    reader = otel_rl.open_run(tmp_path)
+
+    assert (before, len(reader.rows()), reader.damaged) == (1, 0, [file.path])

@@ -1,0 +1,70 @@
+"""Archives above their limit: old spans go, and what is always worth it stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl.archive import files
+from otel_rl.archive.tables import ROWS, SPANS
+from otel_rl.archive.writer import KINDS, Writer, read
+from otel_rl.export import Row, Span
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def spans_of(place: Path) -> list[Span]:
+    return [
+        item
+        for file in files.of_table(place, SPANS.name)
+        for item in read(place, (SPANS,), file)
+        if isinstance(item, Span)
+    ]
+
+
+def write(place: Path, limit: int, number: int = 4000) -> list[Span]:
+    """Write spans of many traces in four sealed files, and rows."""
+    spans = [
+        Span(f"rl.phase{n % 2}", f"{n // 4:032x}", f"{n:016x}", "", n, 2 * n + 1, error="no" if n % 500 == 0 else None)
+        for n in range(number)
+    ]
+    writer = Writer(place, limit)
+    for n, span in enumerate(spans):
+        writer.add(span)
+        if n % 100 == 0:
+            writer.add(Row(n, n, {"x": float(n)}))
+        if n % (number // 4) == number // 4 - 1:
+            writer.save(seals=True)
+    return spans
+
+
+def test_what_stays(tmp_path: Path) -> None:
+    """Failed spans, the slowest of each name, whole traces of the rest, and every row; what went is known."""
+    spans = write(tmp_path / "node1", 30_000)
+    kept = spans_of(tmp_path / "node1")
+    tables, _ = KINDS[Row]
+    steps = files.of_table(tmp_path / "node1", tables[-1].name)
+    rows = [row for file in steps for row in read(tmp_path / "node1", tables, file)]
+    ranges = files.of_table(tmp_path / "node1", SPANS.name)
+
+    assert len(kept) < len(spans)
+    assert {span.span_id for span in spans if span.error} <= {span.span_id for span in kept}
+    assert spans[-1] in kept
+    assert len(rows) == 40
+    assert ranges[-1].end == len(spans)
+    assert files.holes(ranges) == []
+
+
+def test_a_limit_that_cannot_be_reached(tmp_path: Path) -> None:
+    """What always stays is thinned no further, and no file is lost."""
+    write(tmp_path / "node1", 1)
+    first = spans_of(tmp_path / "node1")
+    for _ in range(3):
+        writer = Writer(tmp_path / "node1", 1)
+        writer.add(Row(9999, 9999, {"x": 0.0}))
+        writer.save(seals=True)
+
+    assert files.holes(files.of_table(tmp_path / "node1", SPANS.name)) == []
+    assert {span.span_id for span in spans_of(tmp_path / "node1")} <= {span.span_id for span in first}
+    assert {span.span_id for span in first if span.error} <= {span.span_id for span in spans_of(tmp_path / "node1")}
+    assert files.of_table(tmp_path / "node1", ROWS.name)
