@@ -50,6 +50,13 @@ class Result:
     def __repr__(self) -> str:
         return f"<{len(self)} lines: {', '.join(self.columns)}>"
 
+    def __str__(self) -> str:
+        """Return the lines as DuckDB draws them; of many, the first and the last ones."""
+        import duckdb
+
+        with duckdb.connect(":memory:") as connection:
+            return str(connection.from_arrow(self._table))
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the lines to a library that reads Arrow's C interface; nothing is copied."""
         return self._table.__arrow_c_stream__(requested_schema)

@@ -271,6 +271,14 @@ def test_every_library_sees_the_same(tmp_path: Path) -> None:
     assert found.to_pandas()["start_unix_nano"].tolist() == found["start_unix_nano"].tolist()
 
 
+def test_a_result_is_drawn(tmp_path: Path) -> None:
+    """Printed, it is a table, without any other library."""
+    archived(tmp_path, [Row(n, n, {"x": n / 2}) for n in range(3)])
+    drawn = str(otel_rl.open_run(tmp_path).sql("SELECT step, value FROM rows"))
+
+    assert [line.split("│")[1:3] for line in drawn.splitlines() if "1.0" in line] == [["     2 ", "    1.0 "]]
+
+
 def test_a_library_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the command that installs it."""
     monkeypatch.setitem(sys.modules, "polars", None)
