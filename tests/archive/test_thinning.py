@@ -56,7 +56,7 @@ def test_what_stays(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_cannot_be_reached(tmp_path: Path) -> None:
-    """What always stays is thinned no further, and no file is lost."""
+    """Spans that always stay are thinned no further, and no file is lost."""
     write(tmp_path / "node1", 1)
     first = spans_of(tmp_path / "node1")
     for _ in range(3):
