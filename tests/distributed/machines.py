@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_RANK = """
+RANK = """
 import os, pathlib, time, otel_rl
 told = os.environ
 place = dict(dir=".", project="p", id="run-7", head=told["HEAD"] or None, rows={"deadline": float(told["DEADLINE"])})
@@ -101,7 +101,7 @@ class Cluster:
     def _start(self, rank: int, **variables: str) -> subprocess.Popen[str]:
         node = self.directory / f"node{rank // self._local}"
         node.mkdir(exist_ok=True)
-        return start_python(_RANK, node, **self._told[rank] | variables)
+        return start_python(RANK, node, **self._told[rank] | variables)
 
     def _began(self, rank: int) -> Path:
         """Return the run directory of a rank when it has begun."""
