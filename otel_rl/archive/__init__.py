@@ -1,4 +1,4 @@
-"""The public reader of a run directory.
+"""The archive of a run: its tables, their files, what is open now, the writer, and the public reader.
 
-Viewers and users import it. Nothing that records imports it.
+The exporter of the archive imports the writer, the agent what is open now, and viewers and users the reader.
 """

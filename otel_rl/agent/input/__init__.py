@@ -1,4 +1,4 @@
-"""The journals of this machine, and the records that other machines send.
+"""What an agent reads: journals of this machine, records that others send, and the software of an attempt.
 
 The agent's loop imports it.
 """

@@ -1,4 +1,4 @@
-"""The latest view of the run: instruments for Prometheus and OTLP metrics, and scrape targets.
+"""What leaves an agent: the threads of exporters, instruments for Prometheus and OTLP, scrape targets, what is open now.
 
-The agent's loop imports it. Exporters get nothing from here.
+The agent's loop imports it.
 """

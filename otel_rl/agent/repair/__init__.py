@@ -1,4 +1,4 @@
-"""Repair and removal: damaged batches, items that cannot be encoded, a backlog on another disk, delivered files.
+"""Repair and removal: items that cannot be encoded, a backlog on another disk, delivered files.
 
 The agent's loop imports it.
 """

@@ -1,7 +1,7 @@
 """Turns the records of all ranks into items: one row and one trace for each step.
 
-A pure state machine: the output depends only on the records and the given times, and the whole state is data. The
-outbox saves the state with the output, so the next agent continues where the last one stopped.
+A state machine: the output depends only on the records and the given times. The outbox saves what rows depend on with
+the output, so the next agent continues where the last one stopped; totals, such as those of stragglers, start again.
 
 `attempts` says who takes part in which attempt, `apply` what each record changes, `ends` what the end of a process
 changes, `closing` when a step closes, and `closed` what then becomes of it. The last attempt ends when all of its
