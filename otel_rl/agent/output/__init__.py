@@ -1,4 +1,4 @@
-"""What leaves an agent: the threads of exporters, instruments for Prometheus and OTLP, scrape targets, what is open now.
+"""The output of an agent: the threads of exporters, instruments for Prometheus and OTLP, scrape targets, `now.json`.
 
 The agent's loop imports it.
 """
