@@ -52,6 +52,7 @@ def test_a_run_that_has_ended(tmp_path: Path) -> None:
     run = otel_rl.init(project="p", dir=str(tmp_path), hardware=False)
     run.log({"loss": 0.5}, step=0)
     assert run.finish()
+    wait_for(lambda: read_now(run.dir)[0].state == "ended", "the agent did not end", 60)
     (now,) = read_now(run.dir)
 
     assert (now.state, now.id, now.project) == ("ended", run.id, "p")

@@ -62,9 +62,13 @@ class Submitted(NamedTuple):
 
     def begun(self) -> None:
         """Wait until it has delivered rows."""
-        self.slurm.until(
-            lambda: any(len(run.rows) > 5 for run in self.left.runs), f"no rows of {self.inside}", _BEGUN_S
-        )
+        try:
+            self.slurm.until(
+                lambda: any(len(run.rows) > 5 for run in self.left.runs), f"no rows of {self.inside}", _BEGUN_S
+            )
+        except AssertionError as error:
+            logs = "\n".join(f"{run.path} {len(run.rows)} rows\n{run.log}" for run in self.left.runs)
+            raise AssertionError(f"{error}\n{self.left.output}\n{logs}") from None
 
     def user(self, command: str) -> str:
         """Run a command as the user of the job; it must succeed."""

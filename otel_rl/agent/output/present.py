@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from otel_rl.agent.output.exporters import Exporters
     from otel_rl.agent.steps.state import Journal
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 1.0
 _AT_LEAST_EVERY_S = 10.0
+_LAST_WITHIN_S = 5.0
 _SHARE = 50
 """At most one part of this many of the agent's time is spent here."""
 
@@ -30,34 +33,50 @@ _SHARE = 50
 class Present:
     """Replaces `now.json` at most once a second while something changes, and every 10 s otherwise.
 
-    A run without an archive has no such file.
+    A thread writes it, because a network file system that hangs must not hang the agent. A run without an archive has
+    no such file.
     """
 
     def __init__(self, directory: RunDirectory, manifest: Manifest) -> None:
         self._manifest = manifest
         has_archive = any(name == "archive" for name, _ in manifest.exporters)
         self._place = place_of(directory.path, directory.host) if has_archive else None
-        self._written: Now | None = None
-        self._written_at, self._pause = 0.0, _EVERY_S
+        self._shown: Now | None = None
+        self._shown_at, self._pause = 0.0, _EVERY_S
+        self._content, self._has_ended = b"", False
+        self._is_new = threading.Event()
+        self._writer: threading.Thread | None = None
 
     def show(self, journals: Iterable[Journal], exporters: Exporters, status: AgentStatus) -> None:
-        """Write the state of the run, if it is due; the last state is always written."""
+        """Have the state of the run written, if it is due; wait at most 5 s for the last one."""
         began = time.monotonic()
         is_last = status.state == "ended"
-        if self._place is None or (began < self._written_at + self._pause and not is_last):
+        if self._place is None or (began < self._shown_at + self._pause and not is_last):
             return
         now = self._state(journals, exporters, status)
-        same = self._written is not None and msgspec.structs.replace(self._written, time_unix_nano=0) == now
-        if same and not is_last and began < self._written_at + _AT_LEAST_EVERY_S:
+        if now == self._shown and not is_last and began < self._shown_at + _AT_LEAST_EVERY_S:
             return
-        now = msgspec.structs.replace(now, time_unix_nano=time.time_ns())
-        with contextlib.suppress(OSError):  # a full disk: it is written again a second later
-            make_directory(self._place.parent.parent)
-            make_directory(self._place.parent)
-            write_atomically(self._place, msgspec.json.encode(now))
-            self._written = now
-        self._written_at = time.monotonic()
-        self._pause = max(_EVERY_S, _SHARE * (self._written_at - began))
+        self._content = msgspec.json.encode(msgspec.structs.replace(now, time_unix_nano=time.time_ns()))
+        self._shown, self._has_ended = now, is_last
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write, args=(self._place,), name="otel-rl-now", daemon=True)
+            self._writer.start()
+        self._is_new.set()
+        self._shown_at = time.monotonic()
+        self._pause = max(_EVERY_S, _SHARE * (self._shown_at - began))
+        if is_last:
+            self._writer.join(_LAST_WITHIN_S)
+
+    def _write(self, place: Path) -> None:
+        while self._is_new.wait():
+            self._is_new.clear()
+            is_last, content = self._has_ended, self._content
+            with contextlib.suppress(OSError):  # a full disk: it is written again within 10 s
+                make_directory(place.parent.parent)
+                make_directory(place.parent)
+                write_atomically(place, content)
+            if is_last:
+                return
 
     def _state(self, journals: Iterable[Journal], exporters: Exporters, status: AgentStatus) -> Now:
         known = list(journals)
