@@ -24,7 +24,7 @@ import os, sys, time
 import otel_rl
 {0}
 run = otel_rl.init(dir="runs", project="p", quiet=True, agent="off", exporters=[], **GIVEN)
-print(run.id, run.attempt, flush=True)
+print("%s %d" % (run.id, run.attempt) + "\\n", end="", flush=True)  # one write: trainings share a pipe
 run.log({{"loss": 1.0}}, step=0)
 {1}
 """
