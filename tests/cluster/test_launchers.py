@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _PROTECTED = "export OTEL_RL_TOKEN=of-the-test OTEL_RL_INSECURE=true"
-_HEAD = f'{_PROTECTED} OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((10000 + SLURM_JOB_ID))"'
+_HEAD = f'{_PROTECTED} OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((30000 + SLURM_JOB_ID))"'
 _SRUN = f"{_HEAD}\nsrun python train.py"
 _FIXED = f'{_PROTECTED} OTEL_RL_HEAD="node1:4320"\nsrun python train.py'
 _C10D = """srun torchrun --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" \\
-  --rdzv-endpoint="$(scontrol show hostnames | head -n 1):$((20000 + SLURM_JOB_ID))" train.py"""
+  --rdzv-endpoint="$(scontrol show hostnames | head -n 1):$((31000 + SLURM_JOB_ID))" train.py"""
 CASES = {
     "srun-1x4": Case(_SRUN, "--nodes=1 --ntasks=4"),
     "srun-2x2": Case(_SRUN, "--nodes=2 --ntasks=4 --ntasks-per-node=2"),

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _TWO_NODES = (
     "export OTEL_RL_TOKEN=of-the-test OTEL_RL_INSECURE=true\n"
-    'export OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((10000 + SLURM_JOB_ID))"\nsrun python train.py'
+    'export OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((30000 + SLURM_JOB_ID))"\nsrun python train.py'
 )
 _HOMES = {"unknown": ALICE, "sshfs": CAROL, "sshfs-with-links": DAVE}
 _OFF = {"OTEL_RL_AGENT": "off", "FINISH": ""}
