@@ -68,8 +68,8 @@ def test_an_agent_that_dies_while_the_trainer_hangs(hanging: RunDirectory) -> No
 
 def kill_both(directory: RunDirectory) -> None:
     """Kill the agent of a run and its supervisor."""
+    wait_for(lambda: len(_agents(directory)) == 2, "more or less than both")  # for a moment, git looks like its agent
     killed = _agents(directory)
-    assert len(killed) == 2
     for process in killed:
         process.send_signal(signal.SIGSTOP)  # so that neither sees the other die
     for process in killed:
