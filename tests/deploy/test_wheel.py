@@ -91,7 +91,9 @@ def test_the_sdist_has_no_stray_file(built: Path) -> None:
         files = [PurePosixPath(*PurePosixPath(one.name).parts[1:]) for one in archive if not one.isdir()]
 
     assert {file.parts[0] for file in files} == _TOP
-    assert [str(file) for file in files if not {file.suffix, file.name} & _SOURCES] == []
+    data = PurePosixPath("tests/data/archive")  # of an earlier version
+    others = [file for file in files if not file.is_relative_to(data)]
+    assert [str(file) for file in others if not {file.suffix, file.name} & _SOURCES] == []
 
 
 def _allowed(file: PurePosixPath) -> set[str]:
