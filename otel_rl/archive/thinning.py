@@ -43,7 +43,10 @@ def thin(place: Path, limit_bytes: int) -> None:
         return
     for passes in range(_MOST_PASSES):
         for file in files.covering(files.listed(place / SPANS.name)):
-            spans = from_parquet(SPANS, files.read(file))
+            try:
+                spans = from_parquet(SPANS, files.read(file))
+            except files.DamagedError:  # the reader names it; the others can still be thinned
+                continue
             if _passes(file, spans) != passes:
                 continue
             kept = chosen(spans, _SHARE ** (passes + 1))

@@ -68,3 +68,18 @@ def test_a_limit_that_cannot_be_reached(tmp_path: Path) -> None:
     assert {span.span_id for span in spans_of(tmp_path / "node1")} <= {span.span_id for span in first}
     assert {span.span_id for span in first if span.error} <= {span.span_id for span in spans_of(tmp_path / "node1")}
     assert files.of_table(tmp_path / "node1", ROWS.name)
+
+
+def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:
+    """It stays as it is, and the others are thinned."""
+    write(tmp_path / "node1", 1 << 60)
+    damaged, *others = (file.path for file in files.listed(tmp_path / "node1" / SPANS.name))
+    content = damaged.read_bytes()[:-9] + b"damage..!"
+    damaged.write_bytes(content)
+    writer = Writer(tmp_path / "node1", 1)
+    writer.add(Row(9999, 9999, {"x": 0.0}))
+    writer.save(seals=True)
+
+    assert damaged.read_bytes() == content
+    assert not any(path.exists() for path in others)
+    assert files.holes(files.listed(tmp_path / "node1" / SPANS.name)) == []
