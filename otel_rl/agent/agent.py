@@ -24,7 +24,7 @@ from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.output.present import Present
 from otel_rl.agent.output.targets import Target, sweep
 from otel_rl.agent.repair.refill import UNLIMITED_BYTES
-from otel_rl.agent.repair.release import Release, cut_off, leave, vanished
+from otel_rl.agent.repair.release import Release, cut_off
 from otel_rl.agent.status import Status
 from otel_rl.agent.steps.forensics import write_reports
 from otel_rl.agent.steps.pipeline import Pipeline
@@ -97,7 +97,7 @@ class Agent:
         saved = self._checkpoint()
         losses = self._losses = Losses(saved.lost)
         self._source = Source(directory, manifest, saved.positions, self._openings, once=once, of_archive=of_archive)
-        removed = cut_off(directory.journals, saved.positions) + vanished(directory, self._outbox)
+        removed = cut_off(directory.journals, saved.positions)
         all_spans = any(one.all_spans for one in self._exporters.threads)
         self._pipeline = Pipeline(manifest, saved.state, self._quarantine, all_spans=all_spans)
         vocabulary = self._pipeline.vocabulary
@@ -270,8 +270,6 @@ class Agent:
             self._record_delivery(is_complete=self._loop.is_over)
         self._say("ended")
         said = self._status.said
-        with contextlib.suppress(OSError):
-            leave(self._directory.left, said.waiting, self._source.follower.positions)
         if said.waiting:
             logger.warning("%s; deliver it on %s with: %s", incomplete(said), *deliver_with(self._directory))
         return delivered and not self._losses.lost

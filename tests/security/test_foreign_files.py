@@ -131,7 +131,7 @@ def test_a_pointer_of_another_user(crowded: Path) -> None:
     assert parts.read(run, "node9") is None
 
 
-@pytest.mark.parametrize("name", ["cursors/jsonl.json", "left.json", "agent.json", "machine.json"])
+@pytest.mark.parametrize("name", ["cursors/jsonl.json", "agent.json", "machine.json"])
 def test_other_files_of_another_user(crowded: Path, name: str) -> None:
     """They are not read."""
     run = a_run_with_code_of_nobody(crowded)

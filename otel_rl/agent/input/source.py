@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.agent.input.follow import UNFINISHED, Follower
 from otel_rl.agent.input.remote import give_up_missing
-from otel_rl.journal.claim import noted
+from otel_rl.journal.claim import is_settled, noted
 from otel_rl.journal.segments import START
 from otel_rl.setup import tokens
 
@@ -49,7 +49,7 @@ class Source:
         once: bool,
         of_archive: bool,
     ) -> None:
-        self._needs_journals = once and not of_archive
+        self._needs_journals = once and not of_archive and not is_settled(directory.attempts, directory.host)
         names = noted(directory.attempts).get(directory.host, ()) if self._needs_journals else ()
         expected = dict.fromkeys(names, START)
         self.follower = Follower(directory.journals, expected | dict(positions), final=manifest.sends)

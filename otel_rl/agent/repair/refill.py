@@ -22,7 +22,7 @@ from otel_rl.delivery.exporter_thread import Cursor, cursor_file
 from otel_rl.delivery.outbox import Outbox, identity
 from otel_rl.errors.sinks import log_of
 from otel_rl.journal.atomic_files import read_json, write_atomically
-from otel_rl.journal.claim import attempt_of, is_journal
+from otel_rl.journal.claim import attempt_of, is_journal, noted, settle
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.setup import parts
 from otel_rl.setup.parts import ARCHIVE
@@ -98,6 +98,9 @@ def catch_up(directory: RunDirectory, manifest: Manifest) -> None:
     if _was_removed(directory):
         missing = refill(run, machine, directory.local, counts)
         logger.info("the agent continues from %s%s", place.parent, f" without {missing} item(s)" if missing else "")
+        now = read_json(now_of(run, machine), Now)
+        if now is not None and now.has_everything and not missing:  # the removed journals are no loss
+            settle(directory.attempts, noted(directory.attempts).get(machine, ()))
     elif elsewhere is not None and not elsewhere.missing:
         _pass_over(directory, elsewhere.exporters, counts[ARCHIVE_EXPORTER])
     place.unlink(missing_ok=True)
@@ -109,7 +112,7 @@ def _was_removed(directory: RunDirectory) -> bool:
     last = max((one.attempt for one in now.processes), default=-1) if now is not None else -1
     names = [path.name for path in directory.journals.iterdir()]
     has_journals = any(is_journal(name) and attempt_of(name) <= last for name in names)
-    return not (has_journals or identity(directory.outbox) or segment_numbers(directory.outbox))
+    return not (has_journals or segment_numbers(directory.outbox))
 
 
 def _pass_over(directory: RunDirectory, given: Mapping[str, Counts], saved: Counts) -> None:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.agent.repair.refill import catch_up
-from otel_rl.agent.repair.release import leave, vanished
 from otel_rl.archive import delivered
 from otel_rl.archive.delivered import Delivered
-from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import RunInfo
 from otel_rl.journal import claim
 from otel_rl.otlp.bridge.runs import Runs
@@ -75,7 +73,6 @@ class RunFiles(Target):
             b"running",
             encode(bridged),
             encode(fed),
-            b'{"waiting":{}}',
         ]
         return [bytes([kind]) + content for kind, content in enumerate(contents)]
 
@@ -86,7 +83,7 @@ class RunFiles(Target):
         shutil.copytree(self._intact, run)
         try:
             readers = (self._read_manifest, self._read_status, self._read_part, self._read_owner, self._read_noted)
-            more = (self._read_start, self._read_state, self._resume, self._refill, self._read_left)
+            more = (self._read_start, self._read_state, self._resume, self._refill)
             every = readers + more
             every[data[0] % len(every)](run, data[1:])
         finally:
@@ -156,11 +153,3 @@ class RunFiles(Target):
         delivered.place_of(run, found.host).write_bytes(data)
         with contextlib.suppress(BlockingIOError):
             catch_up(found, directories.read_manifest(found))
-
-    def _read_left(self, run: Path, data: bytes) -> None:
-        found = directories.at(run)
-        found.left.write_bytes(data)
-        outbox = Outbox(found.outbox, 1 << 30)
-        vanished(found, outbox)
-        outbox.close()
-        leave(found.left, {"jsonl": 1}, [_JOURNAL])
