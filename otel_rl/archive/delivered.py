@@ -23,7 +23,7 @@ Counts = dict[str, int]
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):
-    """What exporters have of an archive.
+    """Numbers of items of an archive that exporters have.
 
     Attributes:
         who: The process that feeds them.

@@ -99,7 +99,7 @@ def catch_up(directory: RunDirectory, manifest: Manifest) -> None:
         missing = refill(run, machine, directory.local, counts)
         logger.info("the agent continues from %s%s", place.parent, f" without {missing} item(s)" if missing else "")
         now = read_json(now_of(run, machine), Now)
-        if now is not None and now.has_everything and not missing:  # the removed journals are no loss
+        if now is not None and now.has_everything and not missing:  # nothing was lost with the journals
             settle(directory.attempts, noted(directory.attempts).get(machine, ()))
     elif elsewhere is not None and not elsewhere.missing:
         _pass_over(directory, elsewhere.exporters, counts[ARCHIVE_EXPORTER])
