@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,9 +36,9 @@ class Collected:
 
     batch_size = 4
     all_spans = True
+    items: ClassVar[list[Item]] = []
 
-    def __init__(self, run: RunInfo) -> None:
-        self.items: list[Item] = []
+    def __init__(self, run: RunInfo) -> None: ...
 
     def export(self, items: Sequence[Item]) -> None:
         """Keep the items."""
@@ -61,14 +63,14 @@ def by_kind(items: Iterable[Item]) -> dict[str, list[object]]:
 def delivered(part: Path, name: str, new: Sequence[Item]) -> tuple[list[Item], dict[str, int]]:
     """Deliver the outbox of a part, and new items behind it; return what the exporter got, and its counts."""
     outbox = Outbox(part / "outbox", NO_LIMIT)
-    exporter = Collected(RunInfo("i", "p", "n", str(part)))
-    thread = ExporterThread(name, lambda _: exporter, {}, RunInfo("i", "p", "n", str(part)), outbox, part / "cursors")
+    Collected.items.clear()
+    thread = ExporterThread(name, Collected, {}, RunInfo("i", "p", "n", str(part)), outbox, part / "cursors")
     thread.start()
     outbox.append(new, b"\xc0")
     thread.close_when_done()
     wait_for(lambda: not thread.is_alive(), "the exporter does not come to its end")
     outbox.close()
-    return exporter.items, thread.passed
+    return [*Collected.items], thread.passed
 
 
 @settings(max_examples=12, deadline=None)
@@ -93,3 +95,31 @@ def test_each_exporter_gets_what_it_lacks(
         new = [NEXT] * (later + 1)  # and those that were put there for the exporters before
         assert by_kind(got) == by_kind([*items[number:], *new])
         assert passed == counts([*items, *new])
+
+
+def test_a_refill_that_was_killed(tmp_path: Path) -> None:
+    """It begins again: nothing is there twice, and nothing is missing."""
+    items = [Params(n, {"lr": float(n)}) for n in range(200)]
+    writer = Writer(tmp_path / ARCHIVE / "node1", NO_LIMIT)
+    for item in items:
+        writer.add(item)
+    writer.save()
+    part = tmp_path / "part"
+    script = """
+import os, sys
+from pathlib import Path
+from otel_rl.agent.repair import refill
+from otel_rl.delivery.outbox import Outbox
+class Killed(Outbox):
+    def append(self, items, checkpoint):
+        super().append(items, checkpoint)
+        os.kill(os.getpid(), 9)
+refill.Outbox = Killed
+refill.refill(Path(sys.argv[1]), "node1", Path(sys.argv[1], "part"), {"a": {}})
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=100)
+    was_begun = len(list((part / "outbox").glob("*.seg")))
+    refill(tmp_path, "node1", part, {"a": {}})
+
+    assert was_begun
+    assert by_kind(delivered(part, "a", [])[0]) == by_kind(items)

@@ -23,7 +23,7 @@ from otel_rl.delivery.outbox import Outbox, identity
 from otel_rl.errors.sinks import log_of
 from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.claim import attempt_of, is_journal, noted, settle
-from otel_rl.journal.segments import segment_numbers
+from otel_rl.journal.segments import segment_numbers, segment_path
 from otel_rl.setup import parts
 from otel_rl.setup.parts import ARCHIVE
 
@@ -39,6 +39,8 @@ UNLIMITED_BYTES = 1 << 62
 ARCHIVE_EXPORTER = "archive"
 """The name of the exporter that has written the items."""
 _BATCH = 64
+_BEGUN = ".refill"
+"""A file in a part whose outbox is incomplete, since the process that made it was killed."""
 
 
 def progress(run: Path, machine: str, manifest: Manifest) -> dict[str, Counts] | None:
@@ -60,6 +62,9 @@ def refill(run: Path, machine: str, part: Path, counts: Mapping[str, Counts]) ->
         OSError: It cannot be written, or the archive cannot be read.
     """
     parts.remake(part)
+    (part / _BEGUN).touch()
+    for number in segment_numbers(part / parts.OUTBOX):
+        segment_path(part / parts.OUTBOX, number).unlink()
     outbox = Outbox(part / parts.OUTBOX, UNLIMITED_BYTES)
     checkpoint = msgspec.msgpack.encode(Checkpoint({}, State()))
     replay = Replay(run / ARCHIVE / machine, delivered.least(*counts.values()))
@@ -78,6 +83,7 @@ def refill(run: Path, machine: str, part: Path, counts: Mapping[str, Counts]) ->
         here = {kind: before[kind] + count for kind, count in of_exporter.items()}
         cursor = Cursor(outbox=outbox.id, passed=before, has=here)
         write_atomically(part / parts.CURSORS / cursor_file(name), msgspec.json.encode(cursor))
+    (part / _BEGUN).unlink()
     return replay.missing
 
 
@@ -107,12 +113,13 @@ def catch_up(directory: RunDirectory, manifest: Manifest) -> None:
 
 
 def _was_removed(directory: RunDirectory) -> bool:
-    """Return whether nothing is left of what the machine recorded: neither an outbox nor a journal."""
+    """Return whether nothing is left of what the machine recorded: neither a whole outbox nor a journal."""
     now = read_json(now_of(directory.path, directory.host), Now)
     last = max((one.attempt for one in now.processes), default=-1) if now is not None else -1
     names = [path.name for path in directory.journals.iterdir()]
     has_journals = any(is_journal(name) and attempt_of(name) <= last for name in names)
-    return not (has_journals or segment_numbers(directory.outbox))
+    has_outbox = segment_numbers(directory.outbox) and not (directory.local / _BEGUN).exists()
+    return not (has_journals or has_outbox)
 
 
 def _pass_over(directory: RunDirectory, given: Mapping[str, Counts], saved: Counts) -> None:
