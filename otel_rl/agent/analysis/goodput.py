@@ -50,6 +50,7 @@ class Worker(msgspec.Struct):
     until: int
     open: dict[int, OpenName] = {}
     since_step: Nanoseconds = {}
+    last_step: Nanoseconds = {}
 
 
 class TimeSpent(msgspec.Struct):
@@ -113,6 +114,7 @@ class Goodput:
             of_step = self._spent.steps.setdefault(started.attempt, {}).setdefault(step, {})
             for name, nanoseconds in worker.since_step.items():
                 _add(of_step, name, nanoseconds)
+        worker.last_step = worker.since_step
         self._mark(worker)
 
     def end(self, journal: str, started: Started, time: int) -> None:
@@ -140,6 +142,15 @@ class Goodput:
                 share = wasted * nanoseconds // left
                 totals[name] -= share
                 _add(totals, _WASTED, share)
+
+    def last_step(self, journal: str) -> Mapping[Name, int]:
+        """Return the nanoseconds of the last step of a process, by phase; empty if it has ended."""
+        worker = self._spent.workers.get(journal)
+        return {} if worker is None else worker.last_step
+
+    def of_fleet(self, fleet: str) -> Mapping[Name, int]:
+        """Return the nanoseconds of a fleet so far, by phase; those of an open phase count up to the last record."""
+        return self._spent.fleets.get(fleet, {})
 
     def points(self) -> list[Point]:
         """Return the seconds so far, by fleet and category."""
