@@ -79,7 +79,7 @@ def draw_rank(scene: Scene, who: Who, cells: int, height: int, cursor: int) -> D
             Span(words.clock(one.phases[0].start), "dim"),
             Span(f"  {right(words.time_of(one.seconds), 9)}  "),
             *words.stacked(shares, bar),
-            Span(f" {words.shares(shares, 3)}", "dim"),
+            Span(f" {words.shares(shares, cells - bar - 36)}", "dim"),
         )
         lines.append(marked(row, cells) if number == cursor else fit_line(row, cells))
     return Drawn(lines, first, at, len(steps), count)
@@ -120,7 +120,7 @@ def draw_step(scene: Scene, who: Who, step: int, cells: int, height: int, cursor
         name = "  " * one.depth + safe(one.name)
         row = (
             Span(" "),
-            Span("■ ", one.category),
+            Span(f"{drawing.fill(one.category)} ", one.category),
             Span(fit(name, 24)),
             Span(" " + right(words.time_of((one.start - begin) / _NS), 9), "dim"),
             Span(" " + right(words.time_of(one.duration / _NS), 9)),
@@ -148,7 +148,7 @@ def _along(phase: Phase, begin: int, end: int, cells: int) -> tuple[Span, ...]:
     scale = cells / max(1, end - begin)
     start = min(cells - 1, int((phase.start - begin) * scale))
     length = max(1, min(cells - start, round(phase.duration * scale)))
-    mark = "░" if phase.category == "waiting" else "█"
+    mark = drawing.fill(phase.category)
     return (
         Span("·" * start, "dim"),
         Span(mark * length, phase.category),
@@ -221,7 +221,7 @@ def _compared(others: Sequence[Phase], who: Who, cells: int, room: int) -> list[
         row = (
             Span(f" {right(label((one.role, one.rank)), 12)} ", "bold" if is_this else ""),
             Span(right(words.time_of(one.duration / _NS), 10) + "  "),
-            Span("█" * max(1, bar), one.category),
+            Span(drawing.fill(one.category) * max(1, bar), one.category),
         )
         found.append(fit_line(row, cells))
     return found

@@ -19,8 +19,18 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 _BRAILLE = 0x2800
 _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Bits of the dots of a braille character: of its left and its right column, from the lowest row on."""
-_FILLS: dict[str, str] = {"waiting": "░", "none": "·", "evaluation": "▒", "checkpoint": "▒", "reward": "▓"}
-"""Characters of bars by category, so that a bar can be read without colors; the others are full."""
+_FILLS: dict[str, str] = {
+    "rollout": "█",
+    "training": "▓",
+    "reward": "▒",
+    "sync": "▚",
+    "evaluation": "▄",
+    "checkpoint": "▄",
+    "waiting": "░",
+    "other": "▪",
+    "none": "·",
+}
+"""Characters of bars by category, so that a bar can be read without colors."""
 _ASCII = str.maketrans(
     {
         **dict(zip(_LEVELS, "._-~=+*#", strict=True)),
@@ -28,6 +38,8 @@ _ASCII = str.maketrans(
         "░": ":",
         "▒": "%",
         "▓": "=",
+        "▚": "&",
+        "▪": "o",
         "·": ".",
         "…": "~",
         "●": "*",
@@ -53,6 +65,11 @@ def ascii_only(text: str) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
+def fill(style: Style) -> str:
+    """Return the character of bars of a category."""
+    return _FILLS.get(style, "█")
+
+
 def bar(parts: Iterable[tuple[float, Style]], cells: int) -> Line:
     """Draw amounts as parts of one bar, rounded so that they add up; parts that are too small are left out."""
     amounts = [(max(0.0, amount), style) for amount, style in parts]
@@ -64,7 +81,7 @@ def bar(parts: Iterable[tuple[float, Style]], cells: int) -> Line:
         so_far += amount
         end = round(cells * so_far / total)
         if end > drawn:
-            spans.append(Span(_FILLS.get(style, "█") * (end - drawn), style))
+            spans.append(Span(fill(style) * (end - drawn), style))
             drawn = end
     return tuple(spans)
 

@@ -10,7 +10,7 @@ import msgspec
 from otel_rl.archive.runs import places_of
 from otel_rl.insight.facts import State
 from otel_rl.view.terminal import drawing, words
-from otel_rl.view.terminal.lines import Span, fit, fit_line, line, right, safe
+from otel_rl.view.terminal.lines import Span, fit, fit_line, line, right, safe, width
 from otel_rl.view.terminal.present import present_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _NS = 1e9
 _METRICS = 3
+_CURVE = 7
+_WIDE = 120
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,33 +110,46 @@ def listed(run: Present) -> Listed:
 
 
 def table(runs: Sequence[Present], cells: int, at: int) -> list[Line]:
-    """Draw the list; where there is not enough room, metrics are left out first."""
-    titles = [f"{safe(run.project)}/{safe(run.name)}" for run in runs]
-    of_name = min(max([len(title) for title in titles] + [3]), max(18, cells // 3))
-    left = cells - of_name - 2 - 10 - 2 - 13 - 2 - 9 - 2 - 18
-    wanted = [_metrics(run) for run in runs]
-    count = max(0, min(_METRICS, max((len(found) for found in wanted), default=0), left // 22))
-    is_narrow = left < 14
-    head = f"{'RUN':{of_name}}  {'STATE':10}  {'STEPS':>13}  {'SEEN':>9}  {'STEP TIME':18}"
-    head += "" if is_narrow else f"{'TIME GOES TO':14}"
-    rows = [fit_line(line((head, "dim")), cells)]
-    for title, run, curves in zip(titles, runs, wanted, strict=True):
-        row = [
-            Span(fit(title, of_name), "bold"),
-            Span("  "),
-            words.state(run.state)._replace(text=fit(words.state(run.state).text, 10)),
-            Span("  " + right(steps_of(run), 13)),
-            Span("  " + right(words.age(run.last_unix_nano, at) if run.last_unix_nano else "never", 9), "dim"),
-            *_step_time(run),
-        ]
-        if not is_narrow:
-            row += _goes_to(run)
-        for curve in curves[:count]:
-            points = [value for _, value in curve.points]
-            last = words.number(points[-1])
-            name = fit(safe(curve.name).rpartition("/")[2], 8).rstrip()
-            row += [Span("  "), Span(f"{name} ", "dim"), Span(drawing.sparkline(points, 6)), Span(f" {last}")]
-        rows.append(fit_line(row, cells))
+    """Draw the list; where there is not enough room, columns at the right are left out."""
+    columns = [
+        _column("RUN", [Span(f"{safe(run.project)}/{safe(run.name)}", "bold") for run in runs], max(18, cells // 3)),
+        _column("STATE", [words.state(run.state) for run in runs]),
+        _column("STEPS", [Span(steps_of(run)) for run in runs], is_number=True),
+        _column("SEEN", [Span(words.seen(run.last_unix_nano, at), "dim") for run in runs], is_number=True),
+        _column("STEP TIME", [_step_time(run, is_short=cells < _WIDE) for run in runs]),
+        _column("TIME GOES TO", [_goes_to(run) for run in runs]),
+    ]
+    columns += [_metric(runs, number) for number in range(_METRICS)]
+    rows: list[list[Span]] = [[] for _ in range(len(runs) + 1)]
+    left = cells
+    for column in columns:
+        size = width(column[0]) + 2
+        if size > left + 2 or not any(span.text.strip() for one in column[1:] for span in one):
+            continue
+        left -= size
+        for row, one in zip(rows, column, strict=True):
+            row += [*one, Span("  ")]
+    return [fit_line(row, cells) for row in rows]
+
+
+def _column(head: str, texts: Sequence[Span], most: int = 30, *, is_number: bool = False) -> list[Line]:
+    """Return the cells of a column, all of the same size."""
+    size = min(most, max([len(head), *(width((one,)) for one in texts)]))
+    put = right if is_number else fit
+    return [line((put(head, size), "dim")), *((one._replace(text=put(one.text, size)),) for one in texts)]
+
+
+def _metric(runs: Sequence[Present], number: int) -> list[Line]:
+    """Return the column of one of the main metrics: name, curve and last value."""
+    found = [next(iter(_metrics(run)[number : number + 1]), None) for run in runs]
+    names = [words.tail(one.name, 16) if one else "" for one in found]
+    of_name = min(16, max([0, *map(len, names)]))
+    rows: list[Line] = [(Span(" " * (of_name + 17)),)]
+    for name, one in zip(names, found, strict=True):
+        points = [value for _, value in one.points] if one else []
+        last = words.number(points[-1]) if points else ""
+        curve = fit(drawing.sparkline(points, _CURVE), _CURVE)
+        rows.append((Span(fit(name, of_name) + " ", "dim"), Span(curve), Span(right(last, 16 - _CURVE))))
     return rows
 
 
@@ -145,24 +160,23 @@ def steps_of(run: Present) -> str:
     return f"{progress.steps:,}{total}" if progress.steps else "no step yet"
 
 
-def _step_time(run: Present) -> tuple[Span, ...]:
+def _step_time(run: Present, *, is_short: bool) -> Span:
     now, before = run.progress.step_seconds, run.progress.step_seconds_before
     if now is None:
-        return (Span(" " * 20),)
-    text = "  " + words.time_of(now)
+        return Span("")
+    text = words.time_of(now)
     if before is None:
-        return (Span(fit(text, 20)),)
+        return Span(text)
     sign, style = ("↑", "warning") if now > before else ("↓", "good")
-    return (Span(fit(f"{text} {sign} {words.time_of(before)}", 20), style),)
+    return Span(f"{text} {sign}" if is_short else f"{text} ({words.time_of(before)} before)", style)
 
 
-def _goes_to(run: Present) -> tuple[Span, ...]:
+def _goes_to(run: Present) -> Span:
     found = listed(run)
     if found.longest_share is None:
-        return (Span(" " * 14),)
+        return Span("")
     style = next(one.category for one in run.progress.shares if one.name)
-    name = fit(safe(found.longest_phase), 9).rstrip()
-    return (Span(fit(f"{name} {100 * found.longest_share:.0f} %", 14), style),)
+    return Span(f"{safe(found.longest_phase)} {100 * found.longest_share:.0f} %", style)
 
 
 def _metrics(run: Present) -> list[Curve]:

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 _WIDE = 110
 _NS = 1e9
 _LEGEND = 9
+_LARGE = 3
+"""Lines that a metric needs for a curve of dots below its name."""
 _SIGNS: dict[str, tuple[str, Style]] = {
     "bad": ("●", "bad"),
     "warning": ("●", "warning"),
     "note": ("○", "note"),
     "good": ("○", "good"),
 }
-STEP_TIME = "time/step"
 
 
 def draw(scene: Scene, cells: int, height: int, cursor: int | None) -> Drawn:
@@ -50,11 +51,7 @@ def draw(scene: Scene, cells: int, height: int, cursor: int | None) -> Drawn:
         drawn = curves(scene, names, cells - left - 2, room + 1)
         body = beside(body, drawn, left)
     else:
-        half = (cells - 2) // 2
-        rows = min(math.ceil(len(names) / 2), max(2, room // 2 - (room > 12)))
-        body, count = _processes(scene, processes, cells, room - rows, cursor)
-        each = [_small(scene, name, half) for name in names[: 2 * rows]]
-        body += beside(each[::2], each[1::2], half)
+        body, count = _narrow(scene, processes, names, cells, room, cursor)
     lines = [*top, *body, *below]
     if shown:
         lines += [rule("events", cells), *events[-shown:]]
@@ -81,8 +78,8 @@ def title(scene: Scene, cells: int, *places: str) -> Line:
         style: Style = "" if before is None else "warning" if progress.step_seconds > before else "good"
         parts.append(Span(f"  {words.time_of(progress.step_seconds)}/step{was}", style))
         left = (progress.total_steps or 0) - progress.steps
-        if not present.is_over and left > 0:
-            parts.append(Span(f"  ETA {words.time_of(left * progress.step_seconds)}"))
+        if present.state == "live" and left > 0:
+            parts.append(Span(f"  ETA {words.left(left * progress.step_seconds)}"))
     if scene.is_paused:
         parts.append(Span("  paused", "warning"))
     state = [words.state(present.state), Span(" ")]
@@ -109,6 +106,24 @@ def verdict(scene: Scene, cells: int, most: int) -> list[Line]:
 def rule(text: str, cells: int) -> Line:
     """Draw the head of a section."""
     return line((f" {text} " + "─" * max(0, cells - len(text) - 3), "dim"))
+
+
+def _narrow(
+    scene: Scene, processes: Sequence[ProcessNow], names: Sequence[str], cells: int, room: int, cursor: int | None
+) -> tuple[list[Line], int]:
+    """Draw the processes, and below them the curves in two columns, as high as the processes leave room for."""
+    half, pairs = (cells - 2) // 2, math.ceil(len(names) / 2)
+    of_curves = max(min(pairs, room // 2), room - len(processes))
+    each = min(6, of_curves // pairs) if pairs else 0
+    pairs = pairs if each >= 1 else of_curves
+    of_curves = pairs * each if each >= _LARGE else min(pairs, of_curves)
+    body, count = _processes(scene, processes, cells, room - of_curves, cursor)
+    if each >= _LARGE:
+        first, second = (curves(scene, names[side::2], half, of_curves) for side in (0, 1))
+    else:
+        small = [_small(scene, name, half) for name in names[: 2 * of_curves]]
+        first, second = small[::2], small[1::2]
+    return body + beside(first, second, half), count
 
 
 def rows_of(scene: Scene) -> list[ProcessNow]:
@@ -162,7 +177,7 @@ def _processes(
         if of_host:
             row.append(Span(f"{fit(safe(process.host), of_host)}  ", "dim"))
         row += [what, Span(f" {right(since, 9)}  "), *words.stacked(phases, bar)]
-        row.append(Span(f" {words.shares(phases, 3)}", "dim"))
+        row.append(Span(f" {words.shares(phases, cells - of_label - of_host - bar - 37)}", "dim"))
         rows.append(marked(tuple(row), cells) if number == cursor else fit_line(row, cells))
     if not processes:
         rows.append(line((" no process matches" if scene.pattern else " no process has recorded anything yet", "dim")))
@@ -181,7 +196,7 @@ def _doing(scene: Scene, process: ProcessNow) -> tuple[Span, str]:
     at = scene.present.at
     if process.outcome is not None:
         style: Style = "dim" if process.outcome == "finished" else "bad"
-        return Span(fit(process.outcome, 20), style), words.age(process.last_unix_nano, at)
+        return Span(fit(process.outcome, 20), style), words.clock(process.last_unix_nano)
     if process.phases:
         phase = process.phases[-1]
         name = f"{phase.name} {phase.part}" if phase.part else phase.name
@@ -225,7 +240,7 @@ def _shares(scene: Scene, cells: int) -> list[Line]:
     parts = [Span(" ")]
     for one in shares[:_LEGEND]:
         parts += [
-            Span("■ ", one.category),
+            Span(f"{drawing.fill(one.category)} ", one.category),
             Span(f"{words.phase(one.name)} {100 * one.seconds / total:.0f} %   "),
         ]
     bar = words.stacked(shares, cells - 2)
@@ -256,16 +271,10 @@ def _small(scene: Scene, name: str, cells: int) -> Line:
     text = drawing.sparkline([value for _, value in thin], of_curve)
     value = words.number(_value_at(scene, name, points))
     return (
-        Span(f" {fit(_tail(name, of_name), of_name)} "),
+        Span(f" {fit(words.tail(name, of_name), of_name)} "),
         Span(fit(text, of_curve), "first"),
         Span(right(value, 9), "bold"),
     )
-
-
-def _tail(name: str, cells: int) -> str:
-    """Return a name without what is before its last `/`, if all of it has no room."""
-    text = safe(name)
-    return text if len(text) <= cells else text.rpartition("/")[2] or text
 
 
 def curves(scene: Scene, names: Sequence[str], cells: int, height: int) -> list[Line]:
@@ -273,15 +282,15 @@ def curves(scene: Scene, names: Sequence[str], cells: int, height: int) -> list[
     if not names:
         return [line((" no metric has been recorded yet", "dim"))]
     each = min(6, height // len(names))
-    if each < 3:
+    if each < _LARGE:
         return [_small(scene, name, cells) for name in names[:height]]
     found: list[Line] = []
     for name in names[: height // each]:
-        found += _large(scene, name, cells, each - 1)
+        found += _curve(scene, name, cells, each - 1)
     return found
 
 
-def _large(scene: Scene, name: str, cells: int, rows: int) -> list[Line]:
+def _curve(scene: Scene, name: str, cells: int, rows: int) -> list[Line]:
     points = points_of(scene, name)
     known = [value for _, value in points if value is not None]
     if not points:

@@ -6,15 +6,19 @@ DuckDB takes a tenth of a second to load, so this is read behind the first scree
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from otel_rl.archive.now import Curve, EventNow, PhaseTime, ProcessNow, Progress
 from otel_rl.archive.reader import open_run
+from otel_rl.export import Ended
+from otel_rl.journal.atomic_files import read_json
 from otel_rl.semconv.main_metrics import MainMetrics
 from otel_rl.semconv.total_steps import total_steps
 from otel_rl.view.terminal.phases import Phase, exclusive
+from otel_rl.view.terminal.present import STEP_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +31,8 @@ if TYPE_CHECKING:
 
 _POINTS = 60
 _STEPS_OF_RANK = 200
-STEP_TIME = "time/step"
+_END_FILE = "run.end.json"
+"""How the run ended, of runs without an archive."""
 
 
 class Past:
@@ -129,11 +134,12 @@ def present_of_archive(present: Present) -> Present:
     steps = [int(step) for step in rows["step"]]
     processes = _processes(run)
     ends = run.sql("SELECT outcome, error, time_unix_nano AS time FROM ends ORDER BY time")
+    end = read_json(Path(present.path, _END_FILE), Ended) if not len(ends) else None
     times = [int(time) for time in (*rows["time"], *ends["time"])]
     names = [str(name) for name in run.sql("SELECT DISTINCT name FROM rows")["name"]]
     first = steps[-_POINTS] if len(steps) >= _POINTS else (steps[0] if steps else 0)
     curves = _curves(run, names, first)
-    outcome: Outcome | None = ends["outcome"][-1] if len(ends) else None
+    outcome: Outcome | None = ends["outcome"][-1] if len(ends) else (end.outcome if end else None)
     seconds = next((one for one in curves if one.name == STEP_TIME), None)
     known = sorted(value for _, value in seconds.points if value is not None) if seconds else []
     progress = Progress(
@@ -146,7 +152,7 @@ def present_of_archive(present: Present) -> Present:
         curves=curves,
         events=_events(run),
         outcome=outcome,
-        error=str(ends["error"][-1]) if len(ends) else "",
+        error=str(ends["error"][-1]) if len(ends) else (end.error if end else ""),
     )
     state = outcome or ("lost" if steps else "empty")
     reason = progress.error or ("" if outcome or not steps else "no end was recorded")

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 _NS = 1_000_000_000
 _AGENT_S = 30.0
 """Seconds after which an agent that has written nothing is not there any more; it writes at least every 10 s."""
-_QUIET_S, _QUIET_STEPS, _STARTS_S = 120.0, 5.0, 1800.0
-"""A run hangs after so many seconds and usual steps without a record; before its first step it loads models."""
+_QUIET_S, _QUIET_STEPS, _STARTS_S = 60.0, 5.0, 1800.0
+"""A run hangs after so many seconds and steps without a record, as in `insight`; before the first it loads models."""
+STEP_TIME = "time/step"
+"""The metric with the time of a step in seconds."""
 _WORST: tuple[Outcome, ...] = ("crashed", "lost", "failed", "finished")
 
 
@@ -128,10 +130,16 @@ def _state(nows: Sequence[Now], processes: Sequence[ProcessNow], progress: Progr
         return "lost", "its agent writes no more: the machine is gone, or the agent was killed"
     if not processes:
         return "live", "no process has recorded anything yet"
-    quiet = (at - max(one.last_unix_nano for one in processes)) / _NS
-    usual = progress.step_seconds
-    limit = _STARTS_S if usual is None else max(_QUIET_S, _QUIET_STEPS * usual)
-    if quiet > limit:
-        return "hung", "no process records anything"
+    ranks = [one for one in processes if not one.role and one.outcome is None]
+    quiet = (at - max((one.last_unix_nano for one in ranks), default=at)) / _NS
+    if quiet > max(_QUIET_S, _longest_step(progress)):
+        return "hung", "no rank records anything"
     dead = [one for one in ended if one.outcome != "finished"]
     return "live", dead[0].error if dead else ""
+
+
+def _longest_step(progress: Progress) -> float:
+    """Return the seconds of silence that are usual: a few times the longest of the last steps."""
+    times = next((one.points for one in progress.curves if one.name == STEP_TIME), ())
+    known = [value for _, value in times if value is not None]
+    return _QUIET_STEPS * max(known) if known else _STARTS_S

@@ -46,6 +46,20 @@ def time_of(seconds: float) -> str:
     return wording.seconds(seconds).replace(" min", " m")
 
 
+def left(seconds: float) -> str:
+    """Return a time that is still to come, to the second."""
+    return time_of(max(1, round(seconds)))
+
+
+def seen(since: int, at: int) -> str:
+    """Return how long ago something was, in the largest unit alone."""
+    seconds = max(0, round((at - since) / _NS))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:,} {unit}"
+    return f"{seconds} s"
+
+
 def age(since: int, at: int) -> str:
     """Return how long ago something was, in Unix nanoseconds; a clock that is behind counts as now."""
     return time_of(max(0, round((at - since) / _NS)))
@@ -61,6 +75,14 @@ def phase(name: str) -> str:
     return safe(name) if name else "not in any phase"
 
 
+def tail(name: str, cells: int) -> str:
+    """Return a name without its first components, if all of them have no room."""
+    text = safe(name)
+    while len(text) > cells and "/" in text:
+        text = text.partition("/")[2]
+    return text
+
+
 def stacked(phases: Sequence[PhaseTime], cells: int) -> Line:
     """Draw the time of phases as a bar, in the order of the RL loop."""
     order: dict[str, int] = {category: number for number, category in enumerate(CATEGORIES)}
@@ -68,13 +90,15 @@ def stacked(phases: Sequence[PhaseTime], cells: int) -> Line:
     return drawing.bar([(one.seconds, one.category) for one in in_order], cells)
 
 
-def shares(phases: Sequence[PhaseTime], most: int) -> str:
+def shares(phases: Sequence[PhaseTime], cells: int) -> str:
     """Return the shares of the longest phases in percent, by the first letters of their names: `gen 61 upd 24`."""
     total = sum(one.seconds for one in phases)
-    named = [one for one in phases if one.name]
-    return " ".join(f"{short(one.name)} {100 * one.seconds / total:.0f}" for one in named[:most]) if total > 0 else ""
-
-
-def short(name: str) -> str:
-    """Return the first letters of the name of a phase."""
-    return safe(name)[:3]
+    text = ""
+    for one in phases:
+        more = (
+            f"{text} {safe(one.name)[:3]} {100 * one.seconds / total:.0f}".lstrip() if one.name and total > 0 else text
+        )
+        if len(more) > cells:
+            break
+        text = more
+    return text
