@@ -23,6 +23,8 @@ from otel_rl.view.terminal.reading import Found, Reading
 from otel_rl.view.terminal.scene import Drawn, Scene, Who
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual import events
     from textual.app import ComposeResult
     from textual.geometry import Size
@@ -88,13 +90,14 @@ def _style(name: Style, mark: bool) -> RichStyle:
     return RichStyle(color=color, bold=look.bold or None, dim=look.dim or None, reverse=mark or None)
 
 
-class Top(App[None]):
+class Top(App[bool]):
     """The screen of a run.
 
     Args:
         place: The run directory.
         first: What was shown while this application was loaded.
         has_unicode: Whether the terminal shows characters outside of ASCII.
+        is_over: Returns whether to end.
     """
 
     CSS = """
@@ -104,7 +107,8 @@ class Top(App[None]):
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[Any]] = [
-        Binding("q,ctrl+c", "quit"),
+        Binding("q", "end(True)"),
+        Binding("ctrl+c", "end(False)", priority=True),
         Binding("up,k", "move(-1)"),
         Binding("down,j", "move(1)"),
         Binding("pageup", "move(-20)"),
@@ -124,9 +128,11 @@ class Top(App[None]):
         Binding("question_mark", "open('help')"),
     ]
 
-    def __init__(self, place: Place, first: Present, *, has_unicode: bool = True) -> None:
+    def __init__(
+        self, place: Place, first: Present, *, has_unicode: bool = True, is_over: Callable[[], bool] | None = None
+    ) -> None:
         super().__init__(ansi_color=True)
-        self._place = place
+        self._place, self._is_over = place, is_over
         self.scene = Scene(present=first)
         self.pages = [Page("run")]
         self.drawn = Drawn([])
@@ -186,8 +192,15 @@ class Top(App[None]):
             case _:
                 return overview.draw(scene, cells, height, page.cursor)
 
+    def action_end(self, is_well: bool) -> None:
+        """End; the result is false after Ctrl-C."""
+        self.exit(is_well)
+
     def _tick(self) -> None:
         scene, now = self.scene, time.monotonic()
+        if self._is_over is not None and self._is_over():
+            self.exit(True)
+            return
         if scene.is_paused:
             return
         if now - self._read_at >= (_OVER_EVERY_S if scene.present.is_over else _EVERY_S) - 0.1:

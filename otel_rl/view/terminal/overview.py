@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from otel_rl.view.terminal import drawing, gauges, words
-from otel_rl.view.terminal.lines import Span, beside, both_ends, fit, fit_line, line, marked, right, safe
+from otel_rl.view.terminal.lines import Span, beside, both_ends, fit, fit_line, line, marked, right, safe, width
 from otel_rl.view.terminal.phases import exclusive
 from otel_rl.view.terminal.scene import Drawn, label, window
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _WIDE = 110
 _NS = 1e9
-_LEGEND = 9
 _LARGE = 3
 """Lines that a metric needs for a curve of dots below its name."""
 _SIGNS: dict[str, tuple[str, Style]] = {
@@ -37,7 +36,7 @@ def draw(scene: Scene, cells: int, height: int, cursor: int | None) -> Drawn:
     """Draw the screen of a run; `cursor` is the row of a process, `None` where nobody can move it."""
     present = scene.present
     top = [title(scene, cells), *verdict(scene, cells, 3 if height >= 40 else 2)]
-    below = [*_shares(scene, cells), *gauges.draw(present, cells, 2 if height < 40 else 8)]
+    below = [*_shares(scene, cells, 1 if height < 28 else 3), *gauges.draw(present, cells, 2 if height < 40 else 8)]
     below += _exporters(scene, cells)
     events = _events(scene, cells)
     processes = rows_of(scene)
@@ -231,20 +230,22 @@ def _by_process(scene: Scene) -> dict[tuple[str, int], list[PhaseTime]]:
     return {who: exclusive(of_who) for who, of_who in found.items()}
 
 
-def _shares(scene: Scene, cells: int) -> list[Line]:
-    """Draw where the time of the last steps went, as one bar with its legend."""
+def _shares(scene: Scene, cells: int, most: int) -> list[Line]:
+    """Draw where the time of the last steps went, as one bar with a legend of at most so many lines."""
     shares = scene.present.progress.shares
     total = sum(one.seconds for one in shares)
     if total <= 0:
         return []
-    parts = [Span(" ")]
-    for one in shares[:_LEGEND]:
-        parts += [
-            Span(f"{drawing.fill(one.category)} ", one.category),
-            Span(f"{words.phase(one.name)} {100 * one.seconds / total:.0f} %   "),
-        ]
+    legend: list[list[Span]] = [[Span(" ")]]
+    for one in shares:
+        text = f"{words.phase(one.name)} {100 * one.seconds / total:.0f} %   "
+        parts = Span(f"{drawing.fill(one.category)} ", one.category), Span(text)
+        if width((*legend[-1], *parts)) > cells + 3 and len(legend) < most:
+            legend.append([Span(" ")])
+        legend[-1] += parts
     bar = words.stacked(shares, cells - 2)
-    return [rule("where the time of the last steps went", cells), (Span(" "), *bar), fit_line(parts, cells)]
+    head = rule("where the time of the last steps went", cells)
+    return [head, (Span(" "), *bar), *(fit_line(row, cells) for row in legend)]
 
 
 def points_of(scene: Scene, name: str) -> Points:
@@ -298,10 +299,10 @@ def _curve(scene: Scene, name: str, cells: int, rows: int) -> list[Line]:
     low, high = min(known, default=0.0), max(known, default=0.0)
     first, last = points[0][0], points[-1][0]
     axis = [right(words.number(high), 9), *[" " * 9] * (rows - 2), *([right(words.number(low), 9)] if rows > 1 else [])]
-    width = cells - 11
-    drawn = drawing.curve(drawing.extremes(points, width), width, rows, (first, last), (low, high))
+    of_curve = cells - 11
+    drawn = drawing.curve(drawing.extremes(points, of_curve), of_curve, rows, (first, last), (low, high))
     if scene.step is not None and first <= scene.step <= last and last > first:
-        column = min(width - 1, int((scene.step - first) / (last - first) * width))
+        column = min(of_curve - 1, int((scene.step - first) / (last - first) * of_curve))
         drawn = [f"{row[:column]}│{row[column + 1 :]}" for row in drawn]
     head = both_ends(
         (Span(f" {safe(name)}  "), Span(words.number(_value_at(scene, name, points)), "bold")),

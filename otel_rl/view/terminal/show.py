@@ -12,7 +12,7 @@ from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.scene import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from otel_rl.archive.runs import Place
     from otel_rl.view.terminal.ansi import Terminal
@@ -41,8 +41,8 @@ def read(place: Place) -> Present:
     return present_of_archive(present)
 
 
-def live(place: Place, terminal: Terminal) -> None:
-    """Show a run until the reader quits."""
+def live(place: Place, terminal: Terminal, is_over: Callable[[], bool] | None = None) -> bool:
+    """Show a run until the reader quits, or `is_over` returns true; return false after Ctrl-C."""
     present = present_of(place)
     with _taken():
         scene = Scene(present=present)
@@ -53,7 +53,8 @@ def live(place: Place, terminal: Terminal) -> None:
         sys.stdout.flush()
         from otel_rl.view.terminal.app import Top  # loads Textual, which takes most of a second
 
-        Top(place, present, has_unicode=terminal.has_unicode).run()
+        app = Top(place, present, has_unicode=terminal.has_unicode, is_over=is_over)
+        return bool(app.run())
 
 
 @contextlib.contextmanager
