@@ -50,7 +50,13 @@ class Worker(msgspec.Struct):
     until: int
     open: dict[int, OpenName] = {}
     since_step: Nanoseconds = {}
-    last_step: Nanoseconds = {}
+
+
+class LastStep(msgspec.Struct):
+    """The time of a process in its last step."""
+
+    fleet: str
+    nanoseconds: Nanoseconds
 
 
 class TimeSpent(msgspec.Struct):
@@ -59,6 +65,8 @@ class TimeSpent(msgspec.Struct):
     Attributes:
         workers: The processes that are alive, by journal.
         steps: The time of the trainer's ranks, by attempt and step, until the step closes.
+        last: The last step of each process of the last attempt, by journal.
+        last_attempt: The number of that attempt.
         generated: Tokens of trajectories, by fleet.
         sampling: Nanoseconds that were spent on them, by fleet.
     """
@@ -66,6 +74,8 @@ class TimeSpent(msgspec.Struct):
     workers: dict[str, Worker] = {}
     fleets: dict[str, Nanoseconds] = {}
     steps: dict[int, dict[int, Nanoseconds]] = {}
+    last: dict[str, LastStep] = {}
+    last_attempt: int = 0
     generated: dict[str, int] = {}
     sampling: dict[str, int] = {}
 
@@ -114,7 +124,9 @@ class Goodput:
             of_step = self._spent.steps.setdefault(started.attempt, {}).setdefault(step, {})
             for name, nanoseconds in worker.since_step.items():
                 _add(of_step, name, nanoseconds)
-        worker.last_step = worker.since_step
+        if started.attempt > self._spent.last_attempt:
+            self._spent.last_attempt, self._spent.last = started.attempt, {}
+        self._spent.last[journal] = LastStep(worker.fleet, worker.since_step)
         self._mark(worker)
 
     def end(self, journal: str, started: Started, time: int) -> None:
@@ -144,9 +156,17 @@ class Goodput:
                 _add(totals, _WASTED, share)
 
     def last_step(self, journal: str) -> Mapping[Name, int]:
-        """Return the nanoseconds of the last step of a process, by phase; empty if it has ended."""
-        worker = self._spent.workers.get(journal)
-        return {} if worker is None else worker.last_step
+        """Return the nanoseconds of the last step of a process, by phase."""
+        last = self._spent.last.get(journal)
+        return {} if last is None else last.nanoseconds
+
+    def last_steps(self) -> Mapping[Name, int]:
+        """Return the nanoseconds of the last steps of all trainer ranks, by phase."""
+        found: Nanoseconds = {}
+        for last in self._spent.last.values():
+            for name, count in last.nanoseconds.items() if last.fleet == TRAINER else ():
+                _add(found, name, count)
+        return found
 
     def of_fleet(self, fleet: str) -> Mapping[Name, int]:
         """Return the nanoseconds of a fleet so far, by phase; those of an open phase count up to the last record."""

@@ -57,7 +57,6 @@ class Recent:
             if value is not None:
                 self._times.append((step, value))
         self._spent: deque[dict[Name, int]] = deque(maxlen=_SHARED + 1)
-        self._last: dict[str, tuple[PhaseTime, ...]] = {}
         self._events = deque[EventNow](before.events, _EVENTS)
         self._chosen: tuple[int, Sequence[str]] = 0, ()
         self._is_new = False
@@ -92,7 +91,7 @@ class Recent:
             self._change(
                 step_seconds=usual,
                 step_seconds_before=before,
-                shares=self._shares() or self._said.shares,
+                shares=(self._shares() if self._spent else ()) or self._said.shares,
                 curves=tuple(Curve(name, tuple(self._curves[name])) for name in shown if name in self._curves),
                 events=tuple(self._events),
             )
@@ -100,10 +99,8 @@ class Recent:
         return self._said
 
     def last_step(self, journal: str) -> tuple[PhaseTime, ...]:
-        """Return where the time of the last step of a process went, also after it has ended."""
-        if found := self._goodput.last_step(journal):
-            self._last[journal] = self._phases(found)
-        return self._last.get(journal, ())
+        """Return where the time of the last step of a process went."""
+        return self._phases(self._goodput.last_step(journal))
 
     def _add_row(self, row: Row) -> None:
         said = self._said
@@ -147,10 +144,10 @@ class Recent:
         return usual, before
 
     def _shares(self) -> tuple[PhaseTime, ...]:
-        if len(self._spent) < 2:
-            return ()
+        """Return where the time of the last steps went; of the last step of each process, if these came at once."""
         begin, end = self._spent[0], self._spent[-1]
-        return self._phases({name: count - begin.get(name, 0) for name, count in end.items()})
+        spent = {name: count - begin.get(name, 0) for name, count in end.items() if count > begin.get(name, 0)}
+        return self._phases(spent or self._goodput.last_steps())
 
     def _phases(self, nanoseconds: Mapping[Name, int]) -> tuple[PhaseTime, ...]:
         by_phase: dict[str, int] = {}

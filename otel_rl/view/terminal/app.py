@@ -222,7 +222,7 @@ class Top(App[bool]):
             self._reading.ask(*question)
         if not self.scene.present.is_complete:
             self.scene.note = "reading what the run recorded …"
-            self._reading.ask("present", self.scene.present)
+            self._reading.ask("present")
 
     def on_answer(self, message: Answer) -> None:
         """Show what was read."""
@@ -233,7 +233,7 @@ class Top(App[bool]):
             self.draw()
             return
         match question:
-            case ("present", *_):
+            case ("present",):
                 scene.present, scene.note = found, ""
                 self._reading.ask("curves", *(one.name for one in found.progress.curves))
             case ("facts",):

@@ -56,7 +56,7 @@ def draw(scene: Scene, cells: int, height: int, cursor: int | None) -> Drawn:
         lines += [rule("events", cells), *events[-shown:]]
     first_row = len(top) + 1
     at = window(len(processes), cursor or 0, count)
-    return Drawn(lines, first_row, at, len(processes), count)
+    return Drawn([fit_line(row, cells) for row in lines], first_row, at, len(processes), count)
 
 
 def title(scene: Scene, cells: int, *places: str) -> Line:
@@ -79,11 +79,11 @@ def title(scene: Scene, cells: int, *places: str) -> Line:
         left = (progress.total_steps or 0) - progress.steps
         if present.state == "live" and left > 0:
             parts.append(Span(f"  ETA {words.left(left * progress.step_seconds)}"))
-    if scene.is_paused:
-        parts.append(Span("  paused", "warning"))
     state = [words.state(present.state), Span(" ")]
+    if scene.is_paused:
+        state.insert(0, Span(" paused ", "warning"))
     if present.is_over and present.last_unix_nano:
-        state.insert(1, Span(f" {words.age(present.last_unix_nano, time.time_ns())} ago", "dim"))
+        state.insert(-1, Span(f" {words.seen(present.last_unix_nano, time.time_ns())} ago", "dim"))
     return both_ends(parts, state, cells)
 
 
@@ -160,7 +160,7 @@ def _processes(
     of_label = min(longest, 12)
     hosts = {one.host for one in processes}
     of_host = min(max([len(host) for host in hosts] + [4]), 14 if cells >= 90 else 10) if len(hosts) > 1 else 0
-    bar = max(8, min(24, cells - of_label - of_host - 46))
+    bar = max(8, min(24, cells - of_label - of_host - 52))
     head = f" {'RANK':>{of_label}}  " + (f"{'HOST':{of_host}}  " if of_host else "")
     head += f"{'PHASE' if step is None else 'LONGEST PHASE':20} {'AGE' if step is None else 'TOOK':>9}  "
     head += f"{'LAST STEP' if step is None else f'STEP {step:,}'}"

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from otel_rl.archive.now import Curve, EventNow, PhaseTime, ProcessNow, Progress
 from otel_rl.archive.reader import open_run
+from otel_rl.archive.runs import place_of
 from otel_rl.export import Ended
+from otel_rl.insight import facts_of
 from otel_rl.journal.atomic_files import read_json
 from otel_rl.semconv.main_metrics import MainMetrics
 from otel_rl.semconv.total_steps import total_steps
 from otel_rl.view.terminal.phases import Phase, exclusive
-from otel_rl.view.terminal.present import STEP_TIME
+from otel_rl.view.terminal.present import STEP_TIME, present_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,17 +42,16 @@ class Past:
 
     def __init__(self, path: str) -> None:
         self._run: RunReader = open_run(path)
+        self._place = place_of(path)
 
-    def facts(self) -> Facts | None:
-        """Return what `insight` says; `None` if this version has no such function."""
-        from otel_rl import insight
+    def facts(self) -> Facts:
+        """Return what `insight` says."""
+        return facts_of(self._run)
 
-        found = getattr(insight, "facts_of", None)
-        return None if found is None else found(self._run)
-
-    def present(self, known: Present) -> Present:
-        """Return the present of a run of which no agent has written anything."""
-        return present_of_archive(known)
+    def present(self) -> Present:
+        """Return the present of a run, from what it recorded if no agent has written any."""
+        known = present_of(self._place)
+        return known if known.is_complete else present_of_archive(known)
 
     def names(self) -> list[str]:
         """Return the names of all metrics."""

@@ -83,8 +83,8 @@ class Reading:
 def answer(past: Past, question: tuple[Any, ...]) -> object:
     """Return the answer to a question."""
     match question:
-        case ("present", present):
-            return past.present(present)
+        case ("present",):
+            return past.present()
         case ("facts",):
             return past.facts()
         case ("names",):

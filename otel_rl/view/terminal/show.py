@@ -24,9 +24,12 @@ _ROWS_ALONE = 64
 
 
 def once(place: Place, terminal: Terminal) -> list[str]:
-    """Return the screen of a run as lines of text; to a pipe, as high as it needs to be."""
-    scene = Scene(present=read(place))
-    height = terminal.height - 1 if terminal.is_terminal else 26 + min(len(scene.present.processes), _ROWS_ALONE)
+    """Return the screen of a run as lines of text, with what was found; to a pipe, as high as it needs to be."""
+    from otel_rl.view.terminal.past import Past  # loads DuckDB
+
+    past = Past(str(place.path))
+    scene = Scene(present=past.present(), facts=past.facts())
+    height = terminal.height - 1 if terminal.is_terminal else 28 + min(len(scene.present.processes), _ROWS_ALONE)
     drawn = overview.draw(scene, terminal.width, height, None)
     return painted(drawn.lines, terminal)
 
