@@ -4,8 +4,9 @@ A trainer marks its steps and phases and logs its values; every fact is in a loc
 call returns. One agent process on each machine turns the journals into OpenTelemetry metrics, spans
 and events, and into exact rows for trackers.
 
-Its rooms, from top to bottom; a room imports those below it: `cli`, `demo`, `integrations`, `agent`, `otlp`
-and `archive`, `trainer`, `delivery`, `devices`, `setup`, `journal`, `convert`, `semconv`, `stats`, `export`, `errors`.
+Its rooms, from top to bottom; a room imports those below it: `cli`, `demo`, `view`, `insight`, `integrations`,
+`agent`, `otlp` and `archive`, `trainer`, `delivery`, `devices`, `setup`, `journal`, `convert`, `semconv`, `stats`,
+`export`, `errors`.
 """
 
 from typing import TYPE_CHECKING

@@ -40,7 +40,7 @@ _EVERY_S = 0.1
 
 
 class Ranks:
-    """The processes of all ranks. What they print is kept, and shown if one of them fails.
+    """The processes of all ranks. Their output is kept, and printed if one of them fails.
 
     Each reads its standard input to the end before it finishes the run, so that the metrics stay up as long.
     """

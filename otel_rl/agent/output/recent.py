@@ -1,4 +1,4 @@
-"""What happened last in a run, for `now.json`: the last steps with their metrics, where their time went, events."""
+"""The last steps of a run for `now.json`: their metrics, where their time went, and the last events."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _RESET, _BOLD, _DIM, _INVERSE = "\x1b[0m", "1", "2", "7"
 
 
 class Terminal(NamedTuple):
-    """What standard output can show.
+    """The abilities of standard output.
 
     Attributes:
         width: Its width in cells.

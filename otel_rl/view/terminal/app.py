@@ -49,7 +49,7 @@ class Page(NamedTuple):
 
 
 class Answer(Message):
-    """What the thread has read."""
+    """An answer of the thread that reads."""
 
     def __init__(self, found: Found) -> None:
         super().__init__()

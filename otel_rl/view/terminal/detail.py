@@ -104,7 +104,7 @@ def _about(scene: Scene, who: Who, cells: int) -> list[Line]:
 
 
 def draw_step(scene: Scene, who: Who, step: int, cells: int, height: int, cursor: int) -> Drawn:
-    """Draw the phases of a process in a step along its time, beside the usual time of the other ranks."""
+    """Draw the phases of a process in a step along its time, and the usual time of the other ranks."""
     lines = [title(scene, cells, name_of(who), f"step {step:,}"), line()]
     phases = phases_of(scene, who, step)
     if not phases:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Style = str
-"""What a text is: a key of `STYLES`, such as the category of a phase. An unknown one has no look."""
+"""A key of `STYLES`, such as the category of a phase. An unknown one has no look."""
 
 
 class Look(NamedTuple):
@@ -54,6 +54,9 @@ STYLES: dict[Style, Look] = {
 def look_of(style: Style) -> Look:
     """Return how a style looks."""
     return STYLES.get(style, _PLAIN)
+
+
+_MARKED = ("", "dim", "bold", "bad", "warning")
 
 
 class Span(NamedTuple):
@@ -133,5 +136,5 @@ def beside(first: Sequence[Line], second: Sequence[Line], cells: int, gap: int =
 
 
 def marked(row: Line, cells: int) -> Line:
-    """Return a line as the row of the cursor."""
-    return tuple(span._replace(mark=True) for span in fit_line(row, cells))
+    """Return a line as the row of the cursor; bars keep their colors."""
+    return tuple(span._replace(mark=span.style in _MARKED) for span in fit_line(row, cells))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _WIDE = 110
 _NS = 1e9
+_HIGH = 6
+"""Lines of a metric at the most."""
 _LARGE = 3
 """Lines that a metric needs for a curve of dots below its name."""
 _SIGNS: dict[str, tuple[str, Style]] = {
@@ -35,7 +37,7 @@ _SIGNS: dict[str, tuple[str, Style]] = {
 def draw(scene: Scene, cells: int, height: int, cursor: int | None) -> Drawn:
     """Draw the screen of a run; `cursor` is the row of a process, `None` where nobody can move it."""
     present = scene.present
-    top = [title(scene, cells), *verdict(scene, cells, 3 if height >= 40 else 2)]
+    top = [title(scene, cells), *verdict(scene, cells, 2 if height < 30 else 3 if height < 45 else 5)]
     below = [*_shares(scene, cells, 1 if height < 28 else 3), *gauges.draw(present, cells, 2 if height < 40 else 8)]
     below += _exporters(scene, cells)
     events = _events(scene, cells)
@@ -113,7 +115,7 @@ def _narrow(
     """Draw the processes, and below them the curves in two columns, as high as the processes leave room for."""
     half, pairs = (cells - 2) // 2, math.ceil(len(names) / 2)
     of_curves = max(min(pairs, room // 2), room - len(processes))
-    each = min(6, of_curves // pairs) if pairs else 0
+    each = min(_HIGH, of_curves // pairs) if pairs else 0
     pairs = pairs if each >= 1 else of_curves
     of_curves = pairs * each if each >= _LARGE else min(pairs, of_curves)
     body, count = _processes(scene, processes, cells, room - of_curves, cursor)
@@ -282,12 +284,13 @@ def curves(scene: Scene, names: Sequence[str], cells: int, height: int) -> list[
     """Draw metrics below each other, each as large as there is room."""
     if not names:
         return [line((" no metric has been recorded yet", "dim"))]
-    each = min(6, height // len(names))
+    each = min(_HIGH, height // len(names))
     if each < _LARGE:
         return [_small(scene, name, cells) for name in names[:height]]
     found: list[Line] = []
-    for name in names[: height // each]:
-        found += _curve(scene, name, cells, each - 1)
+    left = height - each * len(names) if each < _HIGH else 0
+    for number, name in enumerate(names[: height // each]):
+        found += _curve(scene, name, cells, each - (0 if number < left else 1))
     return found
 
 

@@ -38,7 +38,7 @@ _END_FILE = "run.end.json"
 
 
 class Past:
-    """What a run has recorded, as screens ask for it. It is used by one thread."""
+    """The record of a run, as screens ask for it. It is used by one thread."""
 
     def __init__(self, path: str) -> None:
         self._run: RunReader = open_run(path)

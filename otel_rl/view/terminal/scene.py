@@ -1,4 +1,4 @@
-"""What a screen is drawn from: the present of a run, what was read of its past, and where the reader looks."""
+"""The input of a screen: the present of a run, what was read of its past, and where the reader looks."""
 
 from __future__ import annotations
 

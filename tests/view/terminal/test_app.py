@@ -149,7 +149,7 @@ def test_pages_of_keys_and_findings(recorded: Place) -> None:
 
 
 def test_a_run_that_goes_on(tmp_path: Path) -> None:
-    """What the agent writes is shown; Space lets the screen stand still, and again lets it go on."""
+    """New states of the agent are shown; Space lets the screen stand still, and again lets it go on."""
     place = written(tmp_path / "base", processes=[process(0)])
 
     async def play(app: Top, pilot: Pilot[Any]) -> None:
@@ -223,7 +223,7 @@ def test_a_run_of_plain_rows(tmp_path: Path) -> None:
 
 
 def test_the_end(tmp_path: Path) -> None:
-    """`q` ends well, Ctrl-C does not, and the application ends by itself if it is told so."""
+    """`q` ends well, Ctrl-C does not, and the application ends by itself when the training has ended."""
 
     def pressing(key: str) -> Callable[[Top, Pilot[Any]], Awaitable[None]]:
         async def play(_: Top, pilot: Pilot[Any]) -> None:

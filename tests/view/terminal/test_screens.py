@@ -1,4 +1,4 @@
-"""What the screens of a run say, in the room that they have."""
+"""The screens of a run: their texts, in the room that they have."""
 
 from __future__ import annotations
 
