@@ -137,7 +137,7 @@ def test_a_rank_that_is_slow(tmp_path: Path, ranks: int) -> None:
 
 
 def test_a_rank_that_was_slow(tmp_path: Path) -> None:
-    """The finding says until when, and is no warning."""
+    """The finding says until when, and is a note."""
     dice = Dice()
     training = Played(
         ranks=4,

@@ -1,4 +1,4 @@
-"""What holds for every run: shares sum to 1, the order of ranks does not matter, a constant has no change."""
+"""Invariants of every run: shares sum to 1, the order of ranks does not matter, a constant has no change."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ assert run.finish()
 
 
 def test_a_worker_that_gets_no_work(tmp_path: Path) -> None:
-    """It is named beside the busiest one; the trainer's shares are without the workers, and staleness is read."""
+    """Its name follows that of the busiest one; the trainer's shares are without the workers, and staleness is read."""
     scripts = [_TRAINER.format(), _WORKER.format(rank=0, count=80), _WORKER.format(rank=1, count=4)]
     processes = [start_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="1") for script in scripts]
     errors = [one.communicate()[1] for one in processes]
