@@ -126,7 +126,7 @@ class Agent:
             self._quarantine,
             removed,
         )
-        self._present = None if of_archive else Present(directory, manifest)
+        self._present = None if of_archive else Present(directory, manifest, self._pipeline, measurements.gauges)
         self._release = Release(self._outbox, directory.cursors, directory.journals)
         self._stopped_at = self._released_at = 0.0
         self._last_progress = time.monotonic()
@@ -191,6 +191,8 @@ class Agent:
         """Update the metrics, write reports, remove what every exporter has, and count what was lost."""
         self._display.show(made, now)
         self._display.show_delivery(self._exporters, self._status.dropped)
+        with self._quarantine.guard("keeping of the last steps", "now.json"):
+            self._present.add(made.items)
         with self._quarantine.guard("writing of reports", "oom"):
             write_reports(self._directory.path, made.items)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
@@ -210,7 +212,7 @@ class Agent:
         if self._present is None:
             return
         with self._quarantine.guard("writing of the present state", "now.json"):
-            self._present.show(self._pipeline.reducer.state, self._exporters, self._status.said)
+            self._present.show(self._exporters, self._status.said)
 
     def _note_delivery(self) -> None:
         """Record that everything was delivered, once all items are saved in the outbox and every exporter has them.

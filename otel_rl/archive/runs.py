@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.archive.plain import MACHINE_FILE, ROWS_FILE
+from otel_rl.archive.files import MACHINE_FILE, ROWS_FILE
 from otel_rl.errors import UNDECODABLE
 from otel_rl.setup.parts import ARCHIVE
 

@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge`, `stack` and `token`.
+"""The command line: `otel-rl demo`, `run`, `ls`, `top`, `agent`, `watch`, `bridge`, `stack` and `token`.
 
 No room imports it. Each command calls one room.
 """
@@ -9,10 +9,12 @@ import click
 
 from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
+from otel_rl.cli.ls import ls
 from otel_rl.cli.run import run
 from otel_rl.cli.stack import stack
 from otel_rl.cli.terminal import Commands
 from otel_rl.cli.token import token
+from otel_rl.cli.top import top
 from otel_rl.cli.watch import watch
 from otel_rl.demo.command import demo
 
@@ -23,5 +25,5 @@ def main() -> None:
     """The flight recorder for RL post-training."""
 
 
-for command in (agent, bridge, demo, run, stack, token, watch):
+for command in (agent, bridge, demo, ls, run, stack, token, top, watch):
     main.add_command(command)

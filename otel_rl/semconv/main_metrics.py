@@ -1,0 +1,137 @@
+"""The metrics that matter most in a run, found under each framework's own names.
+
+`main_metrics.yaml` has them as data: topics in the order of screens, each with metrics of the registry.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from otel_rl.semconv import registry
+from otel_rl.semconv.dialect import AttributeMap
+from otel_rl.semconv.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_rl.semconv.dialect import Reading
+
+Topic = Literal[
+    "reward",
+    "reward_components",
+    "loss",
+    "kl",
+    "entropy",
+    "gradient_norm",
+    "completion_length",
+    "truncated",
+    "step_time",
+    "tokens_per_second",
+    "goodput",
+    "memory_peak",
+    "staleness",
+    "no_signal",
+    "log_prob_difference",
+    "probability_difference",
+    "sampler_kl",
+    "kv_cache",
+    "preemptions",
+    "requests_waiting",
+    "requests_running",
+]
+"""The quantity that a metric measures."""
+
+
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A metric of the registry.
+
+    Attributes:
+        metric: Its name in the registry.
+        attributes: Attributes that a reading must have.
+        optional: Further attributes that a reading may have.
+    """
+
+    metric: str
+    attributes: AttributeMap = {}
+    optional: tuple[str, ...] = ()
+
+    def matches(self, reading: Reading) -> bool:
+        """Return whether a reading is this metric with these attributes."""
+        if reading.metric != self.metric:
+            return False
+        found = dict(reading.attributes)
+        rest = found.keys() - self.attributes.keys()
+        return rest <= set(self.optional) and all(found.get(key) == value for key, value in self.attributes.items())
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A topic: the metrics that it is read from, the best first.
+
+    Attributes:
+        topic: What is measured.
+        choices: Metrics of the registry.
+        words: Last components of names, for names that no dialect knows.
+        most: How many names of a run belong to it.
+        main: If true, screens show it first.
+    """
+
+    topic: Topic
+    choices: tuple[Choice, ...]
+    words: tuple[str, ...] = ()
+    most: int = 1
+    main: bool = True
+
+
+class MainMetrics:
+    """The main metrics of a run, and the meaning of its names.
+
+    Attributes:
+        vocabulary: The meanings of the run's names.
+        by_topic: The names of each topic that the run has, in the order of screens.
+    """
+
+    def __init__(self, names: Iterable[str], framework: str = "auto") -> None:
+        every = list(dict.fromkeys(names))
+        self.vocabulary = Vocabulary(framework)
+        self.vocabulary.learn(every)
+        readings = [(name, self.vocabulary.read(name)) for name in every]
+        found = ((entry.topic, _names(entry, readings)) for entry in entries())
+        self.by_topic: dict[Topic, tuple[str, ...]] = {topic: names for topic, names in found if names}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the main topics, in the order of screens."""
+        main = (self.by_topic.get(entry.topic, ()) for entry in entries() if entry.main)
+        return tuple(dict.fromkeys(name for names in main for name in names))
+
+    def name(self, topic: Topic) -> str:
+        """Return the name of a topic; empty if the run has none."""
+        return next(iter(self.by_topic.get(topic, ())), "")
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """Return the topics, in the order in which screens show them."""
+    return msgspec.yaml.decode(registry.content("main_metrics.yaml"), type=tuple[Entry, ...])
+
+
+def _names(entry: Entry, readings: Sequence[tuple[str, Reading | None]]) -> tuple[str, ...]:
+    """Return the names of the first choice that the run has, those with the fewest attributes and characters first."""
+    for choice in entry.choices:
+        found = [(name, reading) for name, reading in readings if reading is not None and choice.matches(reading)]
+        if found:
+            found.sort(key=lambda one: (len(one[1].attributes), one[1].alias, len(one[0])))
+            return tuple(name for name, _ in found[: entry.most])
+    unknown = [name for name, reading in readings if reading is None]
+    for word in entry.words:
+        of_word = sorted((name for name in unknown if _last(name) == word), key=len)
+        if of_word:
+            return tuple(of_word[: entry.most])
+    return ()
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2].rpartition(".")[2].lower()
