@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge`, `stack` and `token`.
+"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge`, `report`, `stack` and `token`.
 
 No room imports it. Each command calls one room.
 """
@@ -9,6 +9,7 @@ import click
 
 from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
+from otel_rl.cli.report import report
 from otel_rl.cli.run import run
 from otel_rl.cli.stack import stack
 from otel_rl.cli.terminal import Commands
@@ -23,5 +24,5 @@ def main() -> None:
     """The flight recorder for RL post-training."""
 
 
-for command in (agent, bridge, demo, run, stack, token, watch):
+for command in (agent, bridge, demo, report, run, stack, token, watch):
     main.add_command(command)
