@@ -1,0 +1,1 @@
+"""How a run is shown: the terminal and the page. It shows what `insight` says, and concludes nothing itself."""
