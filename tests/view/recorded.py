@@ -28,6 +28,7 @@ _NO_LIMIT = 1 << 60
 PHASES = ("generate", "reward", "ref_log_prob", "update_actor", "sync_weights")
 _COLLECTIVE = ("ref_log_prob", "update_actor")
 """All ranks leave these phases together."""
+_NAMES = {"generate": "rl.sample", "reward": "rl.reward", "update_actor": "rl.train"}
 _GIB = 2**30
 
 
@@ -129,7 +130,7 @@ def _processes(
 
 
 def _step(shape: Shape, chance: random.Random, step: int, attempt: int, begun: int) -> Iterator[Item]:
-    trace, root = f"{attempt:08x}{step:024x}", f"{attempt:04x}f{step:011x}"
+    trace, root = f"{attempt:08x}{step:024x}", f"f{attempt:03x}{step:012x}"
     long = 1.6 if step >= shape.slower_from else 1.0
     usual = (1.6 * long, 0.05, 0.4, 0.9, 0.2)
     ids = (f"{step:05x}{attempt:x}{number:010x}" for number in count())
@@ -144,7 +145,8 @@ def _step(shape: Shape, chance: random.Random, step: int, attempt: int, begun: i
         for rank, entered in at.items():
             attributes = {semconv.RANK: rank, semconv.PHASE: phase + shape.hostile, semconv.LOOP_ITERATION: step}
             attributes |= _memory(phase, step) if rank < 8 else {}
-            yield Span(f"rl.{phase}", trace, next(ids), root, entered, left[rank], attributes)
+            name = phase + shape.hostile if shape.hostile else _NAMES.get(phase, phase)
+            yield Span(name, trace, next(ids), root, entered, left[rank], attributes)
         at = left
     end = max(at.values()) + _S // 50
     for worker in range(shape.workers):

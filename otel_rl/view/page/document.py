@@ -7,6 +7,7 @@ import hashlib
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.view.page import timeline
 from otel_rl.view.page.markup import Markup, data_block, joined, tag
 
 if TYPE_CHECKING:
@@ -77,21 +78,15 @@ def document(title: str, body: Markup, data: Mapping[str, Any]) -> Iterator[str]
 
 
 def _styles() -> str:
-    return "\n".join(_asset(name) for name in (*_STYLES, *_of_timeline(".css")))
+    return "\n".join(_asset(name) for name in (*_STYLES, timeline.STYLE))
 
 
 def _scripts() -> str:
     """Return all scripts. Names inside of the timeline's stay its own."""
-    timeline = "\n".join(_asset(name) for name in _of_timeline(".js"))
-    apart = f"globalThis.mountTimeline = (() => {{\n{timeline}\nreturn mountTimeline;\n}})();" if timeline else ""
+    inside = "\n".join(_asset(name) for name in timeline.SCRIPTS)
     *before, last = (_asset(name) for name in _SCRIPTS)
+    apart = f"globalThis.mountTimeline = (() => {{\n{inside}\nreturn mountTimeline;\n}})();"
     return "\n".join((*before, apart, last))
-
-
-def _of_timeline(ending: str) -> list[str]:
-    """Return the assets of the timeline: those that it is made of, then itself."""
-    found = [one.name for one in _assets().iterdir() if one.name.startswith(TIMELINE) and one.name.endswith(ending)]
-    return sorted(found, key=lambda name: (name == f"{TIMELINE}{ending}", name))
 
 
 def _asset(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The load of engines and workers side by side: how many of its spans each process had open."""
+"""The load of engines and workers side by side: how many trajectories each process had open."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from otel_rl import semconv
+from otel_rl.insight.recorded import PHASE
 from otel_rl.view.page.packed import packed, packed_times
 
 if TYPE_CHECKING:
@@ -13,25 +15,33 @@ if TYPE_CHECKING:
 
 _PLACES = 600
 _MOST_ENGINES = 64
+_WORK = f"role IS NOT NULL AND name IN ('{semconv.SPAN_ROLLOUT}', '{semconv.SPAN_TRAJECTORY}')"
+_PHASES = f"role IS NOT NULL AND phase IS NOT NULL AND {PHASE}"
 _SPANS = """
-SELECT role, coalesce(rank, 0) AS rank, start_unix_nano AS begun, start_unix_nano + duration_ns AS ended
-FROM spans WHERE coalesce(role, '') <> '' AND (phase IS NOT NULL OR parent_id = '') ORDER BY role, rank
+SELECT role || ' ' || coalesce(rank, 0) AS name, start_unix_nano AS begun, start_unix_nano + duration_ns AS ended
+FROM spans WHERE {which}
 """
+_MEMBERS = "SELECT DISTINCT role, rank FROM attempts WHERE role <> '' ORDER BY role, rank"
 
 
 def engines_of(run: RunReader, origin: int, end: int) -> dict[str, Any]:
-    """Return the mean number of open spans of each process with a role, in equal parts of the run's time."""
-    found = run.sql(_SPANS)
+    """Return the mean number of open trajectories of each process with a role, in equal parts of the run's time.
+
+    Without trajectories, it is the number of open phases.
+    """
+    members = run.sql(_MEMBERS)
+    known = [f"{role} {rank}" for role, rank in zip(members["role"], members["rank"], strict=True)]
+    found, what = run.sql(_SPANS.format(which=_WORK)), "trajectories"
     if not len(found):
-        return {"engines": []}
-    begun, ended = found["begun"], found["ended"]
-    keys = np.array([f"{role} {rank}" for role, rank in zip(found["role"], found["rank"], strict=True)])
-    names = list(dict.fromkeys(keys.tolist()))
+        found, what = run.sql(_SPANS.format(which=_PHASES)), "phases"
+    begun, ended, owners = found["begun"], found["ended"], found["name"].astype(str)
+    names = list(dict.fromkeys([*known, *owners.tolist()]))
     edges = np.linspace(origin, max(end, origin + 1), _PLACES + 1)
-    loads = {name: _load(begun[keys == name], ended[keys == name], edges) for name in names}
+    loads = {name: _load(begun[owners == name], ended[owners == name], edges) for name in names}
     kept = sorted(sorted(names, key=lambda name: -loads[name].sum())[:_MOST_ENGINES], key=names.index)
     return {
         "of": len(names),
+        "what": what,
         "edges": packed_times((edges - origin) / 1e9),
         "engines": [{"name": name, "load": packed(loads[name], "f4")} for name in kept],
     }

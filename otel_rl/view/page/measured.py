@@ -34,7 +34,7 @@ GROUP BY place ORDER BY place
 _MEMORY = """
 SELECT phase, (step - {first}) // {every} AS place,
     max(greatest(memory_start_bytes, memory_end_bytes)) AS bytes
-FROM spans WHERE phase IS NOT NULL AND step IS NOT NULL AND memory_end_bytes IS NOT NULL AND coalesce(role, '') = ''
+FROM spans WHERE phase IS NOT NULL AND step IS NOT NULL AND memory_end_bytes IS NOT NULL AND role IS NULL
 GROUP BY ALL ORDER BY phase, place
 """
 _TITLES = {

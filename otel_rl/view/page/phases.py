@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otel_rl.insight import CATEGORIES, category_of
+from otel_rl.insight.recorded import PHASE
 from otel_rl.view.page.packed import packed, packed_steps
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _MOST_PHASES = 14
 _CELLS = 300_000
 """Cells of ranks and ranges of steps together."""
 _MOST_RANKS = 1_024
-_OF_TRAINER = "phase IS NOT NULL AND step IS NOT NULL AND rank IS NOT NULL AND coalesce(role, '') = ''"
+_OF_TRAINER = f"phase IS NOT NULL AND {PHASE} AND step IS NOT NULL AND rank IS NOT NULL AND role IS NULL"
 _SHARES = f"""
 WITH phases AS (SELECT step, rank, phase, span_id, parent_id, duration_ns FROM spans WHERE {_OF_TRAINER}),
     inside AS (SELECT parent_id AS span_id, sum(duration_ns) AS inner_ns FROM phases

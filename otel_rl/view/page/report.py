@@ -12,12 +12,13 @@ from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.view.page import about
 from otel_rl.view.page.body import body_of
 from otel_rl.view.page.curves import curves_of
-from otel_rl.view.page.document import document
+from otel_rl.view.page.document import TIMELINE, document
 from otel_rl.view.page.engines import engines_of
 from otel_rl.view.page.measured import machines_of, memory_of
 from otel_rl.view.page.phases import phases_of, waiting_of
 from otel_rl.view.page.samples import samples_of
 from otel_rl.view.page.steps import drawn, steps_of
+from otel_rl.view.page.timeline import timeline_of
 
 if TYPE_CHECKING:
     import os
@@ -61,6 +62,7 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
         "engines": lambda: engines_of(run, origin, end),
         "machines": lambda: machines_of(run, origin, end),
         "samples": lambda: samples_of(run),
+        TIMELINE: lambda: timeline_of(run),
     }
     data: dict[str, Any] = {}
     for number, (name, make) in enumerate(parts.items(), 1):

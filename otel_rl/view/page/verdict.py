@@ -80,7 +80,9 @@ def section(identity: str, title: str, *content: str, note: str = "") -> Markup:
 
 def sentences_of(facts: Facts, *kinds: str) -> Markup:
     """Return the findings of some kinds as sentences above their evidence."""
-    found = [tag("p", finding.sentence, class_="finding-line") for finding in facts.findings if finding.kind in kinds]
+    found = [
+        tag("p", _coded(finding.sentence), class_="finding-line") for finding in facts.findings if finding.kind in kinds
+    ]
     return joined(*found)
 
 
@@ -105,14 +107,27 @@ def _finding(finding: Finding) -> Markup:
     mark = tag("span", _MARKS[finding.severity], class_="mark", aria_hidden="true")
     called = tag("span", f"{_CALLED[finding.severity]}: ", class_="unseen")
     sure = "" if finding.sure == "certain" else tag("span", finding.sure, class_="sure", title="How sure this is")
-    advice = tag("p", joined(tag("span", "→ ", aria_hidden="true"), finding.advice), class_="advice")
+    advice = tag("p", joined(tag("span", "→ ", aria_hidden="true"), _coded(finding.advice)), class_="advice")
     return tag(
         "li",
         mark,
-        tag("div", tag("p", called, finding.sentence, " ", sure), advice if finding.advice else "", class_="words"),
+        tag(
+            "div",
+            tag("p", called, _coded(finding.sentence), " ", sure),
+            advice if finding.advice else "",
+            class_="words",
+        ),
         tag("a", f"{_evidence(finding.evidence)} ▸", href=link_of(finding.evidence), class_="evidence"),
         class_=f"finding {finding.severity}",
     )
+
+
+def _coded(text: str) -> Markup:
+    """Return a text in which what stands between backticks is code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return joined(text)
+    return joined(*(tag("code", part) if number % 2 else part for number, part in enumerate(parts)))
 
 
 def _evidence(evidence: Evidence) -> str:

@@ -53,9 +53,14 @@ function names(lines) {
   return `${lines.length} more: ${listed.join(", ")}${sorted.length > 8 ? ", …" : ""}`;
 }
 
+/** A long name is broken behind a slash. */
+function breakable(name) {
+  return name.split(/(?<=[/.])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+}
+
 function curve(data, line) {
-  const readout = make("span", {class: "readout", "aria-hidden": "true"});
-  const title = make("figcaption", {}, make("span", {class: "metric", title: line.name}, line.name), readout);
+  const readout = make("span", {class: "readout", "aria-hidden": "true", title: "the last shown value"});
+  const title = make("figcaption", {}, make("span", {class: "metric", title: line.name}, ...breakable(line.name)), readout);
   const figure = make("figure", {"data-name": line.name}, title);
   const place = make("div", {class: "room"});
   figure.append(place);

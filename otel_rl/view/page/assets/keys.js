@@ -21,13 +21,13 @@ function mountKeys() {
   byId("keys").addEventListener("click", () => dialog.showModal());
   byId("theme").addEventListener("click", nextTheme);
   addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
     if (typing) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    if (event.target.closest?.("#timeline") && !["?", "/", "t", "j", "k"].includes(event.key)) return; // it has keys of its own
+    if (event.target.closest?.("#timeline") && !["?", "t", "j", "k"].includes(event.key)) return; // it has keys of its own
     const act = {
       "?": () => dialog.showModal(), "/": () => search(), t: nextTheme, j: () => part(1), k: () => part(-1),
       ArrowLeft: () => byStep(-1), ArrowRight: () => byStep(1), "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2),

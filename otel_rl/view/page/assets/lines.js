@@ -44,7 +44,7 @@ function lineChart(parent, lines, options) {
       width, height, padding: [8, 8, 0, 0],
       scales: {x: {time: false, range: () => rangeShown(by)}, y: {range: (plot, low, high) => yRange(low, high, options)}},
       axes: [
-        axisOf({size: 24, space: by === "step" ? 60 : 90, incrs: by === "step" ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (by === "step" ? stepText(x) : secondsText(x)))}),
+        axisOf({size: 24, space: by === "step" ? 45 : 90, incrs: by === "step" ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (by === "step" ? stepText(x) : secondsText(x)))}),
         axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values) => values.map((value) => text(value))}),
       ],
       legend: {show: false},
@@ -69,7 +69,7 @@ function lineChart(parent, lines, options) {
       if (value == null || (hovered && joined && value === undefined)) continue;
       shown.push(joined ? [lines[i], text(value)] : text(value));
     }
-    if (!joined && !hovered) shown.unshift(lastShown(lines[0], by) == null ? "no value here" : isWhole() ? "last" : "last shown");
+    if (!joined && !shown.length) shown.push("no value here");
     readout.replaceChildren(...shown.map((one) => (Array.isArray(one) ? keyed(one[0], lines, one[1]) : make("span", {}, one))));
   }
 

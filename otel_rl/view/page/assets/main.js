@@ -32,26 +32,25 @@ const started = start();
 /** The timeline comes last: its data may be the largest part of the file. */
 addEventListener("DOMContentLoaded", async () => {
   await started;
-  startTimeline(dataOf("run"));
+  await startTimeline(dataOf("run"));
   document.documentElement.dataset.ready = "all";
 });
 
 function startTimeline(run) {
-  const place = byId("draw-timeline"), data = dataOf("timeline");
-  if (!data || typeof mountTimeline !== "function") {
-    place.append(make("p", {class: "nothing"}, "No span was recorded."));
-    return;
-  }
+  const place = byId("draw-timeline");
   const onSelect = ({step, rank, role}) => change({step: step ?? null, rank: rank ?? null, role: role ?? ""}, {enters: true});
-  const timeline = mountTimeline(place, data, {onSelect});
+  const timeline = mountTimeline(place, dataOf("timeline"), {onSelect});
   const origin = BigInt(run.origin);
   const ns = (seconds) => origin + BigInt(Math.round(seconds * 1e6)) * 1000n;
-  let shown = "";
+  let shown = "", theme = color("ink");
   watch(() => {
     const [first, last] = shownSeconds();
-    if (shown !== `${first} ${last}`) timeline.show({first_ns: Number(ns(first)), last_ns: Number(ns(last))});
+    if (shown !== `${first} ${last}`) timeline.show({first_ns: ns(first), last_ns: ns(last)});
     shown = `${first} ${last}`;
+    if (theme !== color("ink")) timeline.theme();
+    theme = color("ink");
     timeline.select({step: view.step, rank: view.rank, role: view.role});
   });
   announce();
+  return timeline.ready;
 }

@@ -51,8 +51,8 @@ async function mountEngines(data) {
   }
   const xs = await decoded(data.edges);
   const rows = await Promise.all(data.engines.map(async ({name, load}) => ({name, xs, ys: await decoded(load)})));
-  const most = lanes(place, rows, {label: "Open work of each engine over time", text: (value) => `${numberText(value)} open on average`});
-  const notes = [`Open pieces of work of each process, side by side on one scale up to ${numberText(most)}.`];
+  const most = lanes(place, rows, {label: `Open ${data.what} of each process over time`, text: (value) => `${numberText(value)} open on average`});
+  const notes = [`Open ${data.what} of each process, side by side on one scale up to ${numberText(most)}.`];
   if (data.of > rows.length) notes.push(`The ${rows.length} of ${data.of} with the most work.`);
   place.append(make("p", {class: "note"}, notes.join(" ")));
 }
