@@ -51,6 +51,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         ends: How it ends; empty while it goes on.
         error: Why.
         hostile: Text that becomes part of all names and texts.
+        names: Further names of metrics, events, parameters, and texts in tables.
     """
 
     project: str = "grpo-gsm8k"
@@ -68,6 +69,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     ends: str = "finished"
     error: str = ""
     hostile: str = ""
+    names: tuple[str, ...] = ()
 
 
 def record(directory: Path, shape: Shape) -> Path:
@@ -88,12 +90,19 @@ def _items(shape: Shape) -> Iterator[Item]:
     chance = random.Random(7)
     more = shape.hostile
     packages = {"python": "3.11.7", "package.torch": "2.13.0", f"source.commit{more}": f"1a2b3c{more}"}
-    config = {"lr": 1e-6, "group": 8, f"model{more}": f"qwen-0.5b{more}", "steps": shape.steps}
+    config = {
+        **{name: name for name in shape.names},
+        "lr": 1e-6,
+        "group": 8,
+        f"model{more}": f"qwen-0.5b{more}",
+        "steps": shape.steps,
+    }
     yield Environment(0, STARTED, "node1", packages)
     yield Params(STARTED, config)
     now = STARTED + 5 * _S
     attempt = 0
-    yield from _processes(shape, attempt, STARTED, None)
+    began = STARTED
+    yield from _processes(shape, attempt, began, None)
     numbers = list(range(shape.steps))
     if shape.resumed_at >= 0:
         numbers = [*range(shape.resumed_at), *range(max(0, shape.resumed_at - 10), shape.steps)]
@@ -102,9 +111,9 @@ def _items(shape: Shape) -> Iterator[Item]:
             yield from _processes(shape, attempt, STARTED, now, "crashed", "SIGKILL: out of memory")
             yield Ended(now, attempt, "crashed", "SIGKILL: out of memory", 137)
             now += 180 * _S
-            attempt = 1
+            attempt, began = 1, now
             yield Environment(1, now, "node1", packages)
-            yield from _processes(shape, attempt, now, None)
+            yield from _processes(shape, attempt, began, None)
         begun = now
         for item in _step(shape, chance, step, attempt, now):
             yield item
@@ -112,7 +121,7 @@ def _items(shape: Shape) -> Iterator[Item]:
                 now = max(now, item.end_unix_nano)
         yield from _machine(shape, chance, begun, now)
     if shape.ends:
-        yield from _processes(shape, attempt, STARTED, now, shape.ends, shape.error)
+        yield from _processes(shape, attempt, began, now, shape.ends, shape.error)
         yield Ended(now, attempt, shape.ends, shape.error, 0 if shape.ends == "finished" else 1)
 
 
@@ -156,10 +165,14 @@ def _step(shape: Shape, chance: random.Random, step: int, attempt: int, begun: i
         yield Span("rl.sample", trace, next(ids), root, begun, begun + busy, attributes)
     root_attributes = {semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: attempt}
     yield Span("rl.loop", trace, root, "", begun, end, root_attributes)
-    yield Row(step, end, _values(shape, chance, step, (end - begun) / _S), attempt, trace_id=trace, span_id=root)
+    values = _values(shape, chance, step, (end - begun) / _S)
+    bad = {name: 1 for name, value in values.items() if not math.isfinite(value)}
+    yield Row(step, end, values, attempt, trace_id=trace, span_id=root, nonfinite=bad)
     if step % 20 == 19:
         attributes = {"path": f"checkpoints/{step}{shape.hostile}"}
         yield Event(f"rl.checkpoint.saved{shape.hostile}", end, attributes, step, 0, trace, root)
+    for name in shape.names if step == 0 else ():
+        yield Event(name, end, {name: name}, step, 0, trace, root)
     if shape.texts and step % 5 == 0:
         yield _texts(shape, chance, step, end, attempt)
     if shape.workers:
@@ -194,7 +207,8 @@ def _values(shape: Shape, chance: random.Random, step: int, seconds: float) -> d
     if step % 10 == 9:
         found["eval/accuracy"] = 0.4 + 0.4 * part
     found |= {f"train/extra_{number}": chance.random() for number in range(shape.metrics)}
-    return {name + shape.hostile: value for name, value in found.items()} if shape.hostile else found
+    found = {name + shape.hostile: value for name, value in found.items()} if shape.hostile else found
+    return found | dict.fromkeys(shape.names, chance.random())
 
 
 def _texts(shape: Shape, chance: random.Random, step: int, end: int, attempt: int) -> Item:
@@ -203,6 +217,7 @@ def _texts(shape: Shape, chance: random.Random, step: int, end: int, attempt: in
         (n // 4, f"{n // 4} + {step} = ?", f"The answer is {n // 4 + step}. {shape.hostile}", chance.random())
         for n in range(8)
     )
+    lines += tuple((9, name, name, 0.0) for name in shape.names)
     return Table("completions" + shape.hostile, step, end, columns, lines, attempt, tuple(0 for _ in lines), 2)
 
 

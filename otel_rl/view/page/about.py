@@ -59,7 +59,7 @@ def events_of(run: RunReader, origin: int) -> tuple[Markup, list[list[Any]]]:
 def values_of(values: Mapping[str, Any], caption: str) -> Markup:
     """Return names and values as a table."""
     if not values:
-        return tag("p", f"No {caption.lower()} was recorded.", class_="nothing")
+        return tag("p", "None were recorded." if caption == "Parameters" else "It was not recorded.", class_="nothing")
     lines = [(name, _text(value)) for name, value in sorted(values.items())]
     return table_of(("name", "value"), lines, caption)
 
@@ -123,7 +123,7 @@ def table_of(
     cells = ([tag("td", cell, class_=kind) for cell, kind in zip(line, kinds, strict=True)] for line in lines)
     body = [tag("tr", *line) for line in cells]
     made = tag("table", tag("caption", caption, class_="unseen"), tag("thead", head), tag("tbody", *body))
-    return tag("div", made, class_="scrolled", tabindex="0", role="region", aria_label=caption)
+    return tag("div", made, class_="scrolled", tabindex="0", role="region", aria_label=f"{caption}, a table")
 
 
 def _said(attributes: Mapping[str, Any]) -> str:

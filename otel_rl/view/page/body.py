@@ -22,9 +22,9 @@ _PARTS = (
     ("waiting", "Waiting"),
     ("memory", "Memory"),
     ("engines", "Engines"),
+    ("goodput", "Goodput"),
     ("machines", "GPUs and host"),
     ("events", "Events"),
-    ("goodput", "Goodput"),
     ("data", "Samples"),
     ("parameters", "Parameters"),
     ("environment", "Environment"),
@@ -52,7 +52,6 @@ def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, ev
     }
     parts = [section(one, title, contents.get(one, _place(one))) for one, title in _PARTS]
     return joined(
-        tag("a", "Skip to the verdict", href="#at=verdict", class_="skip"),
         header_of(facts.summary, made),
         tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),
         tag("nav", links, aria_label="Parts of the page"),
@@ -69,7 +68,7 @@ def _place(identity: str) -> Markup:
 def _shares(facts: Facts) -> Markup:
     """Return where the time of all steps went, as a table."""
     if not facts.shares:
-        return tag("p", "No phase was recorded.", class_="nothing")
+        return joined()
     lines = [
         (one.name or "not in any phase", one.category, wording.seconds(one.seconds), wording.percent(one.share))
         for one in facts.shares

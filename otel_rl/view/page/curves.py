@@ -24,7 +24,8 @@ _EXACT_BELOW = 400_000
 _MOST_NAMES = 2_000
 _MOST_NOT_FINITE = 50
 _NAMES = """
-SELECT name, bool_or(measured) AS measured, count(*) AS count, count(*) FILTER (NOT isfinite(value)) AS not_finite
+SELECT name, bool_or(measured) AS measured, count(*) AS count, count(*) FILTER (NOT isfinite(value)) AS not_finite,
+    arg_max(value, step) FILTER (NOT isfinite(value)) AS last_bad, max(step) FILTER (NOT isfinite(value)) AS last_bad_at
 FROM rows GROUP BY name ORDER BY measured, min(place), name
 """
 _RANGES = """
@@ -41,13 +42,14 @@ def curves_of(run: RunReader, steps: Steps, main: Sequence[str]) -> dict[str, An
     """Return the curves of all names; those of the main metrics are finer."""
     found = run.sql(_NAMES)
     names = found["name"].tolist()
-    known = dict(zip(names, zip(found["measured"], found["count"], found["not_finite"], strict=True), strict=True))
+    columns = ("measured", "count", "not_finite", "last_bad", "last_bad_at")
+    known = dict(zip(names, zip(*(np.ma.getdata(found[column]) for column in columns), strict=True), strict=True))
     first = [name for name in main if name in known]
     others = [name for name in names if name not in first][: _MOST_NAMES - len(first)]
     drawn: list[dict[str, Any]] = []
     axes: dict[bytes, int] = {}
     packed_axes: list[dict[str, Any]] = []
-    not_finite = _not_finite(run) if found["not_finite"].sum() else {}
+    first_bad = _not_finite(run) if found["not_finite"].sum() else {}
     for group, points in ((first, _MAIN_POINTS), (others, _OTHER_POINTS)):
         every = steps.every(min(_MOST_RANGES, max(_LEAST_RANGES, points // max(1, len(group)))))
         kind = "f8" if len(group) * len(steps.numbers) < _EXACT_BELOW else "f4"
@@ -58,7 +60,10 @@ def curves_of(run: RunReader, steps: Steps, main: Sequence[str]) -> dict[str, An
             if key not in axes:
                 axes[key] = len(packed_axes)
                 packed_axes.append(packed_steps(at))
-            measured, count, bad = known[name]
+            measured, count, bad, last, last_at = known[name]
+            not_finite = {"count": int(bad), "first": first_bad.get(name, [])}
+            if bad:
+                not_finite["last"] = [int(last_at), _spelled(last)]
             drawn.append(
                 {
                     "name": name,
@@ -67,7 +72,7 @@ def curves_of(run: RunReader, steps: Steps, main: Sequence[str]) -> dict[str, An
                     "every": every,
                     "axis": axes[key],
                     "values": packed(values, kind),
-                    "not_finite": {"count": int(bad), "first": not_finite.get(name, [])},
+                    "not_finite": not_finite,
                 }
             )
     left_out = len(names) - len(drawn)
@@ -104,6 +109,9 @@ def _not_finite(run: RunReader) -> dict[str, list[tuple[int, str]]]:
     found = run.sql(_NOT_FINITE.format(most=_MOST_NOT_FINITE))
     lines: dict[str, list[tuple[int, str]]] = {}
     for name, step, value in zip(found["name"], found["step"], found["value"], strict=True):
-        text = "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
-        lines.setdefault(name, []).append((int(step), text))
+        lines.setdefault(name, []).append((int(step), _spelled(value)))
     return lines
+
+
+def _spelled(value: float) -> str:
+    return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"

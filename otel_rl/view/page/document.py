@@ -54,7 +54,6 @@ def document(title: str, body: Markup, data: Mapping[str, Any]) -> Iterator[str]
             "default-src 'none'",
             f"script-src '{_hash(script)}'",
             f"style-src '{_hash(style)}'",
-            "img-src data:",
             "base-uri 'none'",
             "form-action 'none'",
         )

@@ -50,6 +50,7 @@ def header_of(summary: Summary, made_unix_nano: int) -> Markup:
     )
     return tag(
         "header",
+        tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
         tag("div", tag("h1", name), tag("p", line, class_="facts"), class_="title"),
         tag("div", buttons, class_="buttons"),
     )

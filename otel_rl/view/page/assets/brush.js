@@ -65,7 +65,7 @@ function mountBrush(events) {
     const found = new Float32Array(width);
     for (let i = 0; i < axis.steps.length; i++) {
       const from = Math.floor(xOf(axis.steps[i], width));
-      const to = Math.max(from + 1, Math.ceil(xOf(axis.steps[i] + 1, width)) - (width / span > 3 ? 1 : 0));
+      const to = Math.max(from + 1, Math.floor(xOf(axis.steps[i] + 1, width)));
       for (let x = from; x < to && x < width; x++) found[x] = Math.max(found[x], axis.seconds[i] || 0);
     }
     const sorted = Float32Array.from(axis.seconds.filter(Number.isFinite)).sort();

@@ -66,6 +66,11 @@ function lineChart(parent, lines, options) {
     const shown = hovered ? [by === "step" ? `step ${wholeText(plot.data[0][at])}` : secondsText(plot.data[0][at])] : [];
     for (let i = 0; i < lines.length && i < 12; i++) {
       const value = hovered ? nearest(plot.data[i + 1], at) : lastShown(lines[i], by);
+      const bad = hovered ? null : options.bad?.last;
+      if (bad && bad[0] <= view.last && bad[0] > (lastPlace(lines[i], by) ?? -Infinity)) {
+        shown.push(make("b", {class: "bad"}, bad[1]));
+        continue;
+      }
       if (value == null || (hovered && joined && value === undefined)) continue;
       shown.push(joined ? [lines[i], text(value)] : text(value));
     }
@@ -167,10 +172,15 @@ function nearest(values, at) {
 }
 
 function lastShown({xs, ys}, by) {
+  const place = lastPlace({xs}, by);
+  return place === null ? null : ys[placeOf(xs, place)];
+}
+
+/** Where the last shown value is. */
+function lastPlace({xs}, by) {
   const [first, last] = rangeShown(by);
-  const at = placeOf(xs, last + 1e-9 * Math.abs(last) + 1e-12) - 1;
-  const found = xs[at + 1] === last ? at + 1 : at;
-  return found >= 0 && xs[found] >= first ? ys[found] : null;
+  const found = placeOf(xs, last + 1e-9 * Math.abs(last) + 1e-12) - 1;
+  return found >= 0 && xs[found] >= first ? xs[found] : null;
 }
 
 function rowsShown(data, by) {
@@ -206,14 +216,12 @@ function overlay(plot, by, bad) {
   context.fillStyle = color("bad");
   context.font = `${10 * scale}px system-ui, sans-serif`;
   context.textAlign = "left";
-  let free = -Infinity;
+  let before = -Infinity; // of marks side by side, the first has a text
   for (const [step, text] of bad?.first ?? []) {
     const x = plot.valToPos(step, "x", true);
     context.fillRect(x - scale, top + height - 8 * scale, 2 * scale, 8 * scale);
-    if (x > free && x >= left && x <= left + width) {
-      context.fillText(text, x + 3 * scale, top + height - 3 * scale);
-      free = x + 40 * scale;
-    }
+    if (x - before > 40 * scale && x >= left && x <= left + width) context.fillText(text, x, top + height - 11 * scale);
+    before = x;
   }
   context.restore();
 }

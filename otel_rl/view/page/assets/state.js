@@ -59,9 +59,10 @@ function remember(enters) {
 function follow(address) {
   const parts = new URLSearchParams(address.replace(/^#/, ""));
   const whole = (name) => (/^\d+$/.test(parts.get(name) ?? "") ? Number(parts.get(name)) : null);
+  const keys = [...parts.keys()];
   const at = parts.get("at");
-  if (at && [...parts.keys()].length === 1) {
-    goTo(at);
+  if (keys.length === 1 && (at || !parts.get(keys[0]))) {
+    goTo(at || keys[0]); // a part of the page: what is chosen stays
     return;
   }
   const step = whole("step");
