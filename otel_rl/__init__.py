@@ -16,10 +16,11 @@ from otel_rl.trainer.propagation import attach, carrier
 from otel_rl.trainer.run import Run
 from otel_rl.trainer.start import init
 
-__all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "traced"]
+__all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "report", "traced"]
 
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
     from otel_rl.archive.reader import open_run, open_runs
+    from otel_rl.view.page.inline import report
 
     __version__: str
 else:
@@ -34,6 +35,10 @@ else:
             from otel_rl.archive import reader
 
             return getattr(reader, name)
+        if name == "report":
+            from otel_rl.view.page.inline import report
+
+            return report
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -188,3 +188,16 @@ def test_the_command_writes_into_the_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert (run / "report.html").stat().st_mode & 0o777 == 0o600
     assert CliRunner().invoke(main, ["report", "baseline", "-o", "x.html"]).exit_code == 0
     assert (tmp_path / "x.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_notebook_shows_a_run_and_its_report(tmp_path: Path) -> None:
+    """`open_run` shows a table, and `report` a frame that cannot reach the notebook; names in them are escaped."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=3, hostile=HOSTILE[1])))
+    table, found = run._repr_html_(), otel_rl.report(run)
+    assert "3 steps, the last is 2" in table
+    assert "<code>spans</code></td><td>33</td>" in table
+    assert "<script" not in table
+    frame = found._repr_html_()
+    assert frame.count("<") == 2
+    assert 'sandbox="allow-scripts"' in frame
+    assert found.write(tmp_path / "x.html").read_text() == found.html

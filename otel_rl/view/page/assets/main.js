@@ -24,6 +24,12 @@ async function start() {
   mountSamples(dataOf("samples"));
   follow(location.hash);
   addEventListener("hashchange", () => follow(location.hash));
+  addEventListener("click", (event) => {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault(); // a frame of a notebook would open the notebook in itself
+    enter(link.getAttribute("href"));
+  });
   document.documentElement.dataset.ready = "page";
 }
 

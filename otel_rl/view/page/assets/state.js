@@ -55,6 +55,16 @@ function remember(enters) {
   }
 }
 
+/** Go where a link of the page leads; going back in the browser leads back. */
+function enter(address) {
+  try {
+    history.pushState(null, "", address);
+  } catch {
+    // inside a notebook, the page has no address
+  }
+  follow(address);
+}
+
 /** Follow the address: `#step=812&rank=3&at=waiting`. What it does not name is shown whole. */
 function follow(address) {
   const parts = new URLSearchParams(address.replace(/^#/, ""));
