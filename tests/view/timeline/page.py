@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_rl.view.page import timeline
+from tests.real_parts import part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(timeline.__file__).parent / "assets"
 _START = """
+const began = performance.now();
 window.selected = [];
 window.shown = null;
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -28,7 +30,7 @@ const timeline = mountTimeline(document.getElementById("place"), data, {
   onSelect: (one) => window.selected.push(one),
   onRange: (part) => (window.shown = [Number(part.first_ns) / 1e9, Number(part.last_ns) / 1e9]),
 });
-timeline.ready.then(() => (document.documentElement.dataset.ready = "yes"));
+timeline.ready.then(() => (document.documentElement.dataset.ready = performance.now() - began));
 """
 
 
@@ -58,10 +60,10 @@ def _hash(text: str) -> str:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Start the Chromium of this machine; tests are skipped if there is none."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    playwright = part("playwright.sync_api")
+    program = shutil.which("chromium")
     if program is None:
-        pytest.skip("no Chromium on PATH")
+        pytest.skip("needs chromium")
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
