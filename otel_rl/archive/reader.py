@@ -205,6 +205,11 @@ class RunReader(_Reader):
     """A view of a run: its tables, and its latest parameters and environment."""
 
     @property
+    def place(self) -> Place:
+        """The run directory, and which run it is."""
+        return self._places[0]
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """The latest value of each hyperparameter."""
         return self._latest(_TABLES["parameters"], "time_unix_nano")[""]

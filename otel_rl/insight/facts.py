@@ -28,7 +28,7 @@ Kind = Literal[
     "recording",
     "environment",
 ]
-"""What a finding is about."""
+"""The subject of a finding."""
 Panel = Literal[
     "curves",
     "phases",
@@ -104,7 +104,7 @@ class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is, and how far it is.
+    """The identity of a run, and how far it is.
 
     Attributes:
         id: Identity of the run.

@@ -33,8 +33,16 @@ Topic = Literal[
     "goodput",
     "memory_peak",
     "staleness",
+    "no_signal",
+    "log_prob_difference",
+    "probability_difference",
+    "sampler_kl",
+    "kv_cache",
+    "preemptions",
+    "requests_waiting",
+    "requests_running",
 ]
-"""What one of the main metrics measures."""
+"""The quantity that a metric measures."""
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,12 +75,14 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         choices: Metrics of the registry.
         words: Last components of names, for names that no dialect knows.
         most: How many names of a run belong to it.
+        main: If true, screens show it first.
     """
 
     topic: Topic
     choices: tuple[Choice, ...]
     words: tuple[str, ...] = ()
     most: int = 1
+    main: bool = True
 
 
 class MainMetrics:
@@ -93,8 +103,9 @@ class MainMetrics:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all topics, in the order of screens."""
-        return tuple(dict.fromkeys(name for names in self.by_topic.values() for name in names))
+        """The names of the main topics, in the order of screens."""
+        main = (self.by_topic.get(entry.topic, ()) for entry in entries() if entry.main)
+        return tuple(dict.fromkeys(name for names in main for name in names))
 
     def name(self, topic: Topic) -> str:
         """Return the name of a topic; empty if the run has none."""

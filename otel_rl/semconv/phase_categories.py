@@ -11,7 +11,7 @@ import msgspec
 from otel_rl.semconv import registry
 
 Category = Literal["rollout", "training", "reward", "sync", "evaluation", "checkpoint", "waiting", "other", "none"]
-"""What a phase does; `none` is time of a step outside of its phases."""
+"""The purpose of a phase; `none` is time of a step outside of its phases."""
 CATEGORIES: tuple[Category, ...] = (
     "rollout",
     "reward",

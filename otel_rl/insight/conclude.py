@@ -1,0 +1,66 @@
+"""All facts of a run, from one reading of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl.insight.facts import SEVERITIES, Facts, Finding
+from otel_rl.insight.findings.change import change, step_changes
+from otel_rl.insight.findings.data import data
+from otel_rl.insight.findings.engines import engines
+from otel_rl.insight.findings.environment import environment
+from otel_rl.insight.findings.goodput import goodput
+from otel_rl.insight.findings.learning import learning
+from otel_rl.insight.findings.memory import memory
+from otel_rl.insight.findings.mismatch import mismatch
+from otel_rl.insight.findings.outcome import outcome
+from otel_rl.insight.findings.recording import recording
+from otel_rl.insight.findings.straggler import straggler
+from otel_rl.insight.findings.time_spent import time_spent
+from otel_rl.insight.phases import phase_times, shares_of
+from otel_rl.insight.recorded import Recorded
+from otel_rl.insight.state import standing
+from otel_rl.insight.summary import summarized
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_rl.archive.reader import RunReader
+
+
+def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
+    """Return the facts of a run: its summary, its findings, where its time went, and its main metrics.
+
+    Args:
+        run: The reader, of `otel_rl.open_run`.
+        at_unix_nano: The time by which "live" and "hung" are decided; now by default.
+    """
+    recorded = Recorded(run, at_unix_nano)
+    stands = standing(recorded)
+    if recorded.steps is None:
+        summary = summarized(recorded, stands, [])
+        return Facts(summary=summary, findings=_sorted([*outcome(summary, stands), *recording(recorded)]))
+    changes = step_changes(recorded)
+    summary = summarized(recorded, stands, changes)
+    shares = shares_of(phase_times(recorded))
+    stragglers = straggler(recorded)
+    findings = [
+        *outcome(summary, stands),
+        *change(recorded, changes, stragglers),
+        *stragglers,
+        *memory(recorded),
+        *learning(recorded),
+        *mismatch(recorded),
+        *engines(recorded),
+        *data(recorded),
+        *goodput(recorded, summary, shares),
+        *time_spent(shares),
+        *recording(recorded),
+        *environment(recorded),
+    ]
+    return Facts(summary=summary, findings=_sorted(findings), shares=shares, metrics=recorded.main.names)
+
+
+def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, the most severe first, in the order of the table otherwise."""
+    return tuple(sorted(findings, key=lambda one: SEVERITIES.index(one.severity)))

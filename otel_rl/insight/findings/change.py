@@ -1,0 +1,158 @@
+"""Steps that became slower or faster: since when, by which phase, and what changed with it."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.insight import wording
+from otel_rl.insight.facts import Evidence, Finding
+from otel_rl.insight.shifts import shifts
+from otel_rl.insight.work import works
+from otel_rl.semconv.phase_categories import category_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.insight.facts import Severity
+    from otel_rl.insight.recorded import Recorded
+    from otel_rl.insight.shifts import Shift
+    from otel_rl.semconv.main_metrics import Topic
+
+LEAST = 0.08
+"""The smallest change of the time of a step that is reported, as a fraction."""
+_LARGE = 0.25
+_WARM_UP_STEPS = 1
+_LEAST_PART = 0.5
+"""Share of a change that a phase has to have, to be named as its cause."""
+_NEAR_STEPS = 10
+"""Steps between the beginning of a straggler and the change that it makes, at the most."""
+_TOGETHER = 0.1
+"""The smallest change of a metric that counts as one that comes with it, as a fraction."""
+_COMPANIONS: dict[str, tuple[Topic, ...]] = {
+    "rollout": ("completion_length",),
+    "training": ("completion_length",),
+    "reward": ("completion_length",),
+}
+"""Metrics that change the time of phases, by the category of the phase."""
+
+
+class _Cause(NamedTuple):
+    """The cause of a change: in words, the phases and the names of metrics, and what to do."""
+
+    text: str = ""
+    phases: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    advice: str = ""
+
+
+def step_changes(recorded: Recorded) -> list[Shift]:
+    """Return the changes of the time of a step; the first step, which warms up, is left out."""
+    times = recorded.step_times
+    return shifts(times.tail(max(0, len(times.steps) - _WARM_UP_STEPS)), LEAST)
+
+
+def change(recorded: Recorded, changes: list[Shift], stragglers: Sequence[Finding]) -> list[Finding]:
+    """Return the last change of the time of a step, and the largest one if that is twice as large."""
+    if not changes:
+        return []
+    last, largest = changes[-1], max(changes, key=_size)
+    told = [last] if largest is last or _size(largest) < 2 * _size(last) else [largest, last]
+    return [_finding(recorded, one, stragglers, is_last=one is last) for one in told]
+
+
+def _finding(recorded: Recorded, found: Shift, stragglers: Sequence[Finding], *, is_last: bool) -> Finding:
+    cause = _cause(recorded, found, stragglers)
+    is_slower = found.after > found.before
+    since = wording.integer(found.step)
+    times = wording.seconds(found.after), wording.seconds(found.before)
+    if is_last:
+        text = f"Steps take {times[0]} since step {since}, {times[1]} before"
+    else:
+        text = f"Steps took {times[0]} from step {since} to {wording.integer(found.last)}, {times[1]} before"
+    severity: Severity = "warning" if is_slower and is_last and _size(found) >= math.log1p(_LARGE) else "note"
+    margin = max(5, (found.last - found.first) // 20)
+    return Finding(
+        kind="change",
+        severity=severity if is_slower else "good",
+        sentence=f"{text}{': ' if cause.text else ''}{cause.text}.",
+        advice=cause.advice if is_slower else "",
+        sure="likely",
+        evidence=Evidence(
+            steps=(max(found.first, found.step - margin), min(found.last, found.step + margin)),
+            names=(recorded.main.name("step_time"), *cause.names) if recorded.main.name("step_time") else cause.names,
+            phases=cause.phases,
+            panel="phases",
+        ),
+    )
+
+
+def _size(found: Shift) -> float:
+    return abs(math.log(found.after / found.before))
+
+
+def _cause(recorded: Recorded, found: Shift, stragglers: Sequence[Finding]) -> _Cause:
+    """Return the phase that makes up most of a change, and what changed with it."""
+    before, after = (found.first, found.step - 1), (found.step, found.last)
+    works_before, works_after = works(recorded.run, before), works(recorded.run, after)
+    gaps = {
+        phase: works_after.get(phase, 0.0) - works_before.get(phase, 0.0) for phase in {**works_before, **works_after}
+    }
+    whole = found.after - found.before
+    if not gaps or not whole:
+        return _resume(recorded, found)
+    phase = max(gaps, key=lambda one: gaps[one] / whole)
+    part = gaps[phase] / whole
+    if part < _LEAST_PART:
+        rest = 1 - sum(gap / whole for gap in gaps.values())
+        resumed = _resume(recorded, found)
+        if rest >= _LEAST_PART and not resumed.text:
+            return _Cause("the time outside of phases changed")
+        return resumed
+    was, now = works_before.get(phase, 0.0), works_after.get(phase, 0.0)
+    verb = "grew" if now > was else "fell"
+    text = f"{phase} {verb} from {wording.seconds(was)} to {wording.seconds(now)}"
+    if not was:
+        text = f"{phase} takes {wording.seconds(now)}, and was not there before"
+    elif not now:
+        text = f"{phase} took {wording.seconds(was)}, and is gone"
+    for one in stragglers:
+        steps = one.evidence.steps
+        if steps and one.evidence.phases == (phase,) and abs(steps[0] - found.step) <= _NEAR_STEPS and now > was:
+            who = recorded.rank_text(one.evidence.ranks[0])
+            return _Cause(f"{text} on {who}", (phase,), (), one.advice)
+    for topic in _COMPANIONS.get(category_of(phase), ()):
+        if together := _together(recorded, topic, found):
+            name, old, new = together
+            what = "the length of completions"
+            text = f"{phase} {verb} with {what} ({wording.number(old)} → {wording.number(new)} tokens)"
+            advice = "Cap the length of completions, or use a reward that does not pay for length."
+            return _Cause(text, (phase,), (name,), advice if new > old else "")
+    resumed = _resume(recorded, found)
+    if resumed.text:
+        text = f"{text}, {resumed.text}"
+    return _Cause(text, (phase,), (), f"Look at {phase} in the timeline of a step before and after.")
+
+
+def _together(recorded: Recorded, topic: Topic, found: Shift) -> tuple[str, float, float] | None:
+    """Return the name and the medians of a metric that changed in the same direction; `None` if it did not."""
+    name, series = recorded.of(topic)
+    old = series.between(found.first, found.step - 1).median
+    new = series.between(found.step, found.last).median
+    if not (old > 0 and new > 0) or abs(math.log(new / old)) < math.log1p(_TOGETHER):
+        return None
+    return (name, old, new) if (new > old) == (found.after > found.before) else None
+
+
+def _resume(recorded: Recorded, found: Shift) -> _Cause:
+    """Return that the run was resumed there, on other machines perhaps."""
+    near = max(2, (found.last - found.first) // 50)
+    for (attempt, _, _), (later, first, _) in pairwise(recorded.firsts):
+        if abs(first - found.step) > near:
+            continue
+        hosts = [{one.host for one in recorded.members if one.attempt == number} for number in (attempt, later)]
+        moved = hosts[0] != hosts[1]
+        machines = f" on {wording.names(sorted(hosts[1] - hosts[0] or hosts[1]))}" if moved else ""
+        return _Cause(f"since the resume at step {wording.integer(first)}{machines}")
+    return _Cause()

@@ -1,0 +1,165 @@
+"""Inference engines: load, queues and preemptions, workers that get no work; and a step time that leaves time out."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from otel_rl import semconv
+from otel_rl.insight import wording
+from otel_rl.insight.facts import Evidence, Finding
+from otel_rl.insight.recorded import in_sample
+
+if TYPE_CHECKING:
+    from otel_rl.insight.facts import Severity
+    from otel_rl.insight.recorded import Recorded
+
+_LEAST_STEPS = 5
+_RECENT_STEPS = 200
+_SAMPLED_STEPS = 600
+_STEP_TIME = ("rl.phase.time", 1.0, {semconv.PHASE: "step"})
+_FULL = 0.95
+_LEAST_PREEMPTIONS = 1.0
+_WAITING = 1.0
+"""Requests that wait for each one that runs, from which on the engines are the bottleneck."""
+_LEFT_OUT, _MUCH_LEFT_OUT = 0.05, 0.3
+_IDLE = 0.33
+"""Part of its fair share of the work below which a worker is idle."""
+_LEAST_SPANS = 20
+
+
+def engines(recorded: Recorded) -> list[Finding]:
+    """Return what is wrong with engines and workers, and how much the framework's step time leaves out."""
+    return [*_load(recorded), *_workers(recorded), *_left_out(recorded)]
+
+
+def _recent(recorded: Recorded, name: str) -> float:
+    series = recorded.series(name).finite if name else None
+    if series is None or len(series.steps) < _LEAST_STEPS:
+        return math.nan
+    return series.tail(_RECENT_STEPS).mean
+
+
+def _load(recorded: Recorded) -> list[Finding]:
+    cache, preempted = recorded.main.name("kv_cache"), recorded.main.name("preemptions")
+    waiting, running = recorded.main.name("requests_waiting"), recorded.main.name("requests_running")
+    full, lost = _recent(recorded, cache), _recent(recorded, preempted)
+    found = []
+    if lost >= _LEAST_PREEMPTIONS:
+        at = f" with a KV cache that is {wording.percent(full)} full" if full >= _FULL else ""
+        found.append(
+            _finding(
+                f"The engines preempted {wording.number(lost)} requests a step{at}.",
+                "Send fewer requests at once, or give the engine more memory: a preempted request starts again.",
+                (preempted, cache) if cache else (preempted,),
+                "warning" if full >= _FULL else "note",
+            )
+        )
+    queue, busy = _recent(recorded, waiting), _recent(recorded, running)
+    if busy > 0 and queue >= _WAITING * busy:
+        found.append(
+            _finding(
+                f"{wording.number(queue)} requests waited in the engines while {wording.number(busy)} ran.",
+                "More engines, or more requests that run at once, would shorten the rollout.",
+                (waiting, running),
+            )
+        )
+    return found
+
+
+def _workers(recorded: Recorded) -> list[Finding]:
+    """Return the worker of a role that generates much less than the others, by the spans of its trajectories."""
+    lines = [one for one in recorded.spans if one.kind == "trajectory"]
+    last = max((one.attempt for one in recorded.members), default=0)
+    findings = []
+    for role in dict.fromkeys(one.role for one in lines):
+        members = {one.rank for one in recorded.members if one.role == role and one.attempt == last}
+        counts = dict.fromkeys(sorted(members), 0) | {one.rank: one.number for one in lines if one.role == role}
+        total = sum(counts.values())
+        if len(counts) < 2 or total < _LEAST_SPANS * len(counts):
+            continue
+        rank = min(counts, key=counts.__getitem__)
+        fair = total / len(counts)
+        if counts[rank] >= _IDLE * fair:
+            continue
+        busiest = max(counts, key=counts.__getitem__)
+        few = "none" if not counts[rank] else wording.integer(counts[rank])
+        many = wording.count(counts[busiest], "trajectory", "trajectories")
+        text = f"{role} {busiest} generated {many}, {role} {rank} {few}"
+        finding = _finding(
+            f"{text[:1].upper()}{text[1:]}: routing.", "Look at how requests are spread over workers.", (), "warning"
+        )
+        evidence = Evidence(ranks=(rank, busiest), role=role, panel="engines")
+        findings.append(
+            Finding(
+                kind="engines",
+                severity=finding.severity,
+                sentence=finding.sentence,
+                advice=finding.advice,
+                sure="likely",
+                evidence=evidence,
+            )
+        )
+    return findings
+
+
+def _left_out(recorded: Recorded) -> list[Finding]:
+    """Return how much less the framework's own time of a step is than the wall time between steps."""
+    name = _own_step_time(recorded)
+    if not name:
+        return []
+    own = recorded.series(name).finite
+    walls = _walls(recorded)
+    steps, values = own.steps.tolist(), own.values.tolist()
+    pairs = [(value, walls[step]) for step, value in zip(steps, values, strict=True) if step in walls]
+    if len(pairs) < _LEAST_STEPS:
+        return []
+    parts = np.array([1 - value / wall for value, wall in pairs if wall > 0 and value > 0])
+    if not len(parts):
+        return []
+    share = float(np.median(parts))
+    if share < _LEFT_OUT:
+        return []
+    return [
+        _finding(
+            f"The framework's own step time ({name}) leaves out {wording.percent(share)} of the wall.",
+            "Compare with the time in no phase: sleep and wake-up of the engine, weight updates, evaluation.",
+            (name,),
+            "warning" if share >= _MUCH_LEFT_OUT else "note",
+        )
+    ]
+
+
+def _walls(recorded: Recorded) -> dict[int, float]:
+    """Return the seconds from the start of a step to that of the next one; of many steps, of some ranges."""
+    assert recorded.steps is not None
+    sampled = in_sample(recorded.steps.first, recorded.steps.last, _SAMPLED_STEPS, 3)
+    query = (
+        f"SELECT step, start_unix_nano AS began FROM spans WHERE name = '{semconv.SPAN_LOOP}' AND {sampled} ORDER BY 1"
+    )
+    found = recorded.run.sql(query)
+    steps, began = np.asarray(found["step"], np.int64), np.asarray(found["began"], np.int64)
+    following = np.flatnonzero(np.diff(steps) == 1)
+    return dict(zip(steps[following].tolist(), (np.diff(began)[following] / 1e9).tolist(), strict=True))
+
+
+def _own_step_time(recorded: Recorded) -> str:
+    """Return the name of the step time that the framework logged; empty if it logged none."""
+    read = recorded.main.vocabulary.read
+    for name, measured in recorded.names.items():
+        reading = None if measured else read(name)
+        if reading is not None and (reading.metric, reading.factor, dict(reading.attributes)) == _STEP_TIME:
+            return name
+    return ""
+
+
+def _finding(sentence: str, advice: str, names: tuple[str, ...], severity: Severity = "note") -> Finding:
+    return Finding(
+        kind="engines",
+        severity=severity,
+        sentence=sentence,
+        advice=advice,
+        evidence=Evidence(names=names, panel="engines"),
+    )

@@ -1,0 +1,259 @@
+"""Whether it learns: reward, entropy, loss, KL and gradient norm."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_rl import semconv
+from otel_rl.insight import wording
+from otel_rl.insight.facts import Evidence, Finding
+from otel_rl.insight.series import blocks, correlation, spread
+
+if TYPE_CHECKING:
+    from otel_rl.insight.facts import Severity
+    from otel_rl.insight.recorded import Recorded
+    from otel_rl.insight.series import Floats, Series
+    from otel_rl.semconv.main_metrics import Topic
+
+_LEAST_STEPS = 20
+_LEAST_STEPS_FLAT = 100
+_PART = 0.05
+"""Part of a run whose steps are its start and its end."""
+_MOST_BLOCKS = 50
+_SURE = 4.0
+"""Standard errors by which the end has to differ from the start."""
+_FLAT = 0.1
+"""Part of the whole change within which the reward is flat."""
+_FLAT_PART = 0.2
+"""Part of the run in which it has to be flat."""
+_FALLEN = 0.5
+"""Part of its rise that a reward has to lose, to have fallen again."""
+_COLLAPSED = 0.1
+_EXPLODED = 10.0
+_CONSTANT_STEPS = 20
+_SMOOTH = 5
+_LABELS: dict[Topic, str] = {"kl": "KL", "gradient_norm": "Gradient norm", "loss": "Loss"}
+
+
+class _Course(NamedTuple):
+    """The course of a series: its start and end, the noise of these two, and its block means with their length."""
+
+    start: float
+    end: float
+    error: float
+    means: list[float]
+    length: int
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the end differs from the start by more than noise."""
+        return abs(self.end - self.start) > _SURE * self.error
+
+
+def learning(recorded: Recorded) -> list[Finding]:
+    """Return the course of the reward, and what collapsed, exploded or is not a number."""
+    broken = _nonfinite(recorded)
+    found = [*broken, *_exploded(recorded, broken), *_entropy(recorded)]
+    name, series = recorded.of("reward")
+    return [*found, *_reward(name, series.finite)]
+
+
+def _reward(name: str, series: Series) -> list[Finding]:
+    if len(series.values) < _LEAST_STEPS:
+        return []
+    if constant := _constant(name, series):
+        return constant
+    course = _course(series)
+    label = "Reward"
+    first, last = int(series.steps[0]), int(series.steps[-1])
+    if not course.has_changed:
+        if len(series.values) < _LEAST_STEPS_FLAT:
+            return []
+        text = (
+            f"{label} did not change in {wording.count(len(series.values), 'step')}:"
+            f" {wording.number(course.start)} at the start, {wording.number(course.end)} at the end"
+        )
+        advice = "Look at samples: is a right answer rewarded, and are there groups with different rewards?"
+        return [_finding("warning", text, advice, name, (first, last), likely=True)]
+    rises = course.end > course.start
+    top = max(range(len(course.means)), key=lambda n: course.means[n])
+    best = course.means[top]
+    fell = best - course.end > max(_FALLEN * (best - course.start), _SURE * course.error)
+    if fell:
+        at = int(series.steps[min(len(series.steps) - 1, top * course.length + course.length // 2)])
+        when = wording.integer(at)
+        text = f"{label} fell from {wording.number(best)} at about step {when} to {wording.number(course.end)}"
+        advice = f"Look at KL, entropy and gradient norm from step {when} on; resume from a checkpoint before."
+        return [_finding("bad" if not rises else "warning", text, advice, name, (at, last), likely=True)]
+    text = f"{label} {wording.number(course.start)} → {wording.number(course.end)}"
+    flat = _flat_since(course)
+    if flat is not None and rises and len(series.values) >= _LEAST_STEPS_FLAT:
+        since = int(series.steps[flat * course.length])
+        text += f", flat since step {wording.integer(since)}"
+        advice = "Harder prompts, or fewer steps: it learns nothing more."
+        return [_finding("note", text, advice, name, (since, last), likely=True)]
+    if rises:
+        return [_finding("good", text, "", name, (first, last), likely=True)]
+    advice = "Check the sign of the reward and of the advantages, and the learning rate."
+    return [_finding("warning", text, advice, name, (first, last), likely=True)]
+
+
+def _constant(name: str, series: Series) -> list[Finding]:
+    """Return that a reward is the same number in all of the last steps: no advantage, no gradient."""
+    values = series.values
+    differs = np.flatnonzero(values != values[-1])
+    begin = int(differs[-1]) + 1 if len(differs) else 0
+    if len(values) - begin < max(_CONSTANT_STEPS, len(values) // 10):
+        return []
+    since, last = int(series.steps[begin]), int(series.steps[-1])
+    when = f"since step {wording.integer(since)}" if begin else f"in all {wording.count(len(values), 'step')}"
+    text = f"Reward is exactly {wording.number(float(values[-1]))} {when}"
+    advice = "Look at samples: the verifier may fail on every answer, or all prompts are solved."
+    return [_finding("warning", text, advice, name, (since, last))]
+
+
+def _course(series: Series) -> _Course:
+    values = series.values
+    window = max(5, round(_PART * len(values)))
+    head, tail = values[:window], values[-window:]
+    noise = spread(np.diff(values)) / math.sqrt(2)
+    phi = min(0.95, max(0.0, correlation(_detrended(values))))
+    noise *= 1 / math.sqrt(max(0.05, 1 - phi))  # differences of neighbors show less of correlated noise
+    error = noise * math.sqrt(2 / window * (1 + phi) / (1 - phi))
+    means, length = blocks(values, _MOST_BLOCKS)
+    return _Course(float(np.median(head)), float(np.median(tail)), error, means.tolist(), length)
+
+
+def _detrended(values: Floats) -> Floats:
+    """Return values less the means of the blocks around them."""
+    length = max(10, len(values) // 20)
+    kernel = np.ones(length) / length
+    padded = np.pad(values, (length // 2, length - 1 - length // 2), mode="edge")
+    smooth: Floats = np.convolve(padded, kernel, mode="valid")
+    return values - smooth
+
+
+def _flat_since(course: _Course) -> int | None:
+    """Return the first block from which on the means stay near the end; `None` if they do so for too short a time."""
+    means = np.asarray(course.means)
+    quarter = means[-max(3, len(means) // 4) :]
+    little = _FLAT * abs(course.end - course.start)
+    near = max(little, 3 * spread(np.diff(quarter)) / math.sqrt(2))
+    away = np.flatnonzero(np.abs(means - quarter.mean()) > near)
+    begin = int(away[-1]) + 1 if len(away) else 0
+    while len(later := means[begin:]) >= max(4, _FLAT_PART * len(means)):
+        half = len(later) // 2
+        if 2 * abs(float(later[half:].mean() - later[:half].mean())) <= little:  # what a straight line would change
+            return begin
+        begin += 1
+    return None
+
+
+def _entropy(recorded: Recorded) -> list[Finding]:
+    """Return that the entropy fell below a tenth of its start and stayed there."""
+    name, series = recorded.of("entropy")
+    series = series.finite
+    if len(series.values) < _LEAST_STEPS:
+        return []
+    start = float(np.median(series.values[: max(5, round(_PART * len(series.values)))]))
+    smooth = np.array([float(np.median(series.values[max(0, n - _SMOOTH + 1) : n + 1])) for n in _places(series)])
+    if start <= 0 or smooth[-1] >= _COLLAPSED * start:
+        return []
+    places = _places(series)
+    above = np.flatnonzero(smooth >= _COLLAPSED * start)
+    at = int(series.steps[places[int(above[-1]) + 1]] if len(above) else series.steps[0])
+    end = float(np.median(series.values[-_SMOOTH:]))
+    text = (
+        f"Entropy fell below a tenth of its start at step {wording.integer(at)}"
+        f" ({wording.number(start)} → {wording.number(end)})"
+    )
+    advice = "The policy no longer explores: raise the clip bound, add an entropy bonus, or lower the learning rate."
+    return [_finding("warning", text, advice, name, (at, int(series.steps[-1])))]
+
+
+def _places(series: Series) -> list[int]:
+    """Return the places at which a series is looked at: all, or some thousands of a long one."""
+    count = len(series.values)
+    stride = max(1, count // 4000)
+    return list(range(count - 1, -1, -stride))[::-1]
+
+
+def _nonfinite(recorded: Recorded) -> list[Finding]:
+    """Return the first loss or gradient norm that is not finite, by the agent's events."""
+    events = [one for one in recorded.events_of(semconv.EVENT_NUMERICS_NONFINITE) if one.step is not None]
+    if not events:
+        return []
+    first = min(events, key=lambda one: (one.step or 0, one.time_unix_nano))
+    name = str(first.attributes.get(semconv.METRIC_NAME, ""))
+    value = str(first.attributes.get(semconv.VALUE, "nan"))
+    step = first.step or 0
+    who = f" on {recorded.rank_text(first.rank or 0, first.role, first.host)}" if recorded.ranks > 1 else ""
+    later = recorded.series(name)
+    after = later.between(step, int(later.steps[-1])) if later else later
+    stays = len(after.values) > 1 and not np.isfinite(after.values).any()
+    spelled = {"nan": "NaN", "inf": "infinite", "-inf": "negative infinite"}.get(value, value)
+    text = f"{name} is {spelled} since step {wording.integer(step)}{who}"
+    if not stays:
+        text = f"{name} was {spelled} in step {wording.integer(step)}{who}"
+    others = {str(one.attributes.get(semconv.METRIC_NAME, "")) for one in events} - {name}
+    rest = f", then {wording.names(sorted(others))}" if others else ""
+    advice = "Resume from a checkpoint before; clip gradients, and look for empty batches and log(0)."
+    names = (name, *sorted(others))
+    finding = _finding("bad" if stays else "warning", f"{text}{rest}", advice, name, (step, step))
+    return [
+        Finding(
+            kind="learning",
+            severity=finding.severity,
+            sentence=finding.sentence,
+            advice=advice,
+            evidence=Evidence(
+                steps=(step, step),
+                ranks=() if first.rank is None else (first.rank,),
+                role=first.role,
+                names=names,
+                panel="curves",
+            ),
+        )
+    ]
+
+
+def _exploded(recorded: Recorded, broken: list[Finding]) -> list[Finding]:
+    """Return a KL, gradient norm or loss that ends far above all that it usually was."""
+    told = {name for one in broken for name in one.evidence.names}
+    for topic, label in _LABELS.items():
+        name, series = recorded.of(topic)
+        series = series.finite
+        count = len(series.values)
+        if count < _LEAST_STEPS or name in told:
+            continue
+        sizes = np.abs(series.values)
+        skipped = max(1, count // 50)  # a warm-up
+        usual = sizes[skipped : max(skipped + 5, count // 2)]
+        middle, top = float(np.median(usual)), float(np.quantile(usual, 0.99))
+        end = float(np.median(sizes[-max(5, count // 50) :]))
+        if end <= _EXPLODED * middle or end <= 3 * top or end < 1e-3:
+            continue
+        low = np.flatnonzero(sizes <= max(top, _EXPLODED * middle / 2))
+        at = int(series.steps[min(count - 1, int(low[-1]) + 1)])
+        text = (
+            f"{label} rose to {wording.number(end)} since step {wording.integer(at)} ({wording.number(middle)} before)"
+        )
+        advice = "The training diverges: lower the learning rate, and resume from a checkpoint before."
+        return [_finding("bad", text, advice, name, (at, int(series.steps[-1])), likely=True)]
+    return []
+
+
+def _finding(
+    severity: Severity, text: str, advice: str, name: str, steps: tuple[int, int], *, likely: bool = False
+) -> Finding:
+    return Finding(
+        kind="learning",
+        severity=severity,
+        sentence=f"{text}.",
+        advice=advice,
+        sure="likely" if likely else "certain",
+        evidence=Evidence(steps=steps, names=(name,), panel="curves"),
+    )

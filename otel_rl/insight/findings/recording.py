@@ -1,0 +1,127 @@
+"""The recording itself: exporters that are behind, values that were lost, damaged files, ranks that are missing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from otel_rl.insight import wording
+from otel_rl.insight.facts import Evidence, Finding
+
+if TYPE_CHECKING:
+    from otel_rl.archive.now import ExporterNow
+    from otel_rl.insight.facts import Severity
+    from otel_rl.insight.recorded import Recorded
+
+_BEHIND = 10
+"""Items below which an exporter is not behind; some are always on their way."""
+_LONGEST_ERROR = 100
+_REFUSED = "refused"
+_HARMLESS = ("not_sampled", "unfinished")
+_MOST = 3
+_PANEL = Evidence(panel="recording")
+
+
+def recording(recorded: Recorded) -> list[Finding]:
+    """Return what is wrong with the recording; nothing if nothing is."""
+    return [*_exporters(recorded), *_lost(recorded), *_damaged(recorded), *_missing(recorded)]
+
+
+def _exporters(recorded: Recorded) -> list[Finding]:
+    found: dict[str, ExporterNow] = {}
+    for now in reversed(recorded.now):
+        found |= {one.name: one for one in now.exporters if one.waiting >= _BEHIND and (one.failures or one.last_error)}
+    return [
+        _finding(
+            f"{name} is {wording.count(one.waiting, 'item')} behind{_error(one)}.",
+            "Nothing is lost: it is retried. After the run, `otel-rl agent RUN_DIR --once` delivers the rest.",
+            "warning",
+        )
+        for name, one in list(found.items())[:_MOST]
+    ]
+
+
+def _error(exporter: ExporterNow) -> str:
+    text = " ".join(exporter.last_error.split())
+    text = text if len(text) <= _LONGEST_ERROR else f"{text[: _LONGEST_ERROR - 1]}…"
+    failures = wording.count(exporter.failures, "failure")
+    return f" ({failures}: {text})" if text else f" ({failures})"
+
+
+def _lost(recorded: Recorded) -> list[Finding]:
+    counts: dict[str, int] = {}
+    for now in recorded.now:
+        for reason, count in now.lost.items():
+            counts[reason] = counts.get(reason, 0) + count
+    lost = {reason: count for reason, count in counts.items() if count and reason not in _HARMLESS}
+    if not lost:
+        return []
+    refused = {reason: count for reason, count in lost.items() if _REFUSED in reason}
+    others = {reason: count for reason, count in lost.items() if reason not in refused}
+    found = []
+    if refused:
+        total = sum(refused.values())
+        text = f"{wording.count(total, 'value was', 'values were')} refused ({_reasons(refused)})."
+        found.append(_finding(text, "The trainer's log names the first of each kind.", "note"))
+    if others:
+        total = sum(others.values())
+        text = f"{wording.count(total, 'item was', 'items were')} lost ({_reasons(others)})."
+        found.append(_finding(text, "`agent.log` in the run directory says why.", "warning"))
+    return found
+
+
+def _reasons(counts: dict[str, int]) -> str:
+    largest = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return wording.names([f"{reason.replace('_', ' ')} {wording.integer(count)}" for reason, count in largest], _MOST)
+
+
+def _damaged(recorded: Recorded) -> list[Finding]:
+    damaged, holes = recorded.run.damaged, recorded.run.holes
+    if not damaged and not holes:
+        return []
+    parts = []
+    if damaged:
+        named = wording.names([f"{path.parent.name}/{path.name}" for path in damaged], 1)
+        parts.append(f"{wording.count(len(damaged), 'file')} of the archive cannot be read ({named})")
+    if holes:
+        by_table: dict[str, int] = {}
+        for hole in holes:
+            by_table[hole.table] = by_table.get(hole.table, 0) + hole.end - hole.first
+        parts.append(f"missing: {wording.names([f'{count:,} of {table}' for table, count in by_table.items()])}")
+    text = "; ".join(parts)
+    advice = "Restore the files from a copy: what is said here is without them."
+    return [_finding(f"{text[:1].upper()}{text[1:]}.", advice, "warning")]
+
+
+def _missing(recorded: Recorded) -> list[Finding]:
+    """Return ranks whose values are missing in rows, which counts a rank that died in its last step too."""
+    query = (
+        "SELECT missing_ranks, count(DISTINCT step) AS n, min(step) AS a, max(step) AS b FROM steps"
+        " WHERE missing_ranks IS NOT NULL AND missing_ranks <> '[]' AND NOT late GROUP BY 1 ORDER BY n DESC LIMIT 1000"
+    )
+    found = recorded.run.sql(query)
+    of_rank: dict[int, tuple[int, int, int]] = {}
+    for text, count, first, last in zip(*(found[name].tolist() for name in found.columns), strict=True):
+        for rank in json.loads(text):
+            known = of_rank.get(rank, (0, first, last))
+            of_rank[rank] = known[0] + count, min(known[1], first), max(known[2], last)
+    if not of_rank or recorded.steps is None:
+        return []
+    worst = max(count for count, _, _ in of_rank.values())
+    if worst < 2:
+        return []
+    ranks = sorted(rank for rank, (count, _, _) in of_rank.items() if count == worst)
+    _, first, last = of_rank[ranks[0]]
+    who = wording.names([recorded.rank_text(rank) for rank in ranks])
+    steps = wording.count(worst, "step")
+    if last == recorded.steps.last and worst == last - first + 1:
+        text = f"{who} sent nothing after step {wording.integer(first - 1)}"
+    else:
+        text = f"{who} sent nothing in {steps} from {wording.integer(first)} to {wording.integer(last)}"
+    evidence = Evidence(steps=(first, last), ranks=tuple(ranks), panel="recording")
+    advice = "The values of these steps are those of the other ranks."
+    return [_finding(f"{text[:1].upper()}{text[1:]}.", advice, "warning", evidence)]
+
+
+def _finding(sentence: str, advice: str, severity: Severity, evidence: Evidence = _PANEL) -> Finding:
+    return Finding(kind="recording", severity=severity, sentence=sentence, advice=advice, evidence=evidence)

@@ -1,0 +1,327 @@
+"""The basis of findings: the tables of a run, each read once, and aggregated in SQL."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from otel_rl import semconv
+from otel_rl.archive.now import read_now
+from otel_rl.archive.reader import RunReader
+from otel_rl.archive.valid import literal
+from otel_rl.errors import UNDECODABLE
+from otel_rl.insight.series import EMPTY, Series
+from otel_rl.semconv.main_metrics import MainMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_rl.archive.now import Now
+    from otel_rl.archive.result import Result
+    from otel_rl.semconv.main_metrics import Topic
+
+STEP_TIME = "time/step"
+"""The wall time of a step, as otel-rl derives it: of the rank that took longest."""
+_MOST_EVENTS = 10_000
+_EVENTS = (
+    semconv.EVENT_STRAGGLER,
+    semconv.EVENT_MEMORY_GROWING,
+    semconv.EVENT_MEMORY_EXHAUSTED,
+    semconv.EVENT_NUMERICS_NONFINITE,
+    semconv.EVENT_PROCESS_FAILED,
+    semconv.EVENT_PROCESS_LOST,
+    semconv.EVENT_PROCESS_REVIVED,
+)
+
+
+_TRAJECTORIES = ", ".join(map(literal, (semconv.SPAN_ROLLOUT, semconv.SPAN_TRAJECTORY)))
+_STAGES = ", ".join(literal(f"rl.{stage}") for stage in ("sample", "reward", "train", "sync"))
+PHASE = f"(name = phase OR name IN ({_STAGES}))"
+"""Whether a span with a phase is the whole phase, not a part of it, in SQL."""
+
+
+class Member(NamedTuple):
+    """A process of an attempt."""
+
+    attempt: int
+    role: str
+    rank: int
+    world_size: int
+    host: str
+    started_unix_nano: int
+    ended_unix_nano: int | None
+    outcome: str | None
+    error: str
+
+    @property
+    def label(self) -> str:
+        """Its name in sentences: `rank 3`, or its role and its number."""
+        return f"{self.role or 'rank'} {self.rank}"
+
+
+class End(NamedTuple):
+    """The end of an attempt."""
+
+    attempt: int
+    time_unix_nano: int
+    outcome: str
+    error: str
+
+
+class Happening(NamedTuple):
+    """An event of otel-rl."""
+
+    name: str
+    time_unix_nano: int
+    step: int | None
+    rank: int | None
+    attributes: dict[str, Any]
+
+    @property
+    def role(self) -> str:
+        """The role of the process; empty for a trainer rank."""
+        return str(self.attributes.get(semconv.ROLE, ""))
+
+    @property
+    def host(self) -> str:
+        """The machine of the process; empty if it is unknown."""
+        return str(self.attributes.get(semconv.HOST_NAME, ""))
+
+
+class SpanTotal(NamedTuple):
+    """The spans of a kind of a process: of a phase, of steps, or of trajectories."""
+
+    kind: str
+    phase: str | None
+    role: str
+    rank: int
+    number: int
+    seconds: float
+
+
+class Steps(NamedTuple):
+    """The steps of the valid history: the first, the last, how many, and when the last one was recorded."""
+
+    first: int
+    last: int
+    number: int
+    last_unix_nano: int
+
+
+class Recorded:
+    """A run, as it was recorded up to now. Everything is read when it is first asked for.
+
+    Attributes:
+        run: The reader.
+        at_unix_nano: The time by which "live" is decided.
+    """
+
+    def __init__(self, run: RunReader, at_unix_nano: int | None = None) -> None:
+        self.run = run
+        self.place = run.place
+        self.at_unix_nano = time.time_ns() if at_unix_nano is None else at_unix_nano
+        self._series: dict[str, Series] = {}
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """The content of `run.json`; empty if there is none."""
+        try:
+            found = msgspec.json.decode((self.place.path / "run.json").read_bytes())
+        except (OSError, *UNDECODABLE):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """The latest hyperparameters."""
+        return self.run.parameters
+
+    @cached_property
+    def members(self) -> list[Member]:
+        """The processes of all attempts; those that the agent sees now, while the archive has none yet."""
+        query = f"SELECT {', '.join(Member._fields)} FROM attempts ORDER BY attempt, role, rank, started_unix_nano"
+        found = [Member(*line) for line in _lines(self.run.sql(query))]
+        if found or not self.now:
+            return found
+        began = self.began_unix_nano
+        return [
+            Member(one.attempt, one.role, one.rank, 1, one.host, began, None, one.outcome, "")
+            for one in self.now[0].processes
+        ]
+
+    @cached_property
+    def began_unix_nano(self) -> int:
+        """When `run.json` was written, which the first process does; 0 if there is none."""
+        try:
+            return (self.place.path / "run.json").stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    @cached_property
+    def ends(self) -> list[End]:
+        """The ends of attempts, in the order of their times."""
+        query = f"SELECT {', '.join(End._fields)} FROM ends ORDER BY attempt, time_unix_nano"
+        return [End(*line) for line in _lines(self.run.sql(query))]
+
+    @cached_property
+    def now(self) -> list[Now]:
+        """The states that agents wrote last, the newest first."""
+        return read_now(self.place.path)
+
+    @cached_property
+    def events(self) -> list[Happening]:
+        """The events of otel-rl, in the order of their times."""
+        names = ", ".join(map(literal, _EVENTS))
+        query = (
+            "SELECT name, time_unix_nano, step, rank, attributes FROM events"
+            f" WHERE name IN ({names}) ORDER BY time_unix_nano LIMIT {_MOST_EVENTS}"
+        )
+        return [
+            Happening(name, at, step, rank, json.loads(attributes or "{}"))
+            for name, at, step, rank, attributes in _lines(self.run.sql(query))
+        ]
+
+    def events_of(self, name: str) -> list[Happening]:
+        """Return the events of a name."""
+        return [one for one in self.events if one.name == name]
+
+    @cached_property
+    def spans(self) -> list[SpanTotal]:
+        """The spans of phases inside steps, of steps, and of trajectories of processes with a role, summed up."""
+        query = f"""
+            SELECT CASE WHEN name = '{semconv.SPAN_LOOP}' THEN 'step' WHEN name IN ({_TRAJECTORIES}) THEN 'trajectory'
+                ELSE 'phase' END AS kind, phase, coalesce(role, '') AS role, coalesce(rank, 0) AS rank,
+                count(*) AS number, sum(duration_ns)::DOUBLE / 1e9 AS seconds
+            FROM spans WHERE (phase IS NOT NULL AND step IS NOT NULL AND {PHASE}) OR name = '{semconv.SPAN_LOOP}'
+                OR (role IS NOT NULL AND name IN ({_TRAJECTORIES}))
+            GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"""
+        return [SpanTotal(*line) for line in _lines(self.run.sql(query))]
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        """The steps of the valid history; `None` without any."""
+        query = "SELECT min(step), max(step), count(DISTINCT step), max(time_unix_nano) FROM steps"
+        (found,) = _lines(self.run.sql(query))
+        return None if found[0] is None else Steps(*found)
+
+    @cached_property
+    def firsts(self) -> list[tuple[int, int, int]]:
+        """Of each attempt with steps: its number, its first step, and its last one, also if a later one repeats it."""
+        every = RunReader([self.place], "all")
+        query = "SELECT attempt, min(step), max(step) FROM steps WHERE NOT late GROUP BY attempt ORDER BY attempt"
+        return [(int(a), int(b), int(c)) for a, b, c in _lines(every.sql(query))]
+
+    @cached_property
+    def names(self) -> dict[str, bool]:
+        """The names of metrics; true for those that otel-rl measured or derived."""
+        found = self.run.sql("SELECT name, bool_and(measured) FROM rows GROUP BY name ORDER BY name")
+        return {str(name): bool(measured) for name, measured in _lines(found)}
+
+    @cached_property
+    def main(self) -> MainMetrics:
+        """The main metrics, under the framework's own names."""
+        dialect = self.manifest.get("dialect")
+        try:
+            return MainMetrics(self.names, dialect if isinstance(dialect, str) and dialect else "auto")
+        except FileNotFoundError:  # a later version wrote the run
+            return MainMetrics(self.names)
+
+    def of(self, topic: Topic) -> tuple[str, Series]:
+        """Return the name and the values of a main metric; an empty name if the run has none."""
+        name = self.main.name(topic)
+        return name, self.series(name)
+
+    def series(self, name: str) -> Series:
+        """Return the values of a metric by step; empty if the run has none."""
+        if name not in self.names:
+            return EMPTY
+        if name not in self._series:
+            wanted = {name, STEP_TIME} | {one for names in self.main.by_topic.values() for one in names}
+            self.load(wanted)
+        return self._series[name]
+
+    def load(self, names: Iterable[str]) -> None:
+        """Read the values of several metrics at once."""
+        wanted = [name for name in names if name in self.names and name not in self._series]
+        if not wanted:
+            return
+        cases = " ".join(f"WHEN {literal(name)} THEN {n}" for n, name in enumerate(wanted))
+        listed = ", ".join(map(literal, wanted))
+        found = self.run.sql(f"SELECT CASE name {cases} END AS n, step, value FROM rows WHERE name IN ({listed})")
+        numbers = np.asarray(found["n"], np.int64)
+        order = np.lexsort((found["step"], numbers))
+        numbers, steps = numbers[order], np.asarray(found["step"], np.int64)[order]
+        values = np.asarray(found["value"], np.float64)[order]
+        bounds = np.searchsorted(numbers, np.arange(len(wanted) + 1))
+        for n, name in enumerate(wanted):
+            begin, end = bounds[n], bounds[n + 1]
+            self._series[name] = _merged(Series(steps[begin:end], values[begin:end]))
+
+    @cached_property
+    def step_times(self) -> Series:
+        """The wall time of each step in seconds; between the ends of steps if the trainer only logs."""
+        if measured := self.series(STEP_TIME):
+            return measured
+        found = self.run.sql(
+            "SELECT step, max(time_unix_nano) AS at FROM steps WHERE NOT late GROUP BY step ORDER BY 1"
+        )
+        steps, at = np.asarray(found["step"], np.int64), np.asarray(found["at"], np.int64)
+        return Series(steps[1:], np.diff(at) / 1e9 / np.maximum(1, np.diff(steps))) if len(steps) > 1 else EMPTY
+
+    def host_of(self, rank: int | None, attempt: int | None = None) -> str:
+        """Return the machine of a trainer rank; empty if it is unknown."""
+        hosts = [
+            one.host
+            for one in self.members
+            if one.rank == rank and not one.role and (attempt is None or one.attempt == attempt)
+        ]
+        return hosts[-1] if hosts else ""
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """The machines of the last attempt."""
+        last = max((one.attempt for one in self.members), default=0)
+        return tuple(dict.fromkeys(one.host for one in self.members if one.attempt == last))
+
+    @cached_property
+    def ranks(self) -> int:
+        """Number of trainer ranks of the last attempt."""
+        last = max((one.attempt for one in self.members), default=0)
+        return len({one.rank for one in self.members if one.attempt == last and not one.role})
+
+    def rank_text(self, rank: int, role: str = "", host: str = "") -> str:
+        """Return a process in words: `rank 3 (node2)`, without the machine if there is only one."""
+        name = f"{role or 'rank'} {rank}"
+        host = host or ("" if role else self.host_of(rank))
+        return f"{name} ({host})" if host and len(self.hosts) > 1 else name
+
+
+def in_sample(first: int, last: int, most: int, ranges: int) -> str:
+    """Return the condition, in SQL, that a step is among those looked at: all, or ranges with `most` steps together.
+
+    Neighboring steps are in the same files, so that a long run is read as fast as a short one.
+    """
+    if last - first < most:
+        return f"step BETWEEN {first} AND {last}"
+    length = most // ranges
+    begins = [first + n * (last - first - length) // (ranges - 1) for n in range(ranges)]
+    return f"({' OR '.join(f'step BETWEEN {begin} AND {begin + length}' for begin in begins)})"
+
+
+def _lines(result: Result) -> list[tuple[Any, ...]]:
+    """Return the lines of a small result as plain values; `None` for missing ones."""
+    return list(zip(*(result[name].tolist() for name in result.columns), strict=True))
+
+
+def _merged(series: Series) -> Series:
+    """Return one value for each step: without a head agent, each machine has one, and their mean is shown."""
+    steps, values = series
+    fresh = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1)) if len(steps) else np.array([], np.int64)
+    if len(fresh) == len(steps):
+        return series
+    return Series(steps[fresh], np.add.reduceat(values, fresh) / np.diff([*fresh, len(steps)]))

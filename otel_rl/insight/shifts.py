@@ -1,0 +1,127 @@
+"""Changes of level in a series: when they happened, and how large they are.
+
+Splits a series where its cumulative sum is farthest from a straight line, tests the split, and goes on in both parts.
+The distance, divided by the long-run standard deviation, is that of a Brownian bridge if nothing changed; values that
+are correlated from step to step are allowed for. Outliers, such as steps with an evaluation, are cut before.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_rl.insight.series import long_run_variance, spread
+
+if TYPE_CHECKING:
+    from otel_rl.insight.series import Floats, Series
+
+_MOST_BLOCKS = 1024
+_LEAST = 8
+"""Steps that each of two levels lasts, at the least."""
+_CRITICAL = 2.2
+"""The distance that a bridge exceeds in about 1 of 8,000 series."""
+_SMALL_SAMPLES = 6.0
+"""How much larger the distance has to be where few degrees of freedom are left, times their inverse."""
+_FAR = 5.0
+"""Standard deviations beyond which a value is cut."""
+_MOST_DEEP = 6
+
+
+class Shift(NamedTuple):
+    """A change of level.
+
+    Attributes:
+        step: The first step of the new level.
+        before: Median of the level before.
+        after: Median of the new level.
+        first: The first step of the level before.
+        last: The last step of the new level.
+    """
+
+    step: int
+    before: float
+    after: float
+    first: int
+    last: int
+
+
+def shifts(series: Series, least: float, *, relative: bool = True) -> list[Shift]:
+    """Return the changes of level, in the order of their steps.
+
+    Args:
+        series: The series; what is not finite is left out.
+        least: The smallest change that matters: as a fraction of the smaller level if `relative`, else itself.
+        relative: If true, the logarithms are compared, as for times; values that are not positive have no changes.
+    """
+    steps, values = series.finite
+    if len(values) < 2 * _LEAST or (relative and not (values > 0).all()):
+        return []
+    compared = np.log(values) if relative else values
+    smallest = math.log1p(least) if relative else least
+    length = max(1, math.ceil(len(compared) / _MOST_BLOCKS))
+    whole = len(compared) // length * length
+    medians = np.median(compared[:whole].reshape(-1, length), axis=1)
+    places = [_refined(compared, place * length, length) for place in _splits(medians, 0, _MOST_DEEP)]
+    places = _large(compared, [0, *sorted(places), len(values)], smallest)
+    found = []
+    for n, place in enumerate(places[1:-1], 1):
+        before, after = values[places[n - 1] : place], values[place : places[n + 1]]
+        levels = float(np.median(before)), float(np.median(after))
+        found.append(Shift(int(steps[place]), *levels, int(steps[places[n - 1]]), int(steps[places[n + 1] - 1])))
+    return found
+
+
+def _splits(values: Floats, offset: int, deep: int) -> list[int]:
+    """Return where a series has changes."""
+    count = len(values)
+    if count < 2 * _LEAST or not deep:
+        return []
+    noise = min(_noise(values), spread(values) or math.inf)
+    cut = (
+        np.clip(values, np.median(values) - _FAR * 3 * noise, np.median(values) + _FAR * 3 * noise) if noise else values
+    )
+    sums = np.cumsum(cut - cut.mean())[:-1]
+    places = np.arange(1, count)
+    balance = np.sqrt(places / count * (1 - places / count))  # without it, changes near an end are moved inward
+    place = int(np.argmax(np.where((places >= _LEAST) & (places <= count - _LEAST), np.abs(sums) / balance, -1.0))) + 1
+    before, after = cut[:place], cut[place:]
+    residuals = np.concatenate([before - np.median(before), after - np.median(after)])
+    variance, freedom = long_run_variance(residuals)
+    distance = abs(float(sums[place - 1])) / math.sqrt(count)
+    gap = abs(float(np.median(after) - np.median(before)))
+    if gap == 0 or distance <= _CRITICAL * (1 + _SMALL_SAMPLES / freedom / 2) * math.sqrt(variance) + 1e-12:
+        return []
+    left = _splits(values[:place], offset, deep - 1)
+    return [*left, offset + place, *_splits(values[place:], offset + place, deep - 1)]
+
+
+def _refined(values: Floats, place: int, length: int) -> int:
+    """Return the exact place of a change that was found among blocks."""
+    if length == 1:
+        return place
+    begin, end = max(0, place - 4 * length), min(len(values), place + 4 * length)
+    near = values[begin:end]
+    levels = np.median(values[begin : place - length]), np.median(values[place + length : end])
+    middle, sign = (levels[0] + levels[1]) / 2, 1 if levels[1] > levels[0] else -1
+    sums = np.cumsum(np.sign(near - middle) * sign)  # lowest where values change from one side to the other
+    return begin + int(np.argmin(sums)) + 1
+
+
+def _noise(values: Floats) -> float:
+    """Return the standard deviation of the noise, by the differences of neighbors, which changes of level leave out."""
+    return spread(np.diff(values)) / math.sqrt(2)
+
+
+def _large(values: Floats, places: list[int], smallest: float) -> list[int]:
+    """Leave out the smallest changes until all matter."""
+    while len(places) > 2:
+        levels = [float(np.median(values[a:b])) for a, b in pairwise(places)]
+        gaps = [abs(after - before) for before, after in pairwise(levels)]
+        least = min(range(len(gaps)), key=gaps.__getitem__)
+        if gaps[least] >= smallest:
+            break
+        del places[least + 1]
+    return places

@@ -1,0 +1,91 @@
+"""The summary of a run: what it is, and how far it is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from otel_rl.insight.facts import Summary
+
+if TYPE_CHECKING:
+    from otel_rl.insight.recorded import Recorded
+    from otel_rl.insight.shifts import Shift
+    from otel_rl.insight.state import Standing
+
+_RECENT_STEPS = 50
+_TOTALS = (
+    "total_training_steps",
+    "max_steps",
+    "total_steps",
+    "num_train_steps",
+    "num_training_steps",
+    "training_steps",
+    "max_num_steps",
+    "num_steps",
+    "train_steps",
+    "steps",
+)
+"""Last components of hyperparameters that say how many steps a run is to have, the clearest first."""
+
+
+def summarized(recorded: Recorded, standing: Standing, changes: list[Shift]) -> Summary:
+    """Return the summary; `changes` are those of the time of a step."""
+    place, steps, members = recorded.place, recorded.steps, recorded.members
+    last = max((one.attempt for one in members), default=0)
+    ranks = [one for one in members if not one.role and one.attempt == last]
+    times = recorded.step_times
+    since = max(changes[-1].step, times.steps[-_RECENT_STEPS:][0]) if changes else None
+    recent = times.tail(_RECENT_STEPS) if since is None else times.between(int(since), int(times.steps[-1]))
+    started = min((one.started_unix_nano for one in members), default=0)
+    ended = _last(recorded, standing)
+    started = started or (ended if steps else 0)
+    firsts = recorded.firsts if last else []
+    return Summary(
+        id=place.id or place.path.name,
+        project=place.project,
+        name=place.name,
+        state=standing.state,
+        reason=standing.reason,
+        started_unix_nano=started,
+        last_unix_nano=ended,
+        duration_s=max(0, ended - started) / 1e9,
+        first_step=steps.first if steps else -1,
+        last_step=steps.last if steps else -1,
+        steps=steps.number if steps else 0,
+        total_steps=total_steps(recorded),
+        ranks=max([len({one.rank for one in ranks}), *(one.world_size for one in ranks)], default=0),
+        hosts=recorded.hosts,
+        attempts=last + 1 if members else 0,
+        resumed_at=tuple(first for attempt, first, _ in firsts if attempt > firsts[0][0]),
+        step_seconds=recent.median,
+        step_seconds_before=changes[-1].before if changes else None,
+    )
+
+
+def total_steps(recorded: Recorded) -> int | None:
+    """Return how many steps the run is to have, by its hyperparameters; `None` if they do not say."""
+    last = recorded.steps.last if recorded.steps else -1
+    for wanted in _TOTALS:
+        for name, value in sorted(recorded.parameters.items(), key=lambda one: len(one[0])):
+            if name.replace("/", ".").rpartition(".")[2] != wanted or isinstance(value, bool):
+                continue
+            if (
+                isinstance(value, int | float)
+                and math.isfinite(value)
+                and value == int(value)
+                and value >= max(1, last)
+            ):
+                return int(value)
+    return None
+
+
+def _last(recorded: Recorded, standing: Standing) -> int:
+    """Return when the run ended, or recorded something last; for a live one, now."""
+    if standing.state in ("live", "hung"):
+        return recorded.at_unix_nano
+    if standing.state in ("finished", "failed", "crashed") and recorded.ends:
+        return recorded.ends[-1].time_unix_nano
+    found = [one.time_unix_nano for one in recorded.ends] + [one.ended_unix_nano or 0 for one in recorded.members]
+    found += [one.last_unix_nano for now in recorded.now for one in now.processes]
+    found += [recorded.steps.last_unix_nano] if recorded.steps else []
+    return max([*found, *(one.started_unix_nano for one in recorded.members)], default=0)
