@@ -1,6 +1,6 @@
 """The facts of a run: its summary, its findings, where its time went. Pure functions over the reader of the archive.
 
-Screens show these facts and conclude nothing themselves.
+Screens import it: they show these facts, and conclude nothing themselves.
 """
 
 from __future__ import annotations

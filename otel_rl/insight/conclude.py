@@ -43,10 +43,11 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
     changes = step_changes(recorded)
     summary = summarized(recorded, stands, changes)
     shares = shares_of(phase_times(recorded))
+    stragglers = straggler(recorded)
     findings = [
         *outcome(summary, stands),
-        *change(recorded, changes),
-        *straggler(recorded),
+        *change(recorded, changes, stragglers),
+        *stragglers,
         *memory(recorded),
         *learning(recorded),
         *mismatch(recorded),

@@ -1,4 +1,4 @@
-"""What findings are made from: the tables of a run, each read once, and aggregated in SQL."""
+"""The basis of findings: the tables of a run, each read once, and aggregated in SQL."""
 
 from __future__ import annotations
 
@@ -143,9 +143,24 @@ class Recorded:
 
     @cached_property
     def members(self) -> list[Member]:
-        """The processes of all attempts."""
+        """The processes of all attempts; those that the agent sees now, while the archive has none yet."""
         query = f"SELECT {', '.join(Member._fields)} FROM attempts ORDER BY attempt, role, rank, started_unix_nano"
-        return [Member(*line) for line in _lines(self.run.sql(query))]
+        found = [Member(*line) for line in _lines(self.run.sql(query))]
+        if found or not self.now:
+            return found
+        began = self.began_unix_nano
+        return [
+            Member(one.attempt, one.role, one.rank, 1, one.host, began, None, one.outcome, "")
+            for one in self.now[0].processes
+        ]
+
+    @cached_property
+    def began_unix_nano(self) -> int:
+        """When `run.json` was written, which the first process does; 0 if there is none."""
+        try:
+            return (self.place.path / "run.json").stat().st_mtime_ns
+        except OSError:
+            return 0
 
     @cached_property
     def ends(self) -> list[End]:

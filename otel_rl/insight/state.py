@@ -81,7 +81,7 @@ def _ended(recorded: Recorded, end: End) -> Standing:
     phase = str(first.attributes.get(semconv.PHASE, "")) or _open_phase(recorded, first)
     ranks = tuple(dict.fromkeys(one.rank for one in downs if one.rank is not None and one.role == first.role))
     others = len(downs) - 1
-    after = f", then {wording.count(others, 'other process', 'other processes')}" if others else ""
+    after = f", then {wording.count(others, 'other')}" if others else ""
     reason = f"{_who(recorded, first)} {_what(recorded, first)}{_inside(phase)}{after}"
     return Standing(state, reason, first.step, ranks, first.role, phase)
 

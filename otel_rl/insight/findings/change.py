@@ -13,6 +13,8 @@ from otel_rl.insight.work import works
 from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_rl.insight.facts import Severity
     from otel_rl.insight.recorded import Recorded
     from otel_rl.insight.shifts import Shift
@@ -24,6 +26,8 @@ _LARGE = 0.25
 _WARM_UP_STEPS = 1
 _LEAST_PART = 0.5
 """Share of a change that a phase has to have, to be named as its cause."""
+_NEAR_STEPS = 10
+"""Steps between the beginning of a straggler and the change that it makes, at the most."""
 _TOGETHER = 0.1
 """The smallest change of a metric that counts as one that comes with it, as a fraction."""
 _COMPANIONS: dict[str, tuple[Topic, ...]] = {
@@ -35,7 +39,7 @@ _COMPANIONS: dict[str, tuple[Topic, ...]] = {
 
 
 class _Cause(NamedTuple):
-    """What comes with a change: in words, the phases and the names of metrics, and what to do."""
+    """The cause of a change: in words, the phases and the names of metrics, and what to do."""
 
     text: str = ""
     phases: tuple[str, ...] = ()
@@ -49,17 +53,17 @@ def step_changes(recorded: Recorded) -> list[Shift]:
     return shifts(times.tail(max(0, len(times.steps) - _WARM_UP_STEPS)), LEAST)
 
 
-def change(recorded: Recorded, changes: list[Shift]) -> list[Finding]:
-    """Return the last change of the time of a step, and the largest one if it is another and it lasted."""
+def change(recorded: Recorded, changes: list[Shift], stragglers: Sequence[Finding]) -> list[Finding]:
+    """Return the last change of the time of a step, and the largest one if that is twice as large."""
     if not changes:
         return []
     last, largest = changes[-1], max(changes, key=_size)
     told = [last] if largest is last or _size(largest) < 2 * _size(last) else [largest, last]
-    return [_finding(recorded, one, is_last=one is last) for one in told]
+    return [_finding(recorded, one, stragglers, is_last=one is last) for one in told]
 
 
-def _finding(recorded: Recorded, found: Shift, *, is_last: bool) -> Finding:
-    cause = _cause(recorded, found)
+def _finding(recorded: Recorded, found: Shift, stragglers: Sequence[Finding], *, is_last: bool) -> Finding:
+    cause = _cause(recorded, found, stragglers)
     is_slower = found.after > found.before
     since = wording.integer(found.step)
     times = wording.seconds(found.after), wording.seconds(found.before)
@@ -88,7 +92,7 @@ def _size(found: Shift) -> float:
     return abs(math.log(found.after / found.before))
 
 
-def _cause(recorded: Recorded, found: Shift) -> _Cause:
+def _cause(recorded: Recorded, found: Shift, stragglers: Sequence[Finding]) -> _Cause:
     """Return the phase that makes up most of a change, and what changed with it."""
     before, after = (found.first, found.step - 1), (found.step, found.last)
     works_before, works_after = works(recorded.run, before), works(recorded.run, after)
@@ -113,6 +117,11 @@ def _cause(recorded: Recorded, found: Shift) -> _Cause:
         text = f"{phase} takes {wording.seconds(now)}, and was not there before"
     elif not now:
         text = f"{phase} took {wording.seconds(was)}, and is gone"
+    for one in stragglers:
+        steps = one.evidence.steps
+        if steps and one.evidence.phases == (phase,) and abs(steps[0] - found.step) <= _NEAR_STEPS and now > was:
+            who = recorded.rank_text(one.evidence.ranks[0])
+            return _Cause(f"{text} on {who}", (phase,), (), one.advice)
     for topic in _COMPANIONS.get(category_of(phase), ()):
         if together := _together(recorded, topic, found):
             name, old, new = together

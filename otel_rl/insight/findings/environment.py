@@ -1,4 +1,4 @@
-"""What is different from the last run of the project: packages, the commit, machines, hyperparameters."""
+"""Differences from the last run of the project: packages, the commit, machines, hyperparameters."""
 
 from __future__ import annotations
 

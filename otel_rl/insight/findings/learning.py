@@ -35,6 +35,7 @@ _COLLAPSED = 0.1
 _EXPLODED = 10.0
 _CONSTANT_STEPS = 20
 _SMOOTH = 5
+_LABELS: dict[Topic, str] = {"kl": "KL", "gradient_norm": "Gradient norm", "loss": "Loss"}
 
 
 class _Course(NamedTuple):
@@ -66,7 +67,7 @@ def _reward(name: str, series: Series) -> list[Finding]:
     if constant := _constant(name, series):
         return constant
     course = _course(series)
-    label = f"{name[:1].upper()}{name[1:]}"
+    label = "Reward"
     first, last = int(series.steps[0]), int(series.steps[-1])
     if not course.has_changed:
         if len(series.values) < _LEAST_STEPS_FLAT:
@@ -108,8 +109,8 @@ def _constant(name: str, series: Series) -> list[Finding]:
     if len(values) - begin < max(_CONSTANT_STEPS, len(values) // 10):
         return []
     since, last = int(series.steps[begin]), int(series.steps[-1])
-    label = f"{name[:1].upper()}{name[1:]}"
-    text = f"{label} is exactly {wording.number(float(values[-1]))} in every step since step {wording.integer(since)}"
+    when = f"since step {wording.integer(since)}" if begin else f"in all {wording.count(len(values), 'step')}"
+    text = f"Reward is exactly {wording.number(float(values[-1]))} {when}"
     advice = "Look at samples: the verifier may fail on every answer, or all prompts are solved."
     return [_finding("warning", text, advice, name, (since, last))]
 
@@ -139,15 +140,16 @@ def _flat_since(course: _Course) -> int | None:
     """Return the first block from which on the means stay near the end; `None` if they do so for too short a time."""
     means = np.asarray(course.means)
     quarter = means[-max(3, len(means) // 4) :]
-    near = max(_FLAT * abs(course.end - course.start), 3 * float(quarter.std()))
+    little = _FLAT * abs(course.end - course.start)
+    near = max(little, 3 * spread(np.diff(quarter)) / math.sqrt(2))
     away = np.flatnonzero(np.abs(means - quarter.mean()) > near)
     begin = int(away[-1]) + 1 if len(away) else 0
-    later = means[begin:]
-    if len(later) < max(4, _FLAT_PART * len(means)):
-        return None
-    half = len(later) // 2
-    still = abs(float(later[half:].mean() - later[:half].mean())) <= _FLAT * abs(course.end - course.start)
-    return begin if still else None
+    while len(later := means[begin:]) >= max(4, _FLAT_PART * len(means)):
+        half = len(later) // 2
+        if 2 * abs(float(later[half:].mean() - later[:half].mean())) <= little:  # what a straight line would change
+            return begin
+        begin += 1
+    return None
 
 
 def _entropy(recorded: Recorded) -> list[Finding]:
@@ -165,7 +167,7 @@ def _entropy(recorded: Recorded) -> list[Finding]:
     at = int(series.steps[places[int(above[-1]) + 1]] if len(above) else series.steps[0])
     end = float(np.median(series.values[-_SMOOTH:]))
     text = (
-        f"{name[:1].upper()}{name[1:]} fell below a tenth of its start at step {wording.integer(at)}"
+        f"Entropy fell below a tenth of its start at step {wording.integer(at)}"
         f" ({wording.number(start)} → {wording.number(end)})"
     )
     advice = "The policy no longer explores: raise the clip bound, add an entropy bonus, or lower the learning rate."
@@ -221,8 +223,7 @@ def _nonfinite(recorded: Recorded) -> list[Finding]:
 def _exploded(recorded: Recorded, broken: list[Finding]) -> list[Finding]:
     """Return a KL, gradient norm or loss that ends far above all that it usually was."""
     told = {name for one in broken for name in one.evidence.names}
-    topics: tuple[Topic, ...] = ("kl", "gradient_norm", "loss")
-    for topic in topics:
+    for topic, label in _LABELS.items():
         name, series = recorded.of(topic)
         series = series.finite
         count = len(series.values)
@@ -238,8 +239,7 @@ def _exploded(recorded: Recorded, broken: list[Finding]) -> list[Finding]:
         low = np.flatnonzero(sizes <= max(top, _EXPLODED * middle / 2))
         at = int(series.steps[min(count - 1, int(low[-1]) + 1)])
         text = (
-            f"{name[:1].upper()}{name[1:]} rose to {wording.number(end)} since step {wording.integer(at)}"
-            f" ({wording.number(middle)} before)"
+            f"{label} rose to {wording.number(end)} since step {wording.integer(at)} ({wording.number(middle)} before)"
         )
         advice = "The training diverges: lower the learning rate, and resume from a checkpoint before."
         return [_finding("bad", text, advice, name, (at, int(series.steps[-1])), likely=True)]

@@ -49,6 +49,8 @@ def _sentence(summary: Summary, standing: Standing) -> str:
     steps, took = wording.count(summary.steps, "step"), wording.seconds(summary.duration_s)
     resumed = _resumed(summary)
     where = f"at step {wording.integer(standing.step)}" if standing.step is not None else f"after {steps}"
+    where = where if summary.steps or standing.step is not None else "before its first step"
+    after = f" after {took}" if summary.duration_s else ""
     reason = f": {standing.reason}" if standing.reason else ""
     match standing.state:
         case "finished":
@@ -61,11 +63,11 @@ def _sentence(summary: Summary, standing: Standing) -> str:
         case "hung":
             return f"Hangs {where}{reason}."
         case "failed":
-            return f"Failed {where} after {took}{reason}."
+            return f"Failed {where}{after}{reason}."
         case "crashed":
-            return f"Crashed {where} after {took}{reason}."
+            return f"Crashed {where}{after}{reason}."
         case "lost":
-            return f"Died {where} after {took}{reason}."
+            return f"Died {where}{after}{reason}."
         case "empty":
             return "Nothing was recorded yet."
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from otel_rl import semconv
+from otel_rl.archive.json_texts import decoded
 from otel_rl.insight import CATEGORIES, category_of
 from otel_rl.semconv import registry
 from otel_rl.view.page.timeline_columns import differences, encoded, zigzag
@@ -47,6 +47,7 @@ MOST_SPANS = 1_500_000
 """Spans of a timeline: about 8 MB of text."""
 _TICK_NS = 10_000
 """Resolution of times, in nanoseconds: at one millisecond a pixel, 100 of them are a pixel."""
+_ELSEWHERE = "other programs"
 _MOST_DETAIL_CHARACTERS = 1_000_000
 
 
@@ -144,7 +145,8 @@ def _tracks(spans: Spans, loops: NDArray[np.bool_], hosts: dict[tuple[str, int],
         place = who._replace(machine=hosts.get((who.role, who.rank), who.machine)) if who.rank is not None else who
         if who.resource:  # an inference server answers several requests at once
             lanes, hidden = lanes_of(spans.start, end, own)
-            yield _Track("program", place._replace(role=_service(who.resource)), lanes, hidden)
+            name, host = _program(who.resource)
+            yield _Track("program", place._replace(role=name, machine=host), lanes, hidden)
             continue
         inside = spans.trace[own] != 0
         if not inside.all():
@@ -155,10 +157,12 @@ def _tracks(spans: Spans, loops: NDArray[np.bool_], hosts: dict[tuple[str, int],
             yield _Track("trajectories", place, lanes, hidden)
 
 
-def _service(resource: str) -> str:
-    found = json.loads(resource)
-    name = found.get("service.name") if isinstance(found, dict) else None
-    return name if isinstance(name, str) else "another program"
+def _program(resource: str) -> tuple[str, str]:
+    """Return the name of another program and its machine; it need not have said either."""
+    found = decoded(resource)
+    texts = found if isinstance(found, dict) else {}
+    name, host = texts.get("service.name"), texts.get(semconv.HOST_NAME)
+    return name if isinstance(name, str) else "another program", host if isinstance(host, str) else _ELSEWHERE
 
 
 def _place(track: _Track) -> tuple[Any, ...]:
@@ -167,7 +171,16 @@ def _place(track: _Track) -> tuple[Any, ...]:
     who = track.who
     rank = (1 << 62) if who.rank is None else who.rank
     is_program = track.kind == "program"
-    return _natural(who.machine), is_program, _natural(who.role), rank, kinds.index(track.kind), who.resource
+    is_elsewhere = who.machine == _ELSEWHERE
+    return (
+        is_elsewhere,
+        _natural(who.machine),
+        is_program,
+        _natural(who.role),
+        rank,
+        kinds.index(track.kind),
+        who.resource,
+    )
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

@@ -23,8 +23,8 @@ _HALF = 32
 def encoded(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Return columns of non-negative integers of one length.
 
-    Each is an array of `uint32` or `uint8` whose bytes of equal weight lie side by side. Bits above the lowest 32 are in
-    `high`, by place.
+    Each is an array of `uint32` or `uint8` whose bytes of equal weight lie side by side. Bits above the lowest 32 are
+    in `high`, by place.
     """
     parts: list[bytes] = []
     described: list[dict[str, Any]] = []

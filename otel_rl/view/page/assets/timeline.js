@@ -11,6 +11,7 @@ const TIMELINE_CATEGORIES = {
   waiting: "waiting",
   other: "other",
 };
+const TIMELINE_TOUCH = "Drag to pan, pinch to zoom, tap a phase to select it.";
 const TIMELINE_HELP =
   "Drag to pan. Wheel (after a click), pinch or W and S zoom. A and D pan. Arrows move the selection. " +
   "Enter zooms to it, Esc back, 0 to the whole run. / searches, N goes to the next match.";
@@ -96,6 +97,7 @@ class TimelinePanel {
       make("div", { className: "timeline-selected" }, this.selection, this.facts),
       this.table,
       make("p", { className: "timeline-note timeline-help", text: TIMELINE_HELP }),
+      make("p", { className: "timeline-note timeline-touch", text: TIMELINE_TOUCH }),
     ];
     this.element.replaceChildren(...parts);
     this.context = this.canvas.getContext("2d", { alpha: false });
@@ -180,10 +182,12 @@ class TimelinePanel {
     this.stage.style.height = `${view.height}px`;
     this.spacer.style.height = `${height + TIMELINE_TOP}px`;
     view.width = this.stage.clientWidth; // a scroll bar may have come
-    for (const [canvas, wide, high] of [[this.canvas, view.width, view.height], [this.map, this.map.clientWidth, TIMELINE_MAP_PX]]) {
+    for (const [canvas, wide, high] of [[this.canvas, view.width, view.height], [this.map, view.width - view.gutter, TIMELINE_MAP_PX]]) {
       canvas.width = Math.round(wide * view.ratio);
       canvas.height = Math.round(high * view.ratio);
     }
+    this.map.style.marginLeft = `${view.gutter}px`;
+    this.map.style.width = `${view.width - view.gutter}px`;
     this.canvas.style.width = `${view.width}px`;
     this.canvas.style.height = `${view.height}px`;
     view.top = this.stage.scrollTop;
@@ -206,6 +210,7 @@ class TimelinePanel {
     });
     this.isMatch = (span) => classOf[model.name[span]] !== dim;
     this.view.sums = new TimelineSums(model, classOf, dim + 1);
+    this.fill();
     this.redraw();
   }
 
@@ -470,7 +475,7 @@ class TimelinePanel {
   }
 
   fill() {
-    if (this.table.open) timelineTable(this.body, this.model, this.range, (span) => this.select(span, true));
+    if (this.table.open) timelineTable(this.body, this.model, this.range, this.isMatch, (span) => this.select(span, true));
   }
 
   redraw() {

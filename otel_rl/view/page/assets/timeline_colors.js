@@ -53,6 +53,8 @@ function timelinePixel([red, green, blue]) {
   return (255 << 24) | (blue << 16) | (green << 8) | red;
 }
 
-function timelineIsLight([red, green, blue]) {
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 125;
+/** Return whether dark text on a color has more contrast than light text. */
+function timelineIsLight(color) {
+  const [red, green, blue] = [...color].map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179;
 }

@@ -2,6 +2,7 @@
 
 const TIMELINE_AXIS = 22;
 const TIMELINE_STEPS_PX = 18;
+const TIMELINE_ROUND = [0, 1, 2, 3, 4, 5, 6, 7, 8].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
 const TIMELINE_TOP = TIMELINE_AXIS + TIMELINE_STEPS_PX;
 
 /** Draw everything that `view` shows. */
@@ -24,6 +25,7 @@ function timelineDraw(context, model, view) {
   timelineOutline(context, model, view, visible, yOf, xOf, view.selected, 2);
   timelineGutter(context, view, visible, yOf);
   timelineHeader(context, model, view, perPixel, xOf);
+  timelineMore(context, view);
   timelineAttempts(context, model, view, xOf);
 }
 
@@ -98,6 +100,8 @@ function timelineShort(context, view, text, room) {
 function timelineErrors(context, model, view, visible, yOf, perPixel, xOf) {
   if (!view.failures.length) return;
   context.fillStyle = view.colors.error;
+  context.strokeStyle = view.colors.back;
+  context.lineWidth = 2;
   for (const row of visible) {
     if (row.kind !== "lane") continue;
     const { lane } = row;
@@ -108,12 +112,14 @@ function timelineErrors(context, model, view, visible, yOf, perPixel, xOf) {
       const at = Math.max(view.gutter, xOf(model.start[span]));
       if (at < x + 1) continue;
       x = at;
-      const wide = Math.max(2, Math.min(view.width, xOf(model.end[span])) - at);
-      context.fillRect(at, yOf(row) + row.height - 3, wide, 3);
+      const wide = Math.min(view.width, xOf(model.end[span])) - at;
+      if (wide > 4) context.fillRect(at, yOf(row) + row.height - 3, wide, 3);
       context.beginPath();
-      context.moveTo(at - 3, yOf(row));
-      context.lineTo(at + 4, yOf(row));
-      context.lineTo(at + 0.5, yOf(row) + Math.min(7, row.height));
+      context.moveTo(at - 4, yOf(row) - 2);
+      context.lineTo(at + 5, yOf(row) - 2);
+      context.lineTo(at + 0.5, yOf(row) + 7);
+      context.closePath();
+      context.stroke();
       context.fill();
     }
   }
@@ -177,14 +183,14 @@ function timelineHeader(context, model, view, perPixel, xOf) {
   const base = small ? Math.max(0, Math.floor(from)) : 0;
   context.textAlign = "left";
   context.fillStyle = colors.faint;
-  if (small) context.fillText(timelineMoment(base, 1), 4, TIMELINE_AXIS / 2, gutter - 8);
+  if (base) context.fillText(timelineMoment(base, 1), 4, TIMELINE_AXIS / 2, gutter - 8);
   for (let n = Math.ceil(from / step); n * step <= to; n++) {
     const x = xOf(n * step * second);
     const offset = n * step - base;
     context.fillStyle = colors.line;
     context.fillRect(Math.round(x), TIMELINE_AXIS - 5, 1, 5);
     context.fillStyle = colors.faint;
-    const text = small ? `+${timelineSeconds(Math.round(offset * 1e6) / 1e6)}` : timelineMoment(n * step, step);
+    const text = small ? `${base ? "+" : ""}${timelineSeconds(Math.round(offset * 1e6) / 1e6)}` : timelineMoment(n * step, step);
     context.textAlign = x < gutter + 20 ? "left" : x > width - 40 ? "right" : "center";
     context.fillText(text, x, TIMELINE_AXIS / 2);
   }
@@ -208,31 +214,51 @@ function timelineRuler(context, model, view, xOf) {
   const last = timelineFrom(steps.start, whole, view.last, 0);
   const perPixel = (view.last - view.first) / (width - gutter);
   let i = Math.max(0, timelineFrom(steps.start, whole, view.first, 0) - 1);
-  let free = -Infinity;
+  const dense = ((last - i) * 64) / (width - gutter);
+  const every = dense > 1 ? TIMELINE_ROUND.find((count) => count >= dense) : 1;
   const labels = [];
   while (i < last) {
     const x = xOf(steps.start[i]);
     const end = xOf(Math.min(steps.end[i], i + 1 < steps.count ? steps.start[i + 1] : Infinity));
+    const following = view.first + (Math.floor(x) + 1 - gutter) * perPixel;
+    const next = steps.start[i] < following ? Math.max(i + 1, timelineFrom(steps.start, whole, following, i)) : i + 1;
     if (end >= gutter) {
       context.fillStyle = colors.band;
       context.fillRect(x, y, Math.max(0.5, end - x - 1), height);
-      const at = Math.max(gutter, x) + 4;
-      const text = at < free ? "" : timelineCount(steps.number[i]); // words for all of them would take longer than the rest
-      const wide = text ? timelineWidth(context, view, text) : 0;
-      if (text && (end - at >= wide || end - x < wide + 8)) {
-        labels.push([text, at, end - x < wide + 8 ? x : -1]);
-        free = at + Math.max(60, wide + 16);
-      }
+      const number = Math.ceil(steps.number[i] / every) * every;
+      const place = i + number - steps.number[i];
+      if (place < next && steps.number[place] === number) labels.push([number, x, end]);
     }
-    const next = view.first + (Math.floor(x) + 1 - gutter) * perPixel;
-    i = steps.start[i] < next ? Math.max(i + 1, timelineFrom(steps.start, whole, next, i)) : i + 1;
+    i = next;
   }
-  for (const [text, at, tick] of labels) {
+  let free = -Infinity;
+  for (const [number, x, end] of labels) {
+    const at = Math.max(gutter, x) + 4;
+    if (at < free) continue;
+    const text = timelineCount(number);
+    const wide = timelineWidth(context, view, text);
+    if (x < gutter && end - at < wide) continue;
     context.fillStyle = colors.text;
     context.fillText(text, at, y + height / 2 + 0.5);
-    if (tick >= 0) context.fillRect(tick, y, 1, height);
+    if (end - x < wide + 8) context.fillRect(x, y, 1, height);
+    free = at + wide + 8;
   }
   context.restore();
+}
+
+/** Say how many rows are below the visible ones. */
+function timelineMore(context, view) {
+  const bottom = view.top + view.height - TIMELINE_TOP;
+  const below = view.rows.filter((row) => row.kind === "track" && row.y + 6 > bottom).length;
+  if (!below) return;
+  const text = `▾ ${timelineCount(below)} more below`;
+  context.font = `600 12px ${view.colors.font}`;
+  const wide = context.measureText(text).width + 16;
+  context.fillStyle = view.colors.text;
+  context.fillRect(view.width - wide, view.height - 20, wide, 20);
+  context.fillStyle = view.colors.back;
+  context.textAlign = "left";
+  context.fillText(text, view.width - wide + 8, view.height - 10);
 }
 
 /** Mark where the run was started again. */
@@ -249,7 +275,7 @@ function timelineAttempts(context, model, view, xOf) {
     context.lineTo(x, view.height);
     context.stroke();
     context.setLineDash([]);
-    const text = `attempt ${attempt}`;
+    const text = `resumed, attempt ${attempt}`;
     const wide = timelineWidth(context, view, text) + 8;
     const left = x + wide > view.width ? x - wide : x;
     context.fillStyle = view.colors.back;

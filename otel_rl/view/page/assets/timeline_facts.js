@@ -52,9 +52,9 @@ function timelineClock(date) {
   return `${date.toISOString().replace("T", " ").slice(0, 19)} UTC`;
 }
 
-/** Fill the table of the longest spans in view; `select` gets the span of a row that was chosen. */
-function timelineTable(body, model, range, select) {
-  const spans = timelineLongest(model, range.first, range.last, TIMELINE_TABLE);
+/** Fill the table of the longest spans in view that match the search; `select` gets the span of a row that was chosen. */
+function timelineTable(body, model, range, isMatch, select) {
+  const spans = timelineLongest(model, range.first, range.last, TIMELINE_TABLE, isMatch);
   const second = 1e9 / model.tickNs;
   const rows = spans.map((span) => {
     const { track } = timelineLane(model, span);

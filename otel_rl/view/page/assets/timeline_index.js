@@ -121,15 +121,15 @@ function timelineParent(model, span) {
   return -1;
 }
 
-/** Return the longest spans between two times, the longest first. */
-function timelineLongest(model, from, to, most) {
+/** Return the longest spans between two times that match, the longest first. */
+function timelineLongest(model, from, to, most, isMatch) {
   const found = [];
   let least = 0;
   for (const lane of model.lanes) {
     let i = timelineAfter(model.end, lane, from, lane.first);
     for (; i < lane.end && model.start[i] < to; i++) {
       const took = model.end[i] - model.start[i];
-      if (found.length >= most && took <= least) continue;
+      if ((found.length >= most && took <= least) || !isMatch(i)) continue;
       found.push(i);
       if (found.length > 8 * most) least = timelineCut(model, found, most);
     }

@@ -6,7 +6,7 @@ const TIMELINE_MAP_LANES = 48;
 /** Draw the map. The picture of the run is made once for each width; `view.map` keeps it. */
 function timelineMap(context, model, view) {
   const { ratio, colors } = view;
-  const { clientWidth: width } = context.canvas;
+  const width = view.width - view.gutter;
   const height = TIMELINE_MAP_PX;
   const [first, last] = timelineWhole(model);
   if (view.map?.width !== width || view.map.sums !== view.sums || view.map.colors !== colors) {

@@ -48,10 +48,12 @@ class TimelineRange {
 
   /** Show a stretch with some room around it; `back` returns. */
   go(first, last) {
-    this.history.push([this.first, this.last]);
-    if (this.history.length > 100) this.history.shift();
+    const before = [this.first, this.last];
     const margin = Math.max((last - first) * TIMELINE_MARGIN, 2);
     this.set(first - margin, last + margin);
+    if (this.first === before[0] && this.last === before[1]) return;
+    this.history.push(before);
+    if (this.history.length > 100) this.history.shift();
   }
 
   /** Show what was there before; return whether there was anything. */

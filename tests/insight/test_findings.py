@@ -1,0 +1,353 @@
+"""The sentences of runs whose faults are known, and that a run that is well has few."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import otel_rl
+from otel_rl.archive import files
+from otel_rl.export import Environment, Row
+from otel_rl.insight import facts_of
+from tests.insight.played import BEGAN, GIB, PHASES, Played, Player, S, play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from otel_rl.insight import Facts, Finding
+
+HOSTS = ("node1", "node1", "node2", "node2")
+_SLOWER = 1.5
+
+
+class Dice:
+    """Times and values with noise; the same ones in each test."""
+
+    def __init__(self) -> None:
+        self._dice = random.Random(1)
+
+    def about(self, value: float, noise: float = 0.03) -> float:
+        return value * math.exp(self._dice.gauss(0, noise))
+
+    def phases(self, **factors: Callable[[int, int], float]) -> Callable[[int, int], Mapping[str, float]]:
+        """Return seconds of phases, each times what a function of step and rank says."""
+
+        def of(step: int, rank: int) -> Mapping[str, float]:
+            return {
+                phase: self.about(seconds) * (factors[phase](step, rank) if phase in factors else 1)
+                for phase, seconds in PHASES.items()
+            }
+
+        return of
+
+    def values(self, **more: Callable[[int], float]) -> Callable[[int, int], Mapping[str, float]]:
+        """Return metrics of a run that learns; those in `more` are as a function of the step says."""
+
+        def of(step: int, _rank: int) -> Mapping[str, float]:
+            found = {
+                "reward": 0.3 + 0.5 * (1 - math.exp(-step / 60)) + self.about(0.02, 1.0) - 0.02,
+                "loss": self.about(0.1),
+                "kl": self.about(0.02),
+                "entropy": self.about(0.5 + math.exp(-step / 200)),
+                "grad_norm": self.about(1.0),
+                "completions/mean_length": self.about(512),
+            }
+            return found | {name.replace("__", "/"): value(step) for name, value in more.items()}
+
+        return of
+
+
+def of_kind(found: Facts, kind: str) -> list[Finding]:
+    return [one for one in found.findings if one.kind == kind]
+
+
+def only(found: Facts, kind: str) -> Finding:
+    (one,) = of_kind(found, kind)
+    return one
+
+
+def test_a_run_that_is_well(tmp_path: Path) -> None:
+    """It has a line for how it ended, the reward, where the time went, and goodput; nothing is a warning."""
+    dice = Dice()
+    run = play(tmp_path / "run", Played(ranks=4, hosts=HOSTS, phases=dice.phases(), values=dice.values()), 200)
+    found = facts_of(run)
+
+    assert sorted(one.kind for one in found.findings) == ["goodput", "learning", "outcome", "time"]
+    assert {one.severity for one in found.findings} <= {"good", "note"}
+    assert only(found, "outcome").sentence == "Finished after 2 h 17 min: 200 steps."
+    assert only(found, "time").sentence == "generate 59 %, update_actor 24 %, weight_sync 12 %, reward 5 %."
+    assert found.summary.step_seconds_before is None
+    assert found.metrics[:6] == ("reward", "loss", "kl", "entropy", "grad_norm", "completions/mean_length")
+
+
+def test_steps_that_take_longer_with_longer_completions(tmp_path: Path) -> None:
+    """The step, both times, the phase and the lengths are named."""
+    dice = Dice()
+    training = Played(
+        ranks=2,
+        phases=dice.phases(generate=lambda step, _: 1.6 if step >= 120 else 1),
+        values=dice.values(completions__mean_length=lambda step: 1180.0 if step >= 120 else 512.0),
+    )
+    found = facts_of(play(tmp_path / "run", training, 200))
+    one = only(found, "change")
+
+    assert one.sentence.startswith("Steps take 55")
+    assert one.sentence.endswith(
+        " s since step 120, 40.5 s before: generate grew with the length of completions (512 → 1,180 tokens)."
+    )
+    assert (one.severity, one.evidence.phases) == ("warning", ("generate",))
+    assert "completions/mean_length" in one.evidence.names
+    assert one.evidence.steps is not None
+    assert one.evidence.steps[0] < 120 < one.evidence.steps[1]
+    assert found.summary.step_seconds_before == pytest.approx(40.6, rel=0.01)
+    assert found.summary.step_seconds == pytest.approx(55, rel=0.02)
+
+
+def test_steps_that_become_faster(tmp_path: Path) -> None:
+    """It is good."""
+    dice = Dice()
+    training = Played(phases=dice.phases(update_actor=lambda step, _: 0.5 if step >= 60 else 1))
+    one = only(facts_of(play(tmp_path / "run", training, 120)), "change")
+
+    assert (one.severity, one.advice) == ("good", "")
+    assert "since step 60, " in one.sentence
+    assert "update_actor fell from 10" in one.sentence
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_that_is_slow(tmp_path: Path, ranks: int) -> None:
+    """It is named with its machine, its phase, the step since when, and what it costs; others are not."""
+    dice, slow = Dice(), ranks - 1
+    training = Played(
+        ranks=ranks,
+        hosts=HOSTS[-ranks:] if ranks == 4 else ("node1", "node2"),
+        phases=dice.phases(generate=lambda step, rank: _SLOWER if rank == slow and step >= 60 else 1),
+    )
+    found = facts_of(play(tmp_path / "run", training, 160))
+    one = only(found, "straggler")
+
+    assert one.sentence.startswith(f"Rank {slow} (node2) made the others wait for ")
+    assert one.sentence.endswith(" % of the time, in generate, since step 60.")
+    assert (one.evidence.ranks, one.evidence.phases, one.evidence.steps) == ((slow,), ("generate",), (60, 159))
+    assert only(found, "change").sentence.endswith(f" on rank {slow} (node2).")
+
+
+def test_a_rank_that_was_slow(tmp_path: Path) -> None:
+    """The finding says until when, and is a note."""
+    dice = Dice()
+    training = Played(
+        ranks=4,
+        hosts=HOSTS,
+        phases=dice.phases(generate=lambda step, rank: _SLOWER if rank == 2 and 40 <= step < 100 else 1),
+    )
+    one = only(facts_of(play(tmp_path / "run", training, 200)), "straggler")
+
+    assert one.sentence.endswith("in generate, from step 40 to 100.")
+    assert one.severity == "note"
+
+
+def test_memory_that_grows(tmp_path: Path) -> None:
+    """The peak, the limit, the growth, and an interval for the step at which it is full."""
+    training = Played(ranks=2, memory=lambda step, _rank: (20 + 0.2 * step) * GIB)
+    one = only(facts_of(play(tmp_path / "run", training, 60)), "memory")
+
+    assert one.sentence.startswith(
+        "Peak 35.8 of 80 GiB in generate; it grows by 205 MiB a step in generate and is full "
+    )
+    assert "at about step 280 (" in one.sentence
+    assert (one.severity, one.sure) == ("warning", "likely")
+
+
+def test_memory_that_does_not_grow(tmp_path: Path) -> None:
+    """Nothing is said of a peak that is far from the limit; one that is near is worth a line."""
+    far = play(tmp_path / "far", Played(memory=lambda _step, _rank: 20.0 * GIB), 20)
+    near = play(tmp_path / "near", Played(memory=lambda _step, _rank: 74.0 * GIB), 20)
+
+    assert of_kind(facts_of(far), "memory") == []
+    assert only(facts_of(near), "memory").sentence == "Peak 74 of 80 GiB in generate."
+
+
+def test_what_a_diverging_run_says(tmp_path: Path) -> None:
+    """NaN, the KL, the reward and the entropy, each with the step; the worst come first."""
+    dice = Dice()
+    training = Played(
+        values=dice.values(
+            loss=lambda step: math.nan if step >= 180 else 0.1,
+            kl=lambda step: dice.about(2.0) if step >= 150 else 0.02,
+            reward=lambda step: dice.about(0.1) if step >= 150 else 0.3 + step / 300,
+            entropy=lambda step: 0.02 if step >= 150 else 1.0,
+        )
+    )
+    found = facts_of(play(tmp_path / "run", training, 200))
+    told = [(one.severity, one.sentence) for one in of_kind(found, "learning")]
+
+    assert told[0] == ("bad", "loss is NaN since step 180.")
+    assert told[1][1].startswith("KL rose to 1.98 ")
+    assert told[1][1].endswith("since step 150 (0.02 before).")
+    assert told[2][1].startswith("Reward fell from 0.785 at about step 146 to 0.1")
+    assert told[3] == ("warning", "Entropy fell below a tenth of its start at step 152 (1 → 0.02).")
+    assert [one.severity for one in found.findings] == sorted(
+        (one.severity for one in found.findings), key=["bad", "warning", "note", "good"].index
+    )
+
+
+def test_a_reward_that_is_flat_in_the_end(tmp_path: Path) -> None:
+    """The sentence says since when."""
+    dice = Dice()
+    training = Played(values=dice.values(reward=lambda step: min(0.8, 0.3 + step / 200) + dice.about(0.01, 1) - 0.01))
+    one = only(facts_of(play(tmp_path / "run", training, 300)), "learning")
+
+    assert one.sentence.startswith("Reward 0.3")
+    assert "→ 0.8" in one.sentence
+    assert one.evidence.steps is not None
+    assert 85 <= one.evidence.steps[0] <= 130
+
+
+@pytest.mark.parametrize(
+    ("reward", "sentence"),
+    [
+        (lambda dice, _step: dice.about(0.4), "Reward did not change in 200 steps: "),
+        (lambda _dice, _step: 0.0, "Reward is exactly 0 in all 200 steps."),
+        (lambda _dice, step: 1.0 if step > 99 else step / 100, "Reward is exactly 1 since step 100."),
+    ],
+)
+def test_a_reward_that_teaches_nothing(tmp_path: Path, reward: Callable[[Dice, int], float], sentence: str) -> None:
+    """One that does not change, and one that is the same number in every step."""
+    dice = Dice()
+    training = Played(values=dice.values(reward=lambda step: reward(dice, step)))
+    one = only(facts_of(play(tmp_path / "run", training, 200)), "learning")
+
+    assert one.sentence.startswith(sentence)
+    assert one.severity == "warning"
+
+
+def test_what_few_steps_say(tmp_path: Path) -> None:
+    """Nothing of learning and changes: the evidence is thin."""
+    dice = Dice()
+    run = play(tmp_path / "run", Played(ranks=2, phases=dice.phases(), values=dice.values()), 4)
+
+    assert sorted(one.kind for one in facts_of(run).findings) == ["outcome", "time"]
+
+
+def test_data(tmp_path: Path) -> None:
+    """Groups without a signal, staleness, dropped samples, and completions that were cut, in one finding."""
+    ticket: dict[str, Any] = {"tokens": 5, "reward": 0.5}
+    dice = Dice()
+    training = Played(
+        values=dice.values(frac_reward_zero_std=lambda _: 0.12, completions__clipped_ratio=lambda _: 0.18),
+        tickets=lambda step: {
+            "trained": [ticket | {"policy_version": max(0, step - 2)} for _ in range(97)],
+            "stale": [ticket | {"policy_version": max(0, step - 8)} for _ in range(3)],
+        },
+    )
+    one = only(facts_of(play(tmp_path / "run", training, 60)), "data")
+
+    assert one.sentence == (
+        "12 % of groups had no signal. Samples were 1.95 policy versions old."
+        " 3 % of samples were dropped as too old. 18 % of completions were cut at the length limit."
+    )
+    assert one.severity == "note"
+
+
+def test_engine_and_trainer_that_differ(tmp_path: Path) -> None:
+    """More than before."""
+    dice = Dice()
+    difference = dice.values(sampling__sampling_logp_difference__mean=lambda step: 0.08 if step >= 120 else 0.01)
+    one = only(facts_of(play(tmp_path / "run", Played(values=difference), 200)), "mismatch")
+
+    assert one.sentence == "Log-probabilities of engine and trainer differ by 0.08 since step 120 (0.01 before)."
+
+
+def test_a_step_time_that_leaves_time_out(tmp_path: Path) -> None:
+    """The framework's own step time is compared with the wall."""
+    dice = Dice()
+    training = Played(values=dice.values(step_time=lambda _: 34.6), between=0.2)
+    one = only(facts_of(play(tmp_path / "run", training, 40)), "engines")
+
+    assert one.sentence == "The framework's own step time (step_time) leaves out 14 % of the wall."
+
+
+def test_goodput_of_a_resumed_run(tmp_path: Path) -> None:
+    """Repeated steps and the time between the attempts are lost, and all adds up."""
+    player = Player(tmp_path / "run", Played(ranks=2, hosts=("node1", "node2")))
+    player.start()
+    player.steps(range(100))
+    player.step(100, dies={1: "update_actor"})
+    player.lose(0, 1)
+    player.training = Played(ranks=2, hosts=("node1", "node7"))
+    player.start(after=400)
+    player.steps(range(80, 200))
+    player.finish()
+    found = facts_of(player.open())
+
+    assert (found.summary.resumed_at, found.summary.steps, found.summary.attempts) == ((80,), 200, 2)
+    assert found.summary.hosts == ("node1", "node7")
+    assert only(found, "outcome").sentence == "Finished after 2 h 34 min: 200 steps, resumed once at step 80."
+    assert only(found, "goodput").sentence == (
+        "78 % of the time trained. Lost: 9 % synchronizing weights, 9 % repeated after a resume,"
+        " 4 % down between attempts."
+    )
+
+
+def test_the_first_of_several_dead_ranks(tmp_path: Path) -> None:
+    """The one that died first is named, with its machine and its phase; the rest is counted."""
+    player = Player(tmp_path / "run", Played(ranks=4, hosts=HOSTS))
+    player.start()
+    player.steps(range(30))
+    player.step(30, dies={3: "update_actor"})
+    player.lose(3)
+    player.now += 5 * S
+    player.lose(0, 1, 2)
+    found = facts_of(player.open())
+
+    assert found.summary.reason == "rank 3 (node2) was killed or disappeared inside update_actor, then 3 others"
+    assert found.findings[0].evidence.ranks[0] == 3
+    assert of_kind(found, "recording") == []
+
+
+def test_a_damaged_archive(tmp_path: Path) -> None:
+    """The file and what is missing are named; everything else is said without it."""
+    run = play(tmp_path / "run", Played(ranks=2), 200)
+    path = files.of_table(tmp_path / "run" / "archive" / "local", "rows")[1].path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = facts_of(otel_rl.open_run(run.place.path))
+    one = only(found, "recording")
+
+    assert one.sentence == f"1 file of the archive cannot be read (rows/{path.name}); missing: 64 of rows."
+    assert found.summary.steps == 200
+    assert only(found, "time").sentence.startswith("generate 60 %")
+
+
+def test_the_environment_since_the_last_run(tmp_path: Path) -> None:
+    """Packages, the commit, machines and hyperparameters that differ; not those of another project."""
+    older, newer = Player(tmp_path / "older", Played()), Player(tmp_path / "newer", Played(hosts=("node7",)))
+    for player, version, commit in ((older, "2.12", "1" * 40), (newer, "2.13", "1a2b3c4" + "0" * 33)):
+        values = {"package.torch": version, "source.commit": commit, "source.dirty": "true", "command": version}
+        player.add(Environment(0, BEGAN, "node1", values))
+        player.start()
+        player.steps(range(3))
+        player.finish()
+    older.open()
+    found = facts_of(newer.open())
+
+    assert only(found, "environment").sentence == (
+        "Since the last run of this project (older): commit 1a2b3c4 with local changes, torch 2.12 → 2.13,"
+        " node7 instead of node1."
+    )
+
+
+def test_values_without_steps(tmp_path: Path) -> None:
+    """A trainer that only logs has steps, a reward and their times, and nothing about phases."""
+    player = Player(tmp_path / "run", Played())
+    player.add(*(Row(n, BEGAN + n * 7 * S, {"reward": n / 50}) for n in range(50)))
+    found = facts_of(player.open())
+
+    assert (found.summary.steps, found.summary.step_seconds, found.shares) == (50, 7.0, ())
+    assert found.summary.state == "lost"
+    assert {one.kind for one in found.findings} == {"outcome", "learning"}

@@ -1,0 +1,196 @@
+"""The state of runs that were really recorded: live, finished, failed, crashed, lost, hung, empty."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import otel_rl
+from otel_rl.archive.now import read_now
+from otel_rl.insight import facts_of
+from tests.collector import wait_for
+from tests.processes import run_python, start_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.insight import Facts
+
+_TRAINS = """
+import os, sys, time, otel_rl
+run = otel_rl.init(project="p", id="it", dir="runs", hardware=False, quiet=True, config={"max_steps": 40})
+for step in range(int(sys.argv[1]), int(sys.argv[2])):
+    with run.step(step):
+        with run.phase("generate"):
+            time.sleep(0.004)
+        with run.phase("update_actor"):
+            time.sleep(0.002)
+            run.log({"reward": step / 10, "loss": 1.0})
+            exec(sys.argv[3])
+if sys.argv[3] == "pass":
+    assert run.finish()
+"""
+
+
+def record(directory: Path, first: int, last: int, then: str = "pass") -> None:
+    """Record steps in a process of its own; `then` is run in the second phase of each."""
+    script = f"import sys; sys.argv = ['train.py', '{first}', '{last}', {then!r}]\n{_TRAINS}"
+    if then == "pass":
+        run_python(script, directory)
+        return
+    process = start_python(script, directory, OTEL_RL_IDLE_TIMEOUT="1")
+    process.communicate()
+
+
+def facts(directory: Path, at: int | None = None) -> Facts:
+    return facts_of(otel_rl.open_run(directory / "runs" / "p" / "it"), at_unix_nano=at)
+
+
+def ended(directory: Path) -> Facts:
+    """Return the facts once the agent has ended."""
+    run = directory / "runs" / "p" / "it"
+    wait_for(lambda: bool(now := read_now(run)) and now[0].state == "ended", "the agent did not end", 100)
+    return facts(directory)
+
+
+def outcome(found: Facts) -> str:
+    (sentence,) = (one.sentence for one in found.findings if one.kind == "outcome")
+    return sentence
+
+
+def test_a_run_that_finished(tmp_path: Path) -> None:
+    """Its summary has the steps, the process and the hyperparameter that says how many steps there are to be."""
+    record(tmp_path, 0, 12)
+    found = ended(tmp_path)
+    summary = found.summary
+
+    assert (summary.id, summary.project, summary.state, summary.reason) == ("it", "p", "finished", "")
+    assert (summary.first_step, summary.last_step, summary.steps, summary.total_steps) == (0, 11, 12, 40)
+    assert (summary.ranks, summary.attempts, summary.resumed_at) == (1, 1, ())
+    assert summary.hosts == tuple(otel_rl.open_run(tmp_path / "runs" / "p" / "it").attempts["host"])
+    assert outcome(found).startswith("Finished after ")
+    assert outcome(found).endswith(": 12 steps.")
+    assert {one.name for one in found.shares} == {"generate", "update_actor", ""}
+
+
+@pytest.mark.slow
+def test_a_run_that_was_resumed(tmp_path: Path) -> None:
+    """The steps of the last attempt count, and the summary says where it began."""
+    record(tmp_path, 0, 8, "if step == 7: raise ValueError('no data')")
+    ended(tmp_path)
+    record(tmp_path, 5, 10)
+    found = ended(tmp_path)
+
+    assert (found.summary.attempts, found.summary.resumed_at, found.summary.steps) == (2, (5,), 10)
+    assert outcome(found).endswith("10 steps, resumed once at step 5.")
+
+
+def test_a_run_that_failed(tmp_path: Path) -> None:
+    """The exception, the rank, the step and the phase are named."""
+    record(tmp_path, 0, 8, "if step == 5: raise ValueError('no data')")
+    found = ended(tmp_path)
+
+    assert (found.summary.state, found.findings[0].severity) == ("failed", "bad")
+    assert found.summary.reason == "rank 0 failed with ValueError: no data inside update_actor"
+    assert outcome(found).startswith("Failed at step 5 after ")
+    assert found.findings[0].evidence.steps == (5, 5)
+    assert found.findings[0].evidence.phases == ("update_actor",)
+
+
+def test_a_run_that_ran_out_of_memory(tmp_path: Path) -> None:
+    """Whatever the framework calls the exception."""
+    record(tmp_path, 0, 8, "if step == 5: raise MemoryError('1 TiB')")
+    found = ended(tmp_path)
+
+    assert found.summary.reason == "rank 0 ran out of memory inside update_actor"
+    assert found.findings[0].advice.startswith("Lower the micro-batch")
+
+
+def test_a_run_that_was_stopped_by_a_signal(tmp_path: Path) -> None:
+    """The signal is named."""
+    record(tmp_path, 0, 8, "if step == 5: os.kill(os.getpid(), 2); time.sleep(9)")
+    found = ended(tmp_path)
+
+    assert found.summary.state == "crashed"
+    assert "SIGINT" in outcome(found)
+
+
+def test_a_run_that_was_killed(tmp_path: Path) -> None:
+    """The agent survives it, and knows the phase."""
+    record(tmp_path, 0, 8, "if step == 5: os.kill(os.getpid(), 9)")
+    found = ended(tmp_path)
+
+    assert found.summary.state == "lost"
+    assert found.summary.reason == "rank 0 was killed or disappeared inside update_actor"
+    assert outcome(found).startswith("Died at step 5 after ")
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_then_hangs_then_has_no_agent(tmp_path: Path) -> None:
+    """It is live at first, hangs when it has recorded nothing for long, and is lost if its agent is dead too."""
+    script = (
+        f"import sys; sys.argv = ['t', '0', '9', 'print(step, flush=True) or step < 8 or time.sleep(600)']\n{_TRAINS}"
+    )
+    process = start_python(script, tmp_path)
+    assert process.stdout is not None
+    while process.stdout.readline().strip() != "8":
+        pass
+    run = tmp_path / "runs" / "p" / "it"
+    wait_for(lambda: any(p.step == 8 and p.phases for now in read_now(run) for p in now.processes), "not open", 60)
+    wait_for(lambda: facts(tmp_path).summary.total_steps == 40 and facts(tmp_path).shares != (), "not archived", 60)
+    live = facts(tmp_path)
+    (now,) = read_now(run)
+    later = now.processes[0].last_unix_nano + 90 * 10**9
+    fresh = run / "archive" / run_machine(run) / "now.json"
+    hangs = _at(fresh, now.time_unix_nano, later, tmp_path)
+    os.kill(now.pid, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    gone = facts(tmp_path, at=time.time_ns() + 3600 * 10**9)
+
+    assert live.summary.state == "live"
+    assert outcome(live).startswith("Running for ")
+    assert " 8 steps of 40, " in outcome(live)
+    assert hangs.summary.state == "hung"
+    assert hangs.summary.reason == "rank 0 is in update_actor for 1 min 30 s"
+    assert hangs.findings[0].evidence.ranks == (0,)
+    assert gone.summary.state == "lost"
+    assert "the agent has written nothing for" in gone.summary.reason
+
+
+def run_machine(run: Path) -> str:
+    (found,) = (path.parent.name for path in (run / "archive").glob("*/now.json"))
+    return found
+
+
+def _at(place: Path, before: int, later: int, directory: Path) -> Facts:
+    """Return the facts at a later time, as if the agent had gone on to write until then."""
+    content = place.read_bytes()
+    for _ in range(50):  # the agent writes it again every 10 s
+        place.write_bytes(content.replace(str(before).encode(), str(later).encode(), 1))
+        found = facts(directory, at=later)
+        if found.summary.state != "lost":
+            return found
+    raise AssertionError("the agent wrote in between each time")
+
+
+@pytest.mark.parametrize("kind", ["nothing", "started"])
+def test_a_run_without_steps(tmp_path: Path, kind: str) -> None:
+    """Nothing is concluded from nothing."""
+    run = tmp_path / "runs" / "p" / "it"
+    if kind == "nothing":
+        run.mkdir(parents=True)
+        (run / "run.json").write_text('{"id": "it", "project": "p", "name": "it"}')
+        found = facts(tmp_path)
+        assert (found.summary.state, outcome(found)) == ("empty", "Nothing was recorded yet.")
+    else:
+        record(tmp_path, 0, 0)
+        found = ended(tmp_path)
+        assert (found.summary.state, found.summary.steps) == ("finished", 0)
+        assert outcome(found).endswith(": 0 steps.")
+    assert found.metrics == found.shares == ()
+    assert [one.kind for one in found.findings] == ["outcome"]
