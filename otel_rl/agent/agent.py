@@ -127,7 +127,7 @@ class Agent:
             self._quarantine,
             removed,
         )
-        self._present = Present(directory, manifest)
+        self._present = Present(directory, manifest, self._pipeline, measurements.gauges)
         self._release = Release(self._outbox, directory.cursors, directory.journals)
         self._rescue = Rescue(directory, self._outbox, self._needed, self._exporters.waiting, of_copy=of_copy)
         self._stopped_at = self._released_at = 0.0
@@ -194,6 +194,8 @@ class Agent:
         """Update the metrics, write reports, remove what every exporter has, and count what was lost."""
         self._display.show(made, now)
         self._display.show_delivery(self._exporters, self._status.dropped)
+        with self._quarantine.guard("keeping of the last steps", "now.json"):
+            self._present.add(made.items)
         with self._quarantine.guard("writing of reports", "oom"):
             write_reports(self._directory.path, made.items)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
@@ -218,7 +220,7 @@ class Agent:
     def _say(self, state: str) -> None:
         self._status.say(state, self._loop.finished, is_over=self._loop.is_over)
         with self._quarantine.guard("writing of the present state", "now.json"):
-            self._present.show(self._pipeline.reducer.state.journals.values(), self._exporters, self._status.said)
+            self._present.show(self._exporters, self._status.said)
 
     def _note_delivery(self) -> None:
         """Record that everything was delivered, once all items are saved in the outbox and every exporter has them.

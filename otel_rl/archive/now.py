@@ -1,4 +1,8 @@
-"""The open steps and phases of a run: `now.json` in the archive's folder of a machine, replaced once a second."""
+"""The present state of a run: `now.json` in the archive's folder of a machine, replaced once a second.
+
+It has what a viewer shows first: open steps and phases, the last steps with their metrics, gauges, and how far the
+exporters are. It stays as it is when the run ends.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,17 @@ class OpenPhase(msgspec.Struct, frozen=True):
     part: str = ""
 
 
+class PhaseTime(msgspec.Struct, frozen=True, array_like=True):
+    """A phase, its category, and its time in seconds; time in no phase has no name.
+
+    The category is one of `otel_rl.semconv.phase_categories`.
+    """
+
+    name: str
+    category: str
+    seconds: float
+
+
 class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
     """A process of the last attempt.
 
@@ -38,6 +53,8 @@ class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
         phases: Its open phases.
         last_unix_nano: When it recorded something last.
         outcome: How it ended; `None` while it runs.
+        error: The error that ended it; empty if there was none.
+        last: Where the time of its last step went, the longest phase first.
     """
 
     attempt: int
@@ -50,6 +67,70 @@ class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[OpenPhase, ...]
     last_unix_nano: int
     outcome: Outcome | None
+    error: str = ""
+    last: tuple[PhaseTime, ...] = ()
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """The last points of a metric: steps, and values; `None` is a value that is not finite."""
+
+    name: str
+    points: tuple[tuple[int, float | None], ...]
+
+
+class EventNow(msgspec.Struct, frozen=True):
+    """An event: when, its name, and its attributes as a text."""
+
+    time_unix_nano: int
+    name: str
+    text: str = ""
+    step: int | None = None
+    rank: int | None = None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run is, from the last steps that its agent has seen.
+
+    Attributes:
+        attempt: The last attempt that has a step.
+        first_step: The first step of the run.
+        last_step: The last step of which there is a row.
+        steps: Number of steps in the valid history.
+        total_steps: Number of steps that the parameters announce; `None` if they do not.
+        resumed_at: The first step of each attempt after the first one.
+        step_seconds: The usual time of the last steps.
+        step_seconds_before: The usual time of the steps before these.
+        shares: Where the time of the last steps went, over all ranks, the longest phase first.
+        curves: The main metrics, under the framework's own names, and `time/step`.
+        events: The last events, the newest last.
+        outcome: How the last attempt ended; `None` while it runs.
+        error: The error that ended it.
+    """
+
+    attempt: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+    steps: int = 0
+    total_steps: int | None = None
+    resumed_at: tuple[int, ...] = ()
+    step_seconds: float | None = None
+    step_seconds_before: float | None = None
+    shares: tuple[PhaseTime, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    events: tuple[EventNow, ...] = ()
+    outcome: Outcome | None = None
+    error: str = ""
+
+
+class DeviceNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The last measurements of a GPU, or of a host: shares of 1, bytes, watts and degrees; `None` if unknown."""
+
+    name: str
+    utilization: float | None = None
+    memory: float | None = None
+    memory_limit: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
 
 
 class ExporterNow(msgspec.Struct, frozen=True):
@@ -77,6 +158,9 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         lost: Number of losses, by reason.
         warnings: Deviations from the settings that the machine made necessary.
         metrics: URL of the metrics endpoint.
+        started_unix_nano: When the first process of the run started.
+        progress: How far it is.
+        devices: The GPUs of this machine, and its host, which comes last.
     """
 
     time_unix_nano: int
@@ -90,6 +174,9 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     lost: dict[str, int] = {}
     warnings: list[str] = []
     metrics: str | None = None
+    started_unix_nano: int | None = None
+    progress: Progress = Progress()
+    devices: tuple[DeviceNow, ...] = ()
 
 
 def place_of(run: Path, machine: str) -> Path:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from otel_rl.archive.files import ARCHIVE
+from otel_rl.archive.files import ARCHIVE, MACHINE_FILE, ROWS_FILE
 from otel_rl.archive.lines import LINES
 from otel_rl.archive.tables import STEPS
 from otel_rl.archive.writer import Writer
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 logger = log_of(__name__)
-ROWS_FILE, MACHINE_FILE = "rows.jsonl", "machine.jsonl"
 One = TypeVar("One", Row, Machine)
 _AT_ONCE = 4096
 _NO_LIMIT = 1 << 60

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.archive.files import ARCHIVE
-from otel_rl.archive.plain import MACHINE_FILE, ROWS_FILE
+from otel_rl.archive.files import ARCHIVE, MACHINE_FILE, ROWS_FILE
 from otel_rl.errors import UNDECODABLE
 
 if TYPE_CHECKING:

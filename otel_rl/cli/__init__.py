@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo`, `run`, `agent`, `watch`, `bridge`, `report`, `stack` and `token`.
+"""The command line: `otel-rl demo`, `run`, `ls`, `top`, `report`, `agent`, `watch`, `bridge`, `stack` and `token`.
 
 No room imports it. Each command calls one room.
 """
@@ -9,11 +9,13 @@ import click
 
 from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
+from otel_rl.cli.ls import ls
 from otel_rl.cli.report import report
 from otel_rl.cli.run import run
 from otel_rl.cli.stack import stack
 from otel_rl.cli.terminal import Commands
 from otel_rl.cli.token import token
+from otel_rl.cli.top import top
 from otel_rl.cli.watch import watch
 from otel_rl.demo.command import demo
 
@@ -24,5 +26,5 @@ def main() -> None:
     """The flight recorder for RL post-training."""
 
 
-for command in (agent, bridge, demo, report, run, stack, token, watch):
+for command in (agent, bridge, demo, ls, report, run, stack, token, top, watch):
     main.add_command(command)

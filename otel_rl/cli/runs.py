@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RESPONDS_WITHIN_S = 30.0
-_NEWEST = "newest"
+NEWEST = "newest"
+"""The name of the run that was created or resumed last."""
 
 
 class _Identity(msgspec.Struct):
@@ -49,6 +50,8 @@ class Run(click.ParamType):  # type: ignore[type-arg] # generic for type checker
         if not results:
             say(f"Error: the file system of {value} has not responded for {_RESPONDS_WITHIN_S:.0f} s", err=True)
             os._exit(1)  # the waiting thread cannot be stopped
+        if isinstance(results[0], str) and value == NEWEST:
+            raise click.ClickException(results[0])
         if isinstance(results[0], str):
             self.fail(results[0], param, ctx)
         return results[0]
@@ -67,7 +70,9 @@ def _resolve(name: str) -> Path | str:
     ids = {run.path for run in runs if run.identity.id == name}
     if len(ids) > 1:
         return f"{name} is the id of {len(ids)} runs; give one of the directories: {', '.join(map(str, sorted(ids)))}"
-    same = [run for run in runs if name == _NEWEST or run.path in ids or (not ids and run.identity.name == name)]
+    same = [run for run in runs if name == NEWEST or run.path in ids or (not ids and run.identity.name == name)]
+    if not same and name == NEWEST:
+        return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"
     if not same:
         return f"{name} is not a directory, and no run in {parent} has this id or name"
     return max(same, key=lambda run: run.begun).path

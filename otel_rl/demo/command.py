@@ -30,23 +30,20 @@ DEFAULTS = Options()
     help="An exporter; may be repeated. W&B runs offline.",
 )
 def demo(steps: int, ranks: int, seed: int, directory: str, hold: bool, exporters: tuple[str, ...]) -> None:
-    """Train a small transformer on arithmetic by GRPO, and show what otel-rl records.
+    """Train a small transformer on arithmetic by GRPO, and show the run as `otel-rl top` does.
 
     A real training run on the CPU, of 2 to 5 minutes on two cores.
     """
     if importlib.util.find_spec("torch") is None:
         raise click.ClickException("the demo needs torch: pip install 'otel-rl[demo]'")
-    from rich.console import Console
-
     from otel_rl import SettingsError
     from otel_rl.demo.processes import perform
     from otel_rl.journal.modes import own_process
 
     own_process()
-    wanted = tuple(dict.fromkeys(("jsonl", *exporters)))  # the display reads rows.jsonl
-    options = Options(steps=steps, ranks=ranks, seed=seed, dir=directory, exporters=wanted)
+    options = Options(steps=steps, ranks=ranks, seed=seed, dir=directory, exporters=exporters)
     try:
-        code = perform(options, Console(), hold=hold)
+        code = perform(options, hold=hold)
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
     raise SystemExit(code)

@@ -1,127 +1,178 @@
-"""The processes of the demo: rank 0 starts the others, as torchrun would, and shows the run on the terminal.
+"""The processes of the demo: one for each rank, as torchrun would start them, while this one watches the run.
 
-`python -m otel_rl.demo.processes OPTIONS` is one of the other ranks.
+`python -m otel_rl.demo.processes OPTIONS` is one of the ranks.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
 import otel_rl
-from otel_rl.demo import ranks
-from otel_rl.demo.grpo import train
 from otel_rl.demo.options import Options
+from otel_rl.demo.watching import Watch
+from otel_rl.errors.sinks import lines, one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Iterator
 
+PROJECT, NAME = "otel-rl-demo", "grpo-arithmetic"
 DELIVERY_S = 30
 """How long `finish` may take to deliver the rows of a rank."""
-
-LAST_ROW_S = 12
-"""How long `--hold` waits for the last row; no next step closes it, so it waits for the row deadline."""
-
 EXIT_S = 40
-"""How long rank 0 waits for the other ranks to exit; they need up to `DELIVERY_S` to deliver."""
-
+"""How long the ranks may take to end after SIGTERM; they need up to `DELIVERY_S` to deliver."""
 INTERRUPTED = 128 + signal.SIGINT
+_INVALID = 2
+_EVERY_S = 0.1
 
 
-def perform(options: Options, console: Console, *, hold: bool) -> int:
-    """Run the demo as rank 0; return the exit code. With `hold`, the metrics endpoint stays up until Ctrl-C."""
-    from otel_rl.demo.screen import Screen, print_summary
+class Ranks:
+    """The processes of all ranks. Their output is kept, and printed if one of them fails.
 
-    os.environ.update(_shared_environment(options.ranks) | _rank_environment(0))
-    run = _start_recording(options)
-    others = [
-        subprocess.Popen(
-            [sys.executable, "-m", "otel_rl.demo.processes", msgspec.json.encode(options)],
-            env={**os.environ, **_rank_environment(rank)},
-            stdout=subprocess.DEVNULL,
-        )
-        for rank in range(1, options.ranks)
-    ]
-    title = f"GRPO on arithmetic, {options.ranks} rank{'s' if options.ranks > 1 else ''}"
+    Each reads its standard input to the end before it finishes the run, so that the metrics stay up as long.
+    """
+
+    def __init__(self, options: Options, run_id: str) -> None:
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the demo
+        shared = os.environ | _shared_environment(options.ranks, run_id)
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "otel_rl.demo.processes", msgspec.json.encode(options)],
+                env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdin=subprocess.PIPE,
+                stdout=self._printed,
+                stderr=self._printed,
+            )
+            for rank in range(options.ranks)
+        ]
+
+    def are_over(self) -> bool:
+        """Return whether all ranks have ended, or one has failed."""
+        codes = [process.poll() for process in self._processes]
+        return all(code is not None for code in codes) or any(codes)
+
+    def let_finish(self) -> None:
+        """Let the ranks finish the run when they have trained."""
+        for process in self._processes:
+            if process.stdin is not None:
+                process.stdin.close()
+
+    def stop(self) -> None:
+        """End the training."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+
+    def end(self) -> int:
+        """Wait until all ranks have ended, after the failure of one not for long; return the exit code."""
+        self.let_finish()
+        while not self.are_over():
+            time.sleep(_EVERY_S)
+        self.stop()
+        deadline = time.monotonic() + EXIT_S
+        for process in self._processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        codes = [abs(process.returncode) for process in self._processes]
+        return max((code for code in codes if code != INTERRUPTED), default=INTERRUPTED)
+
+    def printed(self) -> str:
+        """Return what the ranks have printed."""
+        self._printed.seek(0)
+        return lines(self._printed.read().decode(errors="replace")).strip()
+
+
+def perform(options: Options, *, hold: bool) -> int:
+    """Run the demo; return the exit code. With `hold`, the metrics endpoint stays up until Ctrl-C.
+
+    Raises:
+        SettingsError: A setting is invalid.
+    """
+    run_id = uuid.uuid4().hex
+    run_dir = Path(options.dir).absolute() / PROJECT / f"{NAME}-{run_id}"
+    click.echo(f"GRPO on arithmetic, {options.ranks} rank{'s' if options.ranks > 1 else ''}: {run_dir}")
+    ranks = Ranks(options, run_id)
+    watch = Watch(run_dir, options.steps, ranks.are_over)
+    is_interrupted = False
     try:
-        with Screen(console, run.dir, steps=options.steps, title=title) as screen:
-            complete = _train_all(run, options, others)
-            if hold and complete:
-                screen.wait_for_rows(LAST_ROW_S)
-            else:
-                run.finish(timeout=DELIVERY_S)
-        print_summary(console, screen.rows, run, ranks=options.ranks, held=hold and complete)
-        if hold and complete:
-            _hold(console)
-    finally:
-        delivered = run.finish(timeout=DELIVERY_S)
-        _wait_for(others)
-    if not complete:
-        return INTERRUPTED
-    if not delivered:
-        console.print(f"[red]some rows were not delivered within {DELIVERY_S} s; they remain in {run.dir}")
-    return 0 if delivered else 1
+        if not hold:
+            ranks.let_finish()
+        watch.follow(until_last_row=hold)
+        if hold and not ranks.are_over():
+            _show_end(watch, run_dir)
+            _hold(ranks)
+        code = ranks.end()
+    except KeyboardInterrupt:
+        is_interrupted = True
+        ranks.stop()
+        code = ranks.end()
+    if code == _INVALID:
+        raise otel_rl.SettingsError(ranks.printed())
+    if code not in (0, INTERRUPTED):
+        click.echo(ranks.printed(), err=True)
+        return code
+    if not hold or is_interrupted:
+        _show_end(watch, run_dir)
+    return INTERRUPTED if is_interrupted else code
 
 
-def _start_recording(options: Options) -> otel_rl.Run:
-    """Open the run, as every rank does; rank and world size come from the environment."""
-    offline = {"wandb": {"mode": os.environ.get("WANDB_MODE", "offline")}}
-    return otel_rl.init(
-        project="otel-rl-demo",
-        name="grpo-arithmetic",
-        config=options.config(),
-        exporters=[offline if name == "wandb" else name for name in options.exporters],
-        dir=options.dir,
-    )
-
-
-def _train_here(run: otel_rl.Run, options: Options) -> None:
-    """Train as the rank that the environment names."""
-    try:
-        train(run, options, ranks.join(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])))
-    finally:
-        ranks.leave()
-
-
-def _train_all(run: otel_rl.Run, options: Options, others: list[subprocess.Popen[bytes]]) -> bool:
-    """Train on all ranks; return False if Ctrl-C ended the training."""
-    try:
-        _train_here(run, options)
-    except BaseException as error:
-        for process in others:
-            process.terminate()
-        if isinstance(error, KeyboardInterrupt):
-            return False
-        raise
-    return True
-
-
-def _hold(console: Console) -> None:
+def _hold(ranks: Ranks) -> None:
     """Wait for Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console.print("\nholding, so that the metrics stay up; Ctrl-C ends the run")
+    click.echo("\nholding, so that the metrics stay up; Ctrl-C ends the run")
     try:
-        while True:
-            time.sleep(3600)
+        while not ranks.are_over():
+            time.sleep(_EVERY_S)
     except KeyboardInterrupt:
-        console.print("ending the run")
+        click.echo("ending the run")
 
 
-def _shared_environment(world_size: int) -> dict[str, str]:
+def _show_end(watch: Watch, run_dir: Path) -> None:
+    """Print the last screen, and where everything is."""
+    watch.print_screen()
+    for name, place in _places(run_dir, watch.metrics()):
+        click.echo(f"{name:13} {one_line(place)}")
+
+
+def _places(run_dir: Path, metrics: str | None) -> Iterator[tuple[str, str]]:
+    """Yield what shows the run, each with its command or address."""
+    if not run_dir.exists():
+        return
+    run = shlex.quote(str(run_dir))
+    yield "look again", f"otel-rl top {run}"
+    if find_spec("otel_rl.cli.report") is not None:
+        yield "report", f"otel-rl report {run} -o demo.html"
+    for board in sorted({path.parent for path in run_dir.rglob("events.out.tfevents.*")}):
+        yield "TensorBoard", f"tensorboard --logdir {shlex.quote(str(board))}"
+    for offline in sorted(run_dir.rglob("offline-run-*/")):
+        yield "W&B, offline", f"wandb sync {shlex.quote(str(offline))}"
+    if metrics:
+        yield "Prometheus", f"{metrics} while the run lasts; --hold keeps it up"
+
+
+def _shared_environment(world_size: int, run_id: str) -> dict[str, str]:
     """Return the variables that all ranks share: the identity of the run, and where the ranks connect."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return {
-        "OTEL_RL_RUN_ID": uuid.uuid4().hex,
+        "OTEL_RL_RUN_ID": run_id,
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": "127.0.0.1",
@@ -130,31 +181,45 @@ def _shared_environment(world_size: int) -> dict[str, str]:
     }
 
 
-def _rank_environment(rank: int) -> dict[str, str]:
-    return {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-
-
-def _wait_for(others: list[subprocess.Popen[bytes]]) -> None:
-    for process in others:
-        try:
-            process.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def _start_recording(options: Options) -> otel_rl.Run:
+    """Open the run, as every rank does; rank and world size come from the environment."""
+    offline = {"wandb": {"mode": os.environ.get("WANDB_MODE", "offline")}}
+    return otel_rl.init(
+        project=PROJECT,
+        name=NAME,
+        config=options.config(),
+        exporters=[offline if name == "wandb" else name for name in options.exporters],
+        dir=options.dir,
+    )
 
 
 def main(options: Options) -> int:
-    """Run the demo as one of the other ranks, without a display; rank 0 stops it with SIGTERM."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; rank 0 decides
+    """Run the demo as one of the ranks; SIGTERM stops it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the one that watches decides
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    run = _start_recording(options)
     try:
-        _train_here(run, options)
+        run = _start_recording(options)
+    except otel_rl.SettingsError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return _INVALID
+    try:
+        _train(run, options)
+        sys.stdin.read()
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
         delivered = run.finish(timeout=DELIVERY_S)
     return 0 if delivered else 1
+
+
+def _train(run: otel_rl.Run, options: Options) -> None:
+    from otel_rl.demo import ranks  # the process that watches needs no torch
+    from otel_rl.demo.grpo import train
+
+    try:
+        train(run, options, ranks.join(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])))
+    finally:
+        ranks.leave()
 
 
 if __name__ == "__main__":

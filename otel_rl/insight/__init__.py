@@ -5,8 +5,24 @@ Screens import it: they show these facts, and conclude nothing themselves.
 
 from __future__ import annotations
 
-from otel_rl.insight.conclude import facts_of
+from typing import TYPE_CHECKING
+
 from otel_rl.insight.facts import Evidence, Facts, Finding, PhaseShare, Summary
 from otel_rl.semconv.phase_categories import CATEGORIES, category_of
 
+if TYPE_CHECKING:
+    from otel_rl.archive.reader import RunReader
+
 __all__ = ["CATEGORIES", "Evidence", "Facts", "Finding", "PhaseShare", "Summary", "category_of", "facts_of"]
+
+
+def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
+    """Return the facts of a run: its summary, its findings, where its time went, and its main metrics.
+
+    Args:
+        run: The reader, of `otel_rl.open_run`.
+        at_unix_nano: The time by which "live" and "hung" are decided; now by default.
+    """
+    from otel_rl.insight.conclude import facts_of as conclude  # loads NumPy and DuckDB, which first screens do without
+
+    return conclude(run, at_unix_nano=at_unix_nano)

@@ -210,7 +210,7 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
         content: If true, texts such as prompts and completions may leave the process.
         agent: "auto" starts the agent of this machine; "off" only records.
         set_global: If true, this run's tracer provider becomes OpenTelemetry's global one.
-        quiet: If true, `init` prints nothing.
+        quiet: If true, `init` and `finish` print nothing.
         local_dir: Directory for journals if `dir` is shared by machines. Each machine needs its own, and it must
             outlive the job. If empty, `/var/tmp`, or the temporary directory if `/var/tmp` cannot be used.
         local_world_size: Number of trainer processes on this machine, for which first rows wait; by default the

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import context, trace
 
 from otel_rl.errors.interrupts import let_pass
-from otel_rl.errors.sinks import log_of
+from otel_rl.errors.sinks import log_of, one_line
 from otel_rl.errors.texts import shown, text_of, type_of
 from otel_rl.journal.ending import Interpreter, ending_by
 from otel_rl.journal.records import Finished
@@ -84,6 +86,7 @@ class RunEnd:
                 self._delivered = delivered and not recorder.has_lost
                 if not self._delivered:
                     self._log_why(delivered=delivered, waited=seconds)
+                self._say_how_to_look()
         except Exception as failure:
             let_pass(failure)
             what, place = f"{type_of(failure)}: {text_of(failure)}".replace("\n", " "), self._session.directory.path
@@ -92,6 +95,18 @@ class RunEnd:
         finally:
             self._lock.release()
         return bool(self._delivered)
+
+    def _say_how_to_look(self) -> None:
+        """Print the command that shows the run, in the process that printed where it is recorded."""
+        settings, last = self._session.settings, self._steps.last
+        if settings.rank or settings.role or settings.quiet:
+            return
+        what = "" if last is None else f" up to step {last:,}"
+        command = f"otel-rl top {shlex.quote(str(self._session.directory.path))}"
+        try:
+            print(one_line(f"otel-rl: recorded{what}; to look at it: {command}"), file=sys.stderr)  # noqa: T201
+        except Exception as error:  # standard error is closed
+            let_pass(error)
 
     def _log_why(self, *, delivered: bool, waited: float) -> None:
         """Log in one line why `finish` returns false; nothing about deliveries that nobody waited for."""

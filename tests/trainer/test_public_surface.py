@@ -102,7 +102,7 @@ print(before == state())
 
 
 def test_quiet(tmp_path: Path) -> None:
-    """Nothing is printed to the standard output, and one line to the standard error unless it is to be quiet."""
+    """Nothing is printed to the standard output, and two lines to the standard error unless it is to be quiet."""
     script = """
 import contextlib, io, otel_rl
 for quiet in (False, True):
@@ -112,4 +112,4 @@ for quiet in (False, True):
     print(len(output.getvalue()), len(errors.getvalue().splitlines()), str(run.dir) in errors.getvalue())
 """
 
-    assert run_python(script, tmp_path) == "0 1 True\n0 0 False\n"
+    assert run_python(script, tmp_path) == "0 2 True\n0 0 False\n"

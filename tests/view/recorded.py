@@ -171,6 +171,9 @@ def _step(shape: Shape, chance: random.Random, step: int, attempt: int, begun: i
     if step % 20 == 19:
         attributes = {"path": f"checkpoints/{step}{shape.hostile}"}
         yield Event(f"rl.checkpoint.saved{shape.hostile}", end, attributes, step, 0, trace, root)
+    if step == 8 and shape.slow_rank >= 0:
+        attributes = {semconv.PHASE: "generate", semconv.STRAGGLER_DELAY: 0.5}
+        yield Event(semconv.EVENT_STRAGGLER, end, attributes, step, shape.slow_rank, trace, root)
     for name in shape.names if step == 0 else ():
         yield Event(name, end, {name: name}, step, 0, trace, root)
     if shape.texts and step % 5 == 0:

@@ -52,12 +52,21 @@ class Worker(msgspec.Struct):
     since_step: Nanoseconds = {}
 
 
+class LastStep(msgspec.Struct):
+    """The time of a process in its last step."""
+
+    fleet: str
+    nanoseconds: Nanoseconds
+
+
 class TimeSpent(msgspec.Struct):
     """The time of all processes so far: plain data, part of the reducer's state.
 
     Attributes:
         workers: The processes that are alive, by journal.
         steps: The time of the trainer's ranks, by attempt and step, until the step closes.
+        last: The last step of each process of the last attempt, by journal.
+        last_attempt: The number of that attempt.
         generated: Tokens of trajectories, by fleet.
         sampling: Nanoseconds that were spent on them, by fleet.
     """
@@ -65,6 +74,8 @@ class TimeSpent(msgspec.Struct):
     workers: dict[str, Worker] = {}
     fleets: dict[str, Nanoseconds] = {}
     steps: dict[int, dict[int, Nanoseconds]] = {}
+    last: dict[str, LastStep] = {}
+    last_attempt: int = 0
     generated: dict[str, int] = {}
     sampling: dict[str, int] = {}
 
@@ -113,6 +124,9 @@ class Goodput:
             of_step = self._spent.steps.setdefault(started.attempt, {}).setdefault(step, {})
             for name, nanoseconds in worker.since_step.items():
                 _add(of_step, name, nanoseconds)
+        if started.attempt > self._spent.last_attempt:
+            self._spent.last_attempt, self._spent.last = started.attempt, {}
+        self._spent.last[journal] = LastStep(worker.fleet, worker.since_step)
         self._mark(worker)
 
     def end(self, journal: str, started: Started, time: int) -> None:
@@ -140,6 +154,23 @@ class Goodput:
                 share = wasted * nanoseconds // left
                 totals[name] -= share
                 _add(totals, _WASTED, share)
+
+    def last_step(self, journal: str) -> Mapping[Name, int]:
+        """Return the nanoseconds of the last step of a process, by phase."""
+        last = self._spent.last.get(journal)
+        return {} if last is None else last.nanoseconds
+
+    def last_steps(self) -> Mapping[Name, int]:
+        """Return the nanoseconds of the last steps of all trainer ranks, by phase."""
+        found: Nanoseconds = {}
+        for last in self._spent.last.values():
+            for name, count in last.nanoseconds.items() if last.fleet == TRAINER else ():
+                _add(found, name, count)
+        return found
+
+    def of_fleet(self, fleet: str) -> Mapping[Name, int]:
+        """Return the nanoseconds of a fleet so far, by phase; those of an open phase count up to the last record."""
+        return self._spent.fleets.get(fleet, {})
 
     def points(self) -> list[Point]:
         """Return the seconds so far, by fleet and category."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
 from otel_rl.agent.analysis.gpu_usage import GpuUsage
 from otel_rl.agent.analysis.memory_ledger import OUTSIDE, Account
 from otel_rl.agent.hardware.measurement import Watched
+from otel_rl.agent.output.gauges import Gauges
 from otel_rl.agent.steps.forensics import HostMemory
 from otel_rl.agent.steps.state import is_remote
 from otel_rl.export import Machine, Row
@@ -41,7 +43,11 @@ _HOST_NAMES = {
 
 
 class Measurements:
-    """Passes measurements on, once per turn of the agent's loop, and to trackers every `flush_interval` seconds."""
+    """Passes measurements on, once per turn of the agent's loop, and to trackers every `flush_interval` seconds.
+
+    Attributes:
+        gauges: The last of them.
+    """
 
     def __init__(
         self,
@@ -59,6 +65,7 @@ class Measurements:
         self._waiting: dict[int, Machine] = {}
         self._flushed_at = self._looked_at = 0
         self._host: dict[str, float] = {}
+        self.gauges = Gauges(socket.gethostname())
 
     def drop(self) -> None:
         """Forget the measurements since the last call: nobody records any more."""
@@ -96,6 +103,7 @@ class Measurements:
         self._instruments.show_points(measurement.probe, measurement.points)
         self._usage.measured(measurement, lambda device: self._phase_on(device, live))
         self._charge(measurement.points, live)
+        self.gauges.measured(measurement.points)
         self._host |= {point.metric: point.value for point in measurement.points if not point.attributes}
         used = [point.value for point in measurement.points if point.metric == semconv.METRIC_SYSTEM_MEMORY_USAGE]
         if used:

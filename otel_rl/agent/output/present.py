@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.archive.now import ExporterNow, Now, OpenPhase, ProcessNow, place_of
-from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.agent.output.recent import Recent
+from otel_rl.archive.now import ExporterNow, Now, OpenPhase, ProcessNow, Progress, place_of
+from otel_rl.errors.redaction import redacted
+from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from otel_rl.agent.output.exporters import Exporters
+    from otel_rl.agent.output.gauges import Gauges
+    from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.agent.steps.state import Journal
+    from otel_rl.export import Item
     from otel_rl.setup.agent_start import AgentStatus
     from otel_rl.setup.directory import Manifest, RunDirectory
 
@@ -37,23 +42,32 @@ class Present:
     no such file.
     """
 
-    def __init__(self, directory: RunDirectory, manifest: Manifest) -> None:
-        self._manifest = manifest
+    def __init__(self, directory: RunDirectory, manifest: Manifest, pipeline: Pipeline, gauges: Gauges) -> None:
+        self._manifest, self._gauges = manifest, gauges
+        self._journals: Mapping[str, Journal] = pipeline.reducer.state.journals
         has_archive = any(name == "archive" for name, _ in manifest.exporters)
         self._place = place_of(directory.path, directory.host) if has_archive else None
+        before = None if self._place is None else read_json(self._place, Now)
+        progress = before.progress if before is not None and before.id == manifest.id else Progress()
+        self._recent = Recent(pipeline.reducer.goodput, pipeline.vocabulary, progress)
         self._shown: Now | None = None
         self._shown_at, self._pause = 0.0, _EVERY_S
         self._content, self._has_ended = b"", False
         self._is_new = threading.Event()
         self._writer: threading.Thread | None = None
 
-    def show(self, journals: Iterable[Journal], exporters: Exporters, status: AgentStatus) -> None:
+    def add(self, items: Iterable[Item]) -> None:
+        """Take what the reducer has made."""
+        if self._place is not None:
+            self._recent.add(items)
+
+    def show(self, exporters: Exporters, status: AgentStatus) -> None:
         """Have the state of the run written, if it is due; wait at most 5 s for the last one."""
         began = time.monotonic()
         is_last = status.state == "ended"
         if self._place is None or (began < self._shown_at + self._pause and not is_last):
             return
-        now = self._state(journals, exporters, status)
+        now = self._state(exporters, status)
         if now == self._shown and not is_last and began < self._shown_at + _AT_LEAST_EVERY_S:
             return
         self._content = msgspec.json.encode(msgspec.structs.replace(now, time_unix_nano=time.time_ns()))
@@ -78,10 +92,9 @@ class Present:
             if is_last:
                 return
 
-    def _state(self, journals: Iterable[Journal], exporters: Exporters, status: AgentStatus) -> Now:
-        known = list(journals)
-        last = max((one.started.attempt for one in known), default=0)
-        manifest = self._manifest
+    def _state(self, exporters: Exporters, status: AgentStatus) -> Now:
+        known, manifest = self._journals, self._manifest
+        last = max((one.started.attempt for one in known.values()), default=0)
         return Now(
             time_unix_nano=0,
             id=manifest.id,
@@ -89,7 +102,7 @@ class Present:
             name=manifest.name,
             pid=os.getpid(),
             state=status.state,
-            processes=[_process(one) for one in known if one.started.attempt == last],
+            processes=[self._process(name, one) for name, one in known.items() if one.started.attempt == last],
             exporters=[
                 ExporterNow(one.label, one.taken, one.backlog, one.failures, status.last_error.get(one.label, ""))
                 for one in exporters.threads
@@ -97,21 +110,25 @@ class Present:
             lost=status.lost,
             warnings=status.warnings,
             metrics=status.prometheus,
+            started_unix_nano=min((one.started.time for one in known.values()), default=None),
+            progress=self._recent.progress(),
+            devices=self._gauges.now(),
         )
 
-
-def _process(journal: Journal) -> ProcessNow:
-    started = journal.started
-    phases = tuple(OpenPhase(span.name, span.time, span.part) for span in journal.spans.values() if span.kind is None)
-    return ProcessNow(
-        attempt=started.attempt,
-        role=started.role,
-        rank=started.rank,
-        host=started.host,
-        pid=started.pid,
-        step=None if journal.step < 0 else journal.step,
-        step_started_unix_nano=None if journal.step < 0 else journal.began_step_at,
-        phases=() if journal.over else phases,
-        last_unix_nano=journal.last_time,
-        outcome=journal.outcome if journal.over else None,
-    )
+    def _process(self, name: str, journal: Journal) -> ProcessNow:
+        started, spans = journal.started, journal.spans.values()
+        phases = tuple(OpenPhase(span.name, span.time, span.part) for span in spans if span.kind is None)
+        return ProcessNow(
+            attempt=started.attempt,
+            role=started.role,
+            rank=started.rank,
+            host=started.host,
+            pid=started.pid,
+            step=None if journal.step < 0 else journal.step,
+            step_started_unix_nano=None if journal.step < 0 else journal.began_step_at,
+            phases=() if journal.over else phases,
+            last_unix_nano=journal.last_time,
+            outcome=journal.outcome if journal.over else None,
+            error=redacted(journal.error) if journal.over else "",
+            last=self._recent.last_step(name),
+        )

@@ -1,0 +1,78 @@
+"""Shows a run: once as text, or until the reader quits, with a first screen at once while Textual is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from otel_rl.view.terminal import detail, overview
+from otel_rl.view.terminal.ansi import painted
+from otel_rl.view.terminal.present import present_of
+from otel_rl.view.terminal.scene import Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from otel_rl.archive.runs import Place
+    from otel_rl.view.terminal.ansi import Terminal
+    from otel_rl.view.terminal.present import Present
+
+_ALTERNATE, _BACK = "\x1b[?1049h\x1b[H\x1b[2J\x1b[?25l", "\x1b[?1049l\x1b[?25h"
+_ROWS_ALONE = 64
+"""Processes that a text shows which nobody can scroll."""
+
+
+def once(place: Place, terminal: Terminal) -> list[str]:
+    """Return the screen of a run as lines of text, with what was found; to a pipe, as high as it needs to be."""
+    from otel_rl.view.terminal.past import Past  # loads DuckDB
+
+    past = Past(str(place.path))
+    scene = Scene(present=past.present(), facts=past.facts())
+    height = terminal.height - 1 if terminal.is_terminal else 28 + min(len(scene.present.processes), _ROWS_ALONE)
+    drawn = overview.draw(scene, terminal.width, height, None)
+    return painted(drawn.lines, terminal)
+
+
+def read(place: Place) -> Present:
+    """Return the present of a run, if need be from its archive or its rows."""
+    present = present_of(place)
+    if present.is_complete:
+        return present
+    from otel_rl.view.terminal.past import present_of_archive  # loads DuckDB
+
+    return present_of_archive(present)
+
+
+def live(place: Place, terminal: Terminal, is_over: Callable[[], bool] | None = None) -> bool:
+    """Show a run until the reader quits, or `is_over` returns true; return false after Ctrl-C."""
+    present = present_of(place)
+    with _taken():
+        scene = Scene(present=present)
+        drawn = overview.draw(scene, terminal.width, terminal.height - 1, 0)
+        lines = [*drawn.lines, *[()] * (terminal.height - 1 - len(drawn.lines))][: terminal.height - 1]
+        keys = detail.keys(scene, terminal.width, deep=False)
+        sys.stdout.write(_ALTERNATE + "\r\n".join(painted([*lines, keys], terminal)))
+        sys.stdout.flush()
+        from otel_rl.view.terminal.app import Top  # loads Textual, which takes most of a second
+
+        app = Top(place, present, has_unicode=terminal.has_unicode, is_over=is_over)
+        return bool(app.run())
+
+
+@contextlib.contextmanager
+def _taken() -> Iterator[None]:
+    """Take the terminal: keys are not echoed before the application reads them; give it back in any case."""
+    import termios
+
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    quiet = termios.tcgetattr(keyboard)
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(keyboard, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+        sys.stdout.write(_BACK)
+        sys.stdout.flush()
