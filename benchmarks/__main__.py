@@ -31,8 +31,9 @@ _BENCHMARKS = {
     "kills": "benchmarks.kills",
     "limits": "benchmarks.limits",
     "series": "benchmarks.series",
+    "timeline": "benchmarks.timeline_frames",
 }
-_ON_REQUEST = {"archive", "kills", "limits", "series"}  # what takes too long to be run with the others
+_ON_REQUEST = {"archive", "kills", "limits", "series", "timeline"}  # what takes too long to be run with the others
 
 
 def main() -> None:
@@ -42,7 +43,7 @@ def main() -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(_BENCHMARKS)}; all but archive, kills, limits and series if none is given",
+        help=f"{', '.join(_BENCHMARKS)}; all but archive, kills, limits, series and timeline if none is given",
     )
     for process, count in kills.KILLS.items():
         parser.add_argument(f"--{process}", type=int, default=count, metavar="N", help=f"`kills`: {count} by default")

@@ -11,7 +11,7 @@ Its rooms, from top to bottom; a room imports those below it: `cli`, `demo`, `vi
 
 from typing import TYPE_CHECKING
 
-__all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "traced"]
+__all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "report", "traced"]
 
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
     from otel_rl.archive.reader import open_run, open_runs
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for
     from otel_rl.trainer.propagation import attach, carrier
     from otel_rl.trainer.run import Run
     from otel_rl.trainer.start import init
+    from otel_rl.view.page.inline import report
 
     __version__: str
 else:
@@ -37,6 +38,10 @@ else:
             from otel_rl.archive import reader
 
             return getattr(reader, name)
+        if name == "report":
+            from otel_rl.view.page.inline import report
+
+            return report
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from otel_rl.errors import SettingsError

@@ -13,6 +13,7 @@ from otel_rl.archive.json_texts import decoded
 from otel_rl.archive.plain import Plain
 from otel_rl.archive.result import Result
 from otel_rl.archive.runs import labels_of, place_of, places_of
+from otel_rl.archive.shown import COUNTS, html_of
 from otel_rl.archive.snapshot import Folder, Snapshot, machines
 from otel_rl.archive.tables import ROWS, STEPS, TABLES
 from otel_rl.archive.valid import FIRSTS, LATE, literal, valid, void_of
@@ -203,6 +204,10 @@ class _Reader:
 
 class RunReader(_Reader):
     """A view of a run: its tables, and its latest parameters and environment."""
+
+    def _repr_html_(self) -> str:
+        """Return the run as a table, for notebooks."""
+        return html_of(self.place, self.sql(COUNTS))
 
     @property
     def place(self) -> Place:

@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo`, `run`, `ls`, `top`, `agent`, `watch`, `bridge`, `stack` and `token`.
+"""The command line: `otel-rl demo`, `run`, `ls`, `top`, `report`, `agent`, `watch`, `bridge`, `stack` and `token`.
 
 No room imports it. Each command calls one room.
 """
@@ -10,6 +10,7 @@ import click
 from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.ls import ls
+from otel_rl.cli.report import report
 from otel_rl.cli.run import run
 from otel_rl.cli.stack import stack
 from otel_rl.cli.terminal import Commands
@@ -25,5 +26,5 @@ def main() -> None:
     """The flight recorder for RL post-training."""
 
 
-for command in (agent, bridge, demo, ls, run, stack, token, top, watch):
+for command in (agent, bridge, demo, ls, report, run, stack, token, top, watch):
     main.add_command(command)

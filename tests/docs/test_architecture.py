@@ -56,7 +56,9 @@ def test_the_rooms_are_listed() -> None:
         path.parent for path in library.glob("agent/*/__init__.py")
     }
     assert set(listed) == {str(path.relative_to(library)) for path in folders} | {"export"}
-    contracts = (ROOT / "pyproject.toml").read_text().split("[[tool.importlinter.contracts]]")[1]
+    contracts = (
+        (ROOT / "pyproject.toml").read_text().split("[[tool.importlinter.contracts]]")[1].split("ignore_imports")[0]
+    )
     ordered = [name.removeprefix("otel_rl.") for name in re.findall(r"otel_rl\.\w+", contracts)]
     assert [name for name in listed if "/" not in name] == ordered
 

@@ -1,0 +1,63 @@
+"""`otel-rl report`: write what a run recorded as one HTML file."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from otel_rl.cli.runs import Run
+from otel_rl.cli.terminal import say
+
+_NAME = "report.html"
+_WIDTH = 24
+
+
+@click.command(short_help="Write a run as one HTML file.")
+@click.argument("run", type=Run(), default="newest")
+@click.option("-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), help="The file to write.")
+def report(run: Path, file: Path | None) -> None:
+    """Write RUN as one HTML file that makes no request: a directory, an id, a name, or the newest run.
+
+    The file begins with what was found, and shows the evidence below: curves, phases, the timeline, memory, events.
+    Open it from disk, or send it. Without -o, it is report.html in the run directory, or in the working directory if
+    that one cannot be written. A run that goes on, or was killed, is shown as far as it is.
+    """
+    from otel_rl.view.page.report import write_report
+
+    places = [file] if file else [run / _NAME, Path(_NAME)]
+    for place in places:
+        if not os.access(place.absolute().parent, os.W_OK) and place is not places[-1]:
+            continue
+        try:
+            write_report(run, place, _progress)
+        except OSError as error:
+            raise click.ClickException(f"{error.filename or place}: {error.strerror or error}") from error
+        finally:
+            _clear()
+        written = place.absolute()
+        say(str(written))
+        say(f"{written.stat().st_size / 1e6:.1f} MB, for any browser. {_how_to_open(written)}", err=True)
+        return
+
+
+def _progress(number: int, count: int, what: str) -> None:
+    """Show on a terminal how much was read."""
+    if sys.stderr.isatty():
+        done = "━" * round(_WIDTH * number / count)
+        click.echo(f"\r\x1b[K{done:<{_WIDTH}} {number}/{count} {what}", nl=False, err=True)
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _how_to_open(file: Path) -> str:
+    """Return how the reader gets to see the file, who may be on another machine."""
+    if "SSH_CONNECTION" in os.environ:
+        return f"From your own machine: scp {socket.gethostname()}:{file} ."
+    return f"Open it with: xdg-open {file}"

@@ -1,0 +1,135 @@
+"""Tables: events, parameters, environment, the processes, and how the recording went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otel_rl.archive.json_texts import decoded
+from otel_rl.archive.now import read_now
+from otel_rl.insight import wording
+from otel_rl.view.page.markup import Markup, joined, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from otel_rl.archive.reader import RunReader
+
+_MOST_EVENTS = 2_000
+_MOST_PROCESSES = 300
+_MOST_FILES = 50
+_MOST_CHARACTERS = 2_000
+_EVENTS = """
+SELECT name, time_unix_nano, step, rank, attributes FROM events ORDER BY time_unix_nano LIMIT {most}
+"""
+_PROCESSES = """
+SELECT * FROM attempts ORDER BY attempt, (outcome IS NOT NULL AND outcome <> 'finished') DESC, role, rank LIMIT {most}
+"""
+
+
+def events_of(run: RunReader, origin: int) -> tuple[Markup, list[list[Any]]]:
+    """Return the table of events, and where the overview marks them: step, seconds, name."""
+    count = int(run.sql("SELECT count(*) AS count FROM events")["count"][0])
+    if not count:
+        return tag("p", "No event was recorded.", class_="nothing"), []
+    found = run.sql(_EVENTS.format(most=_MOST_EVENTS))
+    steps, ranks = (np.ma.MaskedArray(found[name]).filled(-1).tolist() for name in ("step", "rank"))
+    lines, marks = [], []
+    every = zip(found["name"], found["time_unix_nano"].tolist(), steps, ranks, found["attributes"], strict=True)
+    for name, time, step, rank, attributes in every:
+        where = f"#step={step}" + (f"&rank={rank}" if rank >= 0 else "")
+        lines.append(
+            (
+                wording.seconds(max(0.0, (time - origin) / 1e9)),
+                tag("a", f"{step:,}", href=where) if step >= 0 else "",
+                str(rank) if rank >= 0 else "",
+                name,
+                _said(decoded(attributes) or {}),
+            )
+        )
+        marks.append([step, (time - origin) / 1e9, name])
+    more = count - len(lines)
+    table = table_of(("after", "step", "rank", "event", "with"), lines, "Events", numbers=(0, 1, 2))
+    note = tag("p", f"The first {len(lines):,} of {count:,} events.", class_="note") if more > 0 else ""
+    return joined(note, table), marks
+
+
+def values_of(values: Mapping[str, Any], caption: str) -> Markup:
+    """Return names and values as a table."""
+    if not values:
+        return tag("p", "None were recorded." if caption == "Parameters" else "It was not recorded.", class_="nothing")
+    lines = [(name, _text(value)) for name, value in sorted(values.items())]
+    return table_of(("name", "value"), lines, caption)
+
+
+def processes_of(run: RunReader, origin: int) -> Markup:
+    """Return the processes of all attempts, those that did not finish first."""
+    count = int(run.sql("SELECT count(*) AS count FROM attempts")["count"][0])
+    if not count:
+        return tag("p", "No process was recorded.", class_="nothing")
+    found = run.sql(_PROCESSES.format(most=_MOST_PROCESSES))
+    ended = np.ma.MaskedArray(found["ended_unix_nano"]).filled(0).tolist()
+    names = ("attempt", "role", "rank", "host", "pid", "started_unix_nano", "outcome", "error", "exit_code", "devices")
+    lines = []
+    for line, end in zip(zip(*(found[name].tolist() for name in names), strict=True), ended, strict=True):
+        attempt, role, rank, host, pid, started, outcome, error, code, devices = line
+        how = f"{outcome or 'running'}{f' ({code})' if code else ''}{f': {error}' if error else ''}"
+        after = wording.seconds(max(0.0, (started - origin) / 1e9))
+        lasted = wording.seconds((end - started) / 1e9) if end else ""
+        used = ", ".join(map(str, decoded(devices) or []))
+        lines.append((str(attempt), f"{role} {rank}".strip(), host, str(pid), after, lasted, how, used))
+    titles = ("attempt", "process", "host", "pid", "started after", "lasted", "ended", "devices")
+    rest = f"{len(lines):,} of {count:,} processes; those that did not finish come first." if count > len(lines) else ""
+    return joined(tag("p", rest, class_="note") if rest else "", table_of(titles, lines, "Processes", numbers=(0, 3)))
+
+
+def recording_of(run: RunReader, path: Path) -> Markup:
+    """Return what is missing or damaged, and how far the exporters are."""
+    said: list[Markup] = []
+    damaged = run.damaged
+    if damaged:
+        names = [str(file.relative_to(path) if file.is_relative_to(path) else file) for file in damaged]
+        said.append(tag("p", f"{wording.count(len(names), 'file')} cannot be read; their lines are left out:"))
+        said.append(tag("ul", *(tag("li", tag("code", name)) for name in names[:_MOST_FILES])))
+    holes = run.holes
+    if holes:
+        lines = [(hole.machine, hole.table, f"{hole.first:,}", f"{hole.end - 1:,}") for hole in holes[:_MOST_FILES]]
+        said.append(tag("p", f"{wording.count(len(holes), 'range')} of items that no intact file has:"))
+        said.append(table_of(("machine", "table", "first item", "last item"), lines, "Missing", numbers=(2, 3)))
+    if not said:
+        said.append(tag("p", "All files of the archive are intact, and nothing is missing.", class_="nothing"))
+    exporters = [
+        (one.name, f"{one.accepted:,}", f"{one.waiting:,}", f"{one.failures:,}", one.last_error)
+        for now in read_now(path)
+        for one in now.exporters
+    ]
+    if exporters:
+        titles = ("exporter", "accepted", "waiting", "failures", "last error")
+        said.append(table_of(titles, exporters, "Exporters", numbers=(1, 2, 3)))
+    for now in read_now(path):
+        said += [tag("p", f"{reason}: {count:,}") for reason, count in now.lost.items()]
+        said += [tag("p", warning) for warning in now.warnings]
+    return joined(*said)
+
+
+def table_of(
+    titles: Sequence[str], lines: Iterable[Sequence[str]], caption: str, numbers: Sequence[int] = ()
+) -> Markup:
+    """Return a table; columns of numbers are aligned to the right."""
+    kinds = ["number" if at in numbers else None for at in range(len(titles))]
+    head = tag("tr", *(tag("th", title, scope="col", class_=kind) for title, kind in zip(titles, kinds, strict=True)))
+    cells = ([tag("td", cell, class_=kind) for cell, kind in zip(line, kinds, strict=True)] for line in lines)
+    body = [tag("tr", *line) for line in cells]
+    made = tag("table", tag("caption", caption, class_="unseen"), tag("thead", head), tag("tbody", *body))
+    return tag("div", made, class_="scrolled", tabindex="0", role="region", aria_label=f"{caption}, a table")
+
+
+def _said(attributes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_text(value)}" for name, value in attributes.items())
+
+
+def _text(value: Any) -> str:
+    text = wording.number(value) if isinstance(value, float) and abs(value) < 1e-4 else str(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} … ({len(text):,} characters)"

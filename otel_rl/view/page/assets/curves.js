@@ -1,0 +1,82 @@
+"use strict";
+// Small multiples: the main metrics first, then all others by search.
+
+const MOST_FOUND = 24;
+
+async function mountCurves(data) {
+  const place = byId("draw-curves");
+  if (!data.lines.length) {
+    place.append(make("p", {class: "nothing"}, "No value was recorded."));
+    return;
+  }
+  const main = make("div", {class: "multiples"});
+  const found = make("div", {class: "multiples"});
+  const search = make("input", {type: "search", id: "search", placeholder: `Search all ${data.lines.length} names`, "aria-label": "Search all names", autocomplete: "off", spellcheck: "false"});
+  const count = make("span", {class: "note", role: "status"});
+  place.append(main, make("div", {class: "search"}, search, count), found);
+  data.lines.slice(0, data.main).forEach((line) => main.append(curve(data, line)));
+  if (data.left_out) place.append(make("p", {class: "note"}, `${wholeText(data.left_out)} more names are in the archive, but not in this file.`));
+  const show = () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const others = data.lines.slice(data.main);
+    const chosen = data.lines.filter(({name}) => words.every((word) => name.toLowerCase().includes(word)));
+    const shown = words.length ? chosen : others.slice(0, 0);
+    found.replaceChildren(...shown.slice(0, MOST_FOUND).map((line) => curve(data, line)));
+    count.textContent = words.length
+      ? `${wholeText(chosen.length)} of ${wholeText(data.lines.length)} names${chosen.length > MOST_FOUND ? `, the first ${MOST_FOUND} are drawn` : ""}`
+      : others.length ? names(others) : "";
+  };
+  search.addEventListener("input", show);
+  show();
+  let shown = null;
+  watch(() => {
+    if (view.name === shown) return;
+    shown = view.name;
+    const line = data.lines.find(({name}) => name === shown);
+    if (line && data.lines.indexOf(line) >= data.main && search.value !== shown) {
+      search.value = shown;
+      show();
+    }
+    for (const figure of place.querySelectorAll("figure")) figure.classList.toggle("chosen", figure.dataset.name === shown);
+  });
+}
+
+/** Which names there are, in one line: what stands before the first slash, with how many. */
+function names(lines) {
+  const counts = new Map();
+  for (const {name} of lines) {
+    const group = name.includes("/") ? `${name.split("/")[0]}/…` : name;
+    counts.set(group, (counts.get(group) ?? 0) + 1);
+  }
+  const sorted = [...counts].sort((a, b) => b[1] - a[1]);
+  const listed = sorted.slice(0, 8).map(([group, many]) => (many > 1 ? `${group} (${many})` : group));
+  return `${lines.length} more: ${listed.join(", ")}${sorted.length > 8 ? ", …" : ""}`;
+}
+
+/** A long name is broken behind a slash. */
+function breakable(name) {
+  return name.split(/(?<=[/.])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+}
+
+function curve(data, line) {
+  const readout = make("span", {class: "readout", "aria-hidden": "true", title: "the last shown value"});
+  const title = make("figcaption", {}, make("span", {class: "metric", title: line.name}, ...breakable(line.name)), readout);
+  const figure = make("figure", {"data-name": line.name}, title);
+  const place = make("div", {class: "room"});
+  figure.append(place);
+  whenSeen(figure, async () => {
+    const [xs, ys] = await Promise.all([decoded(data.axes[line.axis]), decoded(line.values)]);
+    place.classList.remove("room");
+    if (!xs.length) {
+      place.append(make("p", {class: "nothing"}, `None of its ${wholeText(line.count)} values is a finite number.`));
+      return;
+    }
+    const ends = `${line.name}: ${numberText(ys[0])} at step ${wholeText(xs[0])}, ${numberText(ys[ys.length - 1])} at step ${wholeText(xs[xs.length - 1])}`;
+    lineChart(place, [{name: line.name, xs, ys}], {label: ends, bad: line.not_finite, readout});
+    const notes = [];
+    if (line.every > 1) notes.push(`lowest and highest of each ${line.every} steps`);
+    if (line.not_finite.count) notes.push(`${wholeText(line.not_finite.count)} values are not finite, the first at step ${wholeText(line.not_finite.first[0][0])}`);
+    if (notes.length) figure.append(make("p", {class: line.not_finite.count ? "note bad" : "note"}, notes.join("; ")));
+  });
+  return figure;
+}

@@ -1,0 +1,227 @@
+"use strict";
+// Line charts with uPlot, over steps or over time. All follow the view; dragging chooses steps, a click chooses one.
+
+const LINE_COLORS = ["line-1", "line-2", "line-3", "line-4", "line-5", "line-6", "line-7", "line-8"];
+const DASHES = [[], [7, 3], [2, 2], [8, 3, 2, 3]];
+const WHOLE = [1, 2, 5].flatMap((one) => Array.from({length: 12}, (_, power) => one * 10 ** power)).sort((a, b) => a - b);
+const TIMES = [0.001, 0.01, 0.1, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
+const BYTES = Array.from({length: 50}, (_, power) => 2 ** power).flatMap((one) => [one, one * 10]).sort((a, b) => a - b);
+const sync = uPlot.sync("steps");
+
+/**
+ * A chart of lines in an element.
+ * `lines` are `{name, xs, ys, color?}`; each has its own x. `options`: `by` ("step" or "time"), `text` (a value in
+ * words), `height`, `every` (steps of a point), `label`, `bad` (steps without a number), `low` (0 to begin at zero).
+ */
+function lineChart(parent, lines, options) {
+  const {by = "step", text = numberText, height = 150, label = ""} = options;
+  const box = make("div", {class: "chart", role: "img", "aria-label": label, tabindex: "0"});
+  const readout = options.readout ?? make("div", {class: "readout", "aria-hidden": "true"});
+  parent.append(box);
+  if (!options.readout) parent.append(readout);
+  const joined = lines.length > 1;
+  const cut = lines.map((line) => withGaps(line.xs, line.ys));
+  const data = joined ? uPlot.join(cut.map(([xs, ys]) => [xs, ys]), cut.map(() => [2])) : cut[0];
+  let chart = null;
+
+  const axisOf = (extra) => ({
+    stroke: () => color("ink-soft"), font: LABEL, ticks: {stroke: () => color("rule"), size: 3},
+    grid: {stroke: () => color("rule"), width: 1}, ...extra,
+  });
+  const build = () => {
+    const width = box.clientWidth;
+    if (!width) return;
+    chart?.destroy();
+    const series = lines.map((line, at) => ({
+      label: line.name,
+      stroke: () => color(line.color ?? (joined ? LINE_COLORS[at % LINE_COLORS.length] : "line-1")),
+      width: 1.5,
+      dash: joined && !line.color ? DASHES[Math.floor(at / LINE_COLORS.length) % DASHES.length] : [],
+      points: {show: (plot, index, from, to) => to - from < plot.bbox.width / devicePixelRatio / 12, size: 4},
+      spanGaps: false,
+    }));
+    chart = new uPlot({
+      width, height, padding: [8, 8, 0, 0],
+      scales: {x: {time: false, range: () => rangeShown(by)}, y: {range: (plot, low, high) => yRange(low, high, options)}},
+      axes: [
+        axisOf({size: 24, space: by === "step" ? 45 : 90, incrs: by === "step" ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (by === "step" ? stepText(x) : secondsText(x)))}),
+        axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values) => values.map((value) => text(value))}),
+      ],
+      legend: {show: false},
+      cursor: {y: false, drag: {x: true, y: false, setScale: false}, ...(by === "step" ? {sync: {key: sync.key, setSeries: false}} : {})},
+      series: [{}, ...series],
+      hooks: {
+        draw: [(plot) => overlay(plot, by, options.bad)],
+        setCursor: [(plot) => read(plot)],
+        setSelect: [(plot) => selected(plot)],
+        ready: [(plot) => clicks(plot)],
+      },
+    }, data, box);
+    read(chart);
+  };
+
+  function read(plot) {
+    const at = plot.cursor.idx;
+    const hovered = at != null && plot.cursor.left >= 0;
+    const shown = hovered ? [by === "step" ? `step ${wholeText(plot.data[0][at])}` : secondsText(plot.data[0][at])] : [];
+    for (let i = 0; i < lines.length && i < 12; i++) {
+      const value = hovered ? nearest(plot.data[i + 1], at) : lastShown(lines[i], by);
+      const bad = hovered ? null : options.bad?.last;
+      if (bad && bad[0] <= view.last && bad[0] > (lastPlace(lines[i], by) ?? -Infinity)) {
+        shown.push(make("b", {class: "bad"}, bad[1]));
+        continue;
+      }
+      if (value == null || (hovered && joined && value === undefined)) continue;
+      shown.push(joined ? [lines[i], text(value)] : text(value));
+    }
+    if (!joined && !shown.length) shown.push("no value here");
+    readout.replaceChildren(...shown.map((one) => (Array.isArray(one) ? keyed(one[0], lines, one[1]) : make("span", {}, one))));
+  }
+
+  function selected(plot) {
+    const {left, width} = plot.select;
+    if (width < 4) return;
+    plot.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
+    const from = plot.posToVal(left, "x"), to = plot.posToVal(left + width, "x");
+    if (by === "step") change({first: Math.floor(from), last: Math.ceil(to)}, {enters: true});
+    else change({first: stepAt(from) ?? axis.first, last: stepAt(to) ?? axis.last}, {enters: true});
+  }
+
+  function clicks(plot) {
+    let begun = 0;
+    plot.over.addEventListener("pointerdown", (event) => (begun = event.clientX));
+    plot.over.addEventListener("click", (event) => {
+      if (Math.abs(event.clientX - begun) > 4) return;
+      const x = plot.posToVal(plot.cursor.left, "x");
+      const step = by === "step" ? nearestStep(Math.round(x)) : stepAt(x);
+      if (step !== null) change({step, name: by === "step" && !joined ? lines[0].name : view.name}, {enters: true});
+    });
+    plot.over.addEventListener("dblclick", () => change({first: axis.first, last: axis.last}));
+  }
+
+  whenResized(box, build);
+  let theme = null;
+  watch(() => {
+    if (!chart) return;
+    const now = color("ink");
+    if (theme !== null && theme !== now) build();
+    else {
+      chart.setScale("x", {});
+      chart.redraw(false, true);
+      read(chart);
+    }
+    theme = now;
+  });
+  theme = color("ink");
+  tableBehind(parent, `${label}: values`, () => ({
+    titles: [by === "step" ? "step" : "seconds", ...lines.map((line) => line.name)],
+    rows: rowsShown(data, by).map(([x, ...values]) => [by === "step" ? wholeText(x) : numberText(x), ...values.map(numberText)]),
+  }));
+}
+
+function keyed(line, lines, value) {
+  const at = lines.indexOf(line);
+  const mark = make("i", {class: "swatch"});
+  mark.style.background = color(line.color ?? LINE_COLORS[at % LINE_COLORS.length]);
+  return make("span", {}, mark, line.name, " ", make("b", {}, value));
+}
+
+function stepText(x) {
+  return Number.isInteger(x) ? wholeText(x) : "";
+}
+
+function rangeShown(by) {
+  if (by === "time") return shownSeconds();
+  return view.first === view.last ? [view.first - 0.5, view.last + 0.5] : [view.first, view.last];
+}
+
+function yRange(low, high, {low: least, high: most}) {
+  if (low == null) return [0, 1];
+  const from = least !== undefined ? Math.min(least, low) : low;
+  const to = most !== undefined ? Math.max(most, high) : high;
+  const room = (to - from) * 0.06 || Math.abs(to) * 0.1 || 1;
+  return [least !== undefined && low >= least ? from : from - room, to + room];
+}
+
+/** A gap stays a gap: a line is cut where more than three usual intervals have no value. */
+function withGaps(xs, ys) {
+  if (xs.length < 3) return [Array.from(xs), Array.from(ys)];
+  const sample = [];
+  for (let i = 1; i < xs.length; i += Math.max(1, Math.floor(xs.length / 500))) sample.push(xs[i] - xs[i - 1]);
+  sample.sort((a, b) => a - b);
+  const usual = sample[sample.length >> 1], widest = sample[Math.floor(sample.length * 0.95)];
+  const limit = Math.max(3 * usual, widest) * 1.001;
+  const [left, values] = [[], []];
+  for (let i = 0; i < xs.length; i++) {
+    if (i && xs[i] - xs[i - 1] > limit) {
+      left.push((xs[i] + xs[i - 1]) / 2);
+      values.push(null);
+    }
+    left.push(xs[i]);
+    values.push(ys[i]);
+  }
+  return [left, values];
+}
+
+function nearest(values, at) {
+  for (let i = 0; i < 40; i++) {
+    if (values[at - i] != null) return values[at - i];
+    if (values[at + i] != null) return values[at + i];
+  }
+  return undefined;
+}
+
+function lastShown({xs, ys}, by) {
+  const place = lastPlace({xs}, by);
+  return place === null ? null : ys[placeOf(xs, place)];
+}
+
+/** Where the last shown value is. */
+function lastPlace({xs}, by) {
+  const [first, last] = rangeShown(by);
+  const found = placeOf(xs, last + 1e-9 * Math.abs(last) + 1e-12) - 1;
+  return found >= 0 && xs[found] >= first ? xs[found] : null;
+}
+
+function rowsShown(data, by) {
+  const [first, last] = rangeShown(by);
+  const rows = [];
+  for (let i = placeOf(data[0], first); i < data[0].length && data[0][i] <= last; i++) {
+    if (data.slice(1).some((values) => values[i] != null)) rows.push(data.map((values) => values[i]));
+  }
+  return rows;
+}
+
+/** Above the lines: where the run was resumed, the chosen step, and where values were no numbers. */
+function overlay(plot, by, bad) {
+  const context = plot.ctx;
+  const {left, top, width, height} = plot.bbox;
+  const scale = devicePixelRatio || 1;
+  const at = (step) => (by === "step" ? step : axis.ended[placeOf(axis.steps, step)]);
+  context.save();
+  context.beginPath();
+  context.rect(left, top, width, height);
+  context.clip();
+  const upright = (x, name, dash) => {
+    context.strokeStyle = color(name);
+    context.lineWidth = scale;
+    context.setLineDash(dash.map((one) => one * scale));
+    context.beginPath();
+    context.moveTo(x, top);
+    context.lineTo(x, top + height);
+    context.stroke();
+  };
+  for (const [step] of axis.resumed) upright(plot.valToPos(at(step), "x", true), "ink-soft", [4, 3]);
+  if (view.step !== null) upright(plot.valToPos(at(view.step), "x", true), "chosen", []);
+  context.fillStyle = color("bad");
+  context.font = `${10 * scale}px system-ui, sans-serif`;
+  context.textAlign = "left";
+  let before = -Infinity; // of marks side by side, the first has a text
+  for (const [step, text] of bad?.first ?? []) {
+    const x = plot.valToPos(step, "x", true);
+    context.fillRect(x - scale, top + height - 8 * scale, 2 * scale, 8 * scale);
+    if (x - before > 40 * scale && x >= left && x <= left + width) context.fillText(text, x, top + height - 11 * scale);
+    before = x;
+  }
+  context.restore();
+}

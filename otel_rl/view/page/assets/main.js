@@ -1,0 +1,62 @@
+"use strict";
+// The page: first what is nearest to the verdict, the timeline last, since its data is behind all the rest.
+
+async function start() {
+  const run = dataOf("run"), steps = dataOf("steps");
+  [axis.steps, axis.ended, axis.seconds] = await Promise.all([decoded(steps.steps), decoded(steps.ended), decoded(steps.seconds)]);
+  axis.first = axis.steps[0] ?? 0;
+  axis.last = axis.steps[axis.steps.length - 1] ?? 0;
+  axis.resumed = steps.resumed;
+  axis.end = run.end;
+  Object.assign(view, {first: axis.first, last: axis.last});
+  setTheme("");
+  mountKeys();
+  mountWhere();
+  mountBrush(run.events);
+  const curves = dataOf("curves"), machines = dataOf("machines");
+  await mountCurves(curves);
+  await mountPhases(dataOf("phases"));
+  await mountWaiting(dataOf("waiting"));
+  await mountMemory(dataOf("memory"), machines);
+  await mountEngines(dataOf("engines"));
+  await mountMachines(machines);
+  mountGoodput(curves);
+  mountSamples(dataOf("samples"));
+  follow(location.hash);
+  addEventListener("hashchange", () => follow(location.hash));
+  addEventListener("click", (event) => {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault(); // a frame of a notebook would open the notebook in itself
+    enter(link.getAttribute("href"));
+  });
+  document.documentElement.dataset.ready = "page";
+}
+
+const started = start();
+
+/** The timeline comes last: its data may be the largest part of the file. */
+addEventListener("DOMContentLoaded", async () => {
+  await started;
+  await startTimeline(dataOf("run"));
+  document.documentElement.dataset.ready = "all";
+});
+
+function startTimeline(run) {
+  const place = byId("draw-timeline");
+  const onSelect = ({step, rank, role}) => change({step: step ?? null, rank: rank ?? null, role: role ?? ""}, {enters: true});
+  const timeline = mountTimeline(place, dataOf("timeline"), {onSelect});
+  const origin = BigInt(run.origin);
+  const ns = (seconds) => origin + BigInt(Math.round(seconds * 1e6)) * 1000n;
+  let shown = "", theme = color("ink");
+  watch(() => {
+    const [first, last] = shownSeconds();
+    if (shown !== `${first} ${last}`) timeline.show({first_ns: ns(first), last_ns: ns(last)});
+    shown = `${first} ${last}`;
+    if (theme !== color("ink")) timeline.theme();
+    theme = color("ink");
+    timeline.select({step: view.step, rank: view.rank, role: view.role});
+  });
+  announce();
+  return timeline.ready;
+}

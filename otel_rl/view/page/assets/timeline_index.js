@@ -1,0 +1,146 @@
+// Finds spans by time, and says which share of a stretch of time each category has.
+
+const TIMELINE_BLOCK = 16;
+
+/** Return the first span of a lane from `from` on that ends after a time; `lane.end` if none does. */
+function timelineAfter(ends, lane, time, from) {
+  return timelineGallop(ends, from, lane.end, time, true);
+}
+
+/** Return the first span of a lane from `from` on that starts at a time or later. */
+function timelineFrom(starts, lane, time, from) {
+  return timelineGallop(starts, from, lane.end, time, false);
+}
+
+/** Return the first place in ascending values whose value is larger (or at least as large); near ones are found first. */
+function timelineGallop(values, from, to, value, isAfter) {
+  let low = from;
+  let stride = 1;
+  while (low + stride < to && (isAfter ? values[low + stride] <= value : values[low + stride] < value)) {
+    low += stride;
+    stride *= 2;
+  }
+  let high = Math.min(to, low + stride);
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (isAfter ? values[middle] <= value : values[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The time of each class of spans in a lane up to every 16th span, so that no frame has to look at all spans. */
+class TimelineSums {
+  /** @param classOf The class of each name. */
+  constructor(model, classOf, classes) {
+    this.model = model;
+    this.classes = classes;
+    this.classOf = classOf;
+    this.firstBlocks = [];
+    let blocks = 0;
+    for (const lane of model.lanes) {
+      this.firstBlocks.push(blocks);
+      blocks += Math.ceil((lane.end - lane.first) / TIMELINE_BLOCK) + 1;
+    }
+    this.sums = new Float64Array(blocks * classes);
+    const running = new Float64Array(classes);
+    for (const lane of model.lanes) {
+      running.fill(0);
+      let place = this.firstBlocks[lane.number] * classes;
+      for (let i = lane.first; i < lane.end; i++) {
+        if ((i - lane.first) % TIMELINE_BLOCK === 0) {
+          this.sums.set(running, place);
+          place += classes;
+        }
+        running[classOf[model.name[i]]] += Math.max(1, model.end[i] - model.start[i]);
+      }
+      this.sums.set(running, place);
+    }
+  }
+
+  /** Write the time of each class from `from` to `to` into `found`; the spans there are `first` up to, without, `end`. */
+  between(found, lane, first, end, from, to) {
+    const { model, classOf, classes } = this;
+    const { start, end: ends, name } = model;
+    found.fill(0);
+    let i = first;
+    const blocks = Math.ceil((first + 1 - lane.first) / TIMELINE_BLOCK);
+    const last = Math.floor((end - 1 - lane.first) / TIMELINE_BLOCK);
+    if (last > blocks) {
+      const stop = lane.first + blocks * TIMELINE_BLOCK;
+      for (; i < stop; i++) {
+        found[classOf[name[i]]] += Math.max(1, ends[i] - Math.max(start[i], from));
+      }
+      const a = (this.firstBlocks[lane.number] + blocks) * classes;
+      const b = (this.firstBlocks[lane.number] + last) * classes;
+      for (let c = 0; c < classes; c++) found[c] += this.sums[b + c] - this.sums[a + c];
+      i = lane.first + last * TIMELINE_BLOCK;
+    }
+    for (; i < end; i++) {
+      found[classOf[name[i]]] += Math.max(1, Math.min(ends[i], to) - Math.max(start[i], from));
+    }
+  }
+}
+
+/** Return the span of a lane at a time, or the nearest one within `slack`; -1 if there is none. */
+function timelineAt(model, lane, time, slack) {
+  const i = timelineAfter(model.end, lane, time, lane.first);
+  let best = -1;
+  let distance = slack;
+  for (const candidate of [i - 1, i]) {
+    if (candidate < lane.first || candidate >= lane.end) continue;
+    const away = Math.max(0, model.start[candidate] - time, time - model.end[candidate]);
+    if (away <= distance) {
+      best = candidate;
+      distance = away;
+    }
+  }
+  return best;
+}
+
+/** Return the lane of a span. */
+function timelineLane(model, span) {
+  let low = 0;
+  let high = model.lanes.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (model.lanes[middle].end <= span) low = middle + 1;
+    else high = middle;
+  }
+  return model.lanes[low];
+}
+
+/** Return the span that a span is inside of; -1 if there is none. */
+function timelineParent(model, span) {
+  const lane = timelineLane(model, span);
+  for (const outer of lane.track.lanes) {
+    if (outer.slot !== lane.slot || outer.level !== lane.level - 1) continue;
+    const found = timelineAt(model, outer, model.start[span], 0);
+    if (found >= 0 && model.end[found] >= model.end[span]) return found;
+  }
+  return -1;
+}
+
+/** Return the longest spans between two times that match, the longest first. */
+function timelineLongest(model, from, to, most, isMatch) {
+  const found = [];
+  let least = 0;
+  for (const lane of model.lanes) {
+    let i = timelineAfter(model.end, lane, from, lane.first);
+    for (; i < lane.end && model.start[i] < to; i++) {
+      const took = model.end[i] - model.start[i];
+      if ((found.length >= most && took <= least) || !isMatch(i)) continue;
+      found.push(i);
+      if (found.length > 8 * most) least = timelineCut(model, found, most);
+    }
+  }
+  timelineCut(model, found, most);
+  return found;
+}
+
+function timelineCut(model, found, most) {
+  found.sort((a, b) => model.end[b] - model.start[b] - (model.end[a] - model.start[a]) || a - b);
+  found.length = Math.min(found.length, most);
+  const last = found[found.length - 1];
+  return found.length < most ? 0 : model.end[last] - model.start[last];
+}

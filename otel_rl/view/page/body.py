@@ -1,0 +1,77 @@
+"""The parts of the page in their order: what is readable without scripts, and the places where scripts draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl.insight import wording
+from otel_rl.view.page import about
+from otel_rl.view.page.markup import Markup, joined, tag
+from otel_rl.view.page.verdict import header_of, section, sentences_of, verdict_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.archive.reader import RunReader
+    from otel_rl.insight import Facts
+
+_PARTS = (
+    ("curves", "Curves"),
+    ("phases", "Time per step"),
+    ("timeline", "Timeline"),
+    ("waiting", "Waiting"),
+    ("memory", "Memory"),
+    ("engines", "Engines"),
+    ("goodput", "Goodput"),
+    ("machines", "GPUs and host"),
+    ("events", "Events"),
+    ("data", "Samples"),
+    ("parameters", "Parameters"),
+    ("environment", "Environment"),
+    ("recording", "Recording"),
+)
+"""The parts below the verdict, and their titles."""
+_NO_SCRIPTS = "The charts need JavaScript. The findings and the tables do not. The page makes no request."
+
+
+def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, events: Markup) -> Markup:
+    """Return the body of the page."""
+    links = joined(*(tag("a", title, href=f"#at={identity}") for identity, title in _PARTS))
+    where = tag("div", tag("p", "", id="where", role="status"), tag("div", id="brush"), class_="follow", id="follow")
+    contents = {
+        "phases": joined(sentences_of(facts, "time", "change"), _place("phases"), _shares(facts)),
+        "waiting": joined(sentences_of(facts, "straggler"), _place("waiting")),
+        "memory": joined(sentences_of(facts, "memory"), _place("memory")),
+        "engines": joined(sentences_of(facts, "engines"), _place("engines")),
+        "events": events,
+        "goodput": joined(sentences_of(facts, "goodput"), _place("goodput")),
+        "data": joined(sentences_of(facts, "data"), _place("data")),
+        "parameters": about.values_of(run.parameters, "Parameters"),
+        "environment": joined(sentences_of(facts, "environment"), about.values_of(run.environment, "Environment")),
+        "recording": joined(about.recording_of(run, path), tag("h3", "Processes"), about.processes_of(run, origin)),
+    }
+    parts = [section(one, title, contents.get(one, _place(one))) for one, title in _PARTS]
+    return joined(
+        header_of(facts.summary, made),
+        tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),
+        tag("nav", links, aria_label="Parts of the page"),
+        tag("main", verdict_of(facts), where, *parts),
+        tag("footer", tag("p", "Made by otel-rl from the archive of the run. This file makes no request.")),
+        tag("div", "", id="hint", role="tooltip", hidden=True),
+    )
+
+
+def _place(identity: str) -> Markup:
+    return tag("div", id=f"draw-{identity}", class_="draw")
+
+
+def _shares(facts: Facts) -> Markup:
+    """Return where the time of all steps went, as a table."""
+    if not facts.shares:
+        return joined()
+    lines = [
+        (one.name or "not in any phase", one.category, wording.seconds(one.seconds), wording.percent(one.share))
+        for one in facts.shares
+    ]
+    table = about.table_of(("phase", "category", "time", "share"), lines, "Shares of phases", numbers=(2, 3))
+    return tag("details", tag("summary", "As a table: shares over all steps, time averaged over ranks"), table)

@@ -1,0 +1,87 @@
+"""`write_report`: reads a run part by part, and writes the page."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.archive.reader import open_run
+from otel_rl.insight import facts_of
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.view.page import about
+from otel_rl.view.page.body import body_of
+from otel_rl.view.page.curves import curves_of
+from otel_rl.view.page.document import TIMELINE, document
+from otel_rl.view.page.engines import engines_of
+from otel_rl.view.page.measured import machines_of, memory_of
+from otel_rl.view.page.phases import phases_of, waiting_of
+from otel_rl.view.page.samples import samples_of
+from otel_rl.view.page.steps import drawn, steps_of
+from otel_rl.view.page.timeline import timeline_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from otel_rl.insight import Facts
+
+    Said = Callable[[int, int, str], object]
+    """Receives which part is read: its number, how many there are, and its name; the last one is the writing."""
+
+
+def write_report(path: str | os.PathLike[str], file: str | os.PathLike[str], said: Said = lambda *_: None) -> None:
+    """Write the report of a run into a file, which is replaced at once.
+
+    Raises:
+        FileNotFoundError: `path` is not a run directory.
+        OSError: The file cannot be written.
+    """
+    write_atomically(Path(file).absolute(), page_of(path, said).encode())
+
+
+def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
+    """Return the report of a run as the text of an HTML file.
+
+    Raises:
+        FileNotFoundError: `path` is not a run directory.
+    """
+    run, directory, made = open_run(path), Path(path).absolute(), time.time_ns()
+    said(0, 1, "the findings")
+    facts = facts_of(run)
+    steps = steps_of(run)
+    origin = _origin(facts, int(steps.begun.min()) if steps.begun.count() else 0)
+    end = max(facts.summary.last_unix_nano, origin, int(steps.ended.max()) if len(steps.ended) else 0)
+    events, marks = about.events_of(run, origin)
+    parts: dict[str, Callable[[], Any]] = {
+        "steps": lambda: drawn(steps, origin),
+        "curves": lambda: curves_of(run, steps, facts.metrics),
+        "phases": lambda: phases_of(run, steps),
+        "waiting": lambda: waiting_of(run, steps),
+        "memory": lambda: memory_of(run, steps),
+        "engines": lambda: engines_of(run, origin, end),
+        "machines": lambda: machines_of(run, origin, end),
+        "samples": lambda: samples_of(run),
+        TIMELINE: lambda: timeline_of(run),
+    }
+    data: dict[str, Any] = {}
+    for number, (name, make) in enumerate(parts.items(), 1):
+        said(number, len(parts) + 1, name)
+        data[name] = make()
+    summary = facts.summary
+    data["run"] = {
+        "origin": str(origin),
+        "end": (end - origin) / 1e9,
+        "state": summary.state,
+        "events": marks,
+        "title": f"{summary.project} {summary.name}",
+    }
+    said(len(parts) + 1, len(parts) + 1, "the page")
+    body = body_of(run, directory, facts, origin, made, events)
+    return "".join(document(f"{summary.project} · {summary.name} · otel-rl", body, data))
+
+
+def _origin(facts: Facts, first: int) -> int:
+    """Return the time that all times of the page count from, in Unix nanoseconds."""
+    known = [time for time in (facts.summary.started_unix_nano, first) if time > 0]
+    return min(known, default=0)

@@ -1,0 +1,143 @@
+"""Reads the spans of a run as columns: who worked, on what, from when to when. Texts are read once, as codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from otel_rl import semconv
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_rl.archive.reader import RunReader
+
+    Integers = NDArray[np.int64]
+
+_WHO = "hash(coalesce(role, ''), coalesce(rank, -1), coalesce(resource, ''))"
+_TOOL = f"""CASE WHEN name = '{semconv.SPAN_TRAJECTORY}.tool'
+    THEN attributes ->> '$."{semconv.GEN_AI_TOOL_NAME}"' ELSE '' END"""
+_WHAT = f"hash(name, coalesce(phase, ''), coalesce({_TOOL}, ''))"
+_TRACES = f"SELECT trace_id FROM spans WHERE name = '{semconv.SPAN_TRAJECTORY}'"
+_COLUMNS = f"""start_unix_nano, duration_ns, coalesce(step, -1) AS step, error IS NOT NULL AS failed, {_WHO} AS who,
+    {_WHAT} AS what, hash(span_id) AS id, CASE WHEN trace_id IN ({_TRACES}) THEN hash(trace_id) ELSE 0 END AS trace"""
+_LONGEST_ATTRIBUTES = 400
+_MOST_DETAILS = 20_000
+
+
+class Who(NamedTuple):
+    """A process of the run, or another program that sent spans, such as an inference server; `rank` may be unknown."""
+
+    role: str
+    rank: int | None
+    resource: str
+    machine: str
+
+
+class What(NamedTuple):
+    """Names of a kind of span: its own, that of its phase, and that of a tool."""
+
+    name: str
+    phase: str
+    tool: str
+
+
+class Thinned(NamedTuple):
+    """The rule by which spans of a very large run were left out.
+
+    Of all spans of a process with the same name that begin in the same `bin_ns` and are shorter than it, only the
+    longest was kept, and those that failed.
+    """
+
+    recorded: int
+    bin_ns: int
+
+
+class Spans(NamedTuple):
+    """The spans of a run, a column each; `who` and `what` are numbers of their tables."""
+
+    start: Integers
+    duration: Integers
+    step: Integers
+    failed: NDArray[np.bool_]
+    who: NDArray[np.int64]
+    what: NDArray[np.int64]
+    id: NDArray[np.uint64]
+    trace: NDArray[np.uint64]
+    processes: list[Who]
+    names: list[What]
+    thinned: Thinned | None
+
+    def taken(self, order: NDArray[Any]) -> Spans:
+        """Return some of the spans, in an order."""
+        columns = (column[order] for column in self[:8])
+        return Spans(*columns, *self[8:])  # type: ignore[call-arg] # eight columns, then the tables
+
+
+class Detail(NamedTuple):
+    """The error message of a span, and its attributes as JSON."""
+
+    id: int
+    error: str
+    attributes: str
+
+
+def read_spans(run: RunReader, most: int) -> Spans:
+    """Return the spans of a run; if there are more than `most`, the longest of many short ones."""
+    size = run.sql("""SELECT count(*) AS spans, coalesce(min(start_unix_nano), 0) AS first,
+        coalesce(max(start_unix_nano), 0) AS last FROM spans""")
+    recorded, first, last = (int(size[name][0]) for name in size)
+    thinned = None
+    query = f"SELECT {_COLUMNS} FROM spans"
+    if recorded > most:
+        rows = run.sql(f"SELECT count(DISTINCT hash({_WHO}, {_WHAT})) AS rows FROM spans")
+        bins = max(16, most // (2 * int(rows["rows"][0])))
+        thinned = Thinned(recorded, max(1, (last - first) // bins))
+        query = f"""SELECT * FROM ({query}) WHERE duration_ns >= {thinned.bin_ns} OR failed
+            UNION ALL
+            SELECT unnest(arg_max(one, one.duration_ns)) FROM (
+                SELECT one, one.who AS who, one.what AS what, (one.start_unix_nano - {first}) // {thinned.bin_ns} AS bin
+                FROM (SELECT {_COLUMNS} FROM spans) AS one
+                WHERE one.duration_ns < {thinned.bin_ns} AND NOT one.failed
+            ) GROUP BY who, what, bin"""
+    found = run.sql(query)
+    start, duration, step, failed, who, what, ids, trace = (np.ma.getdata(found[name]) for name in found)
+    # Read after the spans: of a run that goes on, it knows all that they name.
+    whos = run.sql(f"""SELECT {_WHO} AS key, coalesce(any_value(role), '') AS role, any_value(rank) AS rank,
+        coalesce(any_value(resource), '') AS resource, min(machine) AS machine FROM spans GROUP BY key""")
+    whats = run.sql(f"""SELECT {_WHAT} AS key, any_value(name) AS name, coalesce(any_value(phase), '') AS phase,
+        coalesce(any_value({_TOOL}), '') AS tool FROM spans GROUP BY key""")
+    processes = [
+        Who(role, None if rank is np.ma.masked else int(rank), resource, machine)
+        for role, rank, resource, machine in zip(*(whos[name] for name in whos.columns[1:]), strict=True)
+    ]
+    names = [What(*one) for one in zip(*(whats[name] for name in whats.columns[1:]), strict=True)]
+    spans = Spans(
+        *(start, duration, step, failed, _codes(who, whos["key"]), _codes(what, whats["key"]), ids, trace),
+        *(processes, names, thinned),
+    )
+    known = (spans.who >= 0) & (spans.what >= 0)  # thinning of the archive may delete a name in between
+    return spans if known.all() else spans.taken(np.flatnonzero(known))
+
+
+def read_details(run: RunReader) -> list[Detail]:
+    """Return what is known of the spans that failed, and of the longest ones with few attributes."""
+    found = run.sql(f"""SELECT hash(span_id) AS id, coalesce(left(error, {_LONGEST_ATTRIBUTES}), '') AS error,
+            CASE WHEN length(attributes) <= {_LONGEST_ATTRIBUTES} THEN attributes ELSE '' END AS attributes
+        FROM spans WHERE error IS NOT NULL OR length(attributes) <= {_LONGEST_ATTRIBUTES}
+        ORDER BY error IS NULL, duration_ns DESC LIMIT {_MOST_DETAILS}""")
+    return [
+        Detail(int(one), error, attributes or "")
+        for one, error, attributes in zip(*map(found.__getitem__, found), strict=True)
+    ]
+
+
+def _codes(keys: NDArray[Any], known: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of each key in the known ones; -1 if it is not there."""
+    if not len(known):
+        return np.full(len(keys), -1, np.int64)
+    order = np.argsort(known)
+    places = np.minimum(np.searchsorted(known, keys, sorter=order), len(known) - 1)
+    found: NDArray[np.int64] = np.where(known[order[places]] == keys, order[places], -1)
+    return found

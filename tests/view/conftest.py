@@ -1,0 +1,55 @@
+"""A real browser that opens pages, and fails the test if a page makes a request or an error."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.real_parts import part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_OPTIONS = ["--no-sandbox", "--disable-gpu"]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Yield a browser."""
+    playwright = part("playwright.sync_api")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("needs chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=_OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Yield a function that opens a file in the browser and waits until it is drawn.
+
+    When the test ends, no page may have logged an error or requested anything but itself.
+    """
+    problems: list[str] = []
+    contexts: list[Any] = []
+
+    def opened(file: Path, address: str = "", *, width: int = 1280, height: int = 900, theme: str = "light") -> Any:
+        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: problems.append(request.url) if request.url != file.as_uri() else None)
+        page.goto(file.as_uri() + address)
+        page.locator("html[data-ready=all]").wait_for(timeout=120_000)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not problems

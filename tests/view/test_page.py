@@ -1,0 +1,203 @@
+"""The page as a file: what it holds equals what was recorded, and nothing in it can act."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import otel_rl
+from otel_rl.view.page.markup import data_block, tag
+from otel_rl.view.page.packed import packed, packed_steps, packed_times
+from otel_rl.view.page.report import page_of
+from tests.view.hostile import HOSTILE
+from tests.view.recorded import Shape, record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BLOCK = re.compile(r'<script type="application/json" id="data-(\w+)">(.*?)</script>', re.DOTALL)
+
+
+def data_in(page: str) -> dict[str, Any]:
+    """Return the data of the page, by part."""
+    return {name: json.loads(text) for name, text in _BLOCK.findall(page)}
+
+
+def unpacked(column: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """Return a column as the page reads it."""
+    kind = np.dtype(column["kind"]).newbyteorder("<")
+    raw = np.frombuffer(gzip.decompress(base64.b64decode(column["data"])), np.uint8)
+    values = np.ascontiguousarray(raw.reshape(kind.itemsize, -1).T).view(kind).ravel()
+    if "scale" not in column:
+        return values
+    return (np.cumsum(values.astype(np.int64)) + column["first"]) / round(1 / column["scale"])
+
+
+def curves_in(page: str) -> dict[str, tuple[list[int], list[float]]]:
+    """Return the curves of a page: steps and values by name."""
+    curves = data_in(page)["curves"]
+    axes = [unpacked(axis).astype(int).tolist() for axis in curves["axes"]]
+    return {line["name"]: (axes[line["axis"]], unpacked(line["values"]).tolist()) for line in curves["lines"]}
+
+
+@pytest.mark.parametrize("kind", ["f8", "f4", "u1"])
+def test_columns_are_read_as_they_were(kind: str) -> None:
+    """A column of any type has the values that were packed, missing ones included."""
+    values = np.array([0, 1, 255, 7] if kind == "u1" else [0.5, np.nan, -1e30, np.inf])
+    assert unpacked(packed(values, kind)).tobytes() == values.astype(kind).tobytes()
+
+
+def test_differences_are_exact() -> None:
+    """Steps and times are stored as differences; steps that are too far apart for them are stored too."""
+    assert unpacked(packed_steps(np.array([3, 4, 9]))).tolist() == [3, 4, 9]
+    assert unpacked(packed_steps(np.array([0, 1 << 40]))).tolist() == [0, 1 << 40]
+    assert unpacked(packed_times(np.array([0.25, 0.1234565, 7e5]))).tolist() == [0.25, 0.123456, 7e5]
+
+
+def test_values_are_those_of_the_reader(tmp_path: Path) -> None:
+    """Every value of every name is in the page, bit for bit."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=30)))
+    curves = curves_in(page_of(run.place.path))
+    names = sorted(set(run.rows()["name"]))
+    assert sorted(curves) == names
+    for name in names:
+        rows = run.rows(name)
+        assert curves[name] == (rows["step"].tolist(), rows["value"].tolist())
+
+
+def test_long_lines_keep_their_extremes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a run of many steps, each range of them keeps its lowest and highest value, and the page has its length."""
+    monkeypatch.setattr("otel_rl.view.page.curves._MAIN_POINTS", 0)
+    monkeypatch.setattr("otel_rl.view.page.curves._LEAST_RANGES", 10)
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=200, metrics=0)))
+    page = page_of(run.place.path)
+    steps, values = curves_in(page)["reward"]
+    (line,) = (line for line in data_in(page)["curves"]["lines"] if line["name"] == "reward")
+    rows = run.rows("reward")
+    assert line["every"] == 20
+    assert len(steps) == 20
+    for first in range(0, 200, 20):
+        part = rows["value"][first : first + 20]
+        found = [value for step, value in zip(steps, values, strict=True) if first <= step < first + 20]
+        assert sorted(found) == [part.min(), part.max()]
+
+
+def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    """NaN is not drawn as a number: the page has its count, the first steps and the last one."""
+    page = page_of(record(tmp_path / "run", Shape(steps=30, nan_from=20)))
+    (line,) = (line for line in data_in(page)["curves"]["lines"] if line["name"] == "loss")
+    assert line["not_finite"]["count"] == 10
+    assert line["not_finite"]["first"][0] == [20, "NaN"]
+    assert line["not_finite"]["last"] == [29, "NaN"]
+    assert curves_in(page)["loss"][0] == list(range(20))
+
+
+def test_phases_are_seconds_per_step(tmp_path: Path) -> None:
+    """The phases of a step, averaged over ranks, and the time outside of them sum to the seconds of the step."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=5, ranks=3)))
+    phases = data_in(page_of(run.place.path))["phases"]
+    found = {phase["name"]: unpacked(phase["seconds"]) for phase in phases["phases"]}
+    spans = run.sql(
+        "SELECT step, sum(duration_ns) / 3e9 AS s FROM spans WHERE phase = 'generate' GROUP BY 1 ORDER BY 1"
+    )
+    roots = run.sql("SELECT duration_ns / 1e9 AS s FROM spans WHERE name = 'rl.loop' ORDER BY step")
+    assert found["generate"] == pytest.approx(spans["s"])
+    assert sum(found.values()) == pytest.approx(roots["s"], rel=1e-5)
+
+
+def test_the_slow_rank_falls_behind(tmp_path: Path) -> None:
+    """A rank that the others wait for falls behind in each step, and the others do not."""
+    waiting = data_in(page_of(record(tmp_path / "run", Shape(steps=20, ranks=4, slow_rank=3))))["waiting"]
+    behind = np.nanmean(unpacked(waiting["cells"]).reshape(len(waiting["ranks"]), -1), axis=1)
+    assert waiting["ranks"] == [0, 1, 2, 3]
+    assert behind[3] > 5 * behind[:3].max()
+
+
+def test_a_resumed_run_shows_its_attempts(tmp_path: Path) -> None:
+    """The page has the step at which an attempt took over."""
+    page = page_of(record(tmp_path / "run", Shape(steps=40, resumed_at=25)))
+    assert data_in(page)["steps"]["resumed"] == [[15, 1]]
+    assert unpacked(data_in(page)["steps"]["steps"]).tolist() == list(range(40))
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    """A file with a flipped bit is named, and the rest of the run is shown."""
+    run = record(tmp_path / "run", Shape(steps=10))
+    (file,) = (run / "archive" / "local" / "measurements").glob("*.parquet")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    page = page_of(run)
+    assert f"archive/local/measurements/{file.name}" in page
+    assert len(curves_in(page)["reward"][0]) == 10
+
+
+@pytest.mark.parametrize("shape", [Shape(steps=0), Shape(steps=1, ranks=1), Shape(steps=3, ends="")], ids=str)
+def test_it_is_made_of_little(tmp_path: Path, shape: Shape) -> None:
+    """A run without steps, with one step, or that goes on has a page too."""
+    page = page_of(record(tmp_path / "run", shape))
+    assert len(unpacked(data_in(page)["steps"]["steps"])) == shape.steps
+
+
+def test_a_run_of_nothing(tmp_path: Path) -> None:
+    """A run directory that has its identity alone has a page that says so."""
+    (tmp_path / "run.json").write_text('{"id": "a", "project": "p", "name": "n"}')
+    assert "nothing recorded yet" in page_of(tmp_path)
+
+
+def test_the_policy_allows_its_own_script_alone(tmp_path: Path) -> None:
+    """The policy forbids everything but the one script and the one style, by their hashes."""
+    page = page_of(record(tmp_path / "run", Shape(steps=2)))
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    policy = policy.replace("&#x27;", "'")
+    for element in ("script", "style"):
+        (text,) = re.findall(rf"<{element}>(.*?)</{element}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+def test_texts_cannot_become_markup() -> None:
+    """Whatever a text is, an element has it as its text, and a data block has it as JSON."""
+    for text in HOSTILE:
+        assert "<" not in tag("p", text, title=text).removeprefix("<p ").removesuffix("</p>")
+        block = data_block("x", {text: text})
+        assert block.count("<") == 2
+        assert json.loads(_BLOCK.findall(block.replace('id="x"', 'id="data-x"'))[0][1]) == {text: text}
+
+
+def test_the_command_writes_into_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a file, the command writes `report.html` into the run directory and prints where it is."""
+    from click.testing import CliRunner
+
+    from otel_rl.cli import main
+
+    run = record(tmp_path / "runs" / "grpo" / "one", Shape(steps=2))
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(main, ["report"], catch_exceptions=False)
+    assert found.exit_code == 0
+    assert str(run / "report.html") in found.output
+    assert (run / "report.html").stat().st_mode & 0o777 == 0o600
+    assert CliRunner().invoke(main, ["report", "baseline", "-o", "x.html"]).exit_code == 0
+    assert (tmp_path / "x.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_notebook_shows_a_run_and_its_report(tmp_path: Path) -> None:
+    """`open_run` shows a table, and `report` a frame that cannot reach the notebook; names in them are escaped."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=3, hostile=HOSTILE[1])))
+    table, found = run._repr_html_(), otel_rl.report(run)
+    assert "3 steps, the last is 2" in table
+    assert "<code>spans</code></td><td>33</td>" in table
+    assert "<script" not in table
+    frame = found._repr_html_()
+    assert frame.count("<") == 2
+    assert 'sandbox="allow-scripts"' in frame
+    assert found.write(tmp_path / "x.html").read_text() == found.html

@@ -1,0 +1,107 @@
+"""A page with a timeline alone, in a real browser: what it draws, asks for and says is observed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_rl.view.page import timeline
+from tests.real_parts import part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from playwright.sync_api import Browser, Page
+
+ASSETS = Path(timeline.__file__).parent / "assets"
+_START = """
+const began = performance.now();
+window.selected = [];
+window.shown = null;
+const data = JSON.parse(document.getElementById("data").textContent);
+const timeline = mountTimeline(document.getElementById("place"), data, {
+  onSelect: (one) => window.selected.push(one),
+  onRange: (part) => (window.shown = [Number(part.first_ns) / 1e9, Number(part.last_ns) / 1e9]),
+});
+timeline.ready.then(() => (document.documentElement.dataset.ready = performance.now() - began));
+"""
+
+
+def written(path: Path, data: Mapping[str, Any]) -> Path:
+    """Write a page that holds a timeline, with the policy of a report: nothing is loaded, no other script runs."""
+    parts = "\n".join((ASSETS / name).read_text("utf-8") for name in timeline.SCRIPTS)
+    script = f"globalThis.mountTimeline = (() => {{\n{parts}\nreturn mountTimeline;\n}})();\n{_START}"
+    style = "body { margin: 12px; background: light-dark(#fff, #15181d); } html { color-scheme: light dark; }\n"
+    style += (ASSETS / timeline.STYLE).read_text("utf-8")
+    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    text = json.dumps(data).replace("<", "\\u003c")
+    path.write_text(
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A timeline</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>'
+        f'<body><main id="place"></main><script type="application/json" id="data">{text}</script>'
+        f"<script>{script}</script></body></html>",
+        "utf-8",
+    )
+    return path
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the Chromium of this machine; tests are skipped if there is none."""
+    playwright = part("playwright.sync_api")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("needs chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Watched:
+    """An open page, with what it wrote to the console, its errors and its requests."""
+
+    def __init__(self, page: Page, path: Path) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(path.as_uri())
+        page.locator("html[data-ready]").wait_for(state="attached")
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the page has drawn, and has said which part of the run is shown."""
+        self.page.wait_for_timeout(400)
+
+    def shown(self) -> tuple[float, float]:
+        """Return the part of the run that is shown, in seconds since its start."""
+        self.settle()
+        first, last = self.page.evaluate("window.shown")
+        origin = int(self.page.evaluate("JSON.parse(document.getElementById('data').textContent).origin_ns")) / 1e9
+        return first - origin, last - origin
+
+    def selected(self) -> Any:
+        """Return what the page was last said to be selected."""
+        self.settle()
+        return self.page.evaluate("window.selected.at(-1)")
+
+    def words(self) -> str:
+        """Return the line that says what is selected."""
+        return self.page.locator(".timeline-selection").inner_text()
