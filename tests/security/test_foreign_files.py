@@ -83,7 +83,7 @@ ATTACKS: dict[str, Callable[[Path], object]] = {
     "the manifest is a link": lambda run: to_a_link(run / "run.json"),
     "the whole run is of nobody": lambda run: to_nobody(run, *run.rglob("*")),
     "all can write the run directory": lambda run: run.chmod(0o777),
-    "the archive is of nobody": lambda run: to_nobody(run / "archive"),
+    "the archive is of nobody": lambda run: ((run / "archive").mkdir(exist_ok=True), to_nobody(run / "archive")),
     "all can write the journals": lambda run: directory.at(run).journals.chmod(0o777),
 }
 

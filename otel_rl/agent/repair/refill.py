@@ -62,7 +62,7 @@ def refill(run: Path, machine: str, part: Path, counts: Mapping[str, Counts]) ->
         OSError: It cannot be written, or the archive cannot be read.
     """
     parts.remake(part)
-    (part / _BEGUN).touch()
+    write_atomically(part / _BEGUN, b"")
     for number in segment_numbers(part / parts.OUTBOX):
         segment_path(part / parts.OUTBOX, number).unlink()
     outbox = Outbox(part / parts.OUTBOX, UNLIMITED_BYTES)
