@@ -126,7 +126,7 @@ class Agent:
             self._quarantine,
             removed,
         )
-        self._present = None if of_archive else Present(directory, manifest, self._pipeline, measurements.gauges)
+        self._present = Present(directory, manifest, self._pipeline, measurements.gauges, of_archive=of_archive)
         self._release = Release(self._outbox, directory.cursors, directory.journals)
         self._stopped_at = self._released_at = 0.0
         self._last_progress = time.monotonic()
@@ -209,8 +209,6 @@ class Agent:
 
     def _say(self, state: str) -> None:
         self._status.say(state, self._loop.finished, is_over=self._loop.is_over)
-        if self._present is None:
-            return
         with self._quarantine.guard("writing of the present state", "now.json"):
             self._present.show(self._exporters, self._status.said)
 

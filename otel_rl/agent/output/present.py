@@ -39,16 +39,18 @@ class Present:
     """Replaces `now.json` at most once a second while something changes, and every 10 s otherwise.
 
     A thread writes it, because a network file system that hangs must not hang the agent. A run without an archive has
-    no such file.
+    no such file. With `of_archive` the items come from the archive of another machine, whose file stays.
     """
 
-    def __init__(self, directory: RunDirectory, manifest: Manifest, pipeline: Pipeline, gauges: Gauges) -> None:
+    def __init__(
+        self, directory: RunDirectory, manifest: Manifest, pipeline: Pipeline, gauges: Gauges, *, of_archive: bool
+    ) -> None:
         self._manifest, self._gauges = manifest, gauges
         state = pipeline.reducer.state
         self._journals: Mapping[str, Journal] = state.journals
         self._steps: Mapping[int, Mapping[int, object]] = state.steps
-        has_archive = any(name == "archive" for name, _ in manifest.exporters)
-        self._place = place_of(directory.path, directory.host) if has_archive else None
+        writes = not of_archive and any(name == "archive" for name, _ in manifest.exporters)
+        self._place = place_of(directory.path, directory.host) if writes else None
         before = None if self._place is None else read_json(self._place, Now)
         progress = before.progress if before is not None and before.id == manifest.id else Progress()
         self._recent = Recent(pipeline.reducer.goodput, pipeline.vocabulary, progress)
