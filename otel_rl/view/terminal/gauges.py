@@ -23,10 +23,10 @@ def draw(present: Present, cells: int, most: int) -> list[Line]:
     gpus = [one for one in present.devices if one.name.startswith("GPU ")]
     hosts = [_host(one) for one in present.devices if not one.name.startswith("GPU ")][:2]
     for drawn in ([_gpu(one) for one in gpus], [_small_gpu(one) for one in gpus]):
-        lines = _in_lines([*drawn, *hosts], cells)
+        lines = _in_lines(drawn, cells) + _in_lines(hosts, cells)
         if len(lines) <= most:
             return lines
-    return _in_lines([(Span(_all(gpus)),), *hosts], cells)[:most]
+    return [(Span(_all(gpus)),), *_in_lines(hosts, cells)][:most]
 
 
 def _in_lines(drawn: Sequence[Line], cells: int) -> list[Line]:
