@@ -154,13 +154,14 @@ def _places(run_dir: Path, metrics: str | None) -> Iterator[tuple[str, str]]:
     """Yield what shows the run, each with its command or address."""
     if not run_dir.exists():
         return
-    run = shlex.quote(str(run_dir))
+    here = run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
+    run = shlex.quote(str(here))
     yield "look again", f"otel-rl top {run}"
     if find_spec("otel_rl.cli.report") is not None:
         yield "report", f"otel-rl report {run} -o demo.html"
-    for board in sorted({path.parent for path in run_dir.rglob("events.out.tfevents.*")}):
+    for board in sorted({path.parent for path in here.rglob("events.out.tfevents.*")}):
         yield "TensorBoard", f"tensorboard --logdir {shlex.quote(str(board))}"
-    for offline in sorted(run_dir.rglob("offline-run-*/")):
+    for offline in sorted(here.rglob("offline-run-*/")):
         yield "W&B, offline", f"wandb sync {shlex.quote(str(offline))}"
     if metrics:
         yield "Prometheus", f"{metrics} while the run lasts; --hold keeps it up"
