@@ -18,11 +18,23 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
 
 _MOST_EVENTS = 2_000
+_FIRST_EVENTS, _LAST_EVENTS = 200, 100
+"""Of each name; in a long run, checkpoints would be all that is seen."""
+_MARK_PLACES, _MOST_MARKS = 400, 5_000
 _MOST_PROCESSES = 300
 _MOST_FILES = 50
 _MOST_CHARACTERS = 2_000
 _EVENTS = """
-SELECT name, time_unix_nano, step, rank, attributes FROM events ORDER BY time_unix_nano LIMIT {most}
+SELECT name, time_unix_nano, step, rank, attributes FROM events
+QUALIFY row_number() OVER (PARTITION BY name ORDER BY time_unix_nano) <= {first}
+    OR row_number() OVER (PARTITION BY name ORDER BY time_unix_nano DESC) <= {last}
+ORDER BY time_unix_nano LIMIT {most}
+"""
+_MARKS = """
+SELECT arg_min(step, time_unix_nano) AS step, min(time_unix_nano) AS time FROM events
+GROUP BY name, (time_unix_nano - (SELECT min(time_unix_nano) FROM events))
+    // (1 + ((SELECT max(time_unix_nano) - min(time_unix_nano) FROM events) // {places}))
+ORDER BY time LIMIT {most}
 """
 _PROCESSES = """
 SELECT * FROM attempts ORDER BY attempt, (outcome IS NOT NULL AND outcome <> 'finished') DESC, role, rank LIMIT {most}
@@ -30,13 +42,13 @@ SELECT * FROM attempts ORDER BY attempt, (outcome IS NOT NULL AND outcome <> 'fi
 
 
 def events_of(run: RunReader, origin: int) -> tuple[Markup, list[list[Any]]]:
-    """Return the table of events, and where the overview marks them: step, seconds, name."""
+    """Return the table of events, and where the overview marks them: step (-1 for none) and seconds."""
     count = int(run.sql("SELECT count(*) AS count FROM events")["count"][0])
     if not count:
         return tag("p", "No event was recorded.", class_="nothing"), []
-    found = run.sql(_EVENTS.format(most=_MOST_EVENTS))
+    found = run.sql(_EVENTS.format(first=_FIRST_EVENTS, last=_LAST_EVENTS, most=_MOST_EVENTS))
     steps, ranks = (np.ma.MaskedArray(found[name]).filled(-1).tolist() for name in ("step", "rank"))
-    lines, marks = [], []
+    lines = []
     every = zip(found["name"], found["time_unix_nano"].tolist(), steps, ranks, found["attributes"], strict=True)
     for name, time, step, rank, attributes in every:
         where = f"#step={step}" + (f"&rank={rank}" if rank >= 0 else "")
@@ -49,11 +61,17 @@ def events_of(run: RunReader, origin: int) -> tuple[Markup, list[list[Any]]]:
                 _said(decoded(attributes) or {}),
             )
         )
-        marks.append([step, (time - origin) / 1e9, name])
     more = count - len(lines)
     table = table_of(("after", "step", "rank", "event", "with"), lines, "Events", numbers=(0, 1, 2))
-    note = tag("p", f"The first {len(lines):,} of {count:,} events.", class_="note") if more > 0 else ""
-    return joined(note, table), marks
+    some = f"{len(lines):,} of {count:,} events: of each name the first {_FIRST_EVENTS} and the last {_LAST_EVENTS}."
+    note = tag("p", some, class_="note") if more > 0 else ""
+    return joined(note, table), _marks(run, origin)
+
+
+def _marks(run: RunReader, origin: int) -> list[list[Any]]:
+    found = run.sql(_MARKS.format(places=_MARK_PLACES, most=_MOST_MARKS))
+    steps = np.ma.MaskedArray(found["step"]).filled(-1).tolist()
+    return [[step, (time - origin) / 1e9] for step, time in zip(steps, found["time"].tolist(), strict=True)]
 
 
 def values_of(values: Mapping[str, Any], caption: str) -> Markup:

@@ -84,6 +84,7 @@ def _scripts() -> str:
     """Return all scripts. Names inside of the timeline's stay its own."""
     inside = "\n".join(_asset(name) for name in timeline.SCRIPTS)
     *before, last = (_asset(name) for name in _SCRIPTS)
+    before.insert(0, f"/*! uPlot:\n{_asset('uplot.license.txt')}*/")
     apart = f"globalThis.mountTimeline = (() => {{\n{inside}\nreturn mountTimeline;\n}})();"
     return "\n".join((*before, apart, last))
 

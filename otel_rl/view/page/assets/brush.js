@@ -30,7 +30,7 @@ function mountBrush(events) {
       if (tops[x] > 0) context.fillRect(x, height - (tops[x] / most) * (height - 10), 1, height);
     }
     context.fillStyle = color("chosen");
-    for (const step of marks) context.fillRect(xOf(step, width), 0, 2, 6);
+    for (const x of new Set(marks.map((step) => Math.floor(xOf(step, width))))) context.fillRect(x, 0, marks.length > 100 ? 1 : 2, 6);
     context.strokeStyle = color("ink-soft");
     context.setLineDash([3, 3]);
     for (const [step] of axis.resumed) {

@@ -72,7 +72,7 @@ function curve(data, line) {
       return;
     }
     const ends = `${line.name}: ${numberText(ys[0])} at step ${wholeText(xs[0])}, ${numberText(ys[ys.length - 1])} at step ${wholeText(xs[xs.length - 1])}`;
-    lineChart(place, [{name: line.name, xs, ys}], {label: ends, bad: line.not_finite, readout});
+    lineChart(place, [{name: line.name, xs, ys}], {label: ends, bad: line.not_finite, readout, every: line.every});
     const notes = [];
     if (line.every > 1) notes.push(`lowest and highest of each ${line.every} steps`);
     if (line.not_finite.count) notes.push(`${wholeText(line.not_finite.count)} values are not finite, the first at step ${wholeText(line.not_finite.first[0][0])}`);

@@ -20,7 +20,7 @@ function lineChart(parent, lines, options) {
   parent.append(box);
   if (!options.readout) parent.append(readout);
   const joined = lines.length > 1;
-  const cut = lines.map((line) => withGaps(line.xs, line.ys));
+  const cut = lines.map((line) => withGaps(line.xs, line.ys, options.every ?? 1));
   const data = joined ? uPlot.join(cut.map(([xs, ys]) => [xs, ys]), cut.map(() => [2])) : cut[0];
   let chart = null;
 
@@ -144,13 +144,13 @@ function yRange(low, high, {low: least, high: most}) {
 }
 
 /** A gap stays a gap: a line is cut where more than three usual intervals have no value. */
-function withGaps(xs, ys) {
+function withGaps(xs, ys, every) {
   if (xs.length < 3) return [Array.from(xs), Array.from(ys)];
   const sample = [];
   for (let i = 1; i < xs.length; i += Math.max(1, Math.floor(xs.length / 500))) sample.push(xs[i] - xs[i - 1]);
   sample.sort((a, b) => a - b);
   const usual = sample[sample.length >> 1], widest = sample[Math.floor(sample.length * 0.95)];
-  const limit = Math.max(3 * usual, widest) * 1.001;
+  const limit = Math.max(3 * usual, widest, every > 1 ? 2 * every : 0) * 1.001; // two extremes of two ranges
   const [left, values] = [[], []];
   for (let i = 0; i < xs.length; i++) {
     if (i && xs[i] - xs[i - 1] > limit) {

@@ -6,7 +6,7 @@ async function mountMemory(data, machines) {
   if (data.length) {
     const lines = await Promise.all(data.map(async ({name, category, steps, values}) => ({name, xs: await decoded(steps), ys: await decoded(values), color: category})));
     const figure = panel(place, "Memory of the trainer's processes at the borders of phases");
-    lineChart(figure, lines, {text: bytesText, height: 220, low: 0, label: "Memory of the trainer's processes by phase"});
+    lineChart(figure, lines, {text: bytesText, height: 220, every: data[0].every, low: 0, label: "Memory of the trainer's processes by phase"});
     if (data[0].every > 1) figure.append(make("p", {class: "note"}, `The highest of each ${data[0].every} steps and of all ranks.`));
     else figure.append(make("p", {class: "note"}, "The highest of all ranks."));
   } else {

@@ -1,6 +1,8 @@
 "use strict";
 // Ranks × steps: by how many seconds each rank fell behind the others, so that they had to wait for it.
 
+const MOST_ROWS = 420;
+
 async function mountWaiting(data) {
   const place = byId("draw-waiting");
   if (data.ranks.length < 2) {
@@ -13,12 +15,22 @@ async function mountWaiting(data) {
   const said = make("p", {class: "note"});
   place.append(scaleOf(cells), box, said);
   const LEFT = 54, BOTTOM = 22;
-  const rows = data.ranks.length;
-  const tall = Math.max(1, Math.min(22, Math.floor(420 / rows)));
+  const per = Math.ceil(data.ranks.length / MOST_ROWS);
+  const rows = Math.ceil(data.ranks.length / per);
+  const tall = Math.max(1, Math.min(22, Math.floor(MOST_ROWS / rows)));
   const most = highest(cells);
   const stepOf = (x) => Math.floor(view.first + ((x - LEFT) / (box.clientWidth - LEFT)) * (view.last - view.first + 1));
   const rowOf = (y) => Math.min(rows - 1, Math.max(0, Math.floor(y / tall)));
-  const cellAt = (row, step) => cells[row * data.width + Math.floor((step - data.first) / data.every)];
+  const placeAt = (step) => Math.floor((step - data.first) / data.every);
+  /** The rank of a row that is farthest behind, and by how much: NaN if none was recorded. */
+  const worst = (row, place) => {
+    let found = [row * per, NaN];
+    for (let at = row * per; at < Math.min(data.ranks.length, (row + 1) * per); at++) {
+      const value = cells[at * data.width + place];
+      if (!Number.isNaN(value) && !(value <= found[1])) found = [at, value];
+    }
+    return found;
+  };
 
   const canvas = canvasIn(box, () => rows * tall + BOTTOM, "Seconds by which each rank fell behind, by step", (context, width) => {
     const bottom = rows * tall;
@@ -33,7 +45,7 @@ async function mountWaiting(data) {
         let value = NaN;
         const until = Math.floor((Math.floor(view.first + ((next - 0.01) / room) * span) - data.first) / data.every);
         for (let at = place; at <= until && at < data.width; at++) {
-          const one = cells[row * data.width + at];
+          const one = worst(row, at)[1];
           if (!(one <= value)) value = Number.isNaN(one) ? value : one; // the highest of those in a pixel
         }
         if (!Number.isNaN(value)) {
@@ -47,45 +59,47 @@ async function mountWaiting(data) {
     context.textAlign = "right";
     context.textBaseline = "middle";
     const labels = tall >= 11 ? data.ranks.keys() : ticks(0, rows - 1, 12, true);
-    for (const row of labels) context.fillText(`rank ${data.ranks[row]}`, LEFT - 6, row * tall + tall / 2);
+    for (const row of labels) context.fillText(`rank ${data.ranks[row * per]}`, LEFT - 6, Math.max(6, row * tall + tall / 2));
     stepAxis(context, LEFT, width, bottom);
     stepMarks(context, (step) => LEFT + ((step - view.first) / span) * room, 0, bottom);
-    const chosen = view.role ? -1 : data.ranks.indexOf(view.rank);
+    const chosen = view.role ? -1 : Math.floor(data.ranks.indexOf(view.rank) / per);
     if (chosen >= 0) {
       context.strokeStyle = color("chosen");
       context.lineWidth = 2;
-      context.strokeRect(LEFT, chosen * tall, room - 1, tall);
+      context.strokeRect(LEFT, chosen * tall - 1, room - 1, Math.max(3, tall));
     }
   });
   const notes = ["A rank that merely waits does not fall behind."];
   if (data.every > 1) notes.push(`Each cell is the worst of ${data.every} steps.`);
-  if (data.of > rows) notes.push(`The ${rows} of ${data.of} ranks that fell behind most.`);
+  if (per > 1) notes.push(`Each line is the worst of ${per} ranks.`);
+  if (data.of > data.ranks.length) notes.push(`The ${data.ranks.length} of ${data.of} ranks that fell behind most.`);
   said.textContent = notes.join(" ");
 
   canvas.addEventListener("pointermove", (event) => {
     const row = rowOf(event.offsetY), step = stepOf(event.offsetX);
     if (event.offsetX < LEFT || event.offsetY > rows * tall) return hint(event, null);
-    const value = cellAt(row, step);
+    const [at, value] = worst(row, placeAt(step));
     const begins = data.first + Math.floor((step - data.first) / data.every) * data.every;
     const title = data.every > 1 ? `steps ${wholeText(begins)} to ${wholeText(begins + data.every - 1)}` : `step ${wholeText(step)}`;
-    hint(event, [`rank ${data.ranks[row]}, ${title}`, make("b", {}, Number.isNaN(value) ? "not recorded" : `${secondsText(value)} behind`)]);
+    hint(event, [`rank ${data.ranks[at]}, ${title}`, make("b", {}, Number.isNaN(value) ? "not recorded" : `${secondsText(value)} behind`)]);
   });
   canvas.addEventListener("pointerleave", (event) => hint(event, null));
   chooseSteps(canvas, stepOf, (event) => {
-    change({step: nearestStep(stepOf(event.offsetX)), rank: data.ranks[rowOf(event.offsetY)], role: ""}, {enters: true});
+    const step = nearestStep(stepOf(event.offsetX));
+    change({step, rank: data.ranks[worst(rowOf(event.offsetY), placeAt(step))[0]], role: ""}, {enters: true});
   });
   tableBehind(place, "Seconds behind by rank", () => ({
     titles: ["rank", "worst in these steps", "mean"],
     rows: data.ranks.map((rank, row) => {
-      let sum = 0, count = 0, worst = 0;
+      let sum = 0, count = 0, most = 0;
       for (let at = 0; at < data.width; at++) {
         const value = cells[row * data.width + at], step = data.first + at * data.every;
         if (Number.isNaN(value) || step + data.every <= view.first || step > view.last) continue;
         sum += value;
         count++;
-        worst = Math.max(worst, value);
+        most = Math.max(most, value);
       }
-      return [String(rank), count ? secondsText(worst) : "", count ? secondsText(sum / count) : ""];
+      return [String(rank), count ? secondsText(most) : "", count ? secondsText(sum / count) : ""];
     }),
   }));
 }
