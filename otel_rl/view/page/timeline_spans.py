@@ -61,6 +61,7 @@ class Spans(NamedTuple):
     duration: Integers
     step: Integers
     failed: NDArray[np.bool_]
+    is_open: NDArray[np.bool_]
     who: NDArray[np.int64]
     what: NDArray[np.int64]
     id: NDArray[np.uint64]
@@ -71,8 +72,8 @@ class Spans(NamedTuple):
 
     def taken(self, order: NDArray[Any]) -> Spans:
         """Return some of the spans, in an order."""
-        columns = (column[order] for column in self[:8])
-        return Spans(*columns, *self[8:])  # type: ignore[call-arg] # eight columns, then the tables
+        columns = (column[order] for column in self[:9])
+        return Spans(*columns, *self[9:])  # type: ignore[call-arg] # nine columns, then the tables
 
 
 class Detail(NamedTuple):
@@ -114,7 +115,8 @@ def read_spans(run: RunReader, most: int) -> Spans:
     ]
     names = [What(*one) for one in zip(*(whats[name] for name in whats.columns[1:]), strict=True)]
     spans = Spans(
-        *(start, duration, step, failed, _codes(who, whos["key"]), _codes(what, whats["key"]), ids, trace),
+        *(start, duration, step, failed, np.zeros(len(start), np.bool_)),
+        *(_codes(who, whos["key"]), _codes(what, whats["key"]), ids, trace),
         *(processes, names, thinned),
     )
     known = (spans.who >= 0) & (spans.what >= 0)  # thinning of the archive may delete a name in between

@@ -21,6 +21,7 @@ function timelineDraw(context, model, view) {
   const wide = timelineLanes(context, model, view, visible, yOf, plot);
   timelineLabels(context, model, view, wide);
   timelineErrors(context, model, view, visible, yOf, perPixel, xOf);
+  timelineOpen(context, model, view, visible, yOf, xOf);
   timelineOutline(context, model, view, visible, yOf, xOf, view.hovered, 1);
   timelineOutline(context, model, view, visible, yOf, xOf, view.selected, 2);
   timelineGutter(context, view, visible, yOf);
@@ -73,7 +74,8 @@ function timelineLabels(context, model, view, wide) {
   for (const { span, x, end, row, y } of wide) {
     const room = end - x - 8;
     const { label } = model.names[model.name[span]];
-    const took = timelineSeconds(((model.end[span] - model.start[span]) * model.tickNs) / 1e9);
+    const long = timelineSeconds(((model.end[span] - model.start[span]) * model.tickNs) / 1e9);
+    const took = model.open[span] ? `open for ${long}` : long;
     const text = [`${label} ${took}`, label].find((one) => timelineWidth(context, view, one) <= room) ?? timelineShort(context, view, label, room);
     context.fillStyle = view.colors.classes[view.sums.classOf[model.name[span]]].text;
     if (text && row.height >= 10) context.fillText(text, x + 4, y + row.height / 2 + 0.5);
@@ -122,6 +124,27 @@ function timelineErrors(context, model, view, visible, yOf, perPixel, xOf) {
       context.stroke();
       context.fill();
     }
+  }
+}
+
+/** Draw an arrow at the end of phases that are open. */
+function timelineOpen(context, model, view, visible, yOf, xOf) {
+  context.fillStyle = view.colors.select;
+  context.strokeStyle = view.colors.back;
+  context.lineWidth = 2;
+  for (const row of visible) {
+    if (row.kind !== "lane" || row.lane.end === row.lane.first || !model.open[row.lane.end - 1]) continue;
+    const x = xOf(model.end[row.lane.end - 1]);
+    if (x < view.gutter || x > view.width) continue;
+    const middle = yOf(row) + row.height / 2;
+    const half = Math.min(6, row.height / 2);
+    context.beginPath();
+    context.moveTo(x - half, middle - half);
+    context.lineTo(x + half, middle);
+    context.lineTo(x - half, middle + half);
+    context.closePath();
+    context.stroke();
+    context.fill();
   }
 }
 
@@ -233,11 +256,10 @@ function timelineRuler(context, model, view, xOf) {
   }
   let free = -Infinity;
   for (const [number, x, end] of labels) {
-    const at = Math.max(gutter, x) + 4;
-    if (at < free) continue;
     const text = timelineCount(number);
     const wide = timelineWidth(context, view, text);
-    if (x < gutter && end - at < wide) continue;
+    const at = Math.max(Math.max(gutter, x) + 4, end - free > wide + 8 ? free : 0);
+    if (at < free || (x < gutter && end - at < wide)) continue;
     context.fillStyle = colors.text;
     context.fillText(text, at, y + height / 2 + 0.5);
     if (end - x < wide + 8) context.fillRect(x, y, 1, height);
