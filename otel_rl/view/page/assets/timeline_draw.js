@@ -77,8 +77,14 @@ function timelineLabels(context, model, view, wide) {
     const long = timelineSeconds(((model.end[span] - model.start[span]) * model.tickNs) / 1e9);
     const took = model.open[span] ? `open for ${long}` : long;
     const text = [`${label} ${took}`, label].find((one) => timelineWidth(context, view, one) <= room) ?? timelineShort(context, view, label, room);
-    context.fillStyle = view.colors.classes[view.sums.classOf[model.name[span]]].text;
-    if (text && row.height >= 10) context.fillText(text, x + 4, y + row.height / 2 + 0.5);
+    if (!text) continue;
+    const { ground, text: ink } = view.colors.classes[view.sums.classOf[model.name[span]]];
+    if (ground) {
+      context.fillStyle = ground;
+      context.fillRect(x + 2, y + 1, timelineWidth(context, view, text) + 4, row.height - 2);
+    }
+    context.fillStyle = ink;
+    context.fillText(text, x + 4, y + row.height / 2 + 0.5);
   }
 }
 
