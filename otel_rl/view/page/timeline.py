@@ -73,7 +73,8 @@ def timeline_of(run: RunReader, *, most_spans: int = MOST_SPANS) -> dict[str, An
     attempts = _attempts(run)
     origin, last = _extent(spans, attempts)
     start = (spans.start - origin) // _TICK_NS
-    spans = spans._replace(start=start, duration=(spans.start + spans.duration - origin) // _TICK_NS - start)
+    duration = (spans.start + spans.duration - origin) // _TICK_NS - start
+    spans = spans._replace(start=start, duration=duration, weight=np.maximum(duration, spans.weight // _TICK_NS))
     spans = spans.taken(np.lexsort((-spans.duration, spans.start, spans.who)))
     loops = np.isin(spans.what, [n for n, one in enumerate(spans.names) if one.name == semconv.SPAN_LOOP])
     tracks = sorted(_tracks(spans, loops, _hosts(run)), key=_place)
@@ -90,6 +91,8 @@ def timeline_of(run: RunReader, *, most_spans: int = MOST_SPANS) -> dict[str, An
         "name": name,
         "marks": kept.failed.astype(np.uint8) | (kept.is_open.astype(np.uint8) << 1),
     }
+    if spans.thinned is not None:
+        columns["more"] = kept.weight - kept.duration
     return {
         "version": 1,
         "origin_ns": str(origin),

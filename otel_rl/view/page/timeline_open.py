@@ -52,7 +52,7 @@ def with_open(spans: Spans, nows: Iterable[Now]) -> tuple[Spans, list[OpenStep]]
         return spans._replace(processes=processes), list(steps.values())
     start, duration, step, who, what = np.array(lines, np.int64).T
     no, yes, none = np.zeros(len(lines), np.bool_), np.ones(len(lines), np.bool_), np.zeros(len(lines), np.uint64)
-    new = (start, duration, step, no, yes, who, what, none, none)
+    new = (start, duration, step, no, yes, who, what, none, none, duration)
     old: tuple[Any, ...] = spans[: len(new)]
     columns: Any = (np.concatenate(pair) for pair in zip(old, new, strict=True))
     replaced: Any = (*columns, processes, names, spans.thinned)

@@ -51,7 +51,7 @@ function timelineLanes(context, model, view, visible, yOf, plot) {
     if (row.kind !== "lane") continue;
     const top = Math.round((yOf(row) - TIMELINE_TOP) * scale);
     const found = [];
-    view.pixels.lane(model, view.sums, view.colors, row.lane, {
+    view.pixels.lane(model, view.sums.at((view.last - view.first) / columns), view.colors, row.lane, {
       first: view.first,
       perPixel: (view.last - view.first) / columns,
       top,
@@ -189,12 +189,15 @@ function timelineGutter(context, view, visible, yOf) {
     context.font = `12px ${colors.font}`;
     context.fillStyle = colors.faint;
     const middle = Math.max(TIMELINE_TOP + 7, y + Math.min(row.height, 22) / 2);
-    const name = timelineTrackName(row.track);
-    const hidden = row.track.hidden ? ` (${timelineCount(row.track.hidden)} not shown)` : "";
     const room = gutter - 14;
-    const text = timelineWidth(context, view, name) <= room ? name : timelineShort(context, view, name, room);
-    context.fillText(text, 8, middle + 0.5);
-    if (hidden && row.height >= 34) context.fillText(timelineWidth(context, view, hidden) <= room ? hidden : timelineShort(context, view, hidden, room), 8, middle + 14);
+    const fits = (text) => (timelineWidth(context, view, text) <= room ? text : timelineShort(context, view, text, room));
+    const hidden = row.track.hidden ? `${timelineCount(row.track.hidden)} not shown` : "";
+    const whole = timelineTrackName(row.track);
+    const isLong = row.track.kind === "trajectories" && timelineWidth(context, view, whole) > room;
+    const lines = isLong ? [timelineProcess(row.track), "trajectories", hidden] : [whole, hidden];
+    lines.filter(Boolean).forEach((text, n) => {
+      if (!n || row.height >= 22 + 13 * n) context.fillText(fits(text), 8, middle + 0.5 + 13 * n);
+    });
     free = middle + 12;
   }
 }
@@ -213,6 +216,7 @@ function timelineHeader(context, model, view, perPixel, xOf) {
   context.textAlign = "left";
   context.fillStyle = colors.faint;
   if (base) context.fillText(timelineMoment(base, 1), 4, TIMELINE_AXIS / 2, gutter - 8);
+  let free = -Infinity;
   for (let n = Math.ceil(from / step); n * step <= to; n++) {
     const x = xOf(n * step * second);
     const offset = n * step - base;
@@ -220,8 +224,11 @@ function timelineHeader(context, model, view, perPixel, xOf) {
     context.fillRect(Math.round(x), TIMELINE_AXIS - 5, 1, 5);
     context.fillStyle = colors.faint;
     const text = small ? `${base ? "+" : ""}${timelineSeconds(Math.round(offset * 1e6) / 1e6)}` : timelineMoment(n * step, step);
-    context.textAlign = x < gutter + 20 ? "left" : x > width - 40 ? "right" : "center";
-    context.fillText(text, x, TIMELINE_AXIS / 2);
+    const wide = timelineWidth(context, view, text);
+    const left = Math.min(width - wide, Math.max(gutter, x - wide / 2));
+    if (left < free) continue;
+    context.fillText(text, left, TIMELINE_AXIS / 2);
+    free = left + wide + 10;
   }
   timelineRuler(context, model, view, xOf);
 }

@@ -20,6 +20,7 @@ async function readTimeline(data) {
     start: new Float64Array(data.count),
     end: new Float64Array(data.count),
     step: new Float64Array(data.count),
+    more: spans.more ?? null, // how much longer the spans are for which one stands, if there were too many
     tracks: [],
     lanes: [],
     steps: timelineSteps(steps, data.step_count),
