@@ -9,10 +9,12 @@ import numpy as np
 
 from otel_rl import semconv
 from otel_rl.archive.json_texts import decoded
+from otel_rl.archive.now import read_now
 from otel_rl.insight import CATEGORIES, category_of
 from otel_rl.semconv import registry
 from otel_rl.view.page.timeline_columns import differences, encoded, zigzag
 from otel_rl.view.page.timeline_lanes import Lane, lanes_of, slots_of
+from otel_rl.view.page.timeline_open import with_open
 from otel_rl.view.page.timeline_spans import What, Who, read_details, read_spans
 
 if TYPE_CHECKING:
@@ -67,15 +69,16 @@ def timeline_of(run: RunReader, *, most_spans: int = MOST_SPANS) -> dict[str, An
         run: The run.
         most_spans: Spans that are kept. Of more, the longest of each name of each process in equal parts of the time.
     """
-    spans = read_spans(run, most_spans)
+    spans, open_steps = with_open(read_spans(run, most_spans), read_now(run.place.path))
     attempts = _attempts(run)
     origin, last = _extent(spans, attempts)
     start = (spans.start - origin) // _TICK_NS
-    spans = spans._replace(start=start, duration=(spans.start + spans.duration - origin) // _TICK_NS - start)
+    duration = (spans.start + spans.duration - origin) // _TICK_NS - start
+    spans = spans._replace(start=start, duration=duration, weight=np.maximum(duration, spans.weight // _TICK_NS))
     spans = spans.taken(np.lexsort((-spans.duration, spans.start, spans.who)))
     loops = np.isin(spans.what, [n for n, one in enumerate(spans.names) if one.name == semconv.SPAN_LOOP])
     tracks = sorted(_tracks(spans, loops, _hosts(run)), key=_place)
-    steps = _steps(spans, loops)
+    steps = _steps(spans, loops, [(n, (a - origin) // _TICK_NS, (b - a) // _TICK_NS) for n, a, b in open_steps])
     lanes = [lane.spans for track in tracks for lane in track.lanes]
     order = np.concatenate([*lanes, np.empty(0, np.int64)])
     firsts = np.cumsum([0, *map(len, lanes)])[:-1]
@@ -86,8 +89,10 @@ def timeline_of(run: RunReader, *, most_spans: int = MOST_SPANS) -> dict[str, An
         "duration": kept.duration,
         "step": zigzag(np.diff(kept.step, prepend=-1)),
         "name": name,
-        "failed": kept.failed.astype(np.uint8),
+        "marks": kept.failed.astype(np.uint8) | (kept.is_open.astype(np.uint8) << 1),
     }
+    if spans.thinned is not None:
+        columns["more"] = kept.weight - kept.duration
     return {
         "version": 1,
         "origin_ns": str(origin),
@@ -201,12 +206,21 @@ def _described(tracks: list[_Track]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _steps(spans: Spans, loops: NDArray[np.bool_]) -> tuple[Integers, Integers, Integers]:
+def _steps(
+    spans: Spans, loops: NDArray[np.bool_], still_open: list[tuple[int, int, int]]
+) -> tuple[Integers, Integers, Integers]:
     """Return the numbers of steps, their starts and durations: of their root spans; if there are none, of phases."""
     chosen = np.flatnonzero(loops & (spans.step >= 0))
     if len(chosen):
-        chosen = chosen[np.argsort(spans.start[chosen], kind="stable")]
-        return spans.step[chosen], spans.start[chosen], spans.duration[chosen]
+        more = [one for one in still_open if one[0] not in set(spans.step[chosen].tolist())]
+        known = spans.step[chosen], spans.start[chosen], spans.duration[chosen]
+        every = (
+            [np.append(column, added) for column, added in zip(known, zip(*more, strict=True), strict=True)]
+            if more
+            else known
+        )
+        order = np.argsort(every[1], kind="stable")
+        return every[0][order], every[1][order], every[2][order]
     chosen = np.flatnonzero(spans.step >= 0)
     chosen = chosen[np.argsort(spans.step[chosen], kind="stable")]
     numbers, firsts = np.unique(spans.step[chosen], return_index=True)
