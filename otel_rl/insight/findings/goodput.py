@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_rl.archive.reader import RunReader
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
 from otel_rl.insight.phases import by_category
@@ -42,7 +41,10 @@ def goodput(recorded: Recorded, summary: Summary, shares: Sequence[PhaseShare]) 
     in_steps = float(np.nansum(took))
     trained = float(np.nansum(took * fractions.values[of_fractions]))
     repeated, down = _repeated(recorded, in_steps), _down(recorded)
-    between = max(0.0, summary.duration_s - in_steps - repeated - down)
+    wall_s = summary.duration_s
+    if summary.state in ("live", "hung", "lost") and recorded.steps is not None:  # the open step is not known yet
+        wall_s = max(0, recorded.steps.last_unix_nano - summary.started_unix_nano) / 1e9
+    between = max(0.0, wall_s - in_steps - repeated - down)
     whole = in_steps + repeated + down + between
     losses = {"repeated after a resume": repeated, "down between attempts": down, "between steps": between}
     categories = by_category(shares)
@@ -72,8 +74,8 @@ def _repeated(recorded: Recorded, valid_s: float) -> float:
     """Return the seconds of steps that a later attempt repeated."""
     if len(recorded.firsts) < 2:
         return 0.0
-    every = RunReader([recorded.place], "all")
-    found = every.sql(f"SELECT coalesce(sum(value), 0) AS s FROM rows WHERE name = '{STEP_TIME}' AND isfinite(value)")
+    query = f"SELECT coalesce(sum(value), 0) AS s FROM rows WHERE name = '{STEP_TIME}' AND isfinite(value)"
+    found = recorded.every.sql(query)
     return max(0.0, float(found["s"][0]) - valid_s)
 
 
