@@ -23,6 +23,7 @@ from otel_rl.semconv.main_metrics import MainMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from otel_rl.archive.now import Now
     from otel_rl.archive.result import Result
@@ -228,12 +229,17 @@ class Recorded:
         return self.run if is_one else RunReader([self.place], "all")
 
     @cached_property
+    def damaged(self) -> list[Path]:
+        """Files of the archive that cannot be read."""
+        return self.run.damaged
+
+    @cached_property
     def thinned(self) -> tuple[int, int]:
         """How many spans are left, and how many there were: old ones are thinned to keep an archive below its limit."""
         archive = self.place.path / files.ARCHIVE
         lists = (files.of_table(archive / machine, SPANS.name) for machine in machines(archive))
         were = sum(file.end - file.first for listed in lists for file in listed)
-        if not were or any(path.parent.name == SPANS.name for path in self.run.damaged):
+        if not were or any(path.parent.name == SPANS.name for path in self.damaged):
             return 0, 0
         return int(self.every.sql("SELECT count(*) AS n FROM spans")["n"][0]), were
 

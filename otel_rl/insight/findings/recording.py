@@ -76,7 +76,7 @@ def _reasons(counts: dict[str, int]) -> str:
 
 
 def _damaged(recorded: Recorded) -> list[Finding]:
-    damaged, holes = recorded.run.damaged, recorded.run.holes
+    damaged, holes = recorded.damaged, recorded.run.holes
     if not damaged and not holes:
         return []
     parts = []
