@@ -98,14 +98,16 @@ class Happening(NamedTuple):
 
 
 class SpanTotal(NamedTuple):
-    """The spans of a kind of a process: of a phase, of steps, or of trajectories."""
+    """The spans of a kind of a process: of a phase, of the steps of an attempt, or of trajectories."""
 
     kind: str
     phase: str | None
+    attempt: int | None
     role: str
     rank: int
     number: int
     seconds: float
+    began_unix_nano: int
 
 
 class Steps(NamedTuple):
@@ -199,11 +201,11 @@ class Recorded:
         """The spans of phases inside steps, of steps, and of trajectories of processes with a role, summed up."""
         query = f"""
             SELECT CASE WHEN name = '{semconv.SPAN_LOOP}' THEN 'step' WHEN name IN ({_TRAJECTORIES}) THEN 'trajectory'
-                ELSE 'phase' END AS kind, phase, coalesce(role, '') AS role, coalesce(rank, 0) AS rank,
-                count(*) AS number, sum(duration_ns)::DOUBLE / 1e9 AS seconds
+                ELSE 'phase' END AS kind, phase, attempt, coalesce(role, '') AS role, coalesce(rank, 0) AS rank,
+                count(*) AS number, sum(duration_ns)::DOUBLE / 1e9 AS seconds, min(start_unix_nano) AS began
             FROM spans WHERE (((phase IS NOT NULL AND step IS NOT NULL AND {PHASE}) OR name = '{semconv.SPAN_LOOP}')
                 AND {self.whole_steps}) OR (role IS NOT NULL AND name IN ({_TRAJECTORIES}))
-            GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"""
+            GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""
         return [SpanTotal(*line) for line in _lines(self.run.sql(query))]
 
     @cached_property

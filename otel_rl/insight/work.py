@@ -30,11 +30,12 @@ def works(recorded: Recorded, steps: tuple[int, int]) -> dict[str, float]:
     query = f"""
         WITH found AS (
             SELECT step, rank, phase, span_id, parent_id, start_unix_nano AS began,
-                start_unix_nano + duration_ns AS ended, duration_ns
-            FROM spans WHERE phase IS NOT NULL AND {PHASE} AND role IS NULL AND {recorded.whole_steps}
+                start_unix_nano + duration_ns AS ended, duration_ns, {PHASE} AS is_whole
+            FROM spans WHERE phase IS NOT NULL AND role IS NULL AND {recorded.whole_steps}
                 AND {in_sample(*steps, _MOST_STEPS, 3)}
         ), outermost AS (
             SELECT f.* FROM found AS f ANTI JOIN found AS o ON f.parent_id = o.span_id AND f.step = o.step
+            WHERE f.is_whole
         ), of_rank AS (
             SELECT step, rank, phase, sum(duration_ns) AS took, max(ended) AS ended FROM outermost GROUP BY 1, 2, 3
         )

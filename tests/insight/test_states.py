@@ -262,3 +262,31 @@ def test_an_exporter_that_fails(tmp_path: Path) -> None:
     sentences = [one.sentence for one in facts(tmp_path).findings if one.kind == "recording"]
 
     assert any("items behind (" in one and "429 Too Many Requests" in one for one in sentences), sentences
+
+
+_NESTS = """
+import time, otel_rl
+run = otel_rl.init(project="p", id="it", dir="runs", hardware=False, quiet=True)
+for step in range(6):
+    with run.step(step), run.phase("update_actor"):
+        with run.phase("update_actor"):
+            time.sleep(0.003)
+            with run.phase("optimizer_step"):
+                time.sleep(0.006)
+assert run.finish()
+"""
+
+
+def test_phases_inside_phases(tmp_path: Path) -> None:
+    """Each moment counts for the innermost phase alone."""
+    run_python(_NESTS, tmp_path)
+    found = facts(tmp_path)
+    spans = otel_rl.open_run(tmp_path / "runs" / "p" / "it").sql(
+        "SELECT sum(duration_ns)::DOUBLE / 1e9 AS s FROM spans WHERE phase = 'optimizer_step'"
+    )
+    shares = {one.name: one for one in found.shares}
+
+    assert shares["optimizer_step"].seconds == pytest.approx(float(spans["s"][0]))
+    assert 0.2 < shares["update_actor"].share < shares["optimizer_step"].share
+    assert sum(one.share for one in found.shares) == pytest.approx(1)
+    assert [one for one in found.findings if one.kind == "time"][0].evidence.phases[0] == "optimizer_step"
