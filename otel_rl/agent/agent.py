@@ -66,6 +66,7 @@ class Agent:
     Args:
         once: If true, the agent delivers what exists and ends.
         of_archive: If true, the part was made from the archive of another machine, which sees how far it is.
+        missing: Number of items that were lost before, with the archive and the part.
         exporters: Factories that replace the registered ones, by name.
 
     Attributes:
@@ -84,6 +85,7 @@ class Agent:
         *,
         once: bool,
         of_archive: bool,
+        missing: int,
         exporters: Mapping[str, Callable[..., Exporter]],
     ) -> None:
         how, run = manifest.agent, manifest.run(directory)
@@ -97,7 +99,7 @@ class Agent:
         saved = self._checkpoint()
         losses = self._losses = Losses(saved.lost)
         self._source = Source(directory, manifest, saved.positions, self._openings, once=once, of_archive=of_archive)
-        removed = cut_off(directory.journals, saved.positions)
+        removed = cut_off(directory.journals, saved.positions) + missing
         all_spans = any(one.all_spans for one in self._exporters.threads)
         self._pipeline = Pipeline(manifest, saved.state, self._quarantine, all_spans=all_spans)
         vocabulary = self._pipeline.vocabulary

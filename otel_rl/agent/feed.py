@@ -57,19 +57,25 @@ class Feed:
 
     Attributes:
         counts: The same, with what an earlier process that was killed had fed from the same part.
-        missing: Number of items that the archive lacks.
+        missing: Number of items that the archive lacks, those that an earlier process has missed included.
     """
 
     def __init__(self, run: Path, machine: str, work: Path, counts: Mapping[str, Counts]) -> None:
         self._run, self._machine, self._work = run, machine, work
         self.counts = dict(counts)
         self.counts = self._reached()
-        self.missing = 0
+        before = delivered.read(run, machine)
+        self.missing = before.missing if before is not None else 0
         self._ended = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="otel-rl-delivered", daemon=True)
 
     def __enter__(self) -> Feed:
-        self._note(works=True)
+        """Write the first note.
+
+        Raises:
+            OSError: The archive cannot be written; another process would feed the exporters again.
+        """
+        delivered.write(self._run, self._machine, self._state(works=True))
         self._keeper.start()
         return self
 
@@ -83,10 +89,12 @@ class Feed:
             self._note(works=True)
 
     def _note(self, *, works: bool) -> None:
-        who = f"pid {os.getpid()} on {socket.gethostname()}"
-        state = Delivered(who=who, exporters=self._reached(), works=works, missing=self.missing)
         with contextlib.suppress(OSError):  # a full disk: the next one may send some items again
-            delivered.write(self._run, self._machine, state)
+            delivered.write(self._run, self._machine, self._state(works=works))
+
+    def _state(self, *, works: bool) -> Delivered:
+        who = f"pid {os.getpid()} on {socket.gethostname()}"
+        return Delivered(who=who, exporters=self._reached(), works=works, missing=self.missing)
 
     def _reached(self) -> dict[str, Counts]:
         return {name: delivered.most(has, self._passed(name)) for name, has in self.counts.items()}

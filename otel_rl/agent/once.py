@@ -16,19 +16,17 @@ from otel_rl.agent import feed
 from otel_rl.agent.agent import GoneError
 from otel_rl.agent.input.inbox import Inbox
 from otel_rl.agent.process import REGISTERED, StartError, run_agent
-from otel_rl.agent.repair.refill import ARCHIVE_EXPORTER, progress, refill
+from otel_rl.agent.repair.refill import ARCHIVE_EXPORTER, has_everything, progress, refill
 from otel_rl.archive import delivered
-from otel_rl.archive.now import Now
-from otel_rl.archive.now import place_of as now_of
+from otel_rl.archive.now import machines_of
 from otel_rl.delivery.left_behind import deliver_with
 from otel_rl.errors.sinks import log_of
-from otel_rl.journal.atomic_files import read_json
-from otel_rl.journal.claim import noted
+from otel_rl.journal.claim import noted, settle
 from otel_rl.journal.locks import Lock, is_held
 from otel_rl.setup import agent_start, parts
 from otel_rl.setup import directory as directories
-from otel_rl.setup.directory import RunDirectory, read_manifest
-from otel_rl.setup.parts import LOCAL, Machine
+from otel_rl.setup.directory import ATTEMPTS, RunDirectory, read_manifest
+from otel_rl.setup.parts import LOCAL, Machine, Part
 from otel_rl.setup.private_directories import home, private_directory
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.export import Exporter
-    from otel_rl.setup.parts import Part
 
 logger = log_of(__name__)
 _SPARE_S = 30.0
@@ -95,13 +92,16 @@ class Delivery:
 
     def _look(self) -> Iterator[_Reached]:
         """Yield the parts that can be reached; report the others."""
+        machines = machines_of(self._run)
         found = parts.everyone(self._run)
+        archived = set(machines) - {part.name for part in found}
+        found += [Part(name=name, place=self._run / LOCAL / name, is_elsewhere=True) for name in sorted(archived)]
         for part in found:
             host = part.machine.host if part.machine is not None else part.name
             if self._is_here(part):
                 here = directories.with_part(self._run, part)
                 yield _Reached(part.name, here, host, here.own_manifest.exists())
-            elif not part.is_delivered and read_json(now_of(self._run, part.name), Now) is not None:
+            elif not part.is_delivered and part.name in machines:
                 yield _Reached(part.name, self._work_of(part), host, of_archive=part)
             elif not part.is_delivered:
                 self._miss(part)
@@ -218,24 +218,26 @@ class Delivery:
             self._fail(f"{who} delivers from the archive of {one.host} now; run this again later")
             return
         counts = progress(run, name, read_manifest(one.directory)) or {}
-        with feed.Feed(run, name, work, counts) as fed:
-            try:
+        try:
+            with feed.Feed(run, name, work, counts) as fed:
                 shutil.rmtree(work, ignore_errors=True)
-                fed.missing = refill(run, name, work, fed.counts)
-            except OSError as error:
-                self._fail(f"the archive of {one.host} cannot be used: {error}")
-                return
-            if fed.missing:
-                self._fail(f"{fed.missing} item(s) are missing in the archive of {one.host}")
-            is_complete = self._run_agent(one, {ARCHIVE_EXPORTER: feed.Nothing})
-        shutil.rmtree(work, ignore_errors=True)
-        last = read_json(now_of(run, name), Now)
-        if last is None or not last.has_everything:
-            later = f"what {one.host} recorded after it saved its archive last is in {part.place} on {one.host}"
+                fed.missing += refill(run, name, work, fed.counts)
+                is_complete = self._run_agent(one, {ARCHIVE_EXPORTER: feed.Nothing})
+        except OSError as error:
+            self._fail(f"the archive of {one.host} cannot be used: {error}")
+            return
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        if fed.missing:
+            self._fail(f"{fed.missing} item(s) are missing in the archive of {one.host}")
+        if not has_everything(run, name):
+            where = f"in {part.place} on {one.host}" if part.machine is not None else f"on {one.host}"
+            later = f"what {one.host} recorded after it saved its archive last is {where}"
             self._fail(f"{later}; run there, if it still exists: {deliver_with(one.directory)[1]}")
         elif is_complete and not fed.missing:
             with contextlib.suppress(OSError):
                 parts.note(run, part, is_delivered=True)
+                settle(run / ATTEMPTS, noted(run / ATTEMPTS).get(name, ()))
 
 
 def _head_of(one: _Reached, heads: list[_Reached]) -> _Reached:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from otel_rl.agent.agent import Agent, GoneError
-from otel_rl.agent.repair.refill import catch_up
+from otel_rl.agent.repair.refill import FedError, catch_up
 from otel_rl.errors import SettingsError, redaction, stop_signals
 from otel_rl.errors.redaction import redacted
 from otel_rl.errors.sinks import OneLine, log_of
@@ -109,26 +109,34 @@ def run_agent(
     parts.remake(directory.local)  # a cleaner of temporary files may have removed it
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
-    if not of_archive:
-        catch_up(directory, manifest)
+    try:
+        missing = 0 if of_archive else catch_up(directory, manifest)
+    except FedError as error:
+        lock.release()
+        raise _failed(directory, error) from error
     remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
     try:
         try:
             manifest = secret_options.with_secrets(manifest, os.environ, _given_options)
-            agent = Agent(directory, manifest, once=once, of_archive=of_archive, exporters=exporters)
+            agent = Agent(directory, manifest, once=once, of_archive=of_archive, missing=missing, exporters=exporters)
         except Exception as error:
-            why = redacted(str(error))
-            if isinstance(error, OSError) and error.errno in FULL:
-                why = str(unwritable(directory.path.parents[1], directory.local, error))
-            failed = AgentStatus(pid=os.getpid(), state="failed", error=why, cause=_cause(error))
-            with contextlib.suppress(OSError):  # on a full disk
-                write_atomically(directory.status, msgspec.json.encode(failed))
-            raise StartError(why) from error
+            raise _failed(directory, error) from error
         if threading.current_thread() is threading.main_thread():
             stop_signals.set_at((signal.SIGTERM,), agent.stopped)
         return agent.run(lock)
     finally:
         lock.release()
+
+
+def _failed(directory: RunDirectory, error: Exception) -> StartError:
+    """Return why the agent cannot start, and write it into its status file."""
+    why = error.strerror or "" if isinstance(error, FedError) else redacted(str(error))
+    if isinstance(error, OSError) and error.errno in FULL:
+        why = str(unwritable(directory.path.parents[1], directory.local, error))
+    failed = AgentStatus(pid=os.getpid(), state="failed", error=why, cause=_cause(error))
+    with contextlib.suppress(OSError):  # on a full disk
+        write_atomically(directory.status, msgspec.json.encode(failed))
+    return StartError(why)
 
 
 def _given_options() -> dict[str, object]:

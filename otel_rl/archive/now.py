@@ -202,6 +202,11 @@ def place_of(run: Path, machine: str) -> Path:
     return run / ARCHIVE / machine / _FILE
 
 
+def machines_of(run: Path) -> list[str]:
+    """Return the folders of the machines that have written the file."""
+    return sorted(path.parent.name for path in (run / ARCHIVE).glob(f"*/{_FILE}"))
+
+
 def read_now(run: Path) -> list[Now]:
     """Return the states that the agents of a run wrote last, the newest first; without a head, each machine has one."""
     found = (read_json(path, Now) for path in (run / ARCHIVE).glob(f"*/{_FILE}"))

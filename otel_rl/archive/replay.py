@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 class Replay:
     """The items in the folder of a machine, of each kind those after a number of them.
 
+    Args:
+        place: The folder.
+        counts: The number of items of each kind before the first one.
+        totals: The number of items of each kind that were saved.
+
     Attributes:
         missing: Number of items that no intact file has, of those that were read so far.
     """
 
-    def __init__(self, place: Path, counts: Mapping[str, int]) -> None:
-        self._place, self._counts = place, counts
+    def __init__(self, place: Path, counts: Mapping[str, int], totals: Mapping[str, int]) -> None:
+        self._place, self._counts, self._totals = place, counts, totals
         self.missing = 0
 
     def __iter__(self) -> Iterator[tuple[str, int, Item]]:
@@ -33,16 +38,14 @@ class Replay:
 
         Each comes with its kind and its number. In a file that was thinned, all have the number of its last item.
         """
-        kinds = (
-            self._of_kind(order, tables, self._counts.get(kind.__name__, 0))
-            for order, (kind, (tables, _)) in enumerate(KINDS.items())
-        )
+        kinds = (self._of_kind(order, kind.__name__, tables) for order, (kind, (tables, _)) in enumerate(KINDS.items()))
         for *_, number, item in heapq.merge(*kinds):
             yield type(item).__name__, number, item
 
-    def _of_kind(self, order: int, tables: tuple[Table, ...], count: int) -> Iterator[tuple[int, int, int, int, Item]]:
+    def _of_kind(self, order: int, kind: str, tables: tuple[Table, ...]) -> Iterator[tuple[int, int, int, int, Item]]:
         """Yield the items of a kind with their numbers, each behind its place in the order of all."""
-        latest, reached, places = 0, count, itertools.count()
+        count = reached = self._counts.get(kind, 0)
+        latest, places = 0, itertools.count()
         for file in files.of_table(self._place, tables[-1].name):
             if file.end <= count:
                 continue
@@ -55,6 +58,7 @@ class Replay:
                 number = place if is_whole else file.end - 1
                 if number >= count:
                     yield latest, order, next(places), number, item
+        self.missing += max(0, self._totals.get(kind, 0) - reached)
 
 
 def totals(place: Path) -> dict[str, int]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from otel_rl.setup.settings import Settings
 
 _warnings = Occasional(sinks.log_of("otel_rl"))
-_MANIFEST, _ATTEMPTS = "run.json", "attempts"
-_BELIEVED = (_MANIFEST, _ATTEMPTS, parts.LOCAL, parts.ARCHIVE)
+_MANIFEST, ATTEMPTS = "run.json", "attempts"
+_BELIEVED = (_MANIFEST, ATTEMPTS, parts.LOCAL, parts.ARCHIVE)
 """The entries of a run directory that the agent believes only if no other user can write them."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""
@@ -43,7 +43,7 @@ class RunDirectory(_Place):
     def __init__(self, path: Path, local: Path, host: str) -> None:
         self.manifest = path / _MANIFEST  # the settings that the agent needs
         self.own_manifest = local / _MANIFEST  # of a machine that sends to a head, with which it may share `path`
-        self.attempts = path / _ATTEMPTS  # of all ranks: all machines can read them, also after `local/` was removed
+        self.attempts = path / ATTEMPTS  # of all ranks: all machines can read them, also after `local/` was removed
         self.journals = local / parts.JOURNALS  # one journal for each process and attempt
         self.outbox = local / parts.OUTBOX  # the journal of the items for the exporters
         self.cursors = local / parts.CURSORS  # the position of each exporter in the outbox
@@ -139,7 +139,7 @@ def make(path: Path, local_dir: str = "", *, sends: bool = False, strict: bool =
     make_directory(path)
     _open_as_chosen(path)
     check_own(path.resolve())
-    make_directory(path / _ATTEMPTS)
+    make_directory(path / ATTEMPTS)
     kind = parts.SENDER if sends else ""
     return with_part(path, parts.make(path, parts.this_machine(), local_dir, kind, strict=strict))
 

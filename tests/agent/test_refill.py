@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_rl.agent.repair.refill import refill
-from otel_rl.archive.writer import Writer
+from otel_rl.archive.writer import Writer, time_of
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Params, RunInfo, identity
@@ -79,6 +79,7 @@ def test_each_exporter_gets_what_it_lacks(
     tmp_path_factory: pytest.TempPathFactory, items: list[Item], data: st.DataObject
 ) -> None:
     """Whatever each has, and in whatever files: all that it lacks, those of a kind in order, and then what is new."""
+    items.sort(key=time_of)
     place = tmp_path_factory.mktemp("run")
     writer = Writer(place / ARCHIVE / "node1", NO_LIMIT)
     for item in items:
@@ -87,7 +88,8 @@ def test_each_exporter_gets_what_it_lacks(
             writer.save(seals=data.draw(st.booleans()))
     writer.save()
     has = {name: data.draw(st.integers(0, len(items))) for name in ("a", "b", "c")}
-    missing = refill(place, "node1", place / "part", {name: counts(items[:number]) for name, number in has.items()})
+    of_exporters = {name: counts(items[:number]) for name, number in has.items()}
+    missing = refill(place, "node1", place / "part", {**of_exporters, "archive": counts(items)})
 
     assert missing == 0
     for later, (name, number) in enumerate(has.items()):
@@ -115,11 +117,11 @@ class Killed(Outbox):
         super().append(items, checkpoint)
         os.kill(os.getpid(), 9)
 refill.Outbox = Killed
-refill.refill(Path(sys.argv[1]), "node1", Path(sys.argv[1], "part"), {"a": {}})
+refill.refill(Path(sys.argv[1]), "node1", Path(sys.argv[1], "part"), {"a": {}, "archive": {"Params": 200}})
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=100)
     was_begun = len(list((part / "outbox").glob("*.seg")))
-    refill(tmp_path, "node1", part, {"a": {}})
+    refill(tmp_path, "node1", part, {"a": {}, "archive": {"Params": 200}})
 
     assert was_begun
     assert by_kind(delivered(part, "a", [])[0]) == by_kind(items)

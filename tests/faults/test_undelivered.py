@@ -215,19 +215,52 @@ def test_a_delivery_that_is_killed(plain: Nodes) -> None:
 
 
 @pytest.mark.slow
-def test_an_archive_that_is_damaged(plain: Nodes) -> None:
-    """It is said how many items it lacks; the machine itself still has everything."""
+@pytest.mark.parametrize("lost", ["rows", "steps"])
+def test_an_archive_that_is_damaged(plain: Nodes, lost: str) -> None:
+    """It is said each time how many items it lacks; the machine itself still has everything."""
     run_dir = plain.shared / "runs" / "p" / "r"
     plain.run("node1", _TRAIN)
     wait_for(lambda: ended(run_dir, "node1"), "it is not archived")
-    next((run_dir / "archive" / "node1" / "rows").glob("*.parquet")).unlink()
+    shutil.rmtree(run_dir / "archive" / "node1" / lost)
     (run_dir / "open").touch()
+    for host in ("node2", "node3"):
+        code, said = plain.once(host, run_dir)
+        assert code == 1
+        assert f"{STEPS} item(s) are missing in the archive of node1" in said
+
+    assert gated(run_dir) == []
+    assert plain.once("node1", run_dir)[0] == 0
+    assert gated(run_dir) == [(0, n) for n in range(STEPS)]
+
+
+@pytest.mark.slow
+def test_nothing_but_the_archive_is_left(plain: Nodes) -> None:
+    """Not even the file that says where the part of the machine was: everything is delivered, once."""
+    run_dir = plain.shared / "runs" / "p" / "r"
+    plain.run("node1", _TRAIN)
+    wait_for(lambda: ended(run_dir, "node1"), "it is not archived")
+    shutil.rmtree(plain.disk_of("node1"))
+    shutil.rmtree(run_dir / "local")
+    (run_dir / "open").touch()
+
+    assert [plain.once(host, run_dir) for host in ("node2", "node3")] == [(0, ""), (0, "")]
+    assert gated(run_dir) == [(0, n) for n in range(STEPS)]
+
+
+@pytest.mark.slow
+def test_an_attempt_that_no_agent_has_read(plain: Nodes) -> None:
+    """It is not in the archive: the command says where it is."""
+    run_dir = plain.shared / "runs" / "p" / "r"
+    run_dir.mkdir(parents=True)
+    (run_dir / "open").touch()
+    plain.run("node1", _TRAIN, FINISH="30")
+    plain.run("node1", _TRAIN, OTEL_RL_AGENT="off")
     code, said = plain.once("node2", run_dir)
 
     assert code == 1
-    assert f"{STEPS} item(s) are missing in the archive of node1" in said
+    assert "what node1 recorded after it saved its archive last is in" in said
     assert plain.once("node1", run_dir)[0] == 0
-    assert gated(run_dir) == [(0, n) for n in range(STEPS)]
+    assert gated(run_dir) == [(attempt, n) for attempt in range(2) for n in range(STEPS)]
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.claim import attempt_of, is_journal, noted, settle
 from otel_rl.journal.segments import segment_numbers, segment_path
 from otel_rl.setup import parts
+from otel_rl.setup.directory import ATTEMPTS
 from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ _BEGUN = ".refill"
 """A file in a part whose outbox is incomplete, since the process that made it was killed."""
 
 
+class FedError(BlockingIOError):
+    """Another machine feeds the exporters from the archive now."""
+
+
 def progress(run: Path, machine: str, manifest: Manifest) -> dict[str, Counts] | None:
     """Return how many items of the archive each exporter has, by kind; `None` if the machine has no archive."""
     now = read_json(now_of(run, machine), Now)
@@ -52,11 +57,14 @@ def progress(run: Path, machine: str, manifest: Manifest) -> dict[str, Counts] |
     found = {one.name: one.delivered for one in now.exporters}
     given = elsewhere.exporters if elsewhere is not None else {}
     counts = {name: delivered.most(found.get(name, {}), given.get(name, {})) for name, _ in manifest.exporters}
-    return {**counts, ARCHIVE_EXPORTER: totals(run / ARCHIVE / machine)}
+    counts[ARCHIVE_EXPORTER] = delivered.most(counts[ARCHIVE_EXPORTER], totals(run / ARCHIVE / machine))
+    return counts
 
 
 def refill(run: Path, machine: str, part: Path, counts: Mapping[str, Counts]) -> int:
     """Write what an exporter lacks into the new outbox of a part, and the cursors; return how many items are missing.
+
+    `counts` has the number of items of each kind that an exporter has; that of the archive has all.
 
     Raises:
         OSError: It cannot be written, or the archive cannot be read.
@@ -67,7 +75,8 @@ def refill(run: Path, machine: str, part: Path, counts: Mapping[str, Counts]) ->
         segment_path(part / parts.OUTBOX, number).unlink()
     outbox = Outbox(part / parts.OUTBOX, UNLIMITED_BYTES)
     checkpoint = msgspec.msgpack.encode(Checkpoint({}, State()))
-    replay = Replay(run / ARCHIVE / machine, delivered.least(*counts.values()))
+    every = counts[ARCHIVE_EXPORTER]
+    replay = Replay(run / ARCHIVE / machine, delivered.least(*counts.values()), every)
     items = iter(replay)
     written: Counter[str] = Counter()
     has: dict[str, Counter[str]] = {name: Counter() for name in counts}
@@ -78,7 +87,7 @@ def refill(run: Path, machine: str, part: Path, counts: Mapping[str, Counts]) ->
             has[name].update(kind for kind, number, _ in batch if number < of_exporter.get(kind, 0))
     outbox.close()
     # Items that are missing count as if they had been before the others, so that the next one has the right number.
-    before = {kind: total - written[kind] for kind, total in totals(run / ARCHIVE / machine).items()}
+    before = {kind: total - written[kind] for kind, total in every.items()}
     for name, of_exporter in has.items():
         here = {kind: before[kind] + count for kind, count in of_exporter.items()}
         cursor = Cursor(outbox=outbox.id, passed=before, has=here)
@@ -87,37 +96,50 @@ def refill(run: Path, machine: str, part: Path, counts: Mapping[str, Counts]) ->
     return replay.missing
 
 
-def catch_up(directory: RunDirectory, manifest: Manifest) -> None:
+def catch_up(directory: RunDirectory, manifest: Manifest) -> int:
     """Continue where the machine that fed exporters from the archive meanwhile has ended, and if the part was removed.
 
+    Return how many items are missing in the archive, if the part was made of it.
+
     Raises:
-        BlockingIOError: It is at work now.
+        FedError: It is at work now.
         OSError: Something cannot be read or written.
     """
     run, machine = directory.path, directory.host
     elsewhere, place = delivered.read(run, machine), delivered.place_of(run, machine)
     if elsewhere is not None and elsewhere.works and delivered.is_fresh(place):
-        raise BlockingIOError(errno.EAGAIN, f"{elsewhere.who} delivers from the archive", str(directory.local))
-    counts = progress(run, machine, manifest)
+        raise FedError(
+            errno.EAGAIN, f"{elsewhere.who} delivers from the archive of {machine} now", str(directory.local)
+        )
+    counts, missing = progress(run, machine, manifest), 0
     if counts is None:
-        return
+        return 0
     if _was_removed(directory):
         missing = refill(run, machine, directory.local, counts)
         logger.info("the agent continues from %s%s", place.parent, f" without {missing} item(s)" if missing else "")
-        now = read_json(now_of(run, machine), Now)
-        if now is not None and now.has_everything and not missing:  # nothing was lost with the journals
+        if has_everything(run, machine) and not missing:  # nothing was lost with the journals
             settle(directory.attempts, noted(directory.attempts).get(machine, ()))
     elif elsewhere is not None and not elsewhere.missing:
         _pass_over(directory, elsewhere.exporters, counts[ARCHIVE_EXPORTER])
     place.unlink(missing_ok=True)
+    return missing
+
+
+def has_everything(run: Path, machine: str) -> bool:
+    """Return whether the archive has all that is known to be recorded on a machine."""
+    now = read_json(now_of(run, machine), Now)
+    if now is None or not now.has_everything:
+        return False
+    last = max((one.attempt for one in now.processes), default=-1)
+    return all(attempt_of(name) <= last for name in noted(run / ATTEMPTS).get(machine, ()))
 
 
 def _was_removed(directory: RunDirectory) -> bool:
     """Return whether nothing is left of what the machine recorded: neither a whole outbox nor a journal."""
     now = read_json(now_of(directory.path, directory.host), Now)
     last = max((one.attempt for one in now.processes), default=-1) if now is not None else -1
-    names = [path.name for path in directory.journals.iterdir()]
-    has_journals = any(is_journal(name) and attempt_of(name) <= last for name in names)
+    names = [path.name for path in directory.journals.iterdir() if not path.name.startswith(".")]
+    has_journals = any(not is_journal(name) or attempt_of(name) <= last for name in names)
     has_outbox = segment_numbers(directory.outbox) and not (directory.local / _BEGUN).exists()
     return not (has_journals or has_outbox)
 
