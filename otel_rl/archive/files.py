@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-ARCHIVE, TAIL = "archive", "tail"
-"""The folder of the archive in a run directory, and that of the young files in the folder of a machine."""
+TAIL = "tail"
+"""The folder of the young files in the folder of a machine."""
 _NAME = re.compile(r"(\d{8,18})-(\d{8,18})\.([0-9a-f]{8})\.parquet")
 _NOT_SYNCHRONIZED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF)
 """Errors of file systems that synchronize no directories."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.archive.files import ARCHIVE
 from otel_rl.archive.plain import MACHINE_FILE, ROWS_FILE
 from otel_rl.errors import UNDECODABLE
+from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -15,11 +15,10 @@ from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from otel_rl.agent.output.exporters import Exporters
-    from otel_rl.agent.steps.state import Journal
+    from otel_rl.agent.steps.state import Journal, State
     from otel_rl.setup.agent_start import AgentStatus
     from otel_rl.setup.directory import Manifest, RunDirectory
 
@@ -47,13 +46,13 @@ class Present:
         self._is_new = threading.Event()
         self._writer: threading.Thread | None = None
 
-    def show(self, journals: Iterable[Journal], exporters: Exporters, status: AgentStatus) -> None:
+    def show(self, state: State, exporters: Exporters, status: AgentStatus) -> None:
         """Have the state of the run written, if it is due; wait at most 5 s for the last one."""
         began = time.monotonic()
         is_last = status.state == "ended"
         if self._place is None or (began < self._shown_at + self._pause and not is_last):
             return
-        now = self._state(journals, exporters, status)
+        now = self._state(state, exporters, status)
         if now == self._shown and not is_last and began < self._shown_at + _AT_LEAST_EVERY_S:
             return
         self._content = msgspec.json.encode(msgspec.structs.replace(now, time_unix_nano=time.time_ns()))
@@ -78,8 +77,8 @@ class Present:
             if is_last:
                 return
 
-    def _state(self, journals: Iterable[Journal], exporters: Exporters, status: AgentStatus) -> Now:
-        known = list(journals)
+    def _state(self, state: State, exporters: Exporters, status: AgentStatus) -> Now:
+        known = list(state.journals.values())
         last = max((one.started.attempt for one in known), default=0)
         manifest = self._manifest
         return Now(
@@ -90,8 +89,13 @@ class Present:
             pid=os.getpid(),
             state=status.state,
             processes=[_process(one) for one in known if one.started.attempt == last],
+            open_steps=sum(map(len, state.steps.values())),
             exporters=[
-                ExporterNow(one.label, one.taken, one.backlog, one.failures, status.last_error.get(one.label, ""))
+                ExporterNow(
+                    *(one.label, one.taken, one.backlog, one.failures),
+                    last_error=status.last_error.get(one.label, ""),
+                    delivered=one.passed,
+                )
                 for one in exporters.threads
             ],
             lost=status.lost,
