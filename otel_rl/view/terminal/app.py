@@ -203,7 +203,7 @@ class Top(App[bool]):
         scene = self.scene
         if page.kind in ("rank", "step", "phase"):
             self._reading.ask("rank", *page.who)
-        if page.kind in ("step", "phase"):
+        if page.kind in ("step", "phase") and page.step >= 0:
             self._need_step(page.step)
         if page.kind == "run" and scene.step is not None:
             self._need_step(scene.step)

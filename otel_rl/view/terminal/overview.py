@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _WIDE = 110
 _NS = 1e9
+_LEAST_SHARE = 0.005
+"""The least share of time that a legend names: one that is not 0 % when it is rounded."""
 _NARROW = 50
 """Cells below which a curve does not say its steps."""
 _HIGH = 6
@@ -237,6 +239,8 @@ def _shares(scene: Scene, cells: int, most: int) -> list[Line]:
         return []
     legend: list[list[Span]] = [[Span(" ")]]
     for one in shares:
+        if one.seconds < _LEAST_SHARE * total:
+            break
         text = f"{words.phase(one.name)} {100 * one.seconds / total:.0f} %   "
         parts = Span(f"{drawing.fill(one.category)} ", one.category), Span(text)
         if width((*legend[-1], *parts)) > cells + 3 and len(legend) < most:

@@ -76,12 +76,18 @@ class Past:
         return _phases(self._run, f"step = {number}")
 
     def rank(self, role: str, rank: int) -> list[Phase]:
-        """Return the phases of a process in its last steps."""
-        who = f"rank = {rank} AND coalesce(role, '') = '{role.replace(chr(39), chr(39) * 2)}'"
-        last = self._run.sql(f"SELECT max(step) AS last FROM spans WHERE phase IS NOT NULL AND {who}")["last"]
-        if not len(last) or last[0] is None or (not isinstance(last[0], int | float) and not hasattr(last[0], "item")):
-            return []
-        return _phases(self._run, f"{who} AND step > {int(last[0]) - _STEPS_OF_RANK}")
+        """Return the phases of a process in its last steps, or its last phases if it marks no steps."""
+        who = f"rank = {int(rank)} AND coalesce(role, '') = '{role.replace(chr(39), chr(39) * 2)}'"
+        found = self._run.sql(f"SELECT count(step) AS n, coalesce(max(step), 0) AS last FROM spans WHERE {who}")
+        if found["n"][0]:
+            return _phases(self._run, f"{who} AND step > {int(found['last'][0]) - _STEPS_OF_RANK}")
+        phases = _phases(self._run, f"{who} AND step IS NULL")
+        outer = sum(not one.depth for one in phases)
+        numbered, number = [], -outer - 1
+        for one in phases:
+            number += not one.depth
+            numbered.append(one._replace(step=number))
+        return [one for one in numbered if one.step >= -_STEPS_OF_RANK]
 
     def bounds(self) -> tuple[int, int] | None:
         """Return the first and the last step; `None` if there is none."""
@@ -97,7 +103,8 @@ class Past:
 
 def _phases(run: RunReader, where: str) -> list[Phase]:
     found = run.sql(f"""
-        SELECT step, coalesce(role, '') AS role, rank, phase, start_unix_nano AS start, duration_ns AS duration,
+        SELECT coalesce(step, -1) AS step, coalesce(role, '') AS role, rank, phase,
+               start_unix_nano AS start, duration_ns AS duration,
                coalesce(error, '') AS error, device_seconds, memory_end_bytes, attributes
         FROM spans WHERE phase IS NOT NULL AND rank IS NOT NULL AND {where}
         ORDER BY step, role, rank, start, duration DESC
