@@ -67,7 +67,7 @@ def draw_rank(scene: Scene, who: Who, cells: int, height: int, cursor: int) -> D
     lines = [title(scene, cells, name_of(who)), *_about(scene, who, cells)]
     steps = steps_of(scene, who)
     if not steps:
-        reason = scene.note or "reading …"
+        reason = safe(scene.note) or "reading …"
         if who in scene.of_rank:
             reason = "no phase of this process was recorded"
         return Drawn([*lines, line((f" {reason}", "dim"))])
