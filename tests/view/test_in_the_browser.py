@@ -253,5 +253,5 @@ def test_without_scripts_the_words_are_there(chromium: Any, report_of: Callable[
     page.goto(report_of("straggler").as_uri())
     assert page.locator(".finding").count() > 1
     assert "need JavaScript" in page.locator("noscript").inner_text()
-    assert page.locator("#events tbody tr").count() == 3
+    assert page.locator("#events tbody tr").count() == 4
     context.close()

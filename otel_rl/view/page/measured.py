@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otel_rl.insight import category_of
+from otel_rl.insight import CATEGORIES, category_of
 from otel_rl.view.page.packed import packed, packed_steps, packed_times
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def memory_of(run: RunReader, steps: Steps) -> list[dict[str, Any]]:
     found = run.sql(_MEMORY.format(first=steps.first, every=every))
     phases = found["phase"].astype(str)
     lines = []
-    for name in dict.fromkeys(phases.tolist()):
+    for name in sorted(set(phases.tolist()), key=lambda one: (CATEGORIES.index(category_of(one)), one)):
         chosen = phases == name
         at = packed_steps(steps.first + found["place"][chosen] * every)
         values = packed(np.ma.getdata(found["bytes"])[chosen])

@@ -19,6 +19,7 @@ from otel_rl.view.page.phases import phases_of, waiting_of
 from otel_rl.view.page.samples import samples_of
 from otel_rl.view.page.steps import drawn, steps_of
 from otel_rl.view.page.timeline import timeline_of
+from otel_rl.view.page.trajectories import trajectories_of
 
 if TYPE_CHECKING:
     import os
@@ -61,6 +62,7 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
         "memory": lambda: memory_of(run, steps),
         "engines": lambda: engines_of(run, origin, end),
         "machines": lambda: machines_of(run, origin, end),
+        "trajectories": lambda: trajectories_of(run, steps),
         "samples": lambda: samples_of(run),
         TIMELINE: lambda: timeline_of(run),
     }
@@ -74,11 +76,21 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
         "end": (end - origin) / 1e9,
         "state": summary.state,
         "events": marks,
+        "evidence": _names(facts),
         "title": f"{summary.project} {summary.name}",
     }
     said(len(parts) + 1, len(parts) + 1, "the page")
     body = body_of(run, directory, facts, origin, made, events)
     return "".join(document(f"{summary.project} · {summary.name} · otel-rl", body, data))
+
+
+def _names(facts: Facts) -> dict[str, list[str]]:
+    """Return the metrics that are the evidence of findings, by the part of the page that shows them."""
+    found: dict[str, list[str]] = {}
+    for finding in facts.findings:
+        names = found.setdefault(finding.evidence.panel, [])
+        names += [name for name in finding.evidence.names if name not in names]
+    return found
 
 
 def _origin(facts: Facts, first: int) -> int:

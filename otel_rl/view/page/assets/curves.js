@@ -71,10 +71,11 @@ function curve(data, line) {
       place.append(make("p", {class: "nothing"}, `None of its ${wholeText(line.count)} values is a finite number.`));
       return;
     }
+    const means = line.means && {xs: await decoded(line.means.steps), ys: await decoded(line.means.values)};
     const ends = `${line.name}: ${numberText(ys[0])} at step ${wholeText(xs[0])}, ${numberText(ys[ys.length - 1])} at step ${wholeText(xs[xs.length - 1])}`;
-    lineChart(place, [{name: line.name, xs, ys}], {label: ends, bad: line.not_finite, readout, every: line.every});
+    lineChart(place, [{name: line.name, xs, ys}], {label: ends, bad: line.not_finite, readout, every: line.every, means});
     const notes = [];
-    if (line.every > 1) notes.push(`lowest and highest of each ${line.every} steps`);
+    if (line.every > 1) notes.push(`lowest and highest of each ${line.every} steps, and the mean of each ${wholeText(line.means.every)}`);
     if (line.not_finite.count) notes.push(`${wholeText(line.not_finite.count)} values are not finite, the first at step ${wholeText(line.not_finite.first[0][0])}`);
     if (notes.length) figure.append(make("p", {class: line.not_finite.count ? "note bad" : "note"}, notes.join("; ")));
   });

@@ -34,9 +34,9 @@ function lineChart(parent, lines, options) {
     chart?.destroy();
     const series = lines.map((line, at) => ({
       label: line.name,
-      stroke: () => color(line.color ?? (joined ? LINE_COLORS[at % LINE_COLORS.length] : "line-1")),
+      stroke: () => color(line.color ?? (joined ? LINE_COLORS[at % LINE_COLORS.length] : options.means ? "line-pale" : "line-1")),
       width: 1.5,
-      dash: joined && !line.color ? DASHES[Math.floor(at / LINE_COLORS.length) % DASHES.length] : [],
+      dash: joined ? DASHES[dashOf(lines, at) % DASHES.length] : [],
       points: {show: (plot, index, from, to) => to - from < plot.bbox.width / devicePixelRatio / 12, size: 4},
       spanGaps: false,
     }));
@@ -51,7 +51,7 @@ function lineChart(parent, lines, options) {
       cursor: {y: false, drag: {x: true, y: false, setScale: false}, ...(by === "step" ? {sync: {key: sync.key, setSeries: false}} : {})},
       series: [{}, ...series],
       hooks: {
-        draw: [(plot) => overlay(plot, by, options.bad)],
+        draw: [(plot) => overlay(plot, by, options)],
         setCursor: [(plot) => read(plot)],
         setSelect: [(plot) => selected(plot)],
         ready: [(plot) => clicks(plot)],
@@ -117,6 +117,12 @@ function lineChart(parent, lines, options) {
     titles: [by === "step" ? "step" : "seconds", ...lines.map((line) => line.name)],
     rows: rowsShown(data, by).map(([x, ...values]) => [by === "step" ? wholeText(x) : numberText(x), ...values.map(numberText)]),
   }));
+}
+
+/** How many lines before this one have its color. */
+function dashOf(lines, at) {
+  if (!lines[at].color) return Math.floor(at / LINE_COLORS.length);
+  return lines.slice(0, at).filter(({color: one}) => one === lines[at].color).length;
 }
 
 function keyed(line, lines, value) {
@@ -193,7 +199,7 @@ function rowsShown(data, by) {
 }
 
 /** Above the lines: where the run was resumed, the chosen step, and where values were no numbers. */
-function overlay(plot, by, bad) {
+function overlay(plot, by, {bad, means}) {
   const context = plot.ctx;
   const {left, top, width, height} = plot.bbox;
   const scale = devicePixelRatio || 1;
@@ -202,6 +208,13 @@ function overlay(plot, by, bad) {
   context.beginPath();
   context.rect(left, top, width, height);
   context.clip();
+  if (means) {
+    context.strokeStyle = color("line-1");
+    context.lineWidth = 1.8 * scale;
+    context.beginPath();
+    means.xs.forEach((x, i) => context.lineTo(plot.valToPos(x, "x", true), plot.valToPos(means.ys[i], "y", true)));
+    context.stroke();
+  }
   const upright = (x, name, dash) => {
     context.strokeStyle = color(name);
     context.lineWidth = scale;

@@ -21,6 +21,8 @@ async function start() {
   await mountEngines(dataOf("engines"));
   await mountMachines(machines);
   mountGoodput(curves);
+  for (const part of ["memory", "engines", "data"]) mountEvidence(part, curves, run.evidence[part] ?? []);
+  await mountTrajectories(dataOf("trajectories"));
   mountSamples(dataOf("samples"));
   follow(location.hash);
   addEventListener("hashchange", () => follow(location.hash));
