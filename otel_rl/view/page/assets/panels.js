@@ -78,7 +78,7 @@ function mountEvidence(part, curves, names) {
   if (!lines.length) return;
   const box = make("div", {class: "multiples"});
   box.append(...lines.map((line) => curve(curves, line)));
-  byId(`draw-${part}`).append(box);
+  byId(`draw-${part}`).append(box, resolution(lines));
 }
 
 function panel(place, title) {
