@@ -124,12 +124,14 @@ class _Reader:
     @property
     def damaged(self) -> list[Path]:
         """Files whose content is not what was written; their lines are left out."""
-        return [path for table in TABLES for path in self._now().damaged(table)]
+        now = self._now()
+        return [path for table in TABLES for path in now.damaged(table)]
 
     @property
     def holes(self) -> list[Hole]:
         """Ranges of items that no intact file has."""
-        return [hole for table in TABLES for hole in self._now().holes(table)]
+        now = self._now()
+        return [hole for table in TABLES for hole in now.holes(table)]
 
     def sql(self, query: str) -> Result:
         """Return the result of a query in DuckDB's SQL, in which all tables of the archive are views.

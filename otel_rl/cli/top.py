@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(short_help="Show a run in the terminal, live or afterwards.")
-@click.argument("run", metavar="[RUN]", type=Run(), default=NEWEST)
+@click.command(short_help="Show runs in the terminal, live or afterwards.")
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=Run())
 @click.option("--once", is_flag=True, help="Print one screen and exit, as if the output is not a terminal.")
 @json_option
 @click.option("--ascii", "ascii_alone", is_flag=True, help="Use no characters outside of ASCII.")
-def top(run: Path, *, once: bool, as_json: bool, ascii_alone: bool) -> None:
+def top(runs: tuple[Path, ...], *, once: bool, as_json: bool, ascii_alone: bool) -> None:
     """Show what each rank of a run does, where the time goes, and how the main metrics develop.
 
-    RUN is a run directory, or the id or the name of a run in OTEL_RL_DIR (runs); without it, the newest one.
+    RUN is a run directory, or the id or the name of a run in OTEL_RL_DIR (runs); without it, the newest one. Several
+    runs are shown as a list, with their curves laid over each other.
 
     Enter goes from a rank to a step and to a phase, Esc returns, / searches, left and right look at earlier steps, and
     ? shows all keys.
@@ -32,14 +33,20 @@ def top(run: Path, *, once: bool, as_json: bool, ascii_alone: bool) -> None:
     from otel_rl.view.terminal.ansi import this_terminal
 
     try:
-        place = place_of(run)
+        places = [place_of(run) for run in runs or (Run().convert(NEWEST, None, None),)]
     except FileNotFoundError as error:
         raise click.ClickException(str(error)) from None
     terminal = this_terminal(ascii_alone=ascii_alone)
+    is_live = not once and all(
+        stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
+    )  # Textual uses all three
     if as_json:
-        say_json(show.read(place))
-    elif once or not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # Textual uses all three
-        for row in show.once(place, terminal):
-            click.echo(row)
+        say_json(show.read(places[0]) if len(places) == 1 else [show.read(place) for place in places])
+    elif is_live and len(places) == 1:
+        show.live(places[0], terminal)
+    elif is_live:
+        show.several(places, terminal)
     else:
-        show.live(place, terminal)
+        screen = show.once(places[0], terminal) if len(places) == 1 else show.several_once(places, terminal)
+        for row in screen:
+            click.echo(row)

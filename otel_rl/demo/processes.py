@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from importlib.util import find_spec
@@ -36,13 +38,15 @@ EXIT_S = 40
 """How long the ranks may take to end after SIGTERM; they need up to `DELIVERY_S` to deliver."""
 INTERRUPTED = 128 + signal.SIGINT
 _INVALID = 2
+_FINISH = b"finish\n"
 _EVERY_S = 0.1
 
 
 class Ranks:
     """The processes of all ranks. Their output is kept, and printed if one of them fails.
 
-    Each reads its standard input to the end before it finishes the run, so that the metrics stay up as long.
+    Each waits for a line of its standard input before it finishes the run, so that the metrics stay up as long. If its
+    standard input ends before that, this process is gone, and the rank ends too.
     """
 
     def __init__(self, options: Options, run_id: str) -> None:
@@ -67,8 +71,10 @@ class Ranks:
     def let_finish(self) -> None:
         """Let the ranks finish the run when they have trained."""
         for process in self._processes:
-            if process.stdin is not None:
-                process.stdin.close()
+            if process.stdin is not None and not process.stdin.closed:
+                with contextlib.suppress(OSError):  # the process has ended
+                    process.stdin.write(_FINISH)
+                    process.stdin.flush()
 
     def stop(self) -> None:
         """End the training."""
@@ -154,13 +160,14 @@ def _places(run_dir: Path, metrics: str | None) -> Iterator[tuple[str, str]]:
     """Yield what shows the run, each with its command or address."""
     if not run_dir.exists():
         return
-    run = shlex.quote(str(run_dir))
+    here = run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
+    run = shlex.quote(str(here))
     yield "look again", f"otel-rl top {run}"
     if find_spec("otel_rl.cli.report") is not None:
         yield "report", f"otel-rl report {run} -o demo.html"
-    for board in sorted({path.parent for path in run_dir.rglob("events.out.tfevents.*")}):
+    for board in sorted({path.parent for path in here.rglob("events.out.tfevents.*")}):
         yield "TensorBoard", f"tensorboard --logdir {shlex.quote(str(board))}"
-    for offline in sorted(run_dir.rglob("offline-run-*/")):
+    for offline in sorted(here.rglob("offline-run-*/")):
         yield "W&B, offline", f"wandb sync {shlex.quote(str(offline))}"
     if metrics:
         yield "Prometheus", f"{metrics} while the run lasts; --hold keeps it up"
@@ -202,14 +209,23 @@ def main(options: Options) -> int:
     except otel_rl.SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return _INVALID
+    may_finish = threading.Event()
+    threading.Thread(target=_listen, args=(may_finish,), daemon=True).start()
     try:
         _train(run, options)
-        sys.stdin.read()
+        may_finish.wait()
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
         delivered = run.finish(timeout=DELIVERY_S)
     return 0 if delivered else 1
+
+
+def _listen(may_finish: threading.Event) -> None:
+    if sys.stdin.readline():
+        may_finish.set()
+    else:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _train(run: otel_rl.Run, options: Options) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
+from otel_rl.errors.sinks import log_of
 from otel_rl.insight.facts import SEVERITIES, Facts, Finding
 from otel_rl.insight.findings.change import change, step_changes
 from otel_rl.insight.findings.data import data
@@ -23,9 +24,12 @@ from otel_rl.insight.state import standing
 from otel_rl.insight.summary import summarized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from otel_rl.archive.reader import RunReader
+
+logger = log_of(__name__)
+_Arguments = ParamSpec("_Arguments")
 
 
 def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
@@ -43,22 +47,33 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
     changes = step_changes(recorded)
     summary = summarized(recorded, stands, changes)
     shares = shares_of(phase_times(recorded))
-    stragglers = straggler(recorded)
+    stragglers = _said(straggler, recorded)
     findings = [
         *outcome(summary, stands),
-        *change(recorded, changes, stragglers),
+        *_said(change, recorded, changes, stragglers),
         *stragglers,
-        *memory(recorded),
-        *learning(recorded),
-        *mismatch(recorded),
-        *engines(recorded),
-        *data(recorded),
-        *goodput(recorded, summary, shares),
+        *_said(memory, recorded),
+        *_said(learning, recorded),
+        *_said(mismatch, recorded),
+        *_said(engines, recorded),
+        *_said(data, recorded),
+        *_said(goodput, recorded, summary, shares),
         *time_spent(shares),
-        *recording(recorded),
-        *environment(recorded),
+        *_said(recording, recorded),
+        *_said(environment, recorded),
     ]
     return Facts(summary=summary, findings=_sorted(findings), shares=shares, metrics=recorded.main.names)
+
+
+def _said(
+    find: Callable[_Arguments, list[Finding]], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+) -> list[Finding]:
+    """Return the findings of a kind; one that fails must not hide the others from somebody with a broken run."""
+    try:
+        return find(*args, **kwargs)
+    except Exception:
+        logger.exception("the finding %r failed, and is left out", find.__name__)
+        return []
 
 
 def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:

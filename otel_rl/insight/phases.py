@@ -80,10 +80,12 @@ def _inside(recorded: Recorded, who: str) -> Mapping[tuple[str, str], float]:
     assert recorded.steps is not None
     first, last = recorded.steps.first, recorded.steps.last
     query = f"""
-        WITH found AS (SELECT step, span_id, parent_id, phase, duration_ns FROM spans
-            WHERE phase IS NOT NULL AND {PHASE} AND {who} AND {in_sample(first, last, _SAMPLED_STEPS, 3)})
+        WITH found AS (SELECT step, span_id, parent_id, phase, duration_ns, {PHASE} AS is_whole FROM spans
+            WHERE phase IS NOT NULL AND {who} AND {recorded.whole_steps}
+                AND {in_sample(first, last, _SAMPLED_STEPS, 3)})
         SELECT o.phase AS outside, i.phase AS inside, sum(i.duration_ns)::DOUBLE AS spent
-        FROM found AS i LEFT JOIN found AS o ON i.parent_id = o.span_id AND i.step = o.step GROUP BY 1, 2"""
+        FROM found AS i LEFT JOIN found AS o ON i.parent_id = o.span_id AND i.step = o.step
+        WHERE i.is_whole GROUP BY 1, 2"""
     found = recorded.run.sql(query)
     lines = list(zip(found["outside"].tolist(), found["inside"].tolist(), found["spent"].tolist(), strict=True))
     totals: dict[str, float] = defaultdict(float)

@@ -11,8 +11,11 @@ import msgspec
 import numpy as np
 
 from otel_rl import semconv
+from otel_rl.archive import files
 from otel_rl.archive.now import read_now
 from otel_rl.archive.reader import RunReader
+from otel_rl.archive.snapshot import machines
+from otel_rl.archive.tables import SPANS
 from otel_rl.archive.valid import literal
 from otel_rl.errors import UNDECODABLE
 from otel_rl.insight.series import EMPTY, Series
@@ -20,6 +23,7 @@ from otel_rl.semconv.main_metrics import MainMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from otel_rl.archive.now import Now
     from otel_rl.archive.result import Result
@@ -94,14 +98,16 @@ class Happening(NamedTuple):
 
 
 class SpanTotal(NamedTuple):
-    """The spans of a kind of a process: of a phase, of steps, or of trajectories."""
+    """The spans of a kind of a process: of a phase, of the steps of an attempt, or of trajectories."""
 
     kind: str
     phase: str | None
+    attempt: int | None
     role: str
     rank: int
     number: int
     seconds: float
+    began_unix_nano: int
 
 
 class Steps(NamedTuple):
@@ -195,26 +201,60 @@ class Recorded:
         """The spans of phases inside steps, of steps, and of trajectories of processes with a role, summed up."""
         query = f"""
             SELECT CASE WHEN name = '{semconv.SPAN_LOOP}' THEN 'step' WHEN name IN ({_TRAJECTORIES}) THEN 'trajectory'
-                ELSE 'phase' END AS kind, phase, coalesce(role, '') AS role, coalesce(rank, 0) AS rank,
-                count(*) AS number, sum(duration_ns)::DOUBLE / 1e9 AS seconds
-            FROM spans WHERE (phase IS NOT NULL AND step IS NOT NULL AND {PHASE}) OR name = '{semconv.SPAN_LOOP}'
-                OR (role IS NOT NULL AND name IN ({_TRAJECTORIES}))
-            GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"""
+                ELSE 'phase' END AS kind, phase, attempt, coalesce(role, '') AS role, coalesce(rank, 0) AS rank,
+                count(*) AS number, sum(duration_ns)::DOUBLE / 1e9 AS seconds, min(start_unix_nano) AS began
+            FROM spans WHERE (((phase IS NOT NULL AND step IS NOT NULL AND {PHASE}) OR name = '{semconv.SPAN_LOOP}')
+                AND {self.whole_steps}) OR (role IS NOT NULL AND name IN ({_TRAJECTORIES}))
+            GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""
         return [SpanTotal(*line) for line in _lines(self.run.sql(query))]
 
     @cached_property
     def steps(self) -> Steps | None:
         """The steps of the valid history; `None` without any."""
-        query = "SELECT min(step), max(step), count(DISTINCT step), max(time_unix_nano) FROM steps"
+        query = """
+            SELECT min(began), max(step), sum(step - began + 1)::BIGINT, max(last_time) FROM (
+                SELECT step, min(coalesce(begins, step)) AS began, max(time_unix_nano) AS last_time
+                FROM steps GROUP BY step)"""
         (found,) = _lines(self.run.sql(query))
         return None if found[0] is None else Steps(*found)
 
     @cached_property
     def firsts(self) -> list[tuple[int, int, int]]:
         """Of each attempt with steps: its number, its first step, and its last one, also if a later one repeats it."""
-        every = RunReader([self.place], "all")
         query = "SELECT attempt, min(step), max(step) FROM steps WHERE NOT late GROUP BY attempt ORDER BY attempt"
-        return [(int(a), int(b), int(c)) for a, b, c in _lines(every.sql(query))]
+        return [(int(a), int(b), int(c)) for a, b, c in _lines(self.every.sql(query))]
+
+    @cached_property
+    def every(self) -> RunReader:
+        """A reader of all attempts, with steps that a later one repeats."""
+        is_one = len({one.attempt for one in self.members}) == 1
+        return self.run if is_one else RunReader([self.place], "all")
+
+    @cached_property
+    def damaged(self) -> list[Path]:
+        """Files of the archive that cannot be read."""
+        return self.run.damaged
+
+    @cached_property
+    def thinned(self) -> tuple[int, int]:
+        """How many spans are left, and how many there were: old ones are thinned to keep an archive below its limit."""
+        archive = self.place.path / files.ARCHIVE
+        lists = (files.of_table(archive / machine, SPANS.name) for machine in machines(archive))
+        were = sum(file.end - file.first for listed in lists for file in listed)
+        if not were or any(path.parent.name == SPANS.name for path in self.damaged):
+            return 0, 0
+        return int(self.every.sql("SELECT count(*) AS n FROM spans")["n"][0]), were
+
+    @cached_property
+    def whole_steps(self) -> str:
+        """The condition, in SQL, that all spans of a step are left; of thinned steps, the slowest ones are."""
+        left, were = self.thinned
+        if left >= were:
+            return "true"
+        of_step = "SELECT step, count(*) AS n FROM spans WHERE phase IS NOT NULL AND step IS NOT NULL GROUP BY step"
+        most = self.run.sql(f"SELECT quantile_cont(n, 0.99) AS n FROM ({of_step})")["n"]
+        least = float(most[0]) / 2 if len(most) and most[0] else 0.0
+        return f"step IN (SELECT step FROM ({of_step}) WHERE n >= {least})"
 
     @cached_property
     def names(self) -> dict[str, bool]:

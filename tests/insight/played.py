@@ -71,12 +71,12 @@ class Played(msgspec.Struct, kw_only=True):
 class Player:
     """Plays a training, attempt by attempt, into a run directory."""
 
-    def __init__(self, directory: Path, training: Played) -> None:
+    def __init__(self, directory: Path, training: Played, limit: int = 1 << 60) -> None:
         self.directory, self.training = directory, training
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "run.json").write_text(json.dumps({"id": RUN, "project": "grpo", "name": "baseline"}))
         self._reducer = reducing()
-        self._writer = Writer(directory / files.ARCHIVE / "local", 1 << 60)
+        self._writer = Writer(directory / files.ARCHIVE / "local", limit)
         self._attempt, self._span = -1, 0
         self.now = BEGAN
         self.items: list[Item] = []

@@ -10,8 +10,10 @@ import pytest
 
 import otel_rl
 from otel_rl.archive import files
+from otel_rl.archive.thinning import thin
+from otel_rl.archive.writer import Writer
 from otel_rl.export import Environment, Row
-from otel_rl.insight import facts_of
+from otel_rl.insight import conclude, facts_of
 from tests.insight.played import BEGAN, GIB, PHASES, Played, Player, S, play
 
 if TYPE_CHECKING:
@@ -322,6 +324,51 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
     assert one.sentence == f"1 file of the archive cannot be read (rows/{path.name}); missing: 64 of rows."
     assert found.summary.steps == 200
     assert only(found, "time").sentence.startswith("generate 60 %")
+
+
+def test_a_thinned_archive(tmp_path: Path) -> None:
+    """Shares and changes are those of the steps whose spans are all left, and the finding says how many are."""
+    dice, slower = Dice(), lambda step, _rank: 1.5 if step >= 300 else 1.0
+    player = Player(tmp_path / "run", Played(ranks=4, phases=dice.phases(update_actor=slower)), 1 << 60)
+    player.start()
+    player.steps(range(600))
+    player.finish()
+    whole = facts_of(player.open())
+    writer = Writer(tmp_path / "run" / "archive" / "local", 1 << 60)
+    writer.save(seals=True)
+    limit = sum(path.stat().st_size for path in (tmp_path / "run" / "archive").rglob("*.parquet")) * 3 // 4
+    thin(tmp_path / "run" / "archive" / "local", limit)
+    thinned = facts_of(otel_rl.open_run(tmp_path / "run"))
+
+    assert "spans: old steps were thinned." in only(thinned, "recording").sentence
+    assert {one.name: one.share for one in thinned.shares} == pytest.approx(
+        {one.name: one.share for one in whole.shares}, abs=0.03
+    )
+    assert only(thinned, "change").sentence.split(":")[0] == only(whole, "change").sentence.split(":")[0]
+    assert ": update_actor grew from 10" in only(thinned, "change").sentence
+
+
+def test_rows_of_windows(tmp_path: Path) -> None:
+    """Steps are counted, not rows."""
+    player = Player(tmp_path / "run", Played())
+    player.add(*(Row(n, BEGAN + n * S, {"reward": 0.5}, begins=n - 9) for n in range(9, 100, 10)))
+
+    assert facts_of(player.open()).summary.steps == 100
+
+
+def test_a_finding_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are there, and the log has its name."""
+
+    def memory(_recorded: object) -> list[Finding]:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(conclude, "memory", memory)
+    run = play(tmp_path / "run", Played(), 3)
+
+    assert [one.kind for one in facts_of(run).findings] == ["time", "outcome"]
+    assert ["'memory'" in message for message in caplog.messages] == [True]
 
 
 def test_the_environment_since_the_last_run(tmp_path: Path) -> None:

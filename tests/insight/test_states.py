@@ -194,3 +194,99 @@ def test_a_run_without_steps(tmp_path: Path, kind: str) -> None:
         assert outcome(found).endswith(": 0 steps.")
     assert found.metrics == found.shares == ()
     assert [one.kind for one in found.findings] == ["outcome"]
+
+
+_RANKS = """
+import os, sys, time, otel_rl
+rank = int(os.environ["RANK"])
+run = otel_rl.init(project="p", id="it", dir="runs", hardware=False, quiet=True)
+for step in range(4):
+    with run.step(step):
+        with run.phase("generate"):
+            if step == 3 and rank == 1:
+                print("hangs", flush=True)
+                time.sleep(600)
+        with run.phase("weight_sync"):
+            if step == 3:
+                time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
+    """Of three ranks that all record nothing, the one that is at another place hangs; the others wait in a phase."""
+    settings = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}
+    ranks = [start_python(_RANKS, tmp_path, RANK=str(n), LOCAL_RANK=str(n), **settings) for n in range(3)]
+    run = tmp_path / "runs" / "p" / "it"
+
+    def places() -> list[str]:
+        return [one.phases[-1].name for now in read_now(run) for one in now.processes if one.step == 3 and one.phases]
+
+    wait_for(lambda: sorted(places()) == ["generate", "weight_sync", "weight_sync"], "they do not hang", 60)
+    wait_for(lambda: facts(tmp_path).summary.steps == 3, "not archived", 60)
+    (now,) = read_now(run)
+    later = max(one.last_unix_nano for one in now.processes) + 120 * 10**9
+    found = _at(run / "archive" / run_machine(run) / "now.json", now.time_unix_nano, later, tmp_path)
+    for process in ranks:
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    os.kill(now.pid, signal.SIGTERM)
+
+    assert found.summary.state == "hung"
+    assert found.summary.reason == "rank 1 is in generate for 2 min; the others wait in weight_sync"
+    assert outcome(found) == f"Hangs at step 3: {found.summary.reason}."
+    assert (found.findings[0].evidence.ranks, found.findings[0].evidence.phases) == ((1,), ("generate",))
+    assert found.findings[0].severity == "bad"
+
+
+_FAILS = """
+import time, otel_rl, failing
+run = otel_rl.init(project="p", id="it", dir="runs", hardware=False, quiet=True, exporters=["jsonl", failing.Failing])
+for step in range(30):
+    with run.step(step):
+        run.log({"loss": 1.0, "train": {"a": object()}})
+run.finish(timeout=2)
+"""
+
+
+def test_an_exporter_that_fails(tmp_path: Path) -> None:
+    """It is named, with its last error and how far it is behind."""
+    (tmp_path / "failing.py").write_text(
+        "class Failing:\n"
+        "    def __init__(self, run): pass\n"
+        "    def export(self, items): raise ConnectionError('429 Too Many Requests')\n"
+        "    def shutdown(self): pass\n"
+    )
+    process = start_python(_FAILS, tmp_path, OTEL_RL_IDLE_TIMEOUT="1", PYTHONPATH=str(tmp_path))
+    process.communicate()
+    sentences = [one.sentence for one in facts(tmp_path).findings if one.kind == "recording"]
+
+    assert any("items behind (" in one and "429 Too Many Requests" in one for one in sentences), sentences
+
+
+_NESTS = """
+import time, otel_rl
+run = otel_rl.init(project="p", id="it", dir="runs", hardware=False, quiet=True)
+for step in range(6):
+    with run.step(step), run.phase("update_actor"):
+        with run.phase("update_actor"):
+            time.sleep(0.003)
+            with run.phase("optimizer_step"):
+                time.sleep(0.006)
+assert run.finish()
+"""
+
+
+def test_phases_inside_phases(tmp_path: Path) -> None:
+    """Each moment counts for the innermost phase alone."""
+    run_python(_NESTS, tmp_path)
+    found = facts(tmp_path)
+    spans = otel_rl.open_run(tmp_path / "runs" / "p" / "it").sql(
+        "SELECT sum(duration_ns)::DOUBLE / 1e9 AS s FROM spans WHERE phase = 'optimizer_step'"
+    )
+    shares = {one.name: one for one in found.shares}
+
+    assert shares["optimizer_step"].seconds == pytest.approx(float(spans["s"][0]))
+    assert 0.2 < shares["update_actor"].share < shares["optimizer_step"].share
+    assert sum(one.share for one in found.shares) == pytest.approx(1)
+    assert [one for one in found.findings if one.kind == "time"][0].evidence.phases[0] == "optimizer_step"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
+from otel_rl.insight.recorded import STEP_TIME
 from otel_rl.insight.shifts import shifts
 from otel_rl.insight.work import works
 from otel_rl.semconv.phase_categories import category_of
@@ -81,7 +82,7 @@ def _finding(recorded: Recorded, found: Shift, stragglers: Sequence[Finding], *,
         sure="likely",
         evidence=Evidence(
             steps=(max(found.first, found.step - margin), min(found.last, found.step + margin)),
-            names=(recorded.main.name("step_time"), *cause.names) if recorded.main.name("step_time") else cause.names,
+            names=(*((STEP_TIME,) if STEP_TIME in recorded.names else ()), *cause.names),
             phases=cause.phases,
             panel="phases",
         ),
@@ -95,7 +96,7 @@ def _size(found: Shift) -> float:
 def _cause(recorded: Recorded, found: Shift, stragglers: Sequence[Finding]) -> _Cause:
     """Return the phase that makes up most of a change, and what changed with it."""
     before, after = (found.first, found.step - 1), (found.step, found.last)
-    works_before, works_after = works(recorded.run, before), works(recorded.run, after)
+    works_before, works_after = works(recorded, before), works(recorded, after)
     gaps = {
         phase: works_after.get(phase, 0.0) - works_before.get(phase, 0.0) for phase in {**works_before, **works_after}
     }

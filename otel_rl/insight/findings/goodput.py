@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_rl.archive.reader import RunReader
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
 from otel_rl.insight.phases import by_category
@@ -42,9 +41,12 @@ def goodput(recorded: Recorded, summary: Summary, shares: Sequence[PhaseShare]) 
     in_steps = float(np.nansum(took))
     trained = float(np.nansum(took * fractions.values[of_fractions]))
     repeated, down = _repeated(recorded, in_steps), _down(recorded)
-    between = max(0.0, summary.duration_s - in_steps - repeated - down)
-    whole = in_steps + repeated + down + between
-    losses = {"repeated after a resume": repeated, "down between attempts": down, "between steps": between}
+    wall_s = summary.duration_s
+    if summary.state in ("live", "hung", "lost") and recorded.steps is not None:  # the open step is not known yet
+        wall_s = max(0, recorded.steps.last_unix_nano - summary.started_unix_nano) / 1e9
+    rest = max(0.0, wall_s - in_steps - repeated - down)
+    whole, start = in_steps + repeated + down + rest, min(rest, _start_up(recorded))
+    losses = {"repeated after a resume": repeated, "down between attempts": down, "between steps": rest - start}
     categories = by_category(shares)
     lost_in_steps = max(0.0, in_steps - trained)
     for category, words in _LOSSES.items():
@@ -53,14 +55,15 @@ def goodput(recorded: Recorded, summary: Summary, shares: Sequence[PhaseShare]) 
         lost_in_steps -= spent
     losses["other phases"] = lost_in_steps
     large = sorted(((cost / whole, what) for what, cost in losses.items() if cost / whole >= _LEAST), reverse=True)
-    share = trained / whole
-    parts = ", ".join(f"{wording.percent(cost)} {what}" for cost, what in large)
+    told = sorted([*large, (start / whole, "before the first step")], reverse=True)
+    parts = ", ".join(f"{wording.percent(cost)} {what}" for cost, what in told if cost >= _LEAST)
+    share, once = trained / whole, trained / max(whole - start, in_steps)  # a start is paid once, however long a run is
     return [
         Finding(
             kind="goodput",
-            severity="good" if share >= _WELL else "note" if share >= _BAD else "warning",
+            severity="good" if once >= _WELL else "note" if once >= _BAD else "warning",
             sentence=f"{wording.percent(share)} of the time trained.{f' Lost: {parts}.' if parts else ''}",
-            advice=_advice(large[0][1]) if large and share < _WELL else "",
+            advice=_advice(large[0][1]) if large and once < _WELL else "",
             evidence=Evidence(
                 steps=(int(common[0]), int(common[-1])) if len(common) else None, names=(name,), panel="goodput"
             ),
@@ -68,12 +71,21 @@ def goodput(recorded: Recorded, summary: Summary, shares: Sequence[PhaseShare]) 
     ]
 
 
+def _start_up(recorded: Recorded) -> float:
+    """Return the seconds between the start of each attempt and its first step."""
+    begins = {one.attempt: one.began_unix_nano for one in recorded.spans if one.kind == "step"}
+    starts: dict[int, int] = {}
+    for one in recorded.members:
+        starts[one.attempt] = min(one.started_unix_nano, starts.get(one.attempt, one.started_unix_nano))
+    return sum(max(0, begins[attempt] - start) / 1e9 for attempt, start in starts.items() if attempt in begins)
+
+
 def _repeated(recorded: Recorded, valid_s: float) -> float:
     """Return the seconds of steps that a later attempt repeated."""
     if len(recorded.firsts) < 2:
         return 0.0
-    every = RunReader([recorded.place], "all")
-    found = every.sql(f"SELECT coalesce(sum(value), 0) AS s FROM rows WHERE name = '{STEP_TIME}' AND isfinite(value)")
+    query = f"SELECT coalesce(sum(value), 0) AS s FROM rows WHERE name = '{STEP_TIME}' AND isfinite(value)"
+    found = recorded.every.sql(query)
     return max(0.0, float(found["s"][0]) - valid_s)
 
 

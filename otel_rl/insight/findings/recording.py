@@ -24,7 +24,7 @@ _PANEL = Evidence(panel="recording")
 
 def recording(recorded: Recorded) -> list[Finding]:
     """Return what is wrong with the recording; nothing if nothing is."""
-    return [*_exporters(recorded), *_lost(recorded), *_damaged(recorded), *_missing(recorded)]
+    return [*_exporters(recorded), *_lost(recorded), *_damaged(recorded), *_missing(recorded), *_thinned(recorded)]
 
 
 def _exporters(recorded: Recorded) -> list[Finding]:
@@ -76,7 +76,7 @@ def _reasons(counts: dict[str, int]) -> str:
 
 
 def _damaged(recorded: Recorded) -> list[Finding]:
-    damaged, holes = recorded.run.damaged, recorded.run.holes
+    damaged, holes = recorded.damaged, recorded.run.holes
     if not damaged and not holes:
         return []
     parts = []
@@ -121,6 +121,16 @@ def _missing(recorded: Recorded) -> list[Finding]:
     evidence = Evidence(steps=(first, last), ranks=tuple(ranks), panel="recording")
     advice = "The values of these steps are those of the other ranks."
     return [_finding(f"{text[:1].upper()}{text[1:]}.", advice, "warning", evidence)]
+
+
+def _thinned(recorded: Recorded) -> list[Finding]:
+    left, were = recorded.thinned
+    if left >= were:
+        return []
+    text = f"The archive has {wording.integer(left)} of {wording.integer(were)} spans: old steps were thinned."
+    return [
+        _finding(text, "Times of phases are of the steps that are whole; raise `archive_limit` to keep more.", "note")
+    ]
 
 
 def _finding(sentence: str, advice: str, severity: Severity, evidence: Evidence = _PANEL) -> Finding:

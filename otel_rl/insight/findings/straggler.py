@@ -116,7 +116,7 @@ def _delays(recorded: Recorded, rank: int, phase: str, first: int, last: int) ->
         WITH found AS (
             SELECT step, rank, phase, start_unix_nano AS began, start_unix_nano + duration_ns AS ended
             FROM spans WHERE phase IS NOT NULL AND {PHASE} AND role IS NULL
-                AND {in_sample(first, last, _MOST_STEPS, 12)}
+                AND {recorded.whole_steps} AND {in_sample(first, last, _MOST_STEPS, 12)}
         ), of_rank AS (
             SELECT step, rank, min(began) AS zero, max(ended) AS done,
                 min(began) FILTER (phase = {literal(phase)}) AS entered,

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import time
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rich.segment import Segment
-from rich.style import Style as RichStyle
 from textual.app import App
 from textual.binding import Binding
-from textual.message import Message
-from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import Input
 
 from otel_rl.view.terminal import detail, overview
-from otel_rl.view.terminal.drawing import ascii_only
-from otel_rl.view.terminal.lines import fit_line, look_of
-from otel_rl.view.terminal.present import present_of
+from otel_rl.view.terminal.canvas import CSS, Answer, Canvas
+from otel_rl.view.terminal.present import Present, present_of
 from otel_rl.view.terminal.reading import Found, Reading
 from otel_rl.view.terminal.scene import Drawn, Scene, Who
 
@@ -27,11 +20,8 @@ if TYPE_CHECKING:
 
     from textual import events
     from textual.app import ComposeResult
-    from textual.geometry import Size
 
     from otel_rl.archive.runs import Place
-    from otel_rl.view.terminal.lines import Line, Style
-    from otel_rl.view.terminal.present import Present
 
 _EVERY_S, _OVER_EVERY_S = 1.0, 5.0
 _MOST_STEPS = 64
@@ -48,48 +38,6 @@ class Page(NamedTuple):
     cursor: int = 0
 
 
-class Answer(Message):
-    """An answer of the thread that reads."""
-
-    def __init__(self, found: Found) -> None:
-        super().__init__()
-        self.found = found
-
-
-class Canvas(Widget, can_focus=True):
-    """A widget that shows lines."""
-
-    def __init__(self, *, has_unicode: bool) -> None:
-        super().__init__()
-        self._strips: list[Strip] = []
-        self._has_unicode = has_unicode
-
-    def show(self, lines: list[Line]) -> None:
-        """Show lines; only those that have changed are sent to the terminal."""
-        self._strips = [self._strip(one) for one in lines]
-        self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        """Return a line for Textual."""
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
-
-    def get_content_width(self, container: Size, viewport: Size) -> int:
-        """Take all of the width."""
-        return container.width
-
-    def _strip(self, row: Line) -> Strip:
-        spans = fit_line(row, self.size.width)
-        texts = ((one.text if self._has_unicode else ascii_only(one.text), one) for one in spans)
-        return Strip([Segment(text, _style(one.style, one.mark)) for text, one in texts], self.size.width)
-
-
-@cache
-def _style(name: Style, mark: bool) -> RichStyle:
-    look = look_of(name)
-    color = None if look.color is None else "#{:02x}{:02x}{:02x}".format(*look.color)
-    return RichStyle(color=color, bold=look.bold or None, dim=look.dim or None, reverse=mark or None)
-
-
 class Top(App[bool]):
     """The screen of a run.
 
@@ -100,11 +48,7 @@ class Top(App[bool]):
         is_over: Returns whether to end.
     """
 
-    CSS = """
-    Screen { layers: below above; background: ansi_default; }
-    Canvas { width: 100%; height: 100%; background: ansi_default; color: ansi_default; }
-    Input { dock: bottom; layer: above; display: none; height: 1; border: none; padding: 0 1; }
-    """
+    CSS = CSS
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[Any]] = [
         Binding("q", "end(True)"),

@@ -255,6 +255,14 @@ def keys(scene: Scene, cells: int, *, deep: bool) -> Line:
     return both_ends(parts, end, cells)
 
 
+def few_keys(cells: int) -> Line:
+    """Draw the keys of the screen of several runs."""
+    known = (("↑ ↓", "choose"), ("↵", "open"), ("q", "quit"))
+    return fit_line(
+        [Span(" "), *(span for key, what in known for span in (Span(key, "key"), Span(f" {what}   ", "dim")))], cells
+    )
+
+
 HELP = (
     ("↑ ↓", "choose a process, a step, a phase; also k and j, Page Up and Page Down"),
     ("Enter", "go in: run, rank, step, phase"),

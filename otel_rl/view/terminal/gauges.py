@@ -19,21 +19,35 @@ _FULL = 0.95
 
 
 def draw(present: Present, cells: int, most: int) -> list[Line]:
-    """Draw the GPUs and hosts in at most so many lines; of many GPUs, several in a line."""
+    """Draw the GPUs and hosts in at most so many lines: of many GPUs several in a line, or all as one."""
     gpus = [one for one in present.devices if one.name.startswith("GPU ")]
-    hosts = [one for one in present.devices if not one.name.startswith("GPU ")]
-    drawn = [_gpu(one) for one in gpus] + [_host(one) for one in hosts[:2]]
+    hosts = [_host(one) for one in present.devices if not one.name.startswith("GPU ")][:2]
+    for drawn in ([_gpu(one) for one in gpus], [_small_gpu(one) for one in gpus]):
+        lines = _in_lines(drawn, cells) + _in_lines(hosts, cells)
+        if len(lines) <= most:
+            return lines
+    return [(Span(_all(gpus)),), *_in_lines(hosts, cells)][:most]
+
+
+def _in_lines(drawn: Sequence[Line], cells: int) -> list[Line]:
+    """Return as many in each line as there is room for."""
     if not drawn:
         return []
     size = max(width(one) for one in drawn) + 2
-    in_line = max(1, cells // size)
-    lines = [drawn[n : n + in_line] for n in range(0, len(drawn), in_line)]
-    found = [fit_line([span for one in row for span in fit_line(one, size)], cells) for row in lines]
-    if len(found) > most:
-        return (
-            [*found[: most - 1], fit_line((Span(_all(gpus), "dim"),), cells)] if most > 1 else [_one_line(gpus, cells)]
-        )
-    return found
+    in_line = max(1, (cells + 2) // size)
+    rows = [drawn[n : n + in_line] for n in range(0, len(drawn), in_line)]
+    return [fit_line([span for one in row for span in fit_line(one, size)], cells) for row in rows]
+
+
+def _small_gpu(device: DeviceNow) -> Line:
+    share, used = device.utilization, device.memory
+    memory = "" if used is None else f" {used / 2**30:.0f} GiB"
+    return (
+        Span(f" {fit(device.name.removeprefix('GPU '), 2)}"),
+        *drawing.gauge(share, 4, "training"),
+        Span(" " + right("" if share is None else f"{100 * share:.0f} %", 5)),
+        Span(memory, "dim"),
+    )
 
 
 def _gpu(device: DeviceNow) -> Line:
@@ -73,7 +87,3 @@ def _all(gpus: Sequence[DeviceNow]) -> str:
         return f" {len(gpus)} GPUs"
     low, high, mean = min(shares), max(shares), sum(shares) / len(shares)
     return f" all {len(gpus)} GPUs: {100 * mean:.0f} % busy on average, {100 * low:.0f} to {100 * high:.0f} %"
-
-
-def _one_line(gpus: Sequence[DeviceNow], cells: int) -> Line:
-    return fit_line((Span(_all(gpus)),), cells)

@@ -38,7 +38,7 @@ def draw(scene: Scene, cells: int, height: int, cursor: int | None) -> Drawn:
     """Draw the screen of a run; `cursor` is the row of a process, `None` where nobody can move it."""
     present = scene.present
     top = [title(scene, cells), *verdict(scene, cells, 2 if height < 30 else 3 if height < 45 else 5)]
-    below = [*_shares(scene, cells, 1 if height < 28 else 3), *gauges.draw(present, cells, 2 if height < 40 else 8)]
+    below = [*_shares(scene, cells, 1 if height < 28 else 3), *gauges.draw(present, cells, 3 if height < 40 else 8)]
     below += _exporters(scene, cells)
     events = _events(scene, cells)
     processes = rows_of(scene)
@@ -317,7 +317,8 @@ def _curve(scene: Scene, name: str, cells: int, rows: int) -> list[Line]:
 
 def _exporters(scene: Scene, cells: int) -> list[Line]:
     """Draw which exporters are behind or fail."""
-    late = [one for one in scene.present.exporters if one.waiting or one.last_error]
+    is_said = scene.facts is not None and any(one.kind == "recording" for one in scene.facts.findings)
+    late = [one for one in scene.present.exporters if not is_said and (one.waiting or one.last_error)]
     found = []
     for one in late[:2]:
         text = f" {safe(one.name)} has {one.waiting:,} items waiting" if one.waiting else f" {safe(one.name)}"

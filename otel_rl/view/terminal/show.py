@@ -12,10 +12,11 @@ from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.scene import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from otel_rl.archive.runs import Place
     from otel_rl.view.terminal.ansi import Terminal
+    from otel_rl.view.terminal.phases import Points
     from otel_rl.view.terminal.present import Present
 
 _ALTERNATE, _BACK = "\x1b[?1049h\x1b[H\x1b[2J\x1b[?25l", "\x1b[?1049l\x1b[?25h"
@@ -42,6 +43,33 @@ def read(place: Place) -> Present:
     from otel_rl.view.terminal.past import present_of_archive  # loads DuckDB
 
     return present_of_archive(present)
+
+
+def several_once(places: Sequence[Place], terminal: Terminal) -> list[str]:
+    """Return the screen of several runs as lines of text."""
+    from otel_rl.view.terminal import compared
+    from otel_rl.view.terminal.past import Past  # loads DuckDB
+
+    runs: list[Present] = []
+    whole: dict[tuple[str, str], Points] = {}
+    for place in places:
+        past = Past(str(place.path))
+        runs.append(past.present())
+        curves = past.curves(compared.names_of(runs[-1]))
+        whole |= {(runs[-1].path, name): points for name, points in curves.items()}
+    return painted(compared.draw(runs, whole, terminal.width, max(terminal.height - 1, 40), None).lines, terminal)
+
+
+def several(places: Sequence[Place], terminal: Terminal) -> None:
+    """Show several runs until the reader quits; Enter opens one of them, and `q` returns."""
+    with _taken():
+        from otel_rl.view.terminal.app import Top
+        from otel_rl.view.terminal.several import Several
+
+        runs = [read(place) for place in places]
+        while (chosen := Several(runs, has_unicode=terminal.has_unicode).run()) is not None:
+            place = next(place for place in places if str(place.path) == chosen.path)
+            Top(place, chosen, has_unicode=terminal.has_unicode).run()
 
 
 def live(place: Place, terminal: Terminal, is_over: Callable[[], bool] | None = None) -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from otel_rl.view.terminal.lines import Line, Style
 
 _NS = 1e9
+_VAGUE = ("mean", "avg", "average", "std", "min", "max", "sum", "total", "value", "rate", "ratio", "count")
+"""Last components of names that say nothing alone."""
 _STATES: dict[State, tuple[str, Style]] = {
     "live": ("●", "good"),
     "hung": ("●", "bad"),
@@ -76,10 +78,13 @@ def phase(name: str) -> str:
 
 
 def tail(name: str, cells: int) -> str:
-    """Return a name without its first components, if all of them have no room."""
+    """Return a name without its beginning, if all of it has no room; whole components go first."""
     text = safe(name)
     while len(text) > cells and "/" in text:
-        text = text.partition("/")[2]
+        shorter = text.partition("/")[2]
+        if shorter in _VAGUE:
+            return f"…{text[1 - cells :]}"
+        text = shorter
     return text
 
 

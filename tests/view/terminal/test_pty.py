@@ -129,7 +129,7 @@ def test_neither_loads_textual(runs: Path) -> None:
 import sys
 from otel_rl.cli import main
 main({["ls", str(runs / "grpo" / "live")]}, standalone_mode=False)
-print([name for name in ("textual", "duckdb", "numpy", "arro3", "opentelemetry", "yaml") if name in sys.modules])
+print([name for name in ("textual", "duckdb", "numpy", "arro3", "opentelemetry.sdk", "yaml") if name in sys.modules])
 main({["top", str(runs / "grpo" / "live"), "--once"]}, standalone_mode=False)
 print([name for name in ("textual",) if name in sys.modules])
 """

@@ -1,0 +1,116 @@
+"""The last steps of a run, as `now.json` has them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.agent.output.recent import Recent
+from otel_rl.archive.now import Progress
+from otel_rl.export import Ended, Event, Params, Row
+from otel_rl.journal.records import SpanEnded, SpanStarted
+from otel_rl.semconv.vocabulary import Vocabulary
+from tests.agent.reducing import S, feed, reducing, started, step
+
+if TYPE_CHECKING:
+    from otel_rl.agent.steps.reduce import Reducer
+
+
+def recent(before: Progress | None = None, reducer: Reducer | None = None) -> Recent:
+    """Return what an agent keeps that was started now."""
+    return Recent((reducer or reducing()).goodput, Vocabulary("auto"), before or Progress())
+
+
+def row(number: int, attempt: int = 0, seconds: float = 2.0, **values: float) -> Row:
+    return Row(number, number * S, {"reward": number / 10, "time/step": seconds, **values}, attempt)
+
+
+def test_steps_are_counted() -> None:
+    """First, last and number of steps, the parameters' total, and the values of main metrics."""
+    kept = recent()
+    kept.add([Params(1, {"trainer.max_steps": 50}), *(row(number) for number in range(5, 15))])
+    now = kept.progress()
+
+    assert (now.first_step, now.last_step, now.steps, now.total_steps) == (5, 14, 10, 50)
+    assert {one.name: one.points[-1] for one in now.curves} == {"reward": (14, 1.4), "time/step": (14, 2.0)}
+
+
+def test_a_resumed_run() -> None:
+    """Steps that the last attempt repeats count once, and the points of the earlier attempt are gone."""
+    kept = recent()
+    kept.add([row(number) for number in range(10)])
+    kept.add([Ended(1, 0, "lost", "rank 0: lost")])
+    assert kept.progress().outcome == "lost"
+
+    kept.add([row(number, 1, extra=1.0) for number in range(6, 8)])
+    now = kept.progress()
+    (reward,) = (one for one in now.curves if one.name == "reward")
+
+    assert (now.steps, now.last_step, now.resumed_at, now.outcome, now.error) == (8, 7, (6,), None, "")
+    assert [place for place, _ in reward.points] == list(range(8))
+
+
+def test_an_agent_that_is_started_again() -> None:
+    """It goes on from the file of the one before, and does not count a row twice that is made again."""
+    first = recent()
+    first.add([row(number) for number in range(10)])
+    first.add([Event("rl.checkpoint", 1, {"path": "/ckpt"})])
+    saved = msgspec.json.decode(msgspec.json.encode(first.progress()), type=Progress)
+    second = recent(saved)
+    second.add([row(9), row(10)])
+    now = second.progress()
+
+    assert (now.steps, now.last_step) == (11, 10)
+    assert [place for place, _ in now.curves[0].points] == list(range(11))
+    assert [event.name for event in now.events] == ["rl.checkpoint"]
+
+
+def test_values_that_are_not_finite() -> None:
+    """They are points without a value, which JSON can have."""
+    kept = recent()
+    kept.add([row(0, loss=math.nan), row(1, loss=math.inf), row(2, loss=0.5)])
+    now = msgspec.json.decode(msgspec.json.encode(kept.progress()), type=Progress)
+    (loss,) = (one for one in now.curves if one.name == "loss")
+
+    assert loss.points == ((0, None), (1, None), (2, 0.5))
+
+
+def test_steps_that_got_slower() -> None:
+    """The usual time of the steps before is there if it was another one."""
+    kept = recent()
+    kept.add([row(number) for number in range(40)])
+    assert (kept.progress().step_seconds, kept.progress().step_seconds_before) == (2.0, None)
+
+    kept.add([row(number, seconds=3.0) for number in range(40, 60)])
+    assert (kept.progress().step_seconds, kept.progress().step_seconds_before) == (3.0, 2.0)
+
+
+def test_memory_is_bounded() -> None:
+    """However many steps and names a run has."""
+    kept = recent()
+    kept.add([row(number, **{f"m{number}": 1.0}) for number in range(3000)])
+    now = kept.progress()
+
+    assert max(len(one.points) for one in now.curves) == 60
+    assert len(msgspec.json.encode(now)) < 10_000
+
+
+def test_where_the_time_went() -> None:
+    """Phases have their categories; of steps that come at once, the last step of each rank counts."""
+    reducer = reducing()
+    feed(reducer, "rank0", started())
+    phases = [
+        SpanStarted(1, 0, bytes(16), None, "generate", 0, b""),
+        SpanEnded(1, 600_000_000, b"", {}),
+        SpanStarted(2, 0, bytes(16), None, "update_actor", 600_000_000, b""),
+        SpanEnded(2, 900_000_000, b"", {}),
+    ]
+    feed(reducer, "rank0", *step(0, 0, *phases))
+    kept = recent(reducer=reducer)
+    kept.add([row(0)])
+    found = [tuple(msgspec.structs.astuple(one)) for one in kept.progress().shares]
+
+    assert found == [("generate", "rollout", 0.6), ("update_actor", "training", 0.3), ("", "none", 0.1)]
+    assert kept.last_step("rank0") == kept.progress().shares
