@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,10 @@ _COLUMNS = f"""start_unix_nano, duration_ns, coalesce(step, -1) AS step, error I
     {_WHAT} AS what, hash(span_id) AS id, CASE WHEN trace_id IN ({_TRACES}) THEN hash(trace_id) ELSE 0 END AS trace"""
 _LONGEST_ATTRIBUTES = 400
 _MOST_DETAILS = 20_000
+_SAMPLED_STEPS = 64
+_MOST_SAMPLED = 200_000
+_WIDTH = 10
+"""Columns of spans; tables follow."""
 
 
 class Who(NamedTuple):
@@ -55,24 +60,48 @@ class Thinned(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """The spans of a run, a column each; `who` and `what` are numbers of their tables."""
+    """The spans of a run, a column each; `who` and `what` are numbers of their tables.
+
+    The weight of a span is its duration and that of those for which it stands.
+    """
 
     start: Integers
     duration: Integers
     step: Integers
     failed: NDArray[np.bool_]
+    is_open: NDArray[np.bool_]
     who: NDArray[np.int64]
     what: NDArray[np.int64]
     id: NDArray[np.uint64]
     trace: NDArray[np.uint64]
+    weight: Integers
     processes: list[Who]
     names: list[What]
     thinned: Thinned | None
 
     def taken(self, order: NDArray[Any]) -> Spans:
         """Return some of the spans, in an order."""
-        columns = (column[order] for column in self[:8])
-        return Spans(*columns, *self[8:])  # type: ignore[call-arg] # eight columns, then the tables
+        columns: tuple[Any, ...] = self[:_WIDTH]
+        return Spans._make((*(column[order] for column in columns), *self[_WIDTH:]))
+
+
+def read_sample(run: RunReader) -> dict[What, int]:
+    """Return how many phases each phase is usually inside of, in some steps of a large run."""
+    last = run.sql("SELECT coalesce(max(step), 0) AS last FROM spans")
+    every = int(last["last"][0]) // _SAMPLED_STEPS + 1
+    found = run.sql(f"""SELECT name, coalesce(phase, '') AS phase, {_WHO} AS who, start_unix_nano AS start,
+            start_unix_nano + duration_ns AS last FROM spans WHERE step % {every} = 0
+        AND name <> '{semconv.SPAN_LOOP}' ORDER BY who, start, last DESC LIMIT {_MOST_SAMPLED}""")
+    counted: defaultdict[What, list[int]] = defaultdict(list)
+    around: list[int] = []
+    before = None
+    for name, phase, who, start, end in zip(*(found[column].tolist() for column in found), strict=True):
+        if who != before:
+            around, before = [], who
+        around = [one for one in around if one > start]
+        counted[What(name, phase, "")].append(len(around))
+        around.append(end)
+    return {what: sorted(levels)[len(levels) // 2] for what, levels in counted.items()}
 
 
 class Detail(NamedTuple):
@@ -90,19 +119,20 @@ def read_spans(run: RunReader, most: int) -> Spans:
     recorded, first, last = (int(size[name][0]) for name in size)
     thinned = None
     query = f"SELECT {_COLUMNS} FROM spans"
+    weighed = f"SELECT *, duration_ns AS weight FROM ({query})"
     if recorded > most:
         rows = run.sql(f"SELECT count(DISTINCT hash({_WHO}, {_WHAT})) AS rows FROM spans")
         bins = max(16, most // (2 * int(rows["rows"][0])))
         thinned = Thinned(recorded, max(1, (last - first) // bins))
-        query = f"""SELECT * FROM ({query}) WHERE duration_ns >= {thinned.bin_ns} OR failed
+        weighed = f"""SELECT *, duration_ns AS weight FROM ({query}) WHERE duration_ns >= {thinned.bin_ns} OR failed
             UNION ALL
-            SELECT unnest(arg_max(one, one.duration_ns)) FROM (
+            SELECT unnest(arg_max(one, one.duration_ns)), sum(one.duration_ns)::BIGINT AS weight FROM (
                 SELECT one, one.who AS who, one.what AS what, (one.start_unix_nano - {first}) // {thinned.bin_ns} AS bin
                 FROM (SELECT {_COLUMNS} FROM spans) AS one
                 WHERE one.duration_ns < {thinned.bin_ns} AND NOT one.failed
             ) GROUP BY who, what, bin"""
-    found = run.sql(query)
-    start, duration, step, failed, who, what, ids, trace = (np.ma.getdata(found[name]) for name in found)
+    found = run.sql(weighed)
+    start, duration, step, failed, who, what, ids, trace, weight = (np.ma.getdata(found[name]) for name in found)
     # Read after the spans: of a run that goes on, it knows all that they name.
     whos = run.sql(f"""SELECT {_WHO} AS key, coalesce(any_value(role), '') AS role, any_value(rank) AS rank,
         coalesce(any_value(resource), '') AS resource, min(machine) AS machine FROM spans GROUP BY key""")
@@ -114,7 +144,8 @@ def read_spans(run: RunReader, most: int) -> Spans:
     ]
     names = [What(*one) for one in zip(*(whats[name] for name in whats.columns[1:]), strict=True)]
     spans = Spans(
-        *(start, duration, step, failed, _codes(who, whos["key"]), _codes(what, whats["key"]), ids, trace),
+        *(start, duration, step, failed, np.zeros(len(start), np.bool_)),
+        *(_codes(who, whos["key"]), _codes(what, whats["key"]), ids, trace, weight),
         *(processes, names, thinned),
     )
     known = (spans.who >= 0) & (spans.what >= 0)  # thinning of the archive may delete a name in between

@@ -7,11 +7,13 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 import otel_rl
+from otel_rl.archive.now import Now, OpenPhase, ProcessNow
 from otel_rl.view.page.timeline import timeline_of
 from otel_rl.view.page.timeline_lanes import lanes_of, slots_of
 from tests.view.timeline import made
@@ -53,7 +55,7 @@ def spans_in(data: dict[str, Any]) -> list[tuple[str, str, int | None, str, int,
             for n, name in enumerate(columns["name"][own].tolist()):
                 who = track["machine"], track["role"], track["rank"], data["names"][name][0]
                 place = own.start + n
-                found.append((*who, int(start[n]), int(end[n]), int(step[place]), bool(columns["failed"][place])))
+                found.append((*who, int(start[n]), int(end[n]), int(step[place]), bool(columns["marks"][place] & 1)))
     assert at == data["count"]
     return found
 
@@ -201,3 +203,60 @@ def test_lanes_never_overlap_and_lose_nothing(times: list[tuple[int, int, int]])
         assert len(set(every)) == len(every) == len(times) - hidden
         for lane in lanes:
             assert (start[lane.spans][1:] >= end[lane.spans][:-1]).all()
+
+
+def test_phases_that_are_open_are_there_until_they_were_last_seen(tmp_path: Path) -> None:
+    """A run that hangs ends with the phase that it hangs in, its part, and its step."""
+    run = made.Made(tmp_path / "run")
+    run.process(0, 0)
+    run.span("generate", 1, 2, 0, 0, name="rl.sample")
+    run.step(0, 1, 2)
+    path = run.close()
+    phases = (
+        OpenPhase("update_actor", made.ORIGIN + 4 * 10**9),
+        OpenPhase("update_actor", made.ORIGIN + 5 * 10**9, "execute"),
+    )
+    who = {"attempt": 0, "role": "", "host": "node1", "pid": 1, "outcome": None}
+    hangs = ProcessNow(
+        **who, rank=0, step=1, step_started_unix_nano=made.ORIGIN + 4 * 10**9, phases=phases, last_unix_nano=0
+    )
+    now = Now(
+        time_unix_nano=made.ORIGIN + 100 * 10**9,
+        id="made",
+        project="made",
+        name="run",
+        pid=2,
+        state="ready",
+        exporters=[],
+        processes=[hangs],
+    )
+    (path / "archive" / "local" / "now.json").write_bytes(msgspec.json.encode(now))
+
+    data = timeline_of(otel_rl.open_run(path))
+    found = {
+        (name, start * TICK // 10**9, end * TICK // 10**9, step) for *_, name, start, end, step, _ in spans_in(data)
+    }
+
+    assert found == {("generate", 1, 3, 0), ("update_actor", 4, 100, 1), ("update_actor.execute", 5, 100, 1)}
+    assert columns_of(data["spans"], 3)["marks"].tolist() == [0, 2, 2]
+    assert data["step_count"] == 2
+
+
+def test_inner_phases_of_a_thinned_run_stay_inner(tmp_path: Path) -> None:
+    """A part whose phase was left out is not drawn as a phase, and the shares count all spans."""
+    run = made.Made(tmp_path / "run")
+    run.process(0, 0)
+    for n in range(2000):
+        run.span("generate", n, 0.8 + n % 5 / 100, 0, n, name="rl.sample")
+        run.span("generate", n + 0.1, 0.2 + n % 3 / 10, 0, n, name="rl.sample.execute")
+
+    data = timeline_of(otel_rl.open_run(run.close()), most_spans=400)
+    found = spans_in(data)
+    outer, inner = data["tracks"][0]["lanes"]
+    columns = columns_of(data["spans"], data["count"])
+
+    assert {name for *_, name, _, _, _, _ in found[: outer[2]]} == {"generate"}
+    assert {name for *_, name, _, _, _, _ in found[outer[2] :]} == {"generate.execute"}
+    assert (outer[1], inner[1], data["tracks"][0]["hidden"]) == (0, 1, 0)
+    seconds = (columns["duration"] + columns["more"])[: outer[2]].sum() * TICK / 1e9
+    assert abs(seconds - 0.82 * 2000) < 1

@@ -111,10 +111,11 @@ class TimelinePanel {
     if (thinned) {
       const share = `${timelineCount(thinned.kept)} of ${timelineCount(thinned.recorded)} spans are shown`;
       const bin = timelineSeconds((thinned.bin_ticks * tickNs) / 1e9);
-      notes.push(`${share}: all that failed or took ${bin} or longer, and of the others the longest of each phase of a process in every ${bin}. A shorter gap may not be one.`);
+      notes.push(`${share}: those that failed or took ${bin} or longer, and the longest of the others of each phase of a process in every ${bin}. Zoomed out, all of them count; zoomed in, a gap shorter than ${bin} may not be one.`);
     }
     const hidden = tracks.reduce((sum, track) => sum + track.hidden, 0);
-    if (hidden) notes.push(`${timelineCount(hidden)} spans that ran beside 32 others of their process, or inside 8 others, are not shown.`);
+    const are = hidden === 1 ? "span is" : "spans are";
+    if (hidden) notes.push(`${timelineCount(hidden)} ${are} not shown: at most 32 of a process at the same time, and 8 inside each other.`);
     return notes;
   }
 

@@ -17,18 +17,19 @@ function timelineColors(element, categories) {
   };
   const back = rgb(read("--tl-lane"));
   const classes = categories.map((category) => {
-    const text = read(`--tl-${category}`);
-    const color = rgb(text);
+    const color = rgb(read(`--tl-${category}`));
+    const isHatched = category === "waiting"; // lines of its color on a pale ground, as everywhere in the report
+    const ground = isHatched ? timelineMix(color, back, 0.82) : color;
     return {
-      css: text,
-      pixel: timelinePixel(color),
+      pixel: timelinePixel(ground),
       edge: timelinePixel(timelineMix(color, back, 0.45)),
-      hatch: category === "waiting" ? timelinePixel(timelineMix(color, back, 0.7)) : 0,
-      text: timelineIsLight(color) ? "#111" : "#fff",
+      hatch: isHatched ? timelinePixel(timelineMix(color, back, 0.25)) : 0,
+      ground: isHatched ? `rgb(${ground.join(" ")})` : "",
+      text: timelineIsLight(ground) ? "#111" : "#fff",
     };
   });
   const dim = rgb(read("--tl-dim"));
-  classes.push({ css: "", pixel: timelinePixel(dim), edge: timelinePixel(timelineMix(dim, back, 0.5)), hatch: 0, text: read("--tl-faint") });
+  classes.push({ pixel: timelinePixel(dim), edge: timelinePixel(timelineMix(dim, back, 0.5)), hatch: 0, ground: "", text: read("--tl-faint") });
   const colors = {
     classes,
     text: read("--tl-text"),

@@ -21,6 +21,7 @@ function timelineDraw(context, model, view) {
   const wide = timelineLanes(context, model, view, visible, yOf, plot);
   timelineLabels(context, model, view, wide);
   timelineErrors(context, model, view, visible, yOf, perPixel, xOf);
+  timelineOpen(context, model, view, visible, yOf, xOf);
   timelineOutline(context, model, view, visible, yOf, xOf, view.hovered, 1);
   timelineOutline(context, model, view, visible, yOf, xOf, view.selected, 2);
   timelineGutter(context, view, visible, yOf);
@@ -50,7 +51,7 @@ function timelineLanes(context, model, view, visible, yOf, plot) {
     if (row.kind !== "lane") continue;
     const top = Math.round((yOf(row) - TIMELINE_TOP) * scale);
     const found = [];
-    view.pixels.lane(model, view.sums, view.colors, row.lane, {
+    view.pixels.lane(model, view.sums.at((view.last - view.first) / columns), view.colors, row.lane, {
       first: view.first,
       perPixel: (view.last - view.first) / columns,
       top,
@@ -73,10 +74,17 @@ function timelineLabels(context, model, view, wide) {
   for (const { span, x, end, row, y } of wide) {
     const room = end - x - 8;
     const { label } = model.names[model.name[span]];
-    const took = timelineSeconds(((model.end[span] - model.start[span]) * model.tickNs) / 1e9);
+    const long = timelineSeconds(((model.end[span] - model.start[span]) * model.tickNs) / 1e9);
+    const took = model.open[span] ? `open for ${long}` : long;
     const text = [`${label} ${took}`, label].find((one) => timelineWidth(context, view, one) <= room) ?? timelineShort(context, view, label, room);
-    context.fillStyle = view.colors.classes[view.sums.classOf[model.name[span]]].text;
-    if (text && row.height >= 10) context.fillText(text, x + 4, y + row.height / 2 + 0.5);
+    if (!text) continue;
+    const { ground, text: ink } = view.colors.classes[view.sums.classOf[model.name[span]]];
+    if (ground) {
+      context.fillStyle = ground;
+      context.fillRect(x + 2, y + 1, timelineWidth(context, view, text) + 4, row.height - 2);
+    }
+    context.fillStyle = ink;
+    context.fillText(text, x + 4, y + row.height / 2 + 0.5);
   }
 }
 
@@ -125,6 +133,27 @@ function timelineErrors(context, model, view, visible, yOf, perPixel, xOf) {
   }
 }
 
+/** Draw an arrow at the end of phases that are open. */
+function timelineOpen(context, model, view, visible, yOf, xOf) {
+  context.fillStyle = view.colors.select;
+  context.strokeStyle = view.colors.back;
+  context.lineWidth = 2;
+  for (const row of visible) {
+    if (row.kind !== "lane" || row.lane.end === row.lane.first || !model.open[row.lane.end - 1]) continue;
+    const x = xOf(model.end[row.lane.end - 1]);
+    if (x < view.gutter || x > view.width) continue;
+    const middle = yOf(row) + row.height / 2;
+    const half = Math.min(6, row.height / 2);
+    context.beginPath();
+    context.moveTo(x - half, middle - half);
+    context.lineTo(x + half, middle);
+    context.lineTo(x - half, middle + half);
+    context.closePath();
+    context.stroke();
+    context.fill();
+  }
+}
+
 function timelineOutline(context, model, view, visible, yOf, xOf, span, thick) {
   if (span < 0) return;
   const lane = timelineLane(model, span);
@@ -160,12 +189,15 @@ function timelineGutter(context, view, visible, yOf) {
     context.font = `12px ${colors.font}`;
     context.fillStyle = colors.faint;
     const middle = Math.max(TIMELINE_TOP + 7, y + Math.min(row.height, 22) / 2);
-    const name = timelineTrackName(row.track);
-    const hidden = row.track.hidden ? ` (${timelineCount(row.track.hidden)} not shown)` : "";
     const room = gutter - 14;
-    const text = timelineWidth(context, view, name) <= room ? name : timelineShort(context, view, name, room);
-    context.fillText(text, 8, middle + 0.5);
-    if (hidden && row.height >= 34) context.fillText(timelineWidth(context, view, hidden) <= room ? hidden : timelineShort(context, view, hidden, room), 8, middle + 14);
+    const fits = (text) => (timelineWidth(context, view, text) <= room ? text : timelineShort(context, view, text, room));
+    const hidden = row.track.hidden ? `${timelineCount(row.track.hidden)} not shown` : "";
+    const whole = timelineTrackName(row.track);
+    const isLong = row.track.kind === "trajectories" && timelineWidth(context, view, whole) > room;
+    const lines = isLong ? [timelineProcess(row.track), "trajectories", hidden] : [whole, hidden];
+    lines.filter(Boolean).forEach((text, n) => {
+      if (!n || row.height >= 22 + 13 * n) context.fillText(fits(text), 8, middle + 0.5 + 13 * n);
+    });
     free = middle + 12;
   }
 }
@@ -184,6 +216,7 @@ function timelineHeader(context, model, view, perPixel, xOf) {
   context.textAlign = "left";
   context.fillStyle = colors.faint;
   if (base) context.fillText(timelineMoment(base, 1), 4, TIMELINE_AXIS / 2, gutter - 8);
+  let free = -Infinity;
   for (let n = Math.ceil(from / step); n * step <= to; n++) {
     const x = xOf(n * step * second);
     const offset = n * step - base;
@@ -191,8 +224,11 @@ function timelineHeader(context, model, view, perPixel, xOf) {
     context.fillRect(Math.round(x), TIMELINE_AXIS - 5, 1, 5);
     context.fillStyle = colors.faint;
     const text = small ? `${base ? "+" : ""}${timelineSeconds(Math.round(offset * 1e6) / 1e6)}` : timelineMoment(n * step, step);
-    context.textAlign = x < gutter + 20 ? "left" : x > width - 40 ? "right" : "center";
-    context.fillText(text, x, TIMELINE_AXIS / 2);
+    const wide = timelineWidth(context, view, text);
+    const left = Math.min(width - wide, Math.max(gutter, x - wide / 2));
+    if (left < free) continue;
+    context.fillText(text, left, TIMELINE_AXIS / 2);
+    free = left + wide + 10;
   }
   timelineRuler(context, model, view, xOf);
 }
@@ -233,11 +269,10 @@ function timelineRuler(context, model, view, xOf) {
   }
   let free = -Infinity;
   for (const [number, x, end] of labels) {
-    const at = Math.max(gutter, x) + 4;
-    if (at < free) continue;
     const text = timelineCount(number);
     const wide = timelineWidth(context, view, text);
-    if (x < gutter && end - at < wide) continue;
+    const at = Math.max(Math.max(gutter, x) + 4, end - free > wide + 8 ? free : 0);
+    if (at < free || (x < gutter && end - at < wide)) continue;
     context.fillStyle = colors.text;
     context.fillText(text, at, y + height / 2 + 0.5);
     if (end - x < wide + 8) context.fillRect(x, y, 1, height);

@@ -29,6 +29,7 @@ function timelineFacts(model, span) {
   }
   const details = model.details.get(span);
   if (model.failed[span]) facts.push(["error", details?.error || "failed; the message is in the archive"]);
+  if (model.open[span]) facts.push(["state", "open when the run was last seen"]);
   if (details?.attributes) facts.push(...timelineAttributes(details.attributes));
   return facts.map((pair) => pair.map(timelinePlain));
 }
@@ -66,7 +67,7 @@ function timelineTable(body, model, range, isMatch, select) {
       model.step[span] < 0 ? "" : timelineCount(model.step[span]),
       timelineSeconds((model.end[span] - model.start[span]) / second),
       timelineSeconds(model.start[span] / second),
-      model.failed[span] ? "failed" : "",
+      model.failed[span] ? "failed" : model.open[span] ? "open" : "",
     ].map((text) => timelineElement("td", { text }));
     return timelineElement("tr", {}, timelineElement("th", { scope: "row" }, button), ...cells);
   });

@@ -32,8 +32,9 @@ function timelineGallop(values, from, to, value, isAfter) {
 /** The time of each class of spans in a lane up to every 16th span, so that no frame has to look at all spans. */
 class TimelineSums {
   /** @param classOf The class of each name. */
-  constructor(model, classOf, classes) {
+  constructor(model, classOf, classes, weighs = false) {
     this.model = model;
+    this.more = weighs ? model.more : null;
     this.classes = classes;
     this.classOf = classOf;
     this.firstBlocks = [];
@@ -52,33 +53,38 @@ class TimelineSums {
           this.sums.set(running, place);
           place += classes;
         }
-        running[classOf[model.name[i]]] += Math.max(1, model.end[i] - model.start[i]);
+        running[classOf[model.name[i]]] += Math.max(1, model.end[i] - model.start[i]) + (weighs ? model.more[i] : 0);
       }
       this.sums.set(running, place);
     }
+    this.weighed = !weighs && model.more ? new TimelineSums(model, classOf, classes, true) : null;
+  }
+
+  /** Return what to draw with: of a thinned run, all spans count where a pixel is longer than what one stands for. */
+  at(perPixel) {
+    return this.weighed && perPixel >= this.model.thinned.bin_ticks ? this.weighed : this;
   }
 
   /** Write the time of each class from `from` to `to` into `found`; the spans there are `first` up to, without, `end`. */
   between(found, lane, first, end, from, to) {
-    const { model, classOf, classes } = this;
+    const { model, classOf, classes, more } = this;
     const { start, end: ends, name } = model;
     found.fill(0);
+    const add = (i) => {
+      const took = Math.max(1, Math.min(ends[i], to) - Math.max(start[i], from));
+      found[classOf[name[i]]] += more && start[i] >= from ? took + more[i] : took;
+    };
     let i = first;
-    const blocks = Math.ceil((first + 1 - lane.first) / TIMELINE_BLOCK);
+    const block = Math.ceil((first + 1 - lane.first) / TIMELINE_BLOCK);
     const last = Math.floor((end - 1 - lane.first) / TIMELINE_BLOCK);
-    if (last > blocks) {
-      const stop = lane.first + blocks * TIMELINE_BLOCK;
-      for (; i < stop; i++) {
-        found[classOf[name[i]]] += Math.max(1, ends[i] - Math.max(start[i], from));
-      }
-      const a = (this.firstBlocks[lane.number] + blocks) * classes;
+    if (last > block) {
+      for (const stop = lane.first + block * TIMELINE_BLOCK; i < stop; i++) add(i);
+      const a = (this.firstBlocks[lane.number] + block) * classes;
       const b = (this.firstBlocks[lane.number] + last) * classes;
       for (let c = 0; c < classes; c++) found[c] += this.sums[b + c] - this.sums[a + c];
       i = lane.first + last * TIMELINE_BLOCK;
     }
-    for (; i < end; i++) {
-      found[classOf[name[i]]] += Math.max(1, Math.min(ends[i], to) - Math.max(start[i], from));
-    }
+    for (; i < end; i++) add(i);
   }
 }
 

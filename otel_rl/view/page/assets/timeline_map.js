@@ -40,6 +40,7 @@ function timelineMapPixels(model, view, width, height, first, last) {
   const lanes = processes.length ? processes : every;
   const chosen = lanes.filter((_, n) => n % Math.ceil(lanes.length / TIMELINE_MAP_LANES) === 0);
   const perPixel = (last - first) / width;
+  const sums = view.sums.at(perPixel);
   const total = new Float64Array(width * view.sums.classes);
   const shares = new Float64Array(view.sums.classes);
   for (const lane of chosen) {
@@ -50,7 +51,7 @@ function timelineMapPixels(model, view, width, height, first, last) {
       i = timelineAfter(model.end, lane, from, i);
       const next = timelineFrom(model.start, lane, to, i);
       if (next === i) continue;
-      view.sums.between(shares, lane, i, next, from, to);
+      sums.between(shares, lane, i, next, from, to);
       for (let c = 0; c < shares.length; c++) total[x * shares.length + c] += shares[c] / chosen.length;
     }
   }

@@ -15,10 +15,12 @@ async function readTimeline(data) {
     categories: data.categories,
     names: data.names.map(([label, category]) => ({ label: timelinePlain(label), category })),
     name: spans.name,
-    failed: spans.failed,
+    failed: spans.marks.map((mark) => mark & 1),
+    open: spans.marks.map((mark) => mark & 2),
     start: new Float64Array(data.count),
     end: new Float64Array(data.count),
     step: new Float64Array(data.count),
+    more: spans.more ?? null, // how much longer the spans are for which one stands, if there were too many
     tracks: [],
     lanes: [],
     steps: timelineSteps(steps, data.step_count),

@@ -77,5 +77,6 @@ function timelineSpanWords(model, span) {
   const { track } = timelineLane(model, span);
   const took = ((model.end[span] - model.start[span]) * model.tickNs) / 1e9;
   const step = model.step[span] < 0 ? [] : [`step ${timelineCount(model.step[span])}`];
-  return [...step, timelineProcess(track), model.names[model.name[span]].label, took ? timelineSeconds(took) : "less than 10 µs"].join(" · ");
+  const words = took ? timelineSeconds(took) : "less than 10 µs";
+  return [...step, timelineProcess(track), model.names[model.name[span]].label, model.open[span] ? `open for ${words}` : words].join(" · ");
 }
