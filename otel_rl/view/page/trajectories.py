@@ -1,4 +1,4 @@
-"""What became of trajectories: how many were trained on, and how many were dropped, by reason and step."""
+"""Outcomes of trajectories: how many were trained on, and how many were dropped, by reason and step."""
 
 from __future__ import annotations
 
