@@ -116,7 +116,7 @@ function mountWhere() {
     if (view.phase) parts.push(view.phase);
     const at = view.step === null ? -1 : placeOf(axis.steps, view.step);
     if (at >= 0 && axis.steps[at] === view.step && axis.seconds[at] > 0) parts.push(secondsText(axis.seconds[at]));
-    if (view.step !== null && axis.steps[at] !== view.step) parts.push("this step was not recorded");
+    if (view.step !== null && axis.steps[at] !== view.step) parts.push(view.step > axis.last ? "this step has no end in the recording" : "this step was not recorded");
     const out = make("button", {type: "button", class: "out", title: "Go out (Esc)", onclick: goOut}, "× out");
     place.replaceChildren(...(parts.length ? [make("b", {}, "Selected: "), parts.join(" · "), " ", out] : []));
     byId("follow").classList.toggle("narrowed", parts.length > 0);

@@ -45,7 +45,7 @@ function lineChart(parent, lines, options) {
       scales: {x: {time: false, range: () => rangeShown(by)}, y: {range: (plot, low, high) => yRange(low, high, options)}},
       axes: [
         axisOf({size: 24, space: by === "step" ? 45 : 90, incrs: by === "step" ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (by === "step" ? stepText(x) : secondsText(x)))}),
-        axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values) => values.map((value) => text(value))}),
+        axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values, axis, space, size) => values.map((value) => (text === numberText ? tickText(value, size) : text(value)))}),
       ],
       legend: {show: false},
       cursor: {y: false, drag: {x: true, y: false, setScale: false}, ...(by === "step" ? {sync: {key: sync.key, setSeries: false}} : {})},
@@ -130,6 +130,13 @@ function keyed(line, lines, value) {
   const mark = make("i", {class: "swatch"});
   mark.style.background = color(line.color ?? LINE_COLORS[at % LINE_COLORS.length]);
   return make("span", {}, mark, line.name, " ", make("b", {}, value));
+}
+
+/** A value of an axis, with as many decimals as tell it from its neighbors. */
+function tickText(value, size) {
+  if (Math.abs(value) >= 1e6 || size < 1e-6) return numberText(value);
+  const decimals = (String(size).split(".")[1] ?? "").length;
+  return value.toLocaleString("en-US", {minimumFractionDigits: 0, maximumFractionDigits: Math.min(8, decimals)});
 }
 
 function stepText(x) {
