@@ -89,6 +89,39 @@ def test_long_lines_keep_their_extremes(tmp_path: Path, monkeypatch: pytest.Monk
         assert sorted(found) == [part.min(), part.max()]
 
 
+def test_long_lines_have_their_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means are those of all values of their steps, not of the extremes."""
+    monkeypatch.setattr("otel_rl.view.page.curves._MAIN_POINTS", 0)
+    monkeypatch.setattr("otel_rl.view.page.curves._LEAST_RANGES", 50)
+    monkeypatch.setattr("otel_rl.view.page.curves._MEANS", 10)
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=200, metrics=0)))
+    (line,) = (line for line in data_in(page_of(run.place.path))["curves"]["lines"] if line["name"] == "reward")
+    rows = run.rows("reward")
+    assert line["means"]["every"] == 20
+    assert unpacked(line["means"]["steps"]).tolist() == [first + 9.5 for first in range(0, 200, 20)]
+    assert unpacked(line["means"]["values"]) == pytest.approx(rows["value"].reshape(10, 20).mean(axis=1), rel=1e-6)
+
+
+def test_trajectories_are_counted(tmp_path: Path) -> None:
+    """Each step has the number of trajectories that were trained on, and of those that were dropped."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=20, workers=2)))
+    lines = data_in(page_of(run.place.path))["trajectories"]
+    counts = {line["name"]: unpacked(line["values"]) for line in lines}
+    found = run.trajectories()
+    assert list(counts) == ["trained", "stale"]
+    assert counts["stale"].sum() == (found["outcome"] == "stale").sum()
+    assert (counts["trained"] + counts["stale"]).tolist() == [4] * 20
+
+
+def test_workers_lie_side_by_side(tmp_path: Path) -> None:
+    """A worker that works all the time has one open phase; one that works a third of it, a third."""
+    engines = data_in(page_of(record(tmp_path / "run", Shape(steps=20, workers=2))))["engines"]
+    loads = {one["name"]: unpacked(one["load"]) for one in engines["engines"]}
+    begun = unpacked(engines["edges"])[:-1] > 5  # seconds until the first step
+    assert loads["rollout 0"][begun].mean() == pytest.approx(1, abs=0.02)
+    assert loads["rollout 1"][begun].mean() == pytest.approx(1 / 3, abs=0.02)
+
+
 def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
     """NaN is not drawn as a number: the page has its count, the first steps and the last one."""
     page = page_of(record(tmp_path / "run", Shape(steps=30, nan_from=20)))
