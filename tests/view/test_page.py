@@ -234,3 +234,19 @@ def test_a_notebook_shows_a_run_and_its_report(tmp_path: Path) -> None:
     assert frame.count("<") == 2
     assert 'sandbox="allow-scripts"' in frame
     assert found.write(tmp_path / "x.html").read_text() == found.html
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+    """A file that cannot be written, and a directory that is not a run, end the command with one line."""
+    from click.testing import CliRunner
+
+    from otel_rl.cli import main
+
+    run = record(tmp_path / "run", Shape(steps=2))
+    found = CliRunner().invoke(main, ["report", str(run), "-o", str(tmp_path / "none" / "x.html")])
+    assert found.exit_code == 1
+    assert "none is not a directory that can be written" in found.output
+    (tmp_path / "other").mkdir()
+    found = CliRunner().invoke(main, ["report", str(tmp_path / "other")])
+    assert found.exit_code == 1
+    assert "is not a run directory" in found.output
