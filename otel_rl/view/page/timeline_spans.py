@@ -85,6 +85,24 @@ class Spans(NamedTuple):
         return Spans._make((*(column[order] for column in columns), *self[_WIDTH:]))
 
 
+def _read_names(run: RunReader) -> tuple[NDArray[np.uint64], list[Who], NDArray[np.uint64], list[What]]:
+    """Return the keys of processes with the processes, and the keys of names with the names.
+
+    They are read after the spans: so they have all that spans of a run that goes on refer to.
+    """
+    found = run.sql(f"""SELECT {_WHO} AS who, coalesce(any_value(role), '') AS role, any_value(rank) AS rank,
+            coalesce(any_value(resource), '') AS resource, min(machine) AS machine, {_WHAT} AS what,
+            any_value(name) AS name, coalesce(any_value(phase), '') AS phase, coalesce(any_value({_TOOL}), '') AS tool
+        FROM spans GROUP BY who, what ORDER BY who, what""")
+    processes: dict[int, Who] = {}
+    names: dict[int, What] = {}
+    for who, role, rank, resource, machine, what, *name in zip(*(found[column] for column in found), strict=True):
+        processes.setdefault(int(who), Who(role, None if rank is np.ma.masked else int(rank), resource, machine))
+        names.setdefault(int(what), What(*name))
+    keys = (np.fromiter(one, np.uint64, len(one)) for one in (processes, names))
+    return next(keys), list(processes.values()), next(keys), list(names.values())
+
+
 def read_sample(run: RunReader) -> dict[What, int]:
     """Return how many phases each phase is usually inside of, in some steps of a large run."""
     last = run.sql("SELECT coalesce(max(step), 0) AS last FROM spans")
@@ -133,19 +151,10 @@ def read_spans(run: RunReader, most: int) -> Spans:
             ) GROUP BY who, what, bin"""
     found = run.sql(weighed)
     start, duration, step, failed, who, what, ids, trace, weight = (np.ma.getdata(found[name]) for name in found)
-    # Read after the spans: of a run that goes on, it knows all that they name.
-    whos = run.sql(f"""SELECT {_WHO} AS key, coalesce(any_value(role), '') AS role, any_value(rank) AS rank,
-        coalesce(any_value(resource), '') AS resource, min(machine) AS machine FROM spans GROUP BY key""")
-    whats = run.sql(f"""SELECT {_WHAT} AS key, any_value(name) AS name, coalesce(any_value(phase), '') AS phase,
-        coalesce(any_value({_TOOL}), '') AS tool FROM spans GROUP BY key""")
-    processes = [
-        Who(role, None if rank is np.ma.masked else int(rank), resource, machine)
-        for role, rank, resource, machine in zip(*(whos[name] for name in whos.columns[1:]), strict=True)
-    ]
-    names = [What(*one) for one in zip(*(whats[name] for name in whats.columns[1:]), strict=True)]
+    whos, processes, whats, names = _read_names(run)
     spans = Spans(
         *(start, duration, step, failed, np.zeros(len(start), np.bool_)),
-        *(_codes(who, whos["key"]), _codes(what, whats["key"]), ids, trace, weight),
+        *(_codes(who, whos), _codes(what, whats), ids, trace, weight),
         *(processes, names, thinned),
     )
     known = (spans.who >= 0) & (spans.what >= 0)  # thinning of the archive may delete a name in between
