@@ -44,7 +44,7 @@ def report(run: Path, file: Path | None) -> None:
 
 
 def _place(run: Path) -> Path:
-    """Return where a report goes of which nothing was said: the run directory, or else the working directory."""
+    """Return the default place of a report: the run directory, or else the working directory."""
     return run / _NAME if os.access(run, os.W_OK) else Path(_NAME)
 
 

@@ -34,6 +34,7 @@ _NOWHERE, _WASTED, _OTHER = ("", ""), ("", WASTED), ("", UNCLASSIFIED)
 
 Nanoseconds = dict[Name, int]
 """Nanoseconds by phase and part."""
+_NOTHING: Nanoseconds = {}
 
 
 class OpenName(msgspec.Struct):
@@ -158,7 +159,7 @@ class Goodput:
     def last_step(self, journal: str) -> Mapping[Name, int]:
         """Return the nanoseconds of the last step of a process, by phase."""
         last = self._spent.last.get(journal)
-        return {} if last is None else last.nanoseconds
+        return _NOTHING if last is None else last.nanoseconds
 
     def last_steps(self) -> Mapping[Name, int]:
         """Return the nanoseconds of the last steps of all trainer ranks, by phase."""

@@ -57,6 +57,7 @@ class Recent:
             if value is not None:
                 self._times.append((step, value))
         self._spent: deque[dict[Name, int]] = deque(maxlen=_SHARED + 1)
+        self._last: dict[str, tuple[Mapping[Name, int], tuple[PhaseTime, ...]]] = {}
         self._events = deque[EventNow](before.events, _EVENTS)
         self._chosen: tuple[int, Sequence[str]] = 0, ()
         self._is_new = False
@@ -92,7 +93,7 @@ class Recent:
                 step_seconds=usual,
                 step_seconds_before=before,
                 shares=(self._shares() if self._spent else ()) or self._said.shares,
-                curves=tuple(Curve(name, tuple(self._curves[name])) for name in shown if name in self._curves),
+                curves=tuple(Curve(name, _rounded(self._curves[name])) for name in shown if name in self._curves),
                 events=tuple(self._events),
             )
             self._is_new = False
@@ -100,7 +101,11 @@ class Recent:
 
     def last_step(self, journal: str) -> tuple[PhaseTime, ...]:
         """Return where the time of the last step of a process went."""
-        return self._phases(self._goodput.last_step(journal))
+        spent = self._goodput.last_step(journal)
+        known = self._last.get(journal)
+        if known is None or known[0] is not spent:  # a step makes another object
+            known = self._last[journal] = spent, self._phases(spent)
+        return known[1]
 
     def _add_row(self, row: Row) -> None:
         said = self._said
@@ -120,7 +125,7 @@ class Recent:
                 if len(self._curves) >= _MOST_NAMES:
                     continue
                 curve = self._curves[name] = deque(maxlen=_POINTS)
-            curve.append((row.step, _rounded(value)))
+            curve.append((row.step, value))
         if (seconds := row.values.get(STEP_TIME)) is not None:
             self._times.append((row.step, seconds))
         self._spent.append(dict(self._goodput.of_fleet(TRAINER)))
@@ -167,6 +172,8 @@ class Recent:
         return self._said
 
 
-def _rounded(value: float) -> float | None:
-    """Return a value with as many digits as a curve needs, so that the file stays small; `None` if it is not finite."""
-    return float(f"{value:.5g}") if math.isfinite(value) else None
+def _rounded(points: Iterable[Point]) -> tuple[Point, ...]:
+    """Return points with as many digits as a curve needs, so that the file stays small, and without NaN."""
+    return tuple(
+        (step, float(f"{value:.5g}") if value is not None and math.isfinite(value) else None) for step, value in points
+    )

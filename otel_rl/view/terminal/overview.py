@@ -68,6 +68,8 @@ def title(scene: Scene, cells: int, *places: str) -> Line:
     parts: list[Span] = [Span(f" {where} ", "title")]
     if scene.step is not None:
         parts.append(Span(f" looking at step {scene.step:,} ", "warning"))
+    elif places:
+        pass
     elif progress.last_step is None:
         parts.append(Span(" no step yet"))
     else:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from otel_rl.view.terminal.lines import Line, Style
 
 _NS = 1e9
+_SHORT_S = 1e-3
 _VAGUE = ("mean", "avg", "average", "std", "min", "max", "sum", "total", "value", "rate", "ratio", "count")
 """Last components of names that say nothing alone."""
 _STATES: dict[State, tuple[str, Style]] = {
@@ -44,7 +45,9 @@ def number(value: float | None) -> str:
 
 
 def time_of(seconds: float) -> str:
-    """Return a duration in few characters: `41 s`, `3 m 12 s`, `3 h 12 m`, `2 d 4 h`."""
+    """Return a duration in few characters: `9.7 µs`, `41 s`, `3 m 12 s`, `3 h 12 m`, `2 d 4 h`."""
+    if 0 < seconds < _SHORT_S:
+        return f"{wording.number(seconds * 1e6)} µs"
     return wording.seconds(seconds).replace(" min", " m")
 
 
