@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
     from otel_rl.view.page.steps import Steps
 
-_MAIN_POINTS, _OTHER_POINTS = 200_000, 400_000
+_MAIN_POINTS, _OTHER_POINTS = 150_000, 300_000
 """Ranges of steps of all main metrics together, and of all others; each holds two values at most."""
 _MOST_RANGES, _LEAST_RANGES = 20_000, 200
 _MEANS = 400

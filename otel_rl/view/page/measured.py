@@ -111,5 +111,5 @@ def _lines(run: RunReader, origin: int, width: int) -> dict[str, dict[str, Any]]
         at, values = np.take_along_axis(at, order, 1).ravel(), np.take_along_axis(values, order, 1).ravel()
         twice = np.append(False, at[1:] == at[:-1])
         times = (at[~twice] - origin) / 1e9
-        lines[name] = {"name": name, "times": packed_times(times), "values": packed(values[~twice])}
+        lines[name] = {"name": name, "times": packed_times(times), "values": packed(values[~twice], "f4")}
     return lines

@@ -11,6 +11,7 @@ async function start() {
   Object.assign(view, {first: axis.first, last: axis.last});
   setTheme("");
   mountKeys();
+  stayAtTarget();
   mountWhere();
   mountBrush(run.events);
   const curves = dataOf("curves"), machines = dataOf("machines");
