@@ -17,7 +17,7 @@ from otel_rl.view.page.markup import data_block, tag
 from otel_rl.view.page.packed import packed, packed_steps, packed_times
 from otel_rl.view.page.report import page_of
 from tests.view.hostile import HOSTILE
-from tests.view.recorded import Shape, record
+from tests.view.recorded import STARTED, Shape, record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,6 +177,18 @@ def test_it_is_made_of_little(tmp_path: Path, shape: Shape) -> None:
     """A run without steps, with one step, or that goes on has a page too."""
     page = page_of(record(tmp_path / "run", shape))
     assert len(unpacked(data_in(page)["steps"]["steps"])) == shape.steps
+
+
+def test_a_run_without_an_archive(tmp_path: Path) -> None:
+    """A run that has its rows alone is shown: its curves, with times from its first row on."""
+    lines = (
+        {"step": step, "time_unix_nano": STARTED + step * 10**9, "attempt": 0, "values": {"reward": step / 2}}
+        for step in range(4)
+    )
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = page_of(tmp_path)
+    assert curves_in(page)["reward"] == ([0, 1, 2, 3], [0, 0.5, 1, 1.5])
+    assert unpacked(data_in(page)["steps"]["ended"]).tolist() == [0, 1, 2, 3]
 
 
 def test_a_run_of_nothing(tmp_path: Path) -> None:

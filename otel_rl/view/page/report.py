@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_rl.insight import Facts
+    from otel_rl.view.page.steps import Steps
 
     Said = Callable[[int, int, str], object]
     """Receives which part is read: its number, how many there are, and its name; the last one is the writing."""
@@ -58,7 +59,7 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
     said(0, 1, "the findings")
     facts = facts_of(run)
     steps = steps_of(run)
-    origin = _origin(facts, int(steps.begun.min()) if steps.begun.count() else 0)
+    origin = _origin(facts, steps)
     end = max(facts.summary.last_unix_nano, origin, int(steps.ended.max()) if len(steps.ended) else 0)
     events, marks = about.events_of(run, origin)
     data: dict[str, Any] = {}
@@ -106,7 +107,7 @@ def _names(facts: Facts) -> dict[str, list[str]]:
     return found
 
 
-def _origin(facts: Facts, first: int) -> int:
+def _origin(facts: Facts, steps: Steps) -> int:
     """Return the time that all times of the page count from, in Unix nanoseconds."""
-    known = [time for time in (facts.summary.started_unix_nano, first) if time > 0]
-    return min(known, default=0)
+    times = [facts.summary.started_unix_nano, *steps.begun.compressed()[:1].tolist(), *steps.ended[:1].tolist()]
+    return min((time for time in times if time > 0), default=0)

@@ -11,7 +11,7 @@ async function mountCurves(data) {
   }
   const main = make("div", {class: "multiples"});
   const found = make("div", {class: "multiples"});
-  const search = make("input", {type: "search", id: "search", placeholder: `Search all ${data.lines.length} names`, "aria-label": "Search all names", autocomplete: "off", spellcheck: "false"});
+  const search = make("input", {type: "search", id: "search", placeholder: data.lines.length > 1 ? `Search all ${data.lines.length} names` : "Search the names", "aria-label": "Search all names", autocomplete: "off", spellcheck: "false"});
   const count = make("span", {class: "note", role: "status"});
   place.append(main, resolution(data.lines.slice(0, data.main)), make("div", {class: "search"}, search, count), found);
   data.lines.slice(0, data.main).forEach((line) => main.append(curve(data, line)));
