@@ -28,20 +28,24 @@ def report(run: Path, file: Path | None) -> None:
     """
     from otel_rl.view.page.report import write_report
 
-    places = [file] if file else [run / _NAME, Path(_NAME)]
-    for place in places:
-        if not os.access(place.absolute().parent, os.W_OK) and place is not places[-1]:
-            continue
-        try:
-            write_report(run, place, _progress)
-        except OSError as error:
-            raise click.ClickException(f"{error.filename or place}: {error.strerror or error}") from error
-        finally:
-            _clear()
-        written = place.absolute()
-        say(str(written))
-        say(f"{written.stat().st_size / 1e6:.1f} MB, for any browser. {_how_to_open(written)}", err=True)
-        return
+    place = file or _place(run)
+    if not os.access(place.absolute().parent, os.W_OK):
+        raise click.ClickException(f"{place.absolute().parent} is not a directory that can be written")
+    try:
+        write_report(run, place, _progress)
+    except OSError as error:
+        reason = f"{error.filename or place}: {error.strerror}" if error.strerror else str(error)
+        raise click.ClickException(reason) from error
+    finally:
+        _clear()
+    written = place.absolute()
+    say(str(written))
+    say(f"{written.stat().st_size / 1e6:.1f} MB, for any browser. {_how_to_open(written)}", err=True)
+
+
+def _place(run: Path) -> Path:
+    """Return the default place of a report: the run directory, or else the working directory."""
+    return run / _NAME if os.access(run, os.W_OK) else Path(_NAME)
 
 
 def _progress(number: int, count: int, what: str) -> None:

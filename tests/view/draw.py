@@ -11,24 +11,26 @@ from playwright.sync_api import sync_playwright
 from otel_rl.view.page.report import write_report
 from tests.view.recorded import Shape, record
 
-_IMAGE = Path(__file__).parents[2] / "docs" / "images" / "report.png"
+_IMAGES = Path(__file__).parents[2] / "docs" / "images"
 _SHAPE = Shape(steps=120, ranks=4, slow_rank=3, slower_from=70, gpus=True, texts=True)
-_SIZE = {"width": 1440, "height": 1560}
+_PICTURES = {"report.png": ("", 1440, 1560), "report_step.png": ("#step=75&rank=3&at=timeline", 1280, 780)}
+"""Files, with the address, width and height of the page that they show."""
 
 
-def draw(image: Path) -> None:
-    """Write the screenshot."""
+def draw() -> None:
+    """Write the screenshots."""
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
         place = Path(name)
         write_report(record(place / "run", _SHAPE), place / "report.html")
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport=_SIZE)
-        page.goto((place / "report.html").as_uri())
-        page.locator("html[data-ready=all]").wait_for()
-        page.wait_for_timeout(500)
-        page.screenshot(path=image)
+        for file, (address, width, height) in _PICTURES.items():
+            page = browser.new_page(viewport={"width": width, "height": height})
+            page.goto((place / "report.html").as_uri() + address)
+            page.locator("html[data-ready=all]").wait_for()
+            page.wait_for_timeout(1000)
+            page.screenshot(path=_IMAGES / file)
         browser.close()
 
 
 if __name__ == "__main__":
-    draw(_IMAGE)
+    draw()

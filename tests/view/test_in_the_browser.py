@@ -142,6 +142,14 @@ def test_a_link_shows_a_step_of_a_rank(look: Look, report_of: Callable[[str], Pa
     assert address(page) == "#step=40&rank=3"
 
 
+def test_a_link_stays_at_its_part(look: Look, report_of: Callable[[str], Path]) -> None:
+    """A link to a part ends there, although the parts above it grow when they are drawn."""
+    page = look(report_of("straggler"), "#step=40&rank=3&at=timeline")
+    page.wait_for_timeout(500)
+    top = page.evaluate("document.getElementById('timeline').getBoundingClientRect().top")
+    assert 0 <= top < 200
+
+
 def test_evidence_is_one_click_away(look: Look, report_of: Callable[[str], Path]) -> None:
     """The link of a finding shows its steps and its part of the page, and going back leads out again."""
     page = look(report_of("straggler"))
@@ -253,5 +261,5 @@ def test_without_scripts_the_words_are_there(chromium: Any, report_of: Callable[
     page.goto(report_of("straggler").as_uri())
     assert page.locator(".finding").count() > 1
     assert "need JavaScript" in page.locator("noscript").inner_text()
-    assert page.locator("#events tbody tr").count() == 3
+    assert page.locator("#events tbody tr").count() == 4
     context.close()

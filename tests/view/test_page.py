@@ -17,7 +17,7 @@ from otel_rl.view.page.markup import data_block, tag
 from otel_rl.view.page.packed import packed, packed_steps, packed_times
 from otel_rl.view.page.report import page_of
 from tests.view.hostile import HOSTILE
-from tests.view.recorded import Shape, record
+from tests.view.recorded import STARTED, Shape, record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,39 @@ def test_long_lines_keep_their_extremes(tmp_path: Path, monkeypatch: pytest.Monk
         assert sorted(found) == [part.min(), part.max()]
 
 
+def test_long_lines_have_their_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means are those of all values of their steps, not of the extremes."""
+    monkeypatch.setattr("otel_rl.view.page.curves._MAIN_POINTS", 0)
+    monkeypatch.setattr("otel_rl.view.page.curves._LEAST_RANGES", 50)
+    monkeypatch.setattr("otel_rl.view.page.curves._MEANS", 10)
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=200, metrics=0)))
+    (line,) = (line for line in data_in(page_of(run.place.path))["curves"]["lines"] if line["name"] == "reward")
+    rows = run.rows("reward")
+    assert line["means"]["every"] == 20
+    assert unpacked(line["means"]["steps"]).tolist() == [first + 9.5 for first in range(0, 200, 20)]
+    assert unpacked(line["means"]["values"]) == pytest.approx(rows["value"].reshape(10, 20).mean(axis=1), rel=1e-6)
+
+
+def test_trajectories_are_counted(tmp_path: Path) -> None:
+    """Each step has the number of trajectories that were trained on, and of those that were dropped."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=20, workers=2)))
+    lines = data_in(page_of(run.place.path))["trajectories"]
+    counts = {line["name"]: unpacked(line["values"]) for line in lines}
+    found = run.trajectories()
+    assert list(counts) == ["trained", "stale"]
+    assert counts["stale"].sum() == (found["outcome"] == "stale").sum()
+    assert (counts["trained"] + counts["stale"]).tolist() == [4] * 20
+
+
+def test_workers_lie_side_by_side(tmp_path: Path) -> None:
+    """A worker that works all the time has one open phase; one that works a third of it, a third."""
+    engines = data_in(page_of(record(tmp_path / "run", Shape(steps=20, workers=2))))["engines"]
+    loads = {one["name"]: unpacked(one["load"]) for one in engines["engines"]}
+    begun = unpacked(engines["edges"])[:-1] > 5  # seconds until the first step
+    assert loads["rollout 0"][begun].mean() == pytest.approx(1, abs=0.02)
+    assert loads["rollout 1"][begun].mean() == pytest.approx(1 / 3, abs=0.02)
+
+
 def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
     """NaN is not drawn as a number: the page has its count, the first steps and the last one."""
     page = page_of(record(tmp_path / "run", Shape(steps=30, nan_from=20)))
@@ -146,6 +179,18 @@ def test_it_is_made_of_little(tmp_path: Path, shape: Shape) -> None:
     assert len(unpacked(data_in(page)["steps"]["steps"])) == shape.steps
 
 
+def test_a_run_without_an_archive(tmp_path: Path) -> None:
+    """A run that has its rows alone is shown: its curves, with times from its first row on."""
+    lines = (
+        {"step": step, "time_unix_nano": STARTED + step * 10**9, "attempt": 0, "values": {"reward": step / 2}}
+        for step in range(4)
+    )
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = page_of(tmp_path)
+    assert curves_in(page)["reward"] == ([0, 1, 2, 3], [0, 0.5, 1, 1.5])
+    assert unpacked(data_in(page)["steps"]["ended"]).tolist() == [0, 1, 2, 3]
+
+
 def test_a_run_of_nothing(tmp_path: Path) -> None:
     """A run directory that has its identity alone has a page that says so."""
     (tmp_path / "run.json").write_text('{"id": "a", "project": "p", "name": "n"}')
@@ -201,3 +246,19 @@ def test_a_notebook_shows_a_run_and_its_report(tmp_path: Path) -> None:
     assert frame.count("<") == 2
     assert 'sandbox="allow-scripts"' in frame
     assert found.write(tmp_path / "x.html").read_text() == found.html
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+    """A file that cannot be written, and a directory that is not a run, end the command with one line."""
+    from click.testing import CliRunner
+
+    from otel_rl.cli import main
+
+    run = record(tmp_path / "run", Shape(steps=2))
+    found = CliRunner().invoke(main, ["report", str(run), "-o", str(tmp_path / "none" / "x.html")])
+    assert found.exit_code == 1
+    assert "none is not a directory that can be written" in found.output
+    (tmp_path / "other").mkdir()
+    found = CliRunner().invoke(main, ["report", str(tmp_path / "other")])
+    assert found.exit_code == 1
+    assert "is not a run directory" in found.output

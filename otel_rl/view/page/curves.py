@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
     from otel_rl.view.page.steps import Steps
 
-_MAIN_POINTS, _OTHER_POINTS = 200_000, 400_000
+_MAIN_POINTS, _OTHER_POINTS = 150_000, 300_000
 """Ranges of steps of all main metrics together, and of all others; each holds two values at most."""
 _MOST_RANGES, _LEAST_RANGES = 20_000, 200
+_MEANS = 400
+"""Means of a line whose values are ranges."""
 _EXACT_BELOW = 400_000
 """With fewer values, they are stored as doubles, bit for bit."""
 _MOST_NAMES = 2_000
@@ -29,13 +31,25 @@ SELECT name, bool_or(measured) AS measured, count(*) AS count, count(*) FILTER (
 FROM rows GROUP BY name ORDER BY measured, min(place), name
 """
 _RANGES = """
-SELECT name, min(value) AS low, arg_min(step, value) AS low_at, max(value) AS high, arg_max(step, value) AS high_at
-FROM rows WHERE {which} AND isfinite(value) GROUP BY name, (step - {first}) // {every} ORDER BY name, min(step)
+SELECT name, (step - {first}) // {every} AS bucket, sum(value) AS total, count(*) AS number,
+    min(value) AS low, arg_min(step, value) AS low_at, max(value) AS high, arg_max(step, value) AS high_at
+FROM rows WHERE {which} AND isfinite(value) GROUP BY name, bucket ORDER BY name, bucket
 """
 _NOT_FINITE = """
 SELECT name, step, value FROM rows WHERE NOT isfinite(value)
 QUALIFY row_number() OVER (PARTITION BY name ORDER BY step) <= {most} ORDER BY name, step
 """
+
+
+class _Line(NamedTuple):
+    """The points of a name, and the means of ranges if there are many."""
+
+    steps: np.ndarray[Any, Any]
+    values: np.ndarray[Any, Any]
+    means: dict[str, Any] | None
+
+
+_NOTHING = _Line(np.empty(0, np.int64), np.empty(0), None)
 
 
 def curves_of(run: RunReader, steps: Steps, main: Sequence[str]) -> dict[str, Any]:
@@ -55,11 +69,11 @@ def curves_of(run: RunReader, steps: Steps, main: Sequence[str]) -> dict[str, An
         kind = "f8" if len(group) * len(steps.numbers) < _EXACT_BELOW else "f4"
         lines = _lines(run, group, steps.first, every) if group else {}
         for name in group:
-            at, values = lines.get(name, (np.empty(0, np.int64), np.empty(0)))
-            key = at.tobytes()
+            line = lines.get(name, _NOTHING)
+            key = line.steps.tobytes()
             if key not in axes:
                 axes[key] = len(packed_axes)
-                packed_axes.append(packed_steps(at))
+                packed_axes.append(packed_steps(line.steps))
             measured, count, bad, last, last_at = known[name]
             not_finite = {"count": int(bad), "first": first_bad.get(name, [])}
             if bad:
@@ -71,7 +85,8 @@ def curves_of(run: RunReader, steps: Steps, main: Sequence[str]) -> dict[str, An
                     "count": int(count),
                     "every": every,
                     "axis": axes[key],
-                    "values": packed(values, kind),
+                    "values": packed(line.values, kind),
+                    "means": line.means,
                     "not_finite": not_finite,
                 }
             )
@@ -79,9 +94,7 @@ def curves_of(run: RunReader, steps: Steps, main: Sequence[str]) -> dict[str, An
     return {"main": len(first), "axes": packed_axes, "lines": drawn, "left_out": left_out}
 
 
-def _lines(
-    run: RunReader, names: Iterable[str], first: int, every: int
-) -> dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def _lines(run: RunReader, names: Iterable[str], first: int, every: int) -> dict[str, _Line]:
     """Return the points of names: in each range the lowest and the highest value, in the order of their steps."""
     which = f"name IN ({', '.join(map(literal, names))})"
     found = run.sql(_RANGES.format(which=which, first=first, every=every))
@@ -101,8 +114,25 @@ def _lines(
             (np.where(ascending, low[part], high[part]), np.where(ascending, high[part], low[part]))
         ).ravel()
         twice = np.append(False, at[1:] == at[:-1])
-        lines[owners[begin]] = at[~twice], values[~twice]
+        means = None
+        if every > 1:
+            means = _means(found["bucket"][part], found["total"][part], found["number"][part], first, every)
+        lines[owners[begin]] = _Line(at[~twice], values[~twice], means)
     return lines
+
+
+def _means(
+    places: np.ndarray[Any, Any], totals: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any], first: int, every: int
+) -> dict[str, Any]:
+    """Return the means of larger ranges, with the step in their middle."""
+    together = max(1, -(-(int(places[-1]) - int(places[0]) + 1) // _MEANS))
+    groups, owners = np.unique(places // together, return_inverse=True)
+    wide = every * together
+    return {
+        "every": wide,
+        "steps": packed(first + groups * wide + (wide - 1) / 2),
+        "values": packed(np.bincount(owners, totals) / np.bincount(owners, numbers), "f4"),
+    }
 
 
 def _not_finite(run: RunReader) -> dict[str, list[tuple[int, str]]]:

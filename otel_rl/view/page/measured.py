@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otel_rl.insight import category_of
+from otel_rl.insight import CATEGORIES, category_of
 from otel_rl.view.page.packed import packed, packed_steps, packed_times
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def memory_of(run: RunReader, steps: Steps) -> list[dict[str, Any]]:
     found = run.sql(_MEMORY.format(first=steps.first, every=every))
     phases = found["phase"].astype(str)
     lines = []
-    for name in dict.fromkeys(phases.tolist()):
+    for name in sorted(set(phases.tolist()), key=lambda one: (CATEGORIES.index(category_of(one)), one)):
         chosen = phases == name
         at = packed_steps(steps.first + found["place"][chosen] * every)
         values = packed(np.ma.getdata(found["bytes"])[chosen])
@@ -111,5 +111,5 @@ def _lines(run: RunReader, origin: int, width: int) -> dict[str, dict[str, Any]]
         at, values = np.take_along_axis(at, order, 1).ravel(), np.take_along_axis(values, order, 1).ravel()
         twice = np.append(False, at[1:] == at[:-1])
         times = (at[~twice] - origin) / 1e9
-        lines[name] = {"name": name, "times": packed_times(times), "values": packed(values[~twice])}
+        lines[name] = {"name": name, "times": packed_times(times), "values": packed(values[~twice], "f4")}
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +19,24 @@ from otel_rl.view.page.measured import machines_of, memory_of
 from otel_rl.view.page.phases import phases_of, waiting_of
 from otel_rl.view.page.samples import samples_of
 from otel_rl.view.page.steps import drawn, steps_of
-from otel_rl.view.page.timeline import timeline_of
+from otel_rl.view.page.timeline import MOST_SPANS, timeline_of
+from otel_rl.view.page.trajectories import trajectories_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from otel_rl.insight import Facts
+    from otel_rl.view.page.steps import Steps
 
     Said = Callable[[int, int, str], object]
     """Receives which part is read: its number, how many there are, and its name; the last one is the writing."""
+
+
+_MOST_BYTES = 14_000_000
+"""Bytes of the data of a page. Trackers of issues take files of 25 MB, and a page of 15 MB opens at once."""
+_BYTES_OF_SPAN = 6
+_LEAST_SPANS = 200_000
 
 
 def write_report(path: str | os.PathLike[str], file: str | os.PathLike[str], said: Said = lambda *_: None) -> None:
@@ -50,9 +59,10 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
     said(0, 1, "the findings")
     facts = facts_of(run)
     steps = steps_of(run)
-    origin = _origin(facts, int(steps.begun.min()) if steps.begun.count() else 0)
+    origin = _origin(facts, steps)
     end = max(facts.summary.last_unix_nano, origin, int(steps.ended.max()) if len(steps.ended) else 0)
     events, marks = about.events_of(run, origin)
+    data: dict[str, Any] = {}
     parts: dict[str, Callable[[], Any]] = {
         "steps": lambda: drawn(steps, origin),
         "curves": lambda: curves_of(run, steps, facts.metrics),
@@ -61,10 +71,10 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
         "memory": lambda: memory_of(run, steps),
         "engines": lambda: engines_of(run, origin, end),
         "machines": lambda: machines_of(run, origin, end),
+        "trajectories": lambda: trajectories_of(run, steps),
         "samples": lambda: samples_of(run),
-        TIMELINE: lambda: timeline_of(run),
+        TIMELINE: lambda: timeline_of(run, most_spans=_spans_that_fit(data)),
     }
-    data: dict[str, Any] = {}
     for number, (name, make) in enumerate(parts.items(), 1):
         said(number, len(parts) + 1, name)
         data[name] = make()
@@ -74,6 +84,7 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
         "end": (end - origin) / 1e9,
         "state": summary.state,
         "events": marks,
+        "evidence": _names(facts),
         "title": f"{summary.project} {summary.name}",
     }
     said(len(parts) + 1, len(parts) + 1, "the page")
@@ -81,7 +92,22 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
     return "".join(document(f"{summary.project} · {summary.name} · otel-rl", body, data))
 
 
-def _origin(facts: Facts, first: int) -> int:
+def _spans_that_fit(data: Mapping[str, Any]) -> int:
+    """Return how many spans a timeline may have, so that the file with all other parts stays small enough to send."""
+    left = _MOST_BYTES - sum(len(json.dumps(part)) for part in data.values())
+    return min(MOST_SPANS, max(_LEAST_SPANS, left // _BYTES_OF_SPAN))
+
+
+def _names(facts: Facts) -> dict[str, list[str]]:
+    """Return the metrics that are the evidence of findings, by the part of the page that shows them."""
+    found: dict[str, list[str]] = {}
+    for finding in facts.findings:
+        names = found.setdefault(finding.evidence.panel, [])
+        names += [name for name in finding.evidence.names if name not in names]
+    return found
+
+
+def _origin(facts: Facts, steps: Steps) -> int:
     """Return the time that all times of the page count from, in Unix nanoseconds."""
-    known = [time for time in (facts.summary.started_unix_nano, first) if time > 0]
-    return min(known, default=0)
+    times = [facts.summary.started_unix_nano, *steps.begun.compressed()[:1].tolist(), *steps.ended[:1].tolist()]
+    return min((time for time in times if time > 0), default=0)

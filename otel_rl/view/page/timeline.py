@@ -13,9 +13,9 @@ from otel_rl.archive.now import read_now
 from otel_rl.insight import CATEGORIES, category_of
 from otel_rl.semconv import registry
 from otel_rl.view.page.timeline_columns import differences, encoded, zigzag
-from otel_rl.view.page.timeline_lanes import Lane, lanes_of, slots_of
+from otel_rl.view.page.timeline_lanes import Lane, lanes_by_level, lanes_of, slots_of
 from otel_rl.view.page.timeline_open import with_open
-from otel_rl.view.page.timeline_spans import What, Who, read_details, read_spans
+from otel_rl.view.page.timeline_spans import What, Who, read_details, read_sample, read_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,8 @@ def timeline_of(run: RunReader, *, most_spans: int = MOST_SPANS) -> dict[str, An
     spans = spans._replace(start=start, duration=duration, weight=np.maximum(duration, spans.weight // _TICK_NS))
     spans = spans.taken(np.lexsort((-spans.duration, spans.start, spans.who)))
     loops = np.isin(spans.what, [n for n, one in enumerate(spans.names) if one.name == semconv.SPAN_LOOP])
-    tracks = sorted(_tracks(spans, loops, _hosts(run)), key=_place)
+    levels = _levels(run, spans)
+    tracks = sorted(_tracks(spans, loops, _hosts(run), levels), key=_place)
     steps = _steps(spans, loops, [(n, (a - origin) // _TICK_NS, (b - a) // _TICK_NS) for n, a, b in open_steps])
     lanes = [lane.spans for track in tracks for lane in track.lanes]
     order = np.concatenate([*lanes, np.empty(0, np.int64)])
@@ -140,7 +141,18 @@ def _attempts(run: RunReader) -> list[tuple[int, int]]:
     return sorted(firsts.items())
 
 
-def _tracks(spans: Spans, loops: NDArray[np.bool_], hosts: dict[tuple[str, int], str]) -> Iterator[_Track]:
+def _levels(run: RunReader, spans: Spans) -> Integers | None:
+    """Return how many phases each span is inside of, if outer ones may have been left out."""
+    if spans.thinned is None:
+        return None
+    usual = read_sample(run)
+    of_names = [usual.get(one, int(one.name.startswith(f"{semconv.SPAN_TRAJECTORY}."))) for one in spans.names]
+    return np.array(of_names, np.int64)[spans.what]
+
+
+def _tracks(
+    spans: Spans, loops: NDArray[np.bool_], hosts: dict[tuple[str, int], str], levels: Integers | None
+) -> Iterator[_Track]:
     """Yield the tracks of all processes; the spans are in the order of processes and of their starts."""
     end = spans.start + spans.duration
     bounds = np.searchsorted(spans.who, np.arange(len(spans.processes) + 1))
@@ -155,11 +167,15 @@ def _tracks(spans: Spans, loops: NDArray[np.bool_], hosts: dict[tuple[str, int],
             continue
         inside = spans.trace[own] != 0
         if not inside.all():
-            yield _Track("process", place, *lanes_of(spans.start, end, own[~inside]))
+            yield _Track("process", place, *_of_phases(spans.start, end, own[~inside], levels))
         if inside.any():
             of_trajectories = own[inside]
             lanes, hidden = slots_of(spans.start, end, of_trajectories, spans.trace[of_trajectories])
             yield _Track("trajectories", place, lanes, hidden)
+
+
+def _of_phases(start: Integers, end: Integers, own: Integers, levels: Integers | None) -> tuple[list[Lane], int]:
+    return lanes_of(start, end, own) if levels is None else lanes_by_level(start, end, own, levels[own])
 
 
 def _program(resource: str) -> tuple[str, str]:

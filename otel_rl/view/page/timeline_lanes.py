@@ -49,6 +49,28 @@ def lanes_of(start: Integers, end: Integers, numbers: Integers) -> tuple[list[La
     return _by_level(numbers, levels, MOST_LEVELS)
 
 
+def lanes_by_level(start: Integers, end: Integers, numbers: Integers, levels: Integers) -> tuple[list[Lane], int]:
+    """Return the lanes of the phases of a process whose outer phases may be missing, and how many were left out.
+
+    Args:
+        start: When they started, of all spans of the run.
+        end: When they ended.
+        numbers: The spans of the process, as in `lanes_of`.
+        levels: The least level of each of them.
+    """
+    lanes: list[Lane] = []
+    rest = np.empty(0, np.int64)
+    for level in range(MOST_LEVELS):
+        rest = np.sort(np.concatenate([rest, np.flatnonzero(levels == level)]))
+        own = numbers[rest]
+        before = np.concatenate([[-1], np.maximum.accumulate(end[own])[:-1]]) if len(own) else own
+        outer = start[own] >= before
+        if outer.any():
+            lanes.append(Lane(0, level, own[outer]))
+        rest = rest[~outer]
+    return lanes, len(numbers) - sum(len(lane.spans) for lane in lanes)
+
+
 def slots_of(start: Integers, end: Integers, numbers: Integers, group: NDArray[Any]) -> tuple[list[Lane], int]:
     """Return the lanes of spans that run at the same time in groups, such as trajectories with their parts.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ _COLUMNS = f"""start_unix_nano, duration_ns, coalesce(step, -1) AS step, error I
     {_WHAT} AS what, hash(span_id) AS id, CASE WHEN trace_id IN ({_TRACES}) THEN hash(trace_id) ELSE 0 END AS trace"""
 _LONGEST_ATTRIBUTES = 400
 _MOST_DETAILS = 20_000
+_SAMPLED_STEPS = 64
+_MOST_SAMPLED = 200_000
 _WIDTH = 10
 """Columns of spans; tables follow."""
 
@@ -82,6 +85,43 @@ class Spans(NamedTuple):
         return Spans._make((*(column[order] for column in columns), *self[_WIDTH:]))
 
 
+def _read_names(run: RunReader) -> tuple[NDArray[np.uint64], list[Who], NDArray[np.uint64], list[What]]:
+    """Return the keys of processes with the processes, and the keys of names with the names.
+
+    They are read after the spans: so they have all that spans of a run that goes on refer to.
+    """
+    found = run.sql(f"""SELECT {_WHO} AS who, coalesce(any_value(role), '') AS role, any_value(rank) AS rank,
+            coalesce(any_value(resource), '') AS resource, min(machine) AS machine, {_WHAT} AS what,
+            any_value(name) AS name, coalesce(any_value(phase), '') AS phase, coalesce(any_value({_TOOL}), '') AS tool
+        FROM spans GROUP BY who, what ORDER BY who, what""")
+    processes: dict[int, Who] = {}
+    names: dict[int, What] = {}
+    for who, role, rank, resource, machine, what, *name in zip(*(found[column] for column in found), strict=True):
+        processes.setdefault(int(who), Who(role, None if rank is np.ma.masked else int(rank), resource, machine))
+        names.setdefault(int(what), What(*name))
+    keys = (np.fromiter(one, np.uint64, len(one)) for one in (processes, names))
+    return next(keys), list(processes.values()), next(keys), list(names.values())
+
+
+def read_sample(run: RunReader) -> dict[What, int]:
+    """Return how many phases each phase is usually inside of, in some steps of a large run."""
+    last = run.sql("SELECT coalesce(max(step), 0) AS last FROM spans")
+    every = int(last["last"][0]) // _SAMPLED_STEPS + 1
+    found = run.sql(f"""SELECT name, coalesce(phase, '') AS phase, {_WHO} AS who, start_unix_nano AS start,
+            start_unix_nano + duration_ns AS last FROM spans WHERE step % {every} = 0
+        AND name <> '{semconv.SPAN_LOOP}' ORDER BY who, start, last DESC LIMIT {_MOST_SAMPLED}""")
+    counted: defaultdict[What, list[int]] = defaultdict(list)
+    around: list[int] = []
+    before = None
+    for name, phase, who, start, end in zip(*(found[column].tolist() for column in found), strict=True):
+        if who != before:
+            around, before = [], who
+        around = [one for one in around if one > start]
+        counted[What(name, phase, "")].append(len(around))
+        around.append(end)
+    return {what: sorted(levels)[len(levels) // 2] for what, levels in counted.items()}
+
+
 class Detail(NamedTuple):
     """The error message of a span, and its attributes as JSON."""
 
@@ -111,19 +151,10 @@ def read_spans(run: RunReader, most: int) -> Spans:
             ) GROUP BY who, what, bin"""
     found = run.sql(weighed)
     start, duration, step, failed, who, what, ids, trace, weight = (np.ma.getdata(found[name]) for name in found)
-    # Read after the spans: of a run that goes on, it knows all that they name.
-    whos = run.sql(f"""SELECT {_WHO} AS key, coalesce(any_value(role), '') AS role, any_value(rank) AS rank,
-        coalesce(any_value(resource), '') AS resource, min(machine) AS machine FROM spans GROUP BY key""")
-    whats = run.sql(f"""SELECT {_WHAT} AS key, any_value(name) AS name, coalesce(any_value(phase), '') AS phase,
-        coalesce(any_value({_TOOL}), '') AS tool FROM spans GROUP BY key""")
-    processes = [
-        Who(role, None if rank is np.ma.masked else int(rank), resource, machine)
-        for role, rank, resource, machine in zip(*(whos[name] for name in whos.columns[1:]), strict=True)
-    ]
-    names = [What(*one) for one in zip(*(whats[name] for name in whats.columns[1:]), strict=True)]
+    whos, processes, whats, names = _read_names(run)
     spans = Spans(
         *(start, duration, step, failed, np.zeros(len(start), np.bool_)),
-        *(_codes(who, whos["key"]), _codes(what, whats["key"]), ids, trace, weight),
+        *(_codes(who, whos), _codes(what, whats), ids, trace, weight),
         *(processes, names, thinned),
     )
     known = (spans.who >= 0) & (spans.what >= 0)  # thinning of the archive may delete a name in between

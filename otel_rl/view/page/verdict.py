@@ -32,7 +32,7 @@ def header_of(summary: Summary, made_unix_nano: int) -> Markup:
     machines = wording.count(len(summary.hosts), "machine")
     facts = [
         f"{summary.steps:,}{of_total} {'step' if summary.steps == 1 and not of_total else 'steps'}",
-        wording.seconds(summary.duration_s) if summary.started_unix_nano else "",
+        wording.seconds(summary.duration_s) if summary.duration_s > 0 else "",
         f"{wording.count(summary.ranks, 'rank')} on {machines}" if summary.ranks else "",
         wording.count(summary.attempts, "attempt") if summary.attempts > 1 else "",
         f"{wording.seconds(summary.step_seconds)} a step" if summary.step_seconds > 0 else "",

@@ -240,3 +240,23 @@ def test_phases_that_are_open_are_there_until_they_were_last_seen(tmp_path: Path
     assert found == {("generate", 1, 3, 0), ("update_actor", 4, 100, 1), ("update_actor.execute", 5, 100, 1)}
     assert columns_of(data["spans"], 3)["marks"].tolist() == [0, 2, 2]
     assert data["step_count"] == 2
+
+
+def test_inner_phases_of_a_thinned_run_stay_inner(tmp_path: Path) -> None:
+    """A part whose phase was left out is not drawn as a phase, and the shares count all spans."""
+    run = made.Made(tmp_path / "run")
+    run.process(0, 0)
+    for n in range(2000):
+        run.span("generate", n, 0.8 + n % 5 / 100, 0, n, name="rl.sample")
+        run.span("generate", n + 0.1, 0.2 + n % 3 / 10, 0, n, name="rl.sample.execute")
+
+    data = timeline_of(otel_rl.open_run(run.close()), most_spans=400)
+    found = spans_in(data)
+    outer, inner = data["tracks"][0]["lanes"]
+    columns = columns_of(data["spans"], data["count"])
+
+    assert {name for *_, name, _, _, _, _ in found[: outer[2]]} == {"generate"}
+    assert {name for *_, name, _, _, _, _ in found[outer[2] :]} == {"generate.execute"}
+    assert (outer[1], inner[1], data["tracks"][0]["hidden"]) == (0, 1, 0)
+    seconds = (columns["duration"] + columns["more"])[: outer[2]].sum() * TICK / 1e9
+    assert abs(seconds - 0.82 * 2000) < 1

@@ -27,7 +27,8 @@ function mountBrush(events) {
     const {tops, most} = highest(width);
     context.fillStyle = color("ink-faint");
     for (let x = 0; x < width; x++) {
-      if (tops[x] > 0) context.fillRect(x, height - (tops[x] / most) * (height - 10), 1, height);
+      const tall = Math.max(3, (tops[x] / most) * (height - 10)); // of a step of unknown length, only that it was
+      if (tops[x] > 0) context.fillRect(x, height - tall, 1, tall);
     }
     context.fillStyle = color("chosen");
     for (const x of new Set(marks.map((step) => Math.floor(xOf(step, width))))) context.fillRect(x, 0, marks.length > 100 ? 1 : 2, 6);
@@ -66,7 +67,7 @@ function mountBrush(events) {
     for (let i = 0; i < axis.steps.length; i++) {
       const from = Math.floor(xOf(axis.steps[i], width));
       const to = Math.max(from + 1, Math.floor(xOf(axis.steps[i] + 1, width)));
-      for (let x = from; x < to && x < width; x++) found[x] = Math.max(found[x], axis.seconds[i] || 0);
+      for (let x = from; x < to && x < width; x++) found[x] = Math.max(found[x], axis.seconds[i] || 1e-9);
     }
     const sorted = Float32Array.from(axis.seconds.filter(Number.isFinite)).sort();
     const usual = sorted[Math.floor(sorted.length * 0.99)] || sorted[sorted.length - 1] || 1;
@@ -116,7 +117,7 @@ function mountWhere() {
     if (view.phase) parts.push(view.phase);
     const at = view.step === null ? -1 : placeOf(axis.steps, view.step);
     if (at >= 0 && axis.steps[at] === view.step && axis.seconds[at] > 0) parts.push(secondsText(axis.seconds[at]));
-    if (view.step !== null && axis.steps[at] !== view.step) parts.push("this step was not recorded");
+    if (view.step !== null && axis.steps[at] !== view.step) parts.push(view.step > axis.last ? "this step has no end in the recording" : "this step was not recorded");
     const out = make("button", {type: "button", class: "out", title: "Go out (Esc)", onclick: goOut}, "× out");
     place.replaceChildren(...(parts.length ? [make("b", {}, "Selected: "), parts.join(" · "), " ", out] : []));
     byId("follow").classList.toggle("narrowed", parts.length > 0);

@@ -11,9 +11,9 @@ async function mountCurves(data) {
   }
   const main = make("div", {class: "multiples"});
   const found = make("div", {class: "multiples"});
-  const search = make("input", {type: "search", id: "search", placeholder: `Search all ${data.lines.length} names`, "aria-label": "Search all names", autocomplete: "off", spellcheck: "false"});
+  const search = make("input", {type: "search", id: "search", placeholder: data.lines.length > 1 ? `Search all ${data.lines.length} names` : "Search the names", "aria-label": "Search all names", autocomplete: "off", spellcheck: "false"});
   const count = make("span", {class: "note", role: "status"});
-  place.append(main, make("div", {class: "search"}, search, count), found);
+  place.append(main, resolution(data.lines.slice(0, data.main)), make("div", {class: "search"}, search, count), found);
   data.lines.slice(0, data.main).forEach((line) => main.append(curve(data, line)));
   if (data.left_out) place.append(make("p", {class: "note"}, `${wholeText(data.left_out)} more names are in the archive, but not in this file.`));
   const show = () => {
@@ -21,7 +21,7 @@ async function mountCurves(data) {
     const others = data.lines.slice(data.main);
     const chosen = data.lines.filter(({name}) => words.every((word) => name.toLowerCase().includes(word)));
     const shown = words.length ? chosen : others.slice(0, 0);
-    found.replaceChildren(...shown.slice(0, MOST_FOUND).map((line) => curve(data, line)));
+    found.replaceChildren(...shown.slice(0, MOST_FOUND).map((line) => curve(data, line)), resolution(shown));
     count.textContent = words.length
       ? `${wholeText(chosen.length)} of ${wholeText(data.lines.length)} names${chosen.length > MOST_FOUND ? `, the first ${MOST_FOUND} are drawn` : ""}`
       : others.length ? names(others) : "";
@@ -53,6 +53,14 @@ function names(lines) {
   return `${lines.length} more: ${listed.join(", ")}${sorted.length > 8 ? ", …" : ""}`;
 }
 
+/** How long the ranges of lines are whose values are not all in the file. */
+function resolution(lines) {
+  const every = Math.max(1, ...lines.map((one) => one.every));
+  const wide = Math.max(0, ...lines.map(({means}) => means?.every ?? 0));
+  const text = `Pale: the lowest and the highest value of each ${wholeText(every)} steps. Dark: the mean of each ${wholeText(wide)}.`;
+  return make("p", {class: "note"}, every > 1 ? text : "");
+}
+
 /** A long name is broken behind a slash. */
 function breakable(name) {
   return name.split(/(?<=[/.])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
@@ -71,12 +79,11 @@ function curve(data, line) {
       place.append(make("p", {class: "nothing"}, `None of its ${wholeText(line.count)} values is a finite number.`));
       return;
     }
+    const means = line.means && {xs: await decoded(line.means.steps), ys: await decoded(line.means.values)};
     const ends = `${line.name}: ${numberText(ys[0])} at step ${wholeText(xs[0])}, ${numberText(ys[ys.length - 1])} at step ${wholeText(xs[xs.length - 1])}`;
-    lineChart(place, [{name: line.name, xs, ys}], {label: ends, bad: line.not_finite, readout, every: line.every});
-    const notes = [];
-    if (line.every > 1) notes.push(`lowest and highest of each ${line.every} steps`);
-    if (line.not_finite.count) notes.push(`${wholeText(line.not_finite.count)} values are not finite, the first at step ${wholeText(line.not_finite.first[0][0])}`);
-    if (notes.length) figure.append(make("p", {class: line.not_finite.count ? "note bad" : "note"}, notes.join("; ")));
+    lineChart(place, [{name: line.name, xs, ys}], {label: ends, bad: line.not_finite, readout, every: line.every, means});
+    const {count, first} = line.not_finite;
+    if (count) figure.append(make("p", {class: "note bad"}, `${wholeText(count)} values are not finite, the first at step ${wholeText(first[0][0])}`));
   });
   return figure;
 }

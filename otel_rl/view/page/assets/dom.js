@@ -24,12 +24,16 @@ function dataOf(part) {
 
 /** Call `draw` when the element comes near the screen: a page with hundreds of charts draws those that are seen. */
 function whenSeen(element, draw) {
-  const seen = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
+  const once = () => {
     seen.disconnect();
+    removeEventListener("beforeprint", once);
     draw();
+  };
+  const seen = new IntersectionObserver((entries) => {
+    if (entries.some((entry) => entry.isIntersecting)) once();
   }, {rootMargin: "300px"});
   seen.observe(element);
+  addEventListener("beforeprint", once); // paper has all of them
 }
 
 /** Call `draw` when the width of the element changes. */

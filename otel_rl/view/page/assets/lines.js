@@ -34,9 +34,9 @@ function lineChart(parent, lines, options) {
     chart?.destroy();
     const series = lines.map((line, at) => ({
       label: line.name,
-      stroke: () => color(line.color ?? (joined ? LINE_COLORS[at % LINE_COLORS.length] : "line-1")),
+      stroke: () => color(line.color ?? (joined ? LINE_COLORS[at % LINE_COLORS.length] : options.means ? "line-pale" : "line-1")),
       width: 1.5,
-      dash: joined && !line.color ? DASHES[Math.floor(at / LINE_COLORS.length) % DASHES.length] : [],
+      dash: joined ? DASHES[dashOf(lines, at) % DASHES.length] : [],
       points: {show: (plot, index, from, to) => to - from < plot.bbox.width / devicePixelRatio / 12, size: 4},
       spanGaps: false,
     }));
@@ -45,13 +45,13 @@ function lineChart(parent, lines, options) {
       scales: {x: {time: false, range: () => rangeShown(by)}, y: {range: (plot, low, high) => yRange(low, high, options)}},
       axes: [
         axisOf({size: 24, space: by === "step" ? 45 : 90, incrs: by === "step" ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (by === "step" ? stepText(x) : secondsText(x)))}),
-        axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values) => values.map((value) => text(value))}),
+        axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values, axis, space, size) => values.map((value) => (text === numberText ? tickText(value, size) : text(value)))}),
       ],
       legend: {show: false},
       cursor: {y: false, drag: {x: true, y: false, setScale: false}, ...(by === "step" ? {sync: {key: sync.key, setSeries: false}} : {})},
       series: [{}, ...series],
       hooks: {
-        draw: [(plot) => overlay(plot, by, options.bad)],
+        draw: [(plot) => overlay(plot, by, options)],
         setCursor: [(plot) => read(plot)],
         setSelect: [(plot) => selected(plot)],
         ready: [(plot) => clicks(plot)],
@@ -119,11 +119,24 @@ function lineChart(parent, lines, options) {
   }));
 }
 
+/** How many lines before this one have its color. */
+function dashOf(lines, at) {
+  if (!lines[at].color) return Math.floor(at / LINE_COLORS.length);
+  return lines.slice(0, at).filter(({color: one}) => one === lines[at].color).length;
+}
+
 function keyed(line, lines, value) {
   const at = lines.indexOf(line);
   const mark = make("i", {class: "swatch"});
   mark.style.background = color(line.color ?? LINE_COLORS[at % LINE_COLORS.length]);
   return make("span", {}, mark, line.name, " ", make("b", {}, value));
+}
+
+/** A value of an axis, with as many decimals as tell it from its neighbors. */
+function tickText(value, size) {
+  if (Math.abs(value) >= 1e6 || size < 1e-6) return numberText(value);
+  const decimals = (String(size).split(".")[1] ?? "").length;
+  return value.toLocaleString("en-US", {minimumFractionDigits: 0, maximumFractionDigits: Math.min(8, decimals)});
 }
 
 function stepText(x) {
@@ -193,7 +206,7 @@ function rowsShown(data, by) {
 }
 
 /** Above the lines: where the run was resumed, the chosen step, and where values were no numbers. */
-function overlay(plot, by, bad) {
+function overlay(plot, by, {bad, means}) {
   const context = plot.ctx;
   const {left, top, width, height} = plot.bbox;
   const scale = devicePixelRatio || 1;
@@ -202,6 +215,13 @@ function overlay(plot, by, bad) {
   context.beginPath();
   context.rect(left, top, width, height);
   context.clip();
+  if (means) {
+    context.strokeStyle = color("line-1");
+    context.lineWidth = 1.8 * scale;
+    context.beginPath();
+    means.xs.forEach((x, i) => context.lineTo(plot.valToPos(x, "x", true), plot.valToPos(means.ys[i], "y", true)));
+    context.stroke();
+  }
   const upright = (x, name, dash) => {
     context.strokeStyle = color(name);
     context.lineWidth = scale;

@@ -11,6 +11,7 @@ async function start() {
   Object.assign(view, {first: axis.first, last: axis.last});
   setTheme("");
   mountKeys();
+  stayAtTarget();
   mountWhere();
   mountBrush(run.events);
   const curves = dataOf("curves"), machines = dataOf("machines");
@@ -21,6 +22,8 @@ async function start() {
   await mountEngines(dataOf("engines"));
   await mountMachines(machines);
   mountGoodput(curves);
+  for (const part of ["memory", "engines", "data"]) mountEvidence(part, curves, run.evidence[part] ?? []);
+  await mountTrajectories(dataOf("trajectories"));
   mountSamples(dataOf("samples"));
   follow(location.hash);
   addEventListener("hashchange", () => follow(location.hash));

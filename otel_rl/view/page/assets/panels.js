@@ -57,16 +57,28 @@ async function mountEngines(data) {
   place.append(make("p", {class: "note"}, notes.join(" ")));
 }
 
+async function mountTrajectories(data) {
+  if (!data.length) return;
+  const lines = await Promise.all(data.map(async ({name, steps, values}) => ({name, xs: await decoded(steps), ys: await decoded(values)})));
+  const figure = panel(byId("draw-data"), "Trajectories by what became of them");
+  const every = data[0].every;
+  lineChart(figure, lines, {height: 150, low: 0, label: "Trajectories by what became of them", every});
+  if (every > 1) figure.append(make("p", {class: "note"}, `Of each ${every} steps together.`));
+}
+
 function mountGoodput(curves) {
-  const place = byId("draw-goodput");
   const lines = curves.lines.filter(({name}) => /goodput/i.test(name));
-  if (!lines.length) {
-    place.append(make("p", {class: "nothing"}, "No goodput was recorded."));
-    return;
-  }
+  if (!lines.length) byId("draw-goodput").append(make("p", {class: "nothing"}, "No goodput was recorded."));
+  else mountEvidence("goodput", curves, lines.map(({name}) => name));
+}
+
+/** The curves that findings of a part are about. */
+function mountEvidence(part, curves, names) {
+  const lines = curves.lines.filter(({name}) => names.includes(name)).slice(0, 8);
+  if (!lines.length) return;
   const box = make("div", {class: "multiples"});
-  box.append(...lines.slice(0, 8).map((line) => curve(curves, line)));
-  place.append(box);
+  box.append(...lines.map((line) => curve(curves, line)));
+  byId(`draw-${part}`).append(box, resolution(lines));
 }
 
 function panel(place, title) {

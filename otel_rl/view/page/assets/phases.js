@@ -1,6 +1,8 @@
 "use strict";
 // Time per step as stacked phases, in the order of the loop. What is narrower than a pixel is averaged, and said.
 
+const SHADES = [1, 0.74, 0.52, 0.36];
+
 async function mountPhases(data) {
   const place = byId("draw-phases");
   if (!data.phases.length) {
@@ -9,6 +11,7 @@ async function mountPhases(data) {
   }
   const steps = await decoded(data.steps);
   const phases = await Promise.all(data.phases.map(async (phase) => ({...phase, called: phase.name || "not in any phase", values: await decoded(phase.seconds)})));
+  phases.forEach((phase, at) => (phase.shade = Math.min(3, phases.slice(0, at).filter(({category}) => category === phase.category).length)));
   const box = make("div", {class: "drawing"});
   const said = make("p", {class: "note"});
   place.append(legend(phases), box, said);
@@ -31,7 +34,7 @@ async function mountPhases(data) {
       context.fillText(secondsText(value), LEFT - 6, Math.max(7, yOf(value)));
     }
     const fills = phases.map(({category}) => fillOf(context, category));
-    const pale = phases.map(({name}) => (view.phase && view.phase !== name ? 0.25 : 1));
+    const pale = phases.map(({name, shade}) => (view.phase && view.phase !== name ? 0.25 : 1) * SHADES[shade]);
     for (const {x, wide, means} of columns) {
       let sum = 0;
       for (let i = 0; i < phases.length; i++) {
@@ -94,19 +97,19 @@ async function mountPhases(data) {
   });
 }
 
-function swatch(category) {
-  return make("i", {class: `swatch ${category}`});
+function swatch({category, shade}) {
+  return make("i", {class: `swatch ${category} shade-${shade}`});
 }
 
-function phaseLine({called, category}, text) {
-  return make("div", {class: "phase-line"}, swatch(category), `${called}: `, make("b", {}, text));
+function phaseLine(phase, text) {
+  return make("div", {class: "phase-line"}, swatch(phase), `${phase.called}: `, make("b", {}, text));
 }
 
 /** The phases in the order of the drawing; choosing one pales the others. */
 function legend(phases) {
   const entries = phases.map((phase) => {
     const choose = () => change({phase: view.phase === phase.name ? null : phase.name}, {enters: true});
-    const button = make("button", {type: "button", onclick: choose}, swatch(phase.category), phase.called);
+    const button = make("button", {type: "button", onclick: choose}, swatch(phase), phase.called);
     watch(() => button.setAttribute("aria-pressed", String(view.phase === phase.name)));
     return button;
   });

@@ -85,11 +85,22 @@ function follow(address) {
   if (at) goTo(at);
 }
 
+let target = null;
+
 function goTo(id) {
   const part = byId(id);
   if (!part || part.tagName !== "SECTION") return;
+  target = part;
   part.scrollIntoView({block: "start"});
   part.focus({preventScroll: true});
+}
+
+/** Parts above the target grow when they are drawn: stay with it until the reader does something. */
+function stayAtTarget() {
+  new ResizeObserver(() => target?.scrollIntoView({block: "start"})).observe(document.querySelector("main"));
+  for (const act of ["wheel", "pointerdown", "touchstart", "keydown"]) {
+    addEventListener(act, () => (target = null), {capture: true, passive: true});
+  }
 }
 
 /** Seconds since the start of the run at which the shown steps begin and end. */
