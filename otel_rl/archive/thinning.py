@@ -52,7 +52,7 @@ def thin(place: Path, limit_bytes: int) -> None:
             kept = chosen(spans, _SHARE ** (passes + 1))
             if len(kept) == spans.num_rows:  # the same file would be written, and then deleted
                 continue
-            data = to_parquet(spans.take(Array.from_buffer(array("i", kept))))
+            data = to_parquet([spans.take(Array.from_buffer(array("i", kept)))], compression="zstd(1)")
             files.write(file.path.parent, file.first, file.end, data)
             file.path.unlink(missing_ok=True)
             size += len(data) - sizes.get(file.path, 0)

@@ -387,7 +387,7 @@ def test_files_of_other_versions(tmp_path: Path) -> None:
     of_newer = of_newer.append_column("newer", of_newer.column("step"))
     for file, batch in ((older, of_older), (newer, of_newer)):
         file.path.unlink()
-        files.write(file.path.parent, file.first, file.end, to_parquet(batch))
+        files.write(file.path.parent, file.first, file.end, to_parquet([batch], compression="snappy"))
     found = otel_rl.open_run(tmp_path).rows("x")
 
     assert found.columns == [*(column.name for column in ROWS.columns), "machine"]
