@@ -34,8 +34,8 @@ _ENCODINGS: dict[str, ParquetEncoding] = {
     "span_id": "delta_byte_array",
     "value": "byte_stream_split",
 }
-_ROW_GROUP = 20_480
-"""Lines of a row group: a reader of one metric of one file skips the others."""
+_ROW_GROUP = 1 << 18
+"""Lines of a row group, usually all of a file: DuckDB opens each group, and skips pages by their first and last name."""
 _KEYS = {"b": DataType.int8(), "h": DataType.int16(), "i": DataType.int32()}
 """The types of places in arrays of Python, and in columns."""
 
