@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 from array import array
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from arro3.io import read_parquet, write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from arro3.io._parquet import ParquetEncoding
 
@@ -34,8 +37,12 @@ _ENCODINGS: dict[str, ParquetEncoding] = {
     "span_id": "delta_byte_array",
     "value": "byte_stream_split",
 }
+YOUNG, SEALED = "snappy", "zstd(1)"
+"""Compression: half the time to write for files that are soon deleted, a tenth less space for those that stay."""
 _ROW_GROUP = 1 << 18
-"""Lines of a row group, usually all of a file: DuckDB opens each group, and skips pages by their first and last name."""
+"""Lines of a row group, usually all of a file. DuckDB opens each group, and skips pages by first and last name."""
+_NOTES_BYTES = 4096
+"""Bytes at the end of a file with its notes; of the footer, only the order of each column's values is behind them."""
 _KEYS = {"b": DataType.int8(), "h": DataType.int16(), "i": DataType.int32()}
 """The types of places in arrays of Python, and in columns."""
 
@@ -114,6 +121,20 @@ def from_parquet(table: Table, data: bytes) -> RecordBatch:
         for column in table.columns
     }
     return RecordBatch.from_pydict(arrays)
+
+
+def note_in(path: Path, name: str) -> str:
+    """Return a note in the footer of a file; empty without one. Its value has one byte.
+
+    The bytes are searched: the library has no way to a footer that a damaged file does not break.
+
+    Raises:
+        OSError: It cannot be read now.
+    """
+    with path.open("rb") as file:
+        file.seek(-min(_NOTES_BYTES, path.stat().st_size), os.SEEK_END)
+        found = re.search(rb"\x18%c%s\x18\x01(.)" % (len(name), re.escape(name.encode())), file.read())
+    return found[1].decode(errors="replace") if found else ""
 
 
 def lines_in(batch: RecordBatch) -> list[Line]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_rl.archive import files, thinning
-from otel_rl.archive.columns import from_parquet, lines_in, to_parquet
+from otel_rl.archive import files
+from otel_rl.archive.columns import SEALED, YOUNG, from_parquet, lines_in, to_parquet
 from otel_rl.archive.kept import kept
 from otel_rl.archive.lines import items_of
 from otel_rl.archive.tables import (
@@ -21,6 +21,7 @@ from otel_rl.archive.tables import (
     TEXTS,
     TRAJECTORIES,
 )
+from otel_rl.archive.thinning import Thinner
 from otel_rl.errors.sinks import log_of
 from otel_rl.export import (
     Ended,
@@ -54,8 +55,6 @@ _SEALED_BYTES = 4 << 20
 """Memory of items after which a file is sealed in any case."""
 _YOUNG = 32
 """Young files of about the same size that are merged: a run of slow steps writes a file for each."""
-_OF_YOUNG, _OF_SEALED = "snappy", "zstd(1)"
-"""Compression: half the time to write for files that are soon deleted, a tenth less space for those that stay."""
 _SLACK_NS = 3_600_000_000_000
 """Items are roughly in the order of their times: none is an hour older than those that were written before it."""
 
@@ -105,11 +104,11 @@ class Kind:
         end = self._next
         is_full = end - self._first >= self._sealed_items or self._size() >= _SEALED_BYTES
         if is_sealed := is_full or (seals and end > self._first):
-            self._write(self._place, self._first, end, _OF_SEALED)
+            self._write(self._place, self._first, end, SEALED)
             self._delete_tail(end)
             self._keep_from(end)
         elif end > self._end:
-            self._write(self._place / files.TAIL, self._end, end, _OF_YOUNG)
+            self._write(self._place / files.TAIL, self._end, end, YOUNG)
             self._young.append((self._end, 0))
         self._end = end
         self._merge_young()
@@ -135,7 +134,7 @@ class Kind:
         """Merge the last young files, if there are enough of them that were merged equally often."""
         while len(self._young) >= _YOUNG and self._young[-_YOUNG][1] == self._young[-1][1]:
             first, merged = self._young[-_YOUNG]
-            self._write(self._place / files.TAIL, first, self._end, _OF_YOUNG)
+            self._write(self._place / files.TAIL, first, self._end, YOUNG)
             self._delete_tail(self._end, first, keeps=(first, self._end))
             self._young[-_YOUNG:] = [(first, merged + 1)]
 
@@ -251,7 +250,7 @@ class Writer:
     """
 
     def __init__(self, place: Path, limit_bytes: int) -> None:
-        self._place, self._limit_bytes = place, limit_bytes
+        self._thinner = Thinner(place, limit_bytes)
         self._kinds = {kind: Kind(place, *how) for kind, how in KINDS.items()}
 
     def holds(self, item: Item) -> bool:
@@ -274,7 +273,7 @@ class Writer:
         """
         sealed = [kind.save(seals=seals) for kind in self._kinds.values()]
         if is_sealed := any(sealed):
-            thinning.thin(self._place, self._limit_bytes)
+            self._thinner.thin()
         return is_sealed
 
     def is_in_place(self) -> bool:
