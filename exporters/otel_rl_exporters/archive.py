@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_rl.archive.lines import fits
+from otel_rl.archive.lines import fit
 from otel_rl.export import Gone, Process, Refused
 from otel_rl.setup.parts import ARCHIVE
 
@@ -35,8 +36,11 @@ class ArchiveExporter:
     all_spans = True
 
     def __init__(self, run: RunInfo, limit: int = 4 << 30) -> None:
-        from otel_rl.archive.writer import Writer  # arro3, in the agent alone: the trainer checks the options
+        from otel_rl.archive import memory  # in the agent alone: the trainer checks the options
+        from otel_rl.archive.writer import Writer  # arro3
 
+        memory.lend_large_blocks()
+        self._give_back = memory.give_back
         self._writer = Writer(Path(run.directory, ARCHIVE, run.machine or "local"), limit)
         self._given = self._saved = 0
         self._saved_at = time.monotonic()
@@ -55,12 +59,17 @@ class ArchiveExporter:
             Refused: An integer does not fit into a column.
         """
         self._save_if_due()
-        for number, item in enumerate(items):
-            if not fits(item):
-                raise Refused(f"an integer of a {type(item).__name__} has more than 64 bits", done=number + 1, count=1)
-            self._writer.add(item)
-            self._is_awaited |= isinstance(item, Process) and item.ended_unix_nano is not None
-            self._given += 1
+        refused, taken = None, _by_kind(items)
+        if not all(map(fit, taken)):
+            refused = next(number for number, item in enumerate(items) if not fit([item]))
+            taken = _by_kind(items[:refused])
+        for of_kind in taken:
+            self._writer.add(*of_kind)
+            self._is_awaited |= isinstance(of_kind[0], Process) and any(map(_has_ended, of_kind))
+        self._given += sum(map(len, taken))
+        if refused is not None:
+            kind = type(items[refused]).__name__
+            raise Refused(f"an integer of a {kind} has more than 64 bits", done=refused + 1, count=1)
 
     def durable(self) -> int:
         """Return the number of items that are in files.
@@ -90,5 +99,18 @@ class ArchiveExporter:
     def _save(self, *, seals: bool) -> None:
         if not self._writer.is_in_place():
             raise Gone("the archive was deleted")
-        self._writer.save(seals=seals)
+        if self._writer.save(seals=seals):
+            self._give_back()
         self._saved, self._saved_at, self._is_awaited = self._given, time.monotonic(), False
+
+
+def _by_kind(items: Sequence[Item]) -> list[list[Item]]:
+    """Return items by their type, those of one type in their order."""
+    found: defaultdict[type[Item], list[Item]] = defaultdict(list)
+    for item in items:
+        found[type(item)].append(item)
+    return [*found.values()]
+
+
+def _has_ended(item: Item) -> bool:
+    return isinstance(item, Process) and item.ended_unix_nano is not None

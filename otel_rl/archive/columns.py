@@ -1,39 +1,34 @@
-"""Columns of tables: from items, merged, and as Parquet files."""
+"""Columns of tables: from values and from Parquet files, and as such files."""
 
 from __future__ import annotations
 
 import io
+import os
+import re
 from array import array
-from collections import defaultdict
-from itertools import chain, groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from arro3.core import Array, DataType, RecordBatch, dictionary_dictionary, dictionary_indices
-from arro3.core import Table as Arrow
+from arro3.core import Array, DataType, RecordBatch, RecordBatchReader
 from arro3.io import read_parquet, write_parquet
-
-from otel_rl.archive.lines import LINES, VALUE_HEADS
-from otel_rl.export import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from arro3.io._parquet import ParquetEncoding
 
     from otel_rl.archive.lines import Line
-    from otel_rl.archive.tables import Column, Table
-    from otel_rl.export import Item, Machine
+    from otel_rl.archive.tables import Column, Kind, Table
 
 _REPEATED = DataType.dictionary(DataType.int32(), DataType.string())
-_TYPES = {
+_PLAIN = {
     "int64": DataType.int64(),
     "double": DataType.float64(),
     "bool": DataType.bool(),
-    "id": DataType.string(),
-    "text": _REPEATED,
-    "json": _REPEATED,
+    **dict.fromkeys(("id", "text", "json"), DataType.string()),
 }
+_TYPES = _PLAIN | dict.fromkeys(("text", "json"), _REPEATED)
 _ENCODINGS: dict[str, ParquetEncoding] = {
     "step": "delta_binary_packed",
     "time_unix_nano": "delta_binary_packed",
@@ -42,60 +37,77 @@ _ENCODINGS: dict[str, ParquetEncoding] = {
     "span_id": "delta_byte_array",
     "value": "byte_stream_split",
 }
-_LARGEST_EXACT = 1 << 53
-"""The largest integer below which a double holds all of them."""
-_ROW_GROUP = 20_480
-"""Lines of a row group: a reader of one metric of one file skips the others."""
+YOUNG, SEALED = "snappy", "zstd(1)"
+"""Compression: half the time to write for files that are soon deleted, a tenth less space for those that stay."""
+_ROW_GROUP = 1 << 18
+"""Lines of a row group, usually all of a file. DuckDB opens each group, and skips pages by first and last name."""
+_NOTES_BYTES = 4096
+"""Bytes at the end of a file with its notes; of the footer, only the order of each column's values is behind them."""
+_KEYS = {"b": DataType.int8(), "h": DataType.int16(), "i": DataType.int32()}
+"""The types of places in arrays of Python, and in columns."""
 
 
-def columns_of(table: Table, items: Sequence[Item]) -> RecordBatch:
-    """Return the lines that items have in a table.
+def batch_of(table: Table, columns: Iterable[Sequence[Any]]) -> RecordBatch:
+    """Return columns of values, in the order of the table's."""
+    pairs = zip(table.columns, columns, strict=True)
+    return RecordBatch.from_pydict({column.name: array_of(column, values) for column, values in pairs})
 
-    The values of rows and of machines are sorted by name, which halves the file, and lets a reader of one metric skip
-    the others.
+
+def array_of(column: Column, values: Sequence[Any]) -> Array:
+    """Return the values of a column; most columns have one value in all lines, and share one array for it."""
+    kind, plain = _TYPES[column.kind], _PLAIN[column.kind]
+    if values and values[0] == values[-1] and column.kind != "double" and values.count(values[0]) == len(values):
+        return _repeated(column.kind, values[0], len(values))  # 0.0 equals -0.0
+    found = Array(values, plain)
+    return found if kind is plain else found.cast(kind)
+
+
+@lru_cache(64)
+def _repeated(kind: Kind, value: Any, count: int) -> Array:
+    return Array([value], _PLAIN[kind]).cast(_TYPES[kind]).take(Array.from_buffer(array("i", bytes(4 * count))))
+
+
+def shorter(values: Iterable[int], limit: int) -> array[int]:
+    """Return numbers below a limit in as few bytes as it allows."""
+    return array("b" if limit <= 1 << 7 else "h" if limit <= 1 << 15 else "i", values)
+
+
+def picked(column: Column, values: Sequence[Any], places: array[int]) -> Array:
+    """Return the values at places, of a column with few different values: only the places take memory for each line."""
+    kind, keys = _PLAIN[column.kind], _KEYS[places.typecode]
+    few = Array(values, kind)
+    return (few if column.kind == "bool" else few.cast(DataType.dictionary(keys, kind))).take(numbers(places, keys))
+
+
+def numbers(values: array[Any], kind: DataType) -> Array:
+    """Return numbers as a column."""
+    return Array.from_buffer(values).cast(kind) if values else Array([], kind)
+
+
+def to_parquet(batches: list[RecordBatch], *, compression: str, notes: dict[str, str] | None = None) -> memoryview:
+    """Return columns, which can be in several parts, as a Parquet file with notes in its footer.
+
+    The list of parts is emptied: each part is freed when it is in the file.
     """
-    of_values = table in VALUE_HEADS
-    arrays = _arrays_of_values(table, items) if of_values else _arrays(table.columns, map(LINES[table], items))
-    return RecordBatch.from_pydict({column.name: arrays[column.name] for column in table.columns})
-
-
-def merged(table: Table, batches: Sequence[RecordBatch]) -> RecordBatch:
-    """Return the lines of several batches in one, those of values sorted by name again."""
-    filled = [batch for batch in batches if batch.num_rows]
-    if len(filled) < 2:
-        return filled[0] if filled else batches[0]
-    (whole,) = Arrow.from_batches(filled).combine_chunks().to_batches()
-    if table not in VALUE_HEADS:
-        return whole
-    names = whole.column("name")
-    known = dictionary_dictionary(names).to_pylist()
-    places: defaultdict[str, list[range]] = defaultdict(list)
-    first = 0
-    for code, run in groupby(dictionary_indices(names).to_pylist()):
-        end = first + len(list(run))
-        places[known[code]].append(range(first, end))
-        first = end
-    order = array("i", chain.from_iterable(one for name in sorted(places) for one in places[name]))
-    return whole.take(Array.from_buffer(order))
-
-
-def to_parquet(batch: RecordBatch) -> bytes:
-    """Return columns as a Parquet file."""
     file = io.BytesIO()
+    names = set(batches[0].column_names)
     encodings: dict[str | Sequence[str], ParquetEncoding] = {
-        name: way for name, way in _ENCODINGS.items() if name in batch.column_names
+        name: way for name, way in _ENCODINGS.items() if name in names
     }
+    reader = RecordBatchReader.from_batches(batches[0].schema, batches)
+    batches.clear()
     write_parquet(
-        batch,
+        reader,
         file,
-        compression="zstd(3)",
+        compression=compression,
         column_encoding=encodings,
         column_dictionary_enabled=dict.fromkeys(encodings, False),
+        key_value_metadata=notes,
         max_row_group_size=_ROW_GROUP,
         writer_version="parquet_2_0",
         skip_arrow_metadata=True,
     )
-    return file.getvalue()
+    return file.getbuffer()
 
 
 def from_parquet(table: Table, data: bytes) -> RecordBatch:
@@ -105,89 +117,26 @@ def from_parquet(table: Table, data: bytes) -> RecordBatch:
     arrays: dict[str, Any] = {
         column.name: found.column(column.name).combine_chunks().cast(_TYPES[column.kind])
         if column.name in names and found.num_rows
-        else _array(column, [None] * found.num_rows)
+        else array_of(column, [None] * found.num_rows)
         for column in table.columns
     }
     return RecordBatch.from_pydict(arrays)
 
 
+def note_in(path: Path, name: str) -> str:
+    """Return a note in the footer of a file; empty without one. Its value has one byte.
+
+    The bytes are searched: the library has no way to a footer that a damaged file does not break.
+
+    Raises:
+        OSError: It cannot be read now.
+    """
+    with path.open("rb") as file:
+        file.seek(-min(_NOTES_BYTES, path.stat().st_size), os.SEEK_END)
+        found = re.search(rb"\x18%c%s\x18\x01(.)" % (len(name), re.escape(name.encode())), file.read())
+    return found[1].decode(errors="replace") if found else ""
+
+
 def lines_in(batch: RecordBatch) -> list[Line]:
     """Return the lines of columns."""
     return list(zip(*(batch.column(name).to_pylist() for name in batch.column_names), strict=True))
-
-
-def _arrays(columns: Sequence[Column], lines: Iterable[Line]) -> dict[str, Array]:
-    """Return the columns of lines."""
-    by_column = list(zip(*lines, strict=True)) or [() for _ in columns]
-    return {column.name: _array(column, values) for column, values in zip(columns, by_column, strict=True)}
-
-
-def _array(column: Column, values: Sequence[Any]) -> Array:
-    """Return values as an array; most columns have one value in all lines of a file."""
-    if values and column.kind != "double" and values.count(values[0]) == len(values):  # 0.0 equals -0.0
-        one = _array_of(column, values[:1])
-        return one.take(Array.from_buffer(array("i", bytes(4 * len(values)))))
-    return _array_of(column, values)
-
-
-def _array_of(column: Column, values: Sequence[Any]) -> Array:
-    if _TYPES[column.kind] is not _REPEATED:
-        return Array(values, _TYPES[column.kind])
-    places: dict[str | None, int] = {}
-    indices = array("i", [places.setdefault(value, len(places)) for value in values])
-    return _repeated(list(places), indices)
-
-
-def _repeated(texts: Sequence[str | None], indices: array[int]) -> Array:
-    """Return texts as an array; each is converted once."""
-    return Array(texts, DataType.string()).cast(_REPEATED).take(_numbers(indices, DataType.int32()))
-
-
-class _Layout:
-    """Items whose values have the same names, in the same order, and the same types: one array for all their values."""
-
-    def __init__(self) -> None:
-        self.items = array("i")
-        self.values = array("d")
-
-
-def _arrays_of_values(table: Table, items: Sequence[Item]) -> dict[str, Array]:
-    """Return the columns of `rows` or `measurements`.
-
-    Nearly all items of a run have the same names, so that almost no work is done for single values.
-    """
-    layouts: defaultdict[tuple[Any, ...], _Layout] = defaultdict(_Layout)
-    for index, item in enumerate(items):
-        values = cast("Row | Machine", item).values
-        measured = item.measured if isinstance(item, Row) else ()
-        layout = layouts[tuple(values), tuple(map(type, values.values())), measured]
-        layout.items.append(index)
-        layout.values.extend(values.values())
-    of_item, places, names, all_values = array("i"), array("i"), array("i"), array("d")
-    exact: list[str | None] = []
-    flags = {"measured": bytearray(), "integer": bytearray()}
-    parts = sorted(((name, place, key) for key in layouts for place, name in enumerate(key[0])), key=itemgetter(0))
-    for number, (name, place, key) in enumerate(parts):
-        layout, count = layouts[key], len(layouts[key].items)
-        of_item += layout.items
-        all_values += layout.values[place :: len(key[0])]
-        names += array("i", [number]) * count
-        places += array("i", [place]) * count
-        flags["measured"] += bytes([name in key[2]]) * count
-        flags["integer"] += bytes([key[1][place] is int]) * count
-        if key[1][place] is int:
-            integers = (cast("Row | Machine", items[index]).values[name] for index in layout.items)
-            exact += [str(value) if abs(value) > _LARGEST_EXACT else None for value in integers]
-        else:
-            exact += [None] * count
-    columns, line_of = VALUE_HEADS[table]
-    lines = _numbers(of_item, DataType.int32())
-    found = {name: column.take(lines) for name, column in _arrays(columns, map(line_of, items)).items()}
-    found |= {name: _numbers(array("B", bits), DataType.bool()) for name, bits in flags.items()}
-    found["name"] = _repeated([name for name, *_ in parts], names)
-    found["exact"] = _array(table.columns[-1], exact)
-    return found | {"value": _numbers(all_values, DataType.float64()), "place": _numbers(places, DataType.int64())}
-
-
-def _numbers(values: array[Any], kind: DataType) -> Array:
-    return Array.from_buffer(values).cast(kind) if values else Array([], kind)

@@ -91,7 +91,16 @@ def read(file: File) -> bytes:
     return data
 
 
-def write(folder: Path, first: int, end: int, data: bytes) -> Path:
+def is_intact(file: File) -> bool:
+    """Return whether the bytes of a file are those that were written."""
+    try:
+        read(file)
+    except DamagedError:
+        return False
+    return True
+
+
+def write(folder: Path, first: int, end: int, data: bytes | memoryview) -> Path:
     """Write a file so that it is whole and on disk when it has its name, and return its path.
 
     Raises:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import fields
 
-from otel_rl import semconv
 from otel_rl.archive.json_texts import decoded, encoded
+from otel_rl.archive.span_lines import LIMIT, span_of
 from otel_rl.archive.tables import (
     ATTEMPTS,
     ENDS,
@@ -32,9 +32,6 @@ from otel_rl.export import (
     Params,
     Process,
     Row,
-    Span,
-    SpanEvent,
-    SpanLink,
     Trajectory,
 )
 from otel_rl.export import Table as TextTable
@@ -49,34 +46,20 @@ if TYPE_CHECKING:
 
 Line = tuple[Any, ...]
 """The values of a line, in the order of the columns of its table."""
-_SLOTS: dict[str, type] = {
-    semconv.RUN_ATTEMPT: int,
-    semconv.LOOP_ITERATION: int,
-    semconv.ROLE: str,
-    semconv.RANK: int,
-    semconv.PHASE: str,
-    semconv.PHASE_DEVICE_DURATION: float,
-    semconv.PHASE_PROCESS_MEMORY_START: int,
-    semconv.PHASE_PROCESS_MEMORY_END: int,
-}
-"""The attributes of spans that are the first columns of `spans`, with their types."""
-_LIMIT = 1 << 63
-"""The first integer that does not fit into a column."""
 
 
-def fits(item: Item) -> bool:
-    """Return whether the integers of an item fit into the columns, which have 64 bits with a sign.
+def fit(items: Sequence[Item]) -> bool:
+    """Return whether the integers of items of one kind fit into the columns, which have 64 bits with a sign.
 
     Items come from the outbox, whose integers have at most 64 bits without a sign.
     """
-    return all(value is None or value < _LIMIT for value in _integers(type(item))(item))
+    return all(max(filter(None, map(get, items)), default=0) < LIMIT for get in _integers(type(items[0])))
 
 
 @cache
-def _integers(kind: type[msgspec.Struct]) -> attrgetter[tuple[int | None, ...]]:
-    """Return a function that returns the integers among the fields of an item; of one field, twice."""
-    names = [field.name for field in fields(kind) if field.type in (int, int | None)]
-    return attrgetter(*names, names[0])
+def _integers(kind: type[msgspec.Struct]) -> tuple[attrgetter[int | None], ...]:
+    """Return functions that return the integers among the fields of an item."""
+    return tuple(attrgetter(field.name) for field in fields(kind) if field.type in (int, int | None))
 
 
 def _step(row: Row) -> Line:
@@ -84,41 +67,6 @@ def _step(row: Row) -> Line:
         *(row.attempt, row.step, row.part, row.time_unix_nano, row.begins, row.late, row.partial),
         *(encoded(list(row.missing_ranks)), encoded(row.nonfinite), row.trace_id, row.span_id),
     )
-
-
-def _span(span: Span) -> Line:
-    others: dict[str, Any] = dict(span.attributes)
-    own = [others.pop(name, None) for name in _SLOTS]
-    for place in _misfits(tuple(map(type, own))):  # of a program that uses the name in its own way
-        others[[*_SLOTS][place]], own[place] = own[place], None
-    attempt, step, _, rank, _, _, start, end = own
-    if max(attempt or 0, step or 0, rank or 0, start or 0, end or 0) >= _LIMIT:
-        others, own = dict(span.attributes), [None] * len(_SLOTS)
-    return (
-        *own,
-        span.name,
-        span.start_unix_nano,
-        span.end_unix_nano - span.start_unix_nano,
-        span.trace_id,
-        span.span_id,
-        span.parent_id,
-        span.error,
-        span.ok,
-        span.kind,
-        encoded(others) if others else None,
-        encoded(span.events) if span.events else None,
-        encoded(span.links) if span.links else None,
-        encoded(span.scope) if any(span.scope) else None,
-        encoded(span.resource) if span.resource else None,
-        span.sampled,
-    )
-
-
-@cache
-def _misfits(found: tuple[type, ...]) -> tuple[int, ...]:
-    """Return the places of values that are not of the type of their column."""
-    kinds = zip(found, _SLOTS.values(), strict=True)
-    return tuple(place for place, (one, kind) in enumerate(kinds) if one not in (kind, type(None)))
 
 
 def _trajectory(one: Trajectory) -> Line:
@@ -145,7 +93,6 @@ def _text(table: TextTable) -> Line:
 
 LINES: dict[Table, Callable[[Any], Line]] = {
     STEPS: _step,
-    SPANS: _span,
     TRAJECTORIES: _trajectory,
     EVENTS: lambda event: (
         *(event.name, event.time_unix_nano, event.step, event.rank, event.trace_id, event.span_id),
@@ -157,7 +104,7 @@ LINES: dict[Table, Callable[[Any], Line]] = {
     ENVIRONMENT: lambda one: (one.attempt, one.time_unix_nano, one.host, encoded(one.values) or "{}"),
     TEXTS: _text,
 }
-"""Functions that return the one line of an item in a table."""
+"""Functions that return the one line of an item in a table; spans are made into columns at once."""
 VALUE_HEADS: dict[Table, tuple[tuple[Column, ...], Callable[[Any], Line]]] = {
     ROWS: (
         tuple(
@@ -223,28 +170,6 @@ def _row_of(line: Line, values: list[Line]) -> Row:
     )
 
 
-def _span_of(line: Line) -> Span:
-    own, (name, start, duration, trace_id, span_id, parent_id), rest = line[:8], line[8:14], line[14:]
-    error, ok, kind, attributes, events, links, scope, resource, sampled = rest
-    return Span(
-        name,
-        trace_id,
-        span_id,
-        parent_id,
-        start,
-        start + duration,
-        {key: value for key, value in zip(_SLOTS, own, strict=True) if value is not None} | (decoded(attributes) or {}),
-        error,
-        kind,
-        tuple(SpanEvent(**event) for event in decoded(events) or ()),
-        tuple(SpanLink(**link) for link in decoded(links) or ()),
-        tuple(decoded(scope) or ("", "")),
-        decoded(resource) or {},
-        ok,
-        sampled is not False,
-    )
-
-
 def _trajectory_of(line: Line) -> Trajectory:
     attempt, step, time, rank, outcome, policy_version, trace_id, span_id, reward, tokens, generated, number = line
     versions = tuple((version, count) for version, count in decoded(generated) or ())
@@ -296,7 +221,7 @@ def _text_of(line: Line) -> TextTable:
 
 
 _ITEMS: dict[Table, Callable[[Line], Item]] = {
-    SPANS: _span_of,
+    SPANS: span_of,
     TRAJECTORIES: _trajectory_of,
     EVENTS: _event_of,
     PARAMETERS: lambda line: Params(line[0], decoded(line[1])),

@@ -21,7 +21,7 @@ from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.archive.runs import Place
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from otel_rl.archive.tables import Table
     from otel_rl.archive.valid import Void
 
+    _Find = Callable[[Mapping[Table, str], duckdb.DuckDBPyConnection], duckdb.DuckDBPyRelation | None]
     Names = str | Iterable[str] | None
     Steps = int | range | slice | tuple[int, int] | None
 
@@ -84,6 +85,7 @@ class _Reader:
         self._places, self._is_valid = places, attempts == "valid"
         self._plain = {place.path: Plain(place.path) for place in places}
         self._connection = duckdb.connect(":memory:")
+        self._connection.execute("SET parquet_metadata_cache = true")  # each query looks at footers three times
         self._history: tuple[str, Void, bool] = "", [], False
 
     def rows(self, names: Names = None, steps: Steps = None) -> Result:
@@ -143,36 +145,47 @@ class _Reader:
             duckdb.Error: The query is not valid.
         """
         words = set(re.findall(r"\w+", query.lower()))
-        return self._result(query, [table for table in TABLES if table.name in words])
+
+        def found(relations: Mapping[Table, str], cursor: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation | None:
+            for table, lines in relations.items():
+                cursor.execute(f"CREATE TEMP VIEW {table.name} AS {lines}")
+            return cursor.sql(query)
+
+        return self._result(found, [table for table in TABLES if table.name in words])
 
     def _lines(self, name: str, conditions: Iterable[str], order: str) -> Result:
         where = " AND ".join(condition for condition in conditions if condition) or "true"
         order = f"{self._head and 'run, '}{order}"
-        return self._result(f"SELECT * FROM {name} WHERE {where} ORDER BY {order}", [_TABLES[name]])
+        return self._of_one(_TABLES[name], f"SELECT * FROM {name} WHERE {where} ORDER BY {order}")
 
     def _latest(self, table: Table, *keys: str) -> dict[str, dict[str, Any]]:
         """Return the values of a table with JSON objects by run, those of later lines in place of earlier ones."""
         run = "run" if self._head else "''"
         query = f"SELECT {run} AS of, {table.columns[-1].name} AS found FROM {table.name} ORDER BY {', '.join(keys)}"
-        result = self._result(query, [table])
+        result = self._of_one(table, query)
         found: dict[str, dict[str, Any]] = {} if self._head else {"": {}}
         for of, text in zip(result["of"], result["found"], strict=True):
             found.setdefault(of, {}).update(decoded(text) or {})
         return found
 
-    def _result(self, query: str, tables: Sequence[Table]) -> Result:
-        """Return the result of a query. If a file was deleted while it was read, list the files again."""
+    def _of_one(self, table: Table, query: str) -> Result:
+        """Return the result of a query over one table. Unlike a view, its files are not opened once more for it."""
+        return self._result(lambda lines, cursor: cursor.sql(f"WITH {table.name} AS ({lines[table]}) {query}"), [table])
+
+    def _result(self, find: _Find, tables: Sequence[Table]) -> Result:
+        """Return what is found in tables. If a file was deleted while it was read, list the files again."""
         for tried in range(_TRIES):
             try:
                 with self._connection.cursor() as cursor:
                     now = self._now()
-                    for table in tables:
-                        columns = f"{self._head}lines.* EXCLUDE (origin)"
-                        view = f"SELECT {columns} FROM ({self._of_table(table, now, cursor)}) AS lines"
-                        cursor.execute(f"CREATE TEMP VIEW {table.name} AS {view}")
-                    found = cursor.sql(query)
+                    columns = f"{self._head}lines.* EXCLUDE (origin)"
+                    relations = {
+                        table: f"SELECT {columns} FROM ({self._of_table(table, now, cursor)}) AS lines"
+                        for table in tables
+                    }
+                    found = find(relations, cursor)
                     if found is None:
-                        raise ValueError(f"the query returns no table: {query}")
+                        raise ValueError("the query returns no table")
                     return Result(Arrow.from_arrow(found))
             except (OSError, duckdb.IOException):
                 if tried == _TRIES - 1:

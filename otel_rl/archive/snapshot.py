@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.archive import files
-from otel_rl.archive.tables import ROWS, STEPS
+from otel_rl.archive.tables import ROWS, STEPS, TABLES
 from otel_rl.archive.valid import literal
 from otel_rl.errors.sinks import log_of
 
@@ -113,8 +114,12 @@ class Snapshot:
 
 def machines(archive: Path) -> list[str]:
     """Return the folders of an archive that have files of tables, and not only `now.json` or a draft on a full disk."""
-    found = {file.relative_to(archive).parts[0] for file in archive.glob("*/*/*.parquet")}
-    return sorted(found | {file.relative_to(archive).parts[0] for file in archive.glob(f"*/{files.TAIL}/*/*.parquet")})
+    names = sorted(os.listdir(archive)) if archive.is_dir() else []  # noqa: PTH208
+    return [name for name in names if any(_has_files(archive / name / folder) for folder in ("", files.TAIL))]
+
+
+def _has_files(place: Path) -> bool:
+    return any(files.listed(place / table.name) for table in TABLES)
 
 
 def _intact(place: Path, table: Table) -> _Intact:

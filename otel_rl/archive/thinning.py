@@ -2,14 +2,15 @@
 
 Of the oldest file of spans, the failed ones, the roots of steps, and the slowest of each name stay; of the others,
 every eighth trace. A file that was thinned again has every 64th, and so on. The range in the name of a file says how
-many spans it had, so that the number of those that were left out is known.
+many spans it had, so that the number of those that were left out is known; a note in its footer says how often it was
+thinned, so that an archive that cannot become smaller is not read again and again.
 """
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -17,7 +18,7 @@ from arro3.core import Array
 
 from otel_rl import semconv
 from otel_rl.archive import files
-from otel_rl.archive.columns import from_parquet, to_parquet
+from otel_rl.archive.columns import SEALED, from_parquet, note_in, to_parquet
 from otel_rl.archive.tables import SPANS
 
 if TYPE_CHECKING:
@@ -29,35 +30,69 @@ _SHARE = 8
 _SLOWEST = 32
 """Spans of each name in a file that always stay."""
 _MOST_PASSES = 4
+_NOTE = "otel_rl.thinned"
+"""The key of the note in the footer."""
 
 
-def thin(place: Path, limit_bytes: int) -> None:
-    """Thin sealed spans, the oldest and fullest files first, until the archive of a machine fits its limit.
+class Thinner:
+    """Thins the sealed spans of a machine, the oldest and fullest files first, until the archive fits its limit."""
 
-    Raises:
-        OSError: A file cannot be read or written now.
-    """
-    sizes = {path: path.stat().st_size for path in place.rglob("*.parquet")}
-    size = sum(sizes.values())
-    if size <= limit_bytes:
-        return
-    for passes in range(_MOST_PASSES):
-        for file in files.covering(files.listed(place / SPANS.name)):
-            try:
-                spans = from_parquet(SPANS, files.read(file))
-            except files.DamagedError:  # the reader names it; the others can still be thinned
-                continue
-            if _passes(file, spans) != passes:
-                continue
-            kept = chosen(spans, _SHARE ** (passes + 1))
-            if len(kept) == spans.num_rows:  # the same file would be written, and then deleted
-                continue
-            data = to_parquet(spans.take(Array.from_buffer(array("i", kept))))
-            files.write(file.path.parent, file.first, file.end, data)
-            file.path.unlink(missing_ok=True)
-            size += len(data) - sizes.get(file.path, 0)
-            if size <= limit_bytes:
-                return
+    def __init__(self, place: Path, limit_bytes: int) -> None:
+        self._place, self._limit_bytes = place, limit_bytes
+        self._passes: dict[Path, int] = {}  # of each file that was looked at
+        self._delete_fuller()
+
+    def thin(self) -> None:
+        """Thin spans if the archive is larger than its limit.
+
+        Raises:
+            OSError: A file cannot be read or written now.
+        """
+        sizes = {path: path.stat().st_size for path in self._place.rglob("*.parquet")}
+        size = sum(sizes.values())
+        for passes in range(_MOST_PASSES):
+            for file in files.covering(files.listed(self._place / SPANS.name)):
+                if size <= self._limit_bytes:
+                    return
+                if self._passes_of(file) == passes:
+                    size += self._thin(file, passes + 1) - sizes.get(file.path, 0)
+
+    def _thin(self, file: files.File, passes: int) -> int:
+        """Thin a file for the so many-th time, and return its size."""
+        try:
+            spans = from_parquet(SPANS, files.read(file))
+        except files.DamagedError:  # the reader names it; the others can still be thinned
+            self._passes[file.path] = _MOST_PASSES
+            return file.path.stat().st_size
+        kept = chosen(spans, _SHARE**passes)
+        self._passes[file.path] = passes
+        if len(kept) == spans.num_rows:  # the same file would be written, and then deleted
+            return file.path.stat().st_size
+        some = spans.take(Array.from_buffer(array("i", kept)))
+        while passes < _MOST_PASSES and len(chosen(some, _SHARE ** (passes + 1))) == len(kept):
+            passes += 1  # the next one would change nothing
+        data = to_parquet([some], compression=SEALED, notes={_NOTE: str(passes)})
+        written = files.write(file.path.parent, file.first, file.end, data)
+        self._passes[written] = passes
+        file.path.unlink(missing_ok=True)
+        return len(data)
+
+    def _passes_of(self, file: files.File) -> int:
+        """Return how often a file was thinned; only its footer is read."""
+        if file.path not in self._passes:
+            note = note_in(file.path, _NOTE)
+            self._passes[file.path] = int(note) if note.isdecimal() else 0
+        return self._passes[file.path]
+
+    def _delete_fuller(self) -> None:
+        """Delete the file that a thinned one replaces, if the writer was killed before it did."""
+        every = files.listed(self._place / SPANS.name)
+        ranges = Counter(file[:2] for file in every)
+        twice = [file for file in every if ranges[file[:2]] > 1 and files.is_intact(file)]
+        twice.sort(key=lambda file: (file[:2], -self._passes_of(file)))
+        for one, other in pairwise(twice):
+            if one[:2] == other[:2]:
+                other.path.unlink(missing_ok=True)
 
 
 def chosen(spans: RecordBatch, share: int) -> list[int]:
@@ -74,10 +109,3 @@ def chosen(spans: RecordBatch, share: int) -> list[int]:
     for numbers in by_name.values():
         kept.update(sorted(numbers, key=lambda number: -durations[number])[:_SLOWEST])
     return sorted(kept)
-
-
-def _passes(file: files.File, spans: RecordBatch) -> int:
-    """Return how often a file was thinned, by the share of its spans that is left."""
-    if spans.num_rows >= file.end - file.first:
-        return 0
-    return max(1, round(math.log((file.end - file.first) / max(1, spans.num_rows), _SHARE)))

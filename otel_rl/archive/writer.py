@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from otel_rl.archive import files, thinning
-from otel_rl.archive.columns import columns_of, from_parquet, lines_in, merged, to_parquet
+from otel_rl.archive import files
+from otel_rl.archive.columns import SEALED, YOUNG, from_parquet, lines_in, to_parquet
+from otel_rl.archive.kept import kept
 from otel_rl.archive.lines import items_of
 from otel_rl.archive.tables import (
     ATTEMPTS,
@@ -21,6 +21,7 @@ from otel_rl.archive.tables import (
     TEXTS,
     TRAJECTORIES,
 )
+from otel_rl.archive.thinning import Thinner
 from otel_rl.errors.sinks import log_of
 from otel_rl.export import (
     Ended,
@@ -40,20 +41,20 @@ from otel_rl.export import Table as TextTable
 from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    from arro3.core import RecordBatch
 
     from otel_rl.archive.files import File
     from otel_rl.archive.tables import Table
 
 logger = log_of(__name__)
 _SEALED_ITEMS = 1024
-"""Items of a sealed file, such as rows of steps: enough for a file that compresses well, few enough for memory."""
+"""Items of a sealed file, such as rows of steps: few files are read fast, and little memory holds them until then."""
 _SEALED_SPANS = 16_384
-_SEALED_LINES = 65_536
-"""Lines after which a file is sealed in any case: sealing takes four times their memory, of 60 bytes each."""
+_SEALED_BYTES = 4 << 20
+"""Memory of items after which a file is sealed in any case."""
+_YOUNG = 32
+"""Young files of about the same size that are merged: a run of slow steps writes a file for each."""
 _SLACK_NS = 3_600_000_000_000
 """Items are roughly in the order of their times: none is an hour older than those that were written before it."""
 
@@ -68,20 +69,20 @@ class Kind:
     def __init__(self, place: Path, tables: tuple[Table, ...], sealed_items: int) -> None:
         self._place, self._tables, self._sealed_items = place, tables, sealed_items
         found = files.of_table(place, tables[-1].name)
-        self._end = found[-1].end if found else 0
+        self._end = found[-1].end if found else 0  # of the items in files
         self._delete_unfinished()
-        self._open: list[dict[Table, RecordBatch]] = []  # the tail, to be sealed together
-        self._first = self._end  # of the first open item
-        self._continue(found)
-        self._unsaved: list[Item] = []
+        self._keep_from(self._end)
         self._newest: Path | None = None
         self._older = found
         self._held: list[Identities] = []
         self._held_since = 1 << 63
+        self._continue(found)
 
-    def add(self, item: Item) -> None:
-        """Add an item behind the others."""
-        self._unsaved.append(item)
+    def add(self, items: Sequence[Item]) -> None:
+        """Add items behind the others."""
+        for one in self._kept.values():
+            one.add(items)
+        self._next += len(items)
 
     def holds(self, item: Item, time: int) -> bool:
         """Return whether an item was in a file when the archive was opened; older files are read as far as needed."""
@@ -100,21 +101,17 @@ class Kind:
         Raises:
             OSError: A file cannot be written now.
         """
-        end = self._end + len(self._unsaved)
-        new = {table: columns_of(table, self._unsaved) for table in self._tables} if self._unsaved else {}
-        every = [*self._open, new] if new else self._open
-        lines = sum(batch.num_rows for one in every for batch in one.values())
-        is_full = end - self._first >= self._sealed_items or lines >= _SEALED_LINES
-        is_sealed = is_full or (seals and end > self._first)
-        if is_sealed:
-            whole = {table: merged(table, [one[table] for one in every]) for table in self._tables}
-            self._write(self._place, self._first, whole)
+        end = self._next
+        is_full = end - self._first >= self._sealed_items or self._size() >= _SEALED_BYTES
+        if is_sealed := is_full or (seals and end > self._first):
+            self._write(self._place, self._first, end, SEALED)
             self._delete_tail(end)
-            self._open, self._first = [], end
-        elif new:
-            self._write(self._place / files.TAIL, self._end, new)
-            self._open.append(new)
-        self._unsaved, self._end = [], end
+            self._keep_from(end)
+        elif end > self._end:
+            self._write(self._place / files.TAIL, self._end, end, YOUNG)
+            self._young.append((self._end, 0))
+        self._end = end
+        self._merge_young()
         return is_sealed
 
     def is_in_place(self) -> bool:
@@ -124,19 +121,38 @@ class Kind:
         found = files.of_table(self._place, self._tables[-1].name)  # it may have been thinned
         return not self._end or any(file.end == self._end for file in found)
 
-    def _write(self, place: Path, first: int, batches: dict[Table, RecordBatch]) -> None:
-        end = self._end + len(self._unsaved)
+    def _keep_from(self, first: int) -> None:
+        """Forget the items in sealed files."""
+        self._first = self._next = first
+        self._kept = {table: kept(table) for table in self._tables}
+        self._young: list[tuple[int, int]] = []  # first items of young files, and how often each was merged
+
+    def _size(self) -> int:
+        return sum(one.size() for one in self._kept.values())
+
+    def _merge_young(self) -> None:
+        """Merge the last young files, if there are enough of them that were merged equally often."""
+        while len(self._young) >= _YOUNG and self._young[-_YOUNG][1] == self._young[-1][1]:
+            first, merged = self._young[-_YOUNG]
+            self._write(self._place / files.TAIL, first, self._end, YOUNG)
+            self._delete_tail(self._end, first, keeps=(first, self._end))
+            self._young[-_YOUNG:] = [(first, merged + 1)]
+
+    def _write(self, place: Path, first: int, end: int, compression: str) -> None:
+        """Write a range of the items that are kept."""
         try:
-            for table, batch in batches.items():
-                self._newest = files.write(place / table.name, first, end, to_parquet(batch))
+            for table, one in self._kept.items():
+                batches = one.batches(first - self._first, end - self._first)
+                self._newest = files.write(place / table.name, first, end, to_parquet(batches, compression=compression))
         except OSError:
             self._delete_unfinished()
             raise
 
-    def _delete_tail(self, end: int) -> None:
+    def _delete_tail(self, end: int, first: int = 0, *, keeps: tuple[int, int] | None = None) -> None:
+        """Delete the young files of a range, whose items are in another one."""
         for table in reversed(self._tables):
             for file in files.listed(self._place / files.TAIL / table.name):
-                if file.end <= end:
+                if first <= file.first and file.end <= end and file[:2] != keeps:
                     file.path.unlink(missing_ok=True)
 
     def _delete_unfinished(self) -> None:
@@ -153,32 +169,28 @@ class Kind:
         sealed = files.listed(self._place / self._tables[-1].name)
         first = reached = sealed[-1].end if sealed else 0
         self._delete_tail(first)
-        opened = []
+        self._keep_from(first)
         for file in (one for one in found if one.first >= first):
-            if file.first != reached or (batches := self._batches(file)) is None:
+            items = list(read(self._place, self._tables, file))
+            if file.first != reached or len(items) != file.end - file.first:
                 self._seal_as_it_is()
+                self._keep_from(self._end)
                 return
-            opened.append(batches)
+            self.add(items)
+            self._young.append((file.first, 0))
             reached = file.end
-        self._open, self._first = opened, first
-
-    def _batches(self, file: File) -> dict[Table, RecordBatch] | None:
-        try:
-            return {
-                table: from_parquet(table, files.read(_of_range(self._place, table, file))) for table in self._tables
-            }
-        except (OSError, ValueError) as error:
-            logger.warning("%s", error)
-            return None
 
     def _seal_as_it_is(self) -> None:
         """Move the intact files of the tail to the sealed ones; a hole is left of the others."""
         for table in self._tables:
             make_directory(self._place / table.name)
-            for file in files.listed(self._place / files.TAIL / table.name):
-                with suppress(files.DamagedError):
-                    files.read(file)
+            intact = [file for file in files.listed(self._place / files.TAIL / table.name) if files.is_intact(file)]
+            chosen = files.covering(intact)
+            for file in intact:
+                if file in chosen:
                     file.path.rename(self._place / table.name / file.path.name)
+                else:
+                    file.path.unlink(missing_ok=True)
 
 
 def read(place: Path, tables: tuple[Table, ...], file: File) -> Iterator[Item]:
@@ -238,7 +250,7 @@ class Writer:
     """
 
     def __init__(self, place: Path, limit_bytes: int) -> None:
-        self._place, self._limit_bytes = place, limit_bytes
+        self._thinner = Thinner(place, limit_bytes)
         self._kinds = {kind: Kind(place, *how) for kind, how in KINDS.items()}
 
     def holds(self, item: Item) -> bool:
@@ -246,20 +258,23 @@ class Writer:
         kind = self._kinds.get(type(item))
         return kind is not None and kind.holds(item, time_of(item))
 
-    def add(self, item: Item) -> None:
-        """Add an item; one of a kind that the archive does not have is ignored."""
-        if (kind := self._kinds.get(type(item))) is not None:
-            kind.add(item)
+    def add(self, *items: Item) -> None:
+        """Add items of one kind; those of a kind that the archive does not have are ignored."""
+        if items and (kind := self._kinds.get(type(items[0]))) is not None:
+            kind.add(items)
 
-    def save(self, *, seals: bool = False) -> None:
+    def save(self, *, seals: bool = False) -> bool:
         """Write everything that is in no file yet; with `seals`, into files that never change.
+
+        Return whether a file was sealed, and much memory was freed.
 
         Raises:
             OSError: A file cannot be written now; what is not written stays.
         """
         sealed = [kind.save(seals=seals) for kind in self._kinds.values()]
-        if any(sealed):
-            thinning.thin(self._place, self._limit_bytes)
+        if is_sealed := any(sealed):
+            self._thinner.thin()
+        return is_sealed
 
     def is_in_place(self) -> bool:
         """Return whether the newest file of each kind is still there."""

@@ -90,9 +90,9 @@ def history(rows: dict[str, list[Row]]) -> dict[tuple[str, int, str], bytes]:
 
 @st.composite
 def trainings(draw: st.DrawFn) -> dict[str, list[Row]]:
-    """Return the rows of one to three machines: attempts that go on from any step so far, with late parts."""
+    """Return the rows of 1 to 16 machines: attempts that go on from any step so far, with late parts."""
     names = ["loss", "reward", "time/step", "weiß 'x'", "[0]*"]
-    machines = [f"node{n}" for n in range(draw(st.integers(1, 3)))]
+    machines = [f"node{n}" for n in range(draw(st.integers(1, 16)))]
     found: dict[str, list[Row]] = {machine: [] for machine in machines}
     at, every = 1, draw(st.integers(1, 3))
     for attempt in range(draw(st.integers(1, 3))):
@@ -388,7 +388,7 @@ def test_files_of_other_versions(tmp_path: Path) -> None:
     of_newer = of_newer.append_column("newer", of_newer.column("step"))
     for file, batch in ((older, of_older), (newer, of_newer)):
         file.path.unlink()
-        files.write(file.path.parent, file.first, file.end, to_parquet(batch))
+        files.write(file.path.parent, file.first, file.end, to_parquet([batch], compression="snappy"))
     found = otel_rl.open_run(tmp_path).rows("x")
 
     assert found.columns == [*(column.name for column in ROWS.columns), "machine"]

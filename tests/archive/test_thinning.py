@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import otel_rl
 from otel_rl.archive import files
 from otel_rl.archive.tables import ROWS, SPANS
 from otel_rl.archive.writer import KINDS, Writer, read
@@ -11,6 +12,8 @@ from otel_rl.export import Row, Span
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def spans_of(place: Path) -> list[Span]:
@@ -68,6 +71,40 @@ def test_a_limit_that_cannot_be_reached(tmp_path: Path) -> None:
     assert {span.span_id for span in spans_of(tmp_path / "node1")} <= {span.span_id for span in first}
     assert {span.span_id for span in first if span.error} <= {span.span_id for span in spans_of(tmp_path / "node1")}
     assert files.of_table(tmp_path / "node1", ROWS.name)
+
+
+def test_a_limit_that_cannot_be_reached_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of spans that cannot become smaller are not read again, by the next writer either."""
+    write(tmp_path / "node1", 1)
+    for _ in range(2):
+        writer = Writer(tmp_path / "node1", 1)
+        writer.add(Row(9999, 9999, {"x": 0.0}))
+        writer.save(seals=True)
+    read_files, read_again = list[str](), files.read
+    monkeypatch.setattr(files, "read", lambda file: read_files.append(file.path.parent.name) or read_again(file))
+    for again in (writer, writer, Writer(tmp_path / "node1", 1)):
+        again.add(Row(9999, 9999, {"x": 0.0}))
+        again.save(seals=True)
+
+    assert SPANS.name not in read_files
+
+
+def test_a_writer_that_was_killed_before_it_deleted_the_fuller_file(tmp_path: Path) -> None:
+    """A reader sees each span once, and the next writer deletes the file that was thinned."""
+    place = tmp_path / "archive" / "node1"
+    write(place, 1 << 60)
+    fuller = {file.path: file.path.read_bytes() for file in files.listed(place / SPANS.name)}
+    writer = Writer(place, 1)
+    writer.add(Row(9999, 9999, {"x": 0.0}))
+    writer.save(seals=True)
+    thinned = {file.path for file in files.listed(place / SPANS.name)}
+    for path, data in fuller.items():
+        path.write_bytes(data)
+    found = otel_rl.open_run(tmp_path).spans()["span_id"].tolist()
+    Writer(place, 1)
+
+    assert len(found) == len(set(found))
+    assert {file.path for file in files.listed(place / SPANS.name)} == thinned
 
 
 def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:

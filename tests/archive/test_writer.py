@@ -147,6 +147,44 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, seals: 
     assert files.holes(files.listed(place / ROWS.name)) == []
 
 
+def test_young_files_are_merged(tmp_path: Path) -> None:
+    """A run of slow steps writes a file for each, and there are never many; also after a writer was killed."""
+    place, items, most = tmp_path / "node1", measurements(200), 0
+    for part in (items[:400], items[400:]):
+        writer = Writer(place, NO_LIMIT)
+        for n, item in enumerate(part):
+            writer.add(item)
+            if n % 4 == 3:
+                writer.save()
+                most = max(most, len(files.listed(place / files.TAIL / STEPS.name)))
+        writer.save()
+
+    assert most < 2 * 32
+    assert list(map(exactly, everything(place))) == list(map(exactly, in_order(items)))
+    writer.save(seals=True)
+    assert list(map(exactly, everything(place))) == list(map(exactly, in_order(items)))
+    assert not list((place / files.TAIL).rglob("*.parquet"))
+
+
+def test_damage_between_merged_files(tmp_path: Path) -> None:
+    """Of a writer that was killed before it had deleted the merged files, each item is sealed once."""
+    place, items = tmp_path / "node1", [Row(n, n + 1, {"a": float(n)}) for n in range(34)]
+    writer, merged = Writer(place, NO_LIMIT), {}
+    for item in items:
+        tail = {path: path.read_bytes() for path in (place / files.TAIL).rglob("*.parquet")}
+        merged = tail if len(tail) > len(merged) else merged
+        writer.add(item)
+        writer.save()
+    for path, data in merged.items():
+        path.write_bytes(data)
+    newest = files.listed(place / files.TAIL / ROWS.name)[-1].path
+    newest.write_bytes(newest.read_bytes()[:-9] + b"damage..!")
+    again = Writer(place, NO_LIMIT)
+    again.save(seals=True)
+
+    assert [item.step for item in everything(place) if isinstance(item, Row)] == list(range(33))
+
+
 def test_a_damaged_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is named and left out; everything else is read, and the next writer goes on behind it."""
     items, place = measurements(6), tmp_path / "node1"
