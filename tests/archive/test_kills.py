@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
+from otel_rl.setup.parts import ARCHIVE
 from tests.processes import start_python
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ for name in ("fsync", "replace", "unlink"):
     killing(name)
 from otel_rl.archive import writer as writing
 from otel_rl.export import Row, Span
-from otel_rl.setup.parts import ARCHIVE
 writing._YOUNG = 4
 writer = writing.Writer(place, 1 << 60)
 for step in range(steps):
@@ -58,7 +58,7 @@ def test_kills_inside_of_a_flush_a_merge_or_a_seal(tmp_path: Path) -> None:
 
 
 def kills_until_the_end(directory: Path, killed: int) -> int:
-    """Kill the writers of a run, each some calls later than the one before, until one ends; return how many there were."""
+    """Kill the writers of a run, each some calls later than the one before, until one ends."""
     place = directory / ARCHIVE / "node1"
     place.mkdir(parents=True)
     kills, seen, reader = 0, 0, otel_rl.open_run(directory)

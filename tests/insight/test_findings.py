@@ -10,7 +10,7 @@ import pytest
 
 import otel_rl
 from otel_rl.archive import files
-from otel_rl.archive.thinning import thin
+from otel_rl.archive.thinning import Thinner
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Environment, Row
 from otel_rl.insight import conclude, facts_of
@@ -362,7 +362,7 @@ def test_a_thinned_archive(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "run" / "archive" / "local", 1 << 60)
     writer.save(seals=True)
     limit = sum(path.stat().st_size for path in (tmp_path / "run" / "archive").rglob("*.parquet")) * 3 // 4
-    thin(tmp_path / "run" / "archive" / "local", limit)
+    Thinner(tmp_path / "run" / "archive" / "local", limit).thin()
     thinned = facts_of(otel_rl.open_run(tmp_path / "run"))
 
     assert "spans: old steps were thinned." in only(thinned, "recording").sentence
