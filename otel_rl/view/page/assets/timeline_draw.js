@@ -185,7 +185,7 @@ function timelineGutter(context, view, visible, yOf) {
       context.fillText(row.machine, 4, y + row.height / 2 + 1, width - 8);
       free = y + row.height;
     }
-    if (row.kind !== "track" || y + 6 < free) continue;
+    if (row.kind !== "track" || y + 6 < free || y + row.height < TIMELINE_TOP + 12) continue;
     context.font = `12px ${colors.font}`;
     context.fillStyle = colors.faint;
     const middle = Math.max(TIMELINE_TOP + 7, y + Math.min(row.height, 22) / 2);

@@ -67,24 +67,26 @@ class TimelineSums {
 
   /** Write the time of each class from `from` to `to` into `found`; the spans there are `first` up to, without, `end`. */
   between(found, lane, first, end, from, to) {
-    const { model, classOf, classes, more } = this;
-    const { start, end: ends, name } = model;
+    const { classes, sums } = this;
     found.fill(0);
-    const add = (i) => {
-      const took = Math.max(1, Math.min(ends[i], to) - Math.max(start[i], from));
-      found[classOf[name[i]]] += more && start[i] >= from ? took + more[i] : took;
-    };
-    let i = first;
     const block = Math.ceil((first + 1 - lane.first) / TIMELINE_BLOCK);
     const last = Math.floor((end - 1 - lane.first) / TIMELINE_BLOCK);
-    if (last > block) {
-      for (const stop = lane.first + block * TIMELINE_BLOCK; i < stop; i++) add(i);
-      const a = (this.firstBlocks[lane.number] + block) * classes;
-      const b = (this.firstBlocks[lane.number] + last) * classes;
-      for (let c = 0; c < classes; c++) found[c] += this.sums[b + c] - this.sums[a + c];
-      i = lane.first + last * TIMELINE_BLOCK;
+    if (last <= block) return this.add(found, first, end, from, to);
+    this.add(found, first, lane.first + block * TIMELINE_BLOCK, from, to);
+    const a = (this.firstBlocks[lane.number] + block) * classes;
+    const b = (this.firstBlocks[lane.number] + last) * classes;
+    for (let c = 0; c < classes; c++) found[c] += sums[b + c] - sums[a + c];
+    this.add(found, lane.first + last * TIMELINE_BLOCK, end, from, to);
+  }
+
+  /** Add the time of spans one by one. */
+  add(found, first, end, from, to) {
+    const { classOf, more } = this;
+    const { start, end: ends, name } = this.model;
+    for (let i = first; i < end; i++) {
+      const took = Math.max(1, Math.min(ends[i], to) - Math.max(start[i], from));
+      found[classOf[name[i]]] += more !== null && start[i] >= from ? took + more[i] : took;
     }
-    for (; i < end; i++) add(i);
   }
 }
 

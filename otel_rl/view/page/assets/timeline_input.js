@@ -2,6 +2,7 @@
 
 const TIMELINE_CLICK_PX = 5;
 const TIMELINE_WHEEL = 0.0016;
+const TIMELINE_MOST_WHEEL = 0.7;
 const TIMELINE_PAN = 0.15;
 
 /**
@@ -66,7 +67,8 @@ function timelinePointer(stage, canvas, at) {
         at.range.pan((event.deltaX * pixels) / canvas.clientWidth);
       } else if (zooms) {
         event.preventDefault();
-        at.range.zoom(Math.exp(event.deltaY * pixels * (event.ctrlKey ? 6 : 1) * TIMELINE_WHEEL), at.share(x));
+        const by = event.deltaY * pixels * (event.ctrlKey ? 6 : 1) * TIMELINE_WHEEL; // a pinch comes as small steps with Ctrl
+        at.range.zoom(Math.exp(Math.max(-TIMELINE_MOST_WHEEL, Math.min(TIMELINE_MOST_WHEEL, by))), at.share(x));
       } else at.hint();
     },
     { passive: false },
