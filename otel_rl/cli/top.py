@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,13 @@ def top(runs: tuple[Path, ...], *, once: bool, as_json: bool, ascii_alone: bool)
     )  # Textual uses all three
     if as_json:
         say_json(show.read(places[0]) if len(places) == 1 else [show.read(place) for place in places])
-    elif is_live and len(places) == 1:
-        show.live(places[0], terminal)
     elif is_live:
-        show.several(places, terminal)
+        if len(places) == 1:
+            show.live(places[0], terminal)
+        else:
+            show.several(places, terminal)
+        sys.stdout.flush()
+        os._exit(0)  # a query that still runs must not keep the process alive
     else:
         screen = show.once(places[0], terminal) if len(places) == 1 else show.several_once(places, terminal)
         for row in screen:

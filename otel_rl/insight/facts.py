@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Literal
 
 import msgspec
@@ -161,3 +162,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     shares: tuple[PhaseShare, ...] = ()
     metrics: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Return the findings as a table, which Jupyter shows."""
+        head = " · ".join(filter(None, (self.summary.project, self.summary.name, self.summary.state)))
+        lines = "".join(
+            f"<tr><td>{escape(one.severity)}</td><td style='text-align: left'>{escape(one.sentence)}</td>"
+            f"<td style='text-align: left'>{escape(one.advice)}</td></tr>"
+            for one in self.findings
+        )
+        return f"<table><caption>{escape(head)}</caption>{lines}</table>"

@@ -107,6 +107,7 @@ class SpanTotal(NamedTuple):
     rank: int
     number: int
     seconds: float
+    longest: float
     began_unix_nano: int
 
 
@@ -202,7 +203,8 @@ class Recorded:
         query = f"""
             SELECT CASE WHEN name = '{semconv.SPAN_LOOP}' THEN 'step' WHEN name IN ({_TRAJECTORIES}) THEN 'trajectory'
                 ELSE 'phase' END AS kind, phase, attempt, coalesce(role, '') AS role, coalesce(rank, 0) AS rank,
-                count(*) AS number, sum(duration_ns)::DOUBLE / 1e9 AS seconds, min(start_unix_nano) AS began
+                count(*) AS number, sum(duration_ns)::DOUBLE / 1e9 AS seconds,
+                max(duration_ns) / 1e9 AS longest, min(start_unix_nano) AS began
             FROM spans WHERE (((phase IS NOT NULL AND step IS NOT NULL AND {PHASE}) OR name = '{semconv.SPAN_LOOP}')
                 AND {self.whole_steps}) OR (role IS NOT NULL AND name IN ({_TRAJECTORIES}))
             GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""

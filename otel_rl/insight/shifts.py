@@ -23,11 +23,14 @@ _LEAST = 8
 """Steps that each of two levels lasts, at the least."""
 _CRITICAL = 2.2
 """The distance that a bridge exceeds in about 1 of 8,000 series."""
-_SMALL_SAMPLES = 6.0
+_SMALL_SAMPLES = 3.0
 """How much larger the distance has to be where few degrees of freedom are left, times their inverse."""
-_FAR = 5.0
-"""Standard deviations beyond which a value is cut."""
+_FAR = 15.0
+"""Standard deviations beyond which a value is cut; of noise alone, so that a change of level is not."""
 _MOST_DEEP = 6
+_NEIGHBORS = 4
+_SUDDEN = 8.0
+"""How much larger a sudden change is than most differences of neighbors; 8 times their spread, without a sign."""
 
 
 class Shift(NamedTuple):
@@ -75,27 +78,56 @@ def shifts(series: Series, least: float, *, relative: bool = True) -> list[Shift
 
 
 def _splits(values: Floats, offset: int, deep: int) -> list[int]:
-    """Return where a series has changes."""
+    """Return where a series has changes.
+
+    A level that lasts for a short time looks like noise in the whole series, so that parts of it are looked at too:
+    halves, quarters and eighths that overlap (Kovács, Bühlmann, Li and Munk 2023, "Seeded binary segmentation",
+    Biometrika 110). Slow noise has levels in its parts too, so that a change of a part has to be sudden.
+    """
     count = len(values)
     if count < 2 * _LEAST or not deep:
         return []
-    noise = min(_noise(values), spread(values) or math.inf)
-    cut = (
-        np.clip(values, np.median(values) - _FAR * 3 * noise, np.median(values) + _FAR * 3 * noise) if noise else values
-    )
-    sums = np.cumsum(cut - cut.mean())[:-1]
-    places = np.arange(1, count)
-    balance = np.sqrt(places / count * (1 - places / count))  # without it, changes near an end are moved inward
-    place = int(np.argmax(np.where((places >= _LEAST) & (places <= count - _LEAST), np.abs(sums) / balance, -1.0))) + 1
-    before, after = cut[:place], cut[place:]
-    residuals = np.concatenate([before - np.median(before), after - np.median(after)])
-    variance, freedom = long_run_variance(residuals)
-    distance = abs(float(sums[place - 1])) / math.sqrt(count)
-    gap = abs(float(np.median(after) - np.median(before)))
-    if gap == 0 or distance <= _CRITICAL * (1 + _SMALL_SAMPLES / freedom / 2) * math.sqrt(variance) + 1e-12:
+    place = _split(values)
+    length, jumps = count // 2, _jumps(values) if place is None else values
+    while place is None and length >= 4 * _LEAST and length * 8 >= count:
+        begins = range(0, count - length + 1, max(1, length // 2))
+        found = ((begin, _split(values[begin : begin + length])) for begin in begins)
+        places = (begin + inside for begin, inside in found if inside is not None)
+        place = next((one for one in places if jumps[max(0, one - 2) : one + 3].max() > _SUDDEN * spread(jumps)), None)
+        length //= 2
+    if place is None:
         return []
     left = _splits(values[:place], offset, deep - 1)
     return [*left, offset + place, *_splits(values[place:], offset + place, deep - 1)]
+
+
+def _jumps(values: Floats) -> Floats:
+    """Return by how much the median of some values differs from that of as many values before them."""
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, _NEIGHBORS), axis=1)
+    found: Floats = np.zeros(len(values))
+    found[_NEIGHBORS : len(values) - _NEIGHBORS + 1] = np.abs(medians[_NEIGHBORS:] - medians[:-_NEIGHBORS])
+    return found
+
+
+def _split(values: Floats) -> int | None:
+    """Return where a series changes most, if that is more than noise."""
+    count = len(values)
+    noise, middle = _noise(values), float(np.median(values))
+    noise = min(noise, spread(values) or math.inf)
+    cut = np.clip(values, middle - _FAR * noise, middle + _FAR * noise) if noise else values
+    sums = np.cumsum(cut - cut.mean())[:-1]
+    places = np.arange(1, count)
+    balance = np.sqrt(places / count * (1 - places / count))  # without it, changes near an end are moved inward
+    allowed = (places >= _LEAST) & (places <= count - _LEAST)
+    place = int(np.argmax(np.where(allowed, np.abs(sums) / balance, -1.0))) + 1
+    before, after = cut[:place], cut[place:]
+    if np.median(after) == np.median(before):
+        return None
+    residuals = np.concatenate([before - np.median(before), after - np.median(after)])
+    variance, freedom = long_run_variance(residuals)
+    distance = abs(float(sums[place - 1])) / math.sqrt(count)
+    least = _CRITICAL * (1 + _SMALL_SAMPLES / freedom) * math.sqrt(variance)
+    return place if distance > least + 1e-12 else None
 
 
 def _refined(values: Floats, place: int, length: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from otel_rl import semconv
@@ -18,10 +17,10 @@ _FRESH_S = 30.0
 """Age in seconds of a state that a live agent has: it writes one at least every 10 s."""
 _SILENT_S = 60.0
 """Seconds in which a rank that hangs records nothing, at the least."""
-_SILENT_STEPS = 5.0
-"""Steps in which a rank that hangs records nothing, at the least."""
-_SILENT_AT_START_S = 1800.0
-"""The same before the first step: engines start, models are loaded and compiled."""
+_TIMES_LONGEST = 5.0
+"""How often the longest time of its phase so far a rank that hangs records nothing, at the least."""
+_SILENT_AT_FIRST_S = 1800.0
+"""The same in a phase that did not end before: engines start, models are compiled, the first evaluation runs."""
 _OUT_OF_MEMORY = ("OutOfMemoryError", "CUDA out of memory", "HIP out of memory", "RESOURCE_EXHAUSTED", "MemoryError")
 _MOST_NAMED = 3
 
@@ -138,10 +137,14 @@ def _hung(recorded: Recorded, now: Now) -> Standing | None:
     if not ranks:
         return None
     silent_s = (recorded.at_unix_nano - max(one.last_unix_nano for one in ranks)) / _NS
-    times = recorded.step_times.finite.values
-    usual = _SILENT_STEPS * max(median(times.tolist()), float(times.max())) if len(times) else _SILENT_AT_START_S
-    if silent_s < max(_SILENT_S, usual):
+    if silent_s < _SILENT_S:  # the common case, found without reading more
         return None
+    longest = _longest(recorded)
+    for one in ranks:
+        place = one.phases[-1].name if one.phases else ""
+        usual = _TIMES_LONGEST * longest[place] if place in longest else _SILENT_AT_FIRST_S
+        if (recorded.at_unix_nano - one.last_unix_nano) / _NS < usual:
+            return None
     phases = {one.rank: one.phases[-1].name for one in ranks if one.phases}
     culprits = _behind(ranks)
     if not culprits:
@@ -154,6 +157,17 @@ def _hung(recorded: Recorded, now: Now) -> Standing | None:
     rest = f"; the others wait in {wording.names(sorted(others))}" if others else ""
     reason = f"{named} {where} for {wording.seconds(silent_s)}{rest}"
     return Standing("hung", reason, culprits[0].step, tuple(one.rank for one in culprits), "", phase)
+
+
+def _longest(recorded: Recorded) -> dict[str, float]:
+    """Return the longest time of each phase so far in seconds; of the empty name, that of a step."""
+    found: dict[str, float] = {}
+    for one in recorded.spans:
+        name = "" if one.kind == "step" else one.phase or ""
+        if one.kind != "trajectory":
+            found[name] = max(found.get(name, 0.0), one.longest)
+    times = recorded.step_times.finite.values
+    return found if "" in found or not len(times) else found | {"": float(times.max())}
 
 
 def _behind(ranks: list[ProcessNow]) -> list[ProcessNow]:

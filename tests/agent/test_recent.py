@@ -37,6 +37,14 @@ def test_steps_are_counted() -> None:
     assert {one.name: one.points[-1] for one in now.curves} == {"reward": (14, 1.4), "time/step": (14, 2.0)}
 
 
+def test_names_that_nobody_knows() -> None:
+    """If no main metric is among them, the first ones that the trainer logged are shown."""
+    kept = recent()
+    kept.add([Row(0, 1, {f"odd_{number}": 1.0 for number in range(20)} | {"time/step": 1.0})])
+
+    assert [one.name for one in kept.progress().curves] == [*(f"odd_{number}" for number in range(8)), "time/step"]
+
+
 def test_a_resumed_run() -> None:
     """Steps that the last attempt repeats count once, and the points of the earlier attempt are gone."""
     kept = recent()

@@ -120,6 +120,31 @@ def test_steps_that_become_faster(tmp_path: Path) -> None:
     assert "update_actor fell from 10" in one.sentence
 
 
+def test_steps_that_were_slow_for_a_while(tmp_path: Path) -> None:
+    """The finding says until when."""
+    dice = Dice()
+    slow = Played(phases=dice.phases(generate=lambda step, _: 1.5 if 100 <= step < 140 else 1))
+    one = only(facts_of(play(tmp_path / "run", slow, 300)), "change")
+
+    assert ", 40.2 s before and after: generate grew from 24" in one.sentence
+    assert " from step 100 to 139, " in one.sentence
+    assert (one.severity, one.evidence.steps) == ("note", (100, 139))
+
+
+def test_steps_that_become_slower_bit_by_bit(tmp_path: Path) -> None:
+    """It is a trend, not a change at a step."""
+    dice = Dice()
+    training = Played(
+        phases=dice.phases(generate=lambda step, _: 1 + step / 400),
+        values=dice.values(completions__mean_length=lambda step: 512 * (1 + step / 400)),
+    )
+    one = only(facts_of(play(tmp_path / "run", training, 400)), "change")
+
+    assert one.sentence.startswith("Steps became slower from step 1 to 399: 42")
+    assert "s; generate grew with the length of completions (5" in one.sentence
+    assert (one.severity, one.evidence.steps) == ("warning", (1, 399))
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_rank_that_is_slow(tmp_path: Path, ranks: int) -> None:
     """It is named with its machine, its phase, the step since when, and what it costs; others are not."""
@@ -346,6 +371,19 @@ def test_a_thinned_archive(tmp_path: Path) -> None:
     )
     assert only(thinned, "change").sentence.split(":")[0] == only(whole, "change").sentence.split(":")[0]
     assert ": update_actor grew from 10" in only(thinned, "change").sentence
+
+
+def test_a_notebook_shows_the_findings(tmp_path: Path) -> None:
+    """As a table, in which texts of the run are escaped."""
+    player = Player(tmp_path / "run", Played())
+    player.start()
+    player.step(0, dies={0: "update_actor"})
+    player.finish("failed", ("ValueError", "<b>&"), 1)
+    found = facts_of(player.open())._repr_html_()
+
+    assert "<caption>grpo · baseline · failed</caption>" in found
+    assert "Failed at step 0 after " in found
+    assert ": rank 0 failed with ValueError: &lt;b&gt;&amp; inside update_actor." in found
 
 
 def test_rows_of_windows(tmp_path: Path) -> None:

@@ -289,4 +289,4 @@ def test_phases_inside_phases(tmp_path: Path) -> None:
     assert shares["optimizer_step"].seconds == pytest.approx(float(spans["s"][0]))
     assert 0.2 < shares["update_actor"].share < shares["optimizer_step"].share
     assert sum(one.share for one in found.shares) == pytest.approx(1)
-    assert [one for one in found.findings if one.kind == "time"][0].evidence.phases[0] == "optimizer_step"
+    assert next(one for one in found.findings if one.kind == "time").evidence.phases[0] == "optimizer_step"

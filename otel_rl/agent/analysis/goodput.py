@@ -132,7 +132,9 @@ class Goodput:
 
     def end(self, journal: str, started: Started, time: int) -> None:
         """Record that a process has ended."""
-        self._advance(journal, started, time)
+        worker = self._advance(journal, started, time)
+        if worker.fleet != TRAINER:
+            self._spent.last.setdefault(journal, LastStep(worker.fleet, worker.since_step))
         self._spent.workers.pop(journal, None)
 
     def resume(self, journal: str, started: Started, time: int) -> None:
@@ -157,9 +159,11 @@ class Goodput:
                 _add(totals, _WASTED, share)
 
     def last_step(self, journal: str) -> Mapping[Name, int]:
-        """Return the nanoseconds of the last step of a process, by phase."""
-        last = self._spent.last.get(journal)
-        return _NOTHING if last is None else last.nanoseconds
+        """Return the nanoseconds of the last step of a process, by phase; of its whole time if it marks no steps."""
+        if (last := self._spent.last.get(journal)) is not None:
+            return last.nanoseconds
+        worker = self._spent.workers.get(journal)
+        return _NOTHING if worker is None or worker.fleet == TRAINER else dict(worker.since_step)
 
     def last_steps(self) -> Mapping[Name, int]:
         """Return the nanoseconds of the last steps of all trainer ranks, by phase."""

@@ -13,8 +13,8 @@ from otel_rl.agent.analysis.goodput import ROLLOUTS, TRAINER
 from otel_rl.archive.now import Curve, EventNow, PhaseTime, Progress
 from otel_rl.errors.redaction import redacted
 from otel_rl.export import Ended, Event, Params, Row
-from otel_rl.semconv.main_metrics import MainMetrics
 from otel_rl.semconv.phase_categories import category_of
+from otel_rl.semconv.shown_metrics import shown_metrics
 from otel_rl.semconv.total_steps import total_steps
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Recent:
             self._is_new = False
             if self._chosen[0] != len(self._curves):
                 framework = self._vocabulary.chosen or "auto"
-                self._chosen = len(self._curves), MainMetrics(self._curves, framework).names
+                self._chosen = len(self._curves), shown_metrics(self._curves, framework)
             shown = dict.fromkeys((*self._chosen[1], STEP_TIME))
             usual, before = self._step_seconds()
             self._change(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
 
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
 from otel_rl.insight.recorded import STEP_TIME
-from otel_rl.insight.shifts import shifts
+from otel_rl.insight.shifts import Shift, shifts
 from otel_rl.insight.work import works
 from otel_rl.semconv.phase_categories import category_of
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
     from otel_rl.insight.facts import Severity
     from otel_rl.insight.recorded import Recorded
-    from otel_rl.insight.shifts import Shift
     from otel_rl.semconv.main_metrics import Topic
 
 LEAST = 0.08
@@ -39,6 +40,10 @@ _COMPANIONS: dict[str, tuple[Topic, ...]] = {
 """Metrics that change the time of phases, by the category of the phase."""
 
 
+_Way = Literal["lasts", "lasted", "passed", "trend"]
+"""Whether a change lasts until now, lasted until another one, went away again, or came bit by bit."""
+
+
 class _Cause(NamedTuple):
     """The cause of a change: in words, the phases and the names of metrics, and what to do."""
 
@@ -55,33 +60,51 @@ def step_changes(recorded: Recorded) -> list[Shift]:
 
 
 def change(recorded: Recorded, changes: list[Shift], stragglers: Sequence[Finding]) -> list[Finding]:
-    """Return the last change of the time of a step, and the largest one if that is twice as large."""
+    """Return the last change of the time of a step, and the largest one if that is twice as large.
+
+    A change that went away again has passed, and several small ones in a row are a trend.
+    """
     if not changes:
         return []
-    last, largest = changes[-1], max(changes, key=_size)
-    told = [last] if largest is last or _size(largest) < 2 * _size(last) else [largest, last]
-    return [_finding(recorded, one, stragglers, is_last=one is last) for one in told]
+    if (trend := _trend(recorded, changes)) is not None:
+        return [_finding(recorded, trend, stragglers, "trend")]
+    last, rest = changes[-1], changes[:-1]
+    told: list[tuple[Shift, _Way]] = [(last, "lasts")]
+    if rest and abs(math.log(last.after / rest[-1].before)) < math.log1p(LEAST):
+        told, rest = [(rest[-1], "passed")], rest[:-1]
+    largest = max(rest, key=_size, default=None)
+    if largest is not None and _size(largest) >= 2 * _size(told[0][0]):
+        told.insert(0, (largest, "lasted"))
+    return [_finding(recorded, one, stragglers, way) for one, way in told]
 
 
-def _finding(recorded: Recorded, found: Shift, stragglers: Sequence[Finding], *, is_last: bool) -> Finding:
-    cause = _cause(recorded, found, stragglers)
+def _finding(recorded: Recorded, found: Shift, stragglers: Sequence[Finding], way: _Way) -> Finding:
+    compared = ((found.first, found.step - 1), (found.step, found.last))
+    if way == "trend":
+        compared = _fifths(recorded, found)
+    cause = _cause(recorded, found, *compared, stragglers)
     is_slower = found.after > found.before
-    since = wording.integer(found.step)
-    times = wording.seconds(found.after), wording.seconds(found.before)
-    if is_last:
-        text = f"Steps take {times[0]} since step {since}, {times[1]} before"
-    else:
-        text = f"Steps took {times[0]} from step {since} to {wording.integer(found.last)}, {times[1]} before"
-    severity: Severity = "warning" if is_slower and is_last and _size(found) >= math.log1p(_LARGE) else "note"
+    first, since, until = (wording.integer(step) for step in (found.first, found.step, found.last))
+    now, was = wording.seconds(found.after), wording.seconds(found.before)
+    text = {
+        "lasts": f"Steps take {now} since step {since}, {was} before",
+        "lasted": f"Steps took {now} from step {since} to {until}, {was} before",
+        "passed": f"Steps took {now} from step {since} to {until}, {was} before and after",
+        "trend": f"Steps became {'slower' if is_slower else 'faster'} from step {first} to {until}: {was} → {now}",
+    }[way]
+    joint = ("; " if way == "trend" else ": ") if cause.text else ""
+    is_large = is_slower and way in ("lasts", "trend") and _size(found) >= math.log1p(_LARGE)
     margin = max(5, (found.last - found.first) // 20)
+    steps = (max(found.first, found.step - margin), min(found.last, found.step + margin))
+    severity: Severity = "warning" if is_large else "note"
     return Finding(
         kind="change",
-        severity=severity if is_slower else "good",
-        sentence=f"{text}{': ' if cause.text else ''}{cause.text}.",
+        severity=severity if is_slower or way == "passed" else "good",
+        sentence=f"{text}{joint}{cause.text}.",
         advice=cause.advice if is_slower else "",
         sure="likely",
         evidence=Evidence(
-            steps=(max(found.first, found.step - margin), min(found.last, found.step + margin)),
+            steps={"trend": (found.first, found.last), "passed": (found.step, found.last)}.get(way, steps),
             names=(*((STEP_TIME,) if STEP_TIME in recorded.names else ()), *cause.names),
             phases=cause.phases,
             panel="phases",
@@ -89,13 +112,47 @@ def _finding(recorded: Recorded, found: Shift, stragglers: Sequence[Finding], *,
     )
 
 
+def _trend(recorded: Recorded, changes: list[Shift]) -> Shift | None:
+    """Return the last changes as one, if they have the same direction and a straight line fits them as well."""
+    same = [changes[-1]]
+    for one in reversed(changes[:-1]):
+        if (one.after > one.before) != (same[0].after > same[0].before):
+            break
+        same.insert(0, one)
+    if len(same) < 2:
+        return None
+    first, last = same[0].first, same[-1].last
+    steps, values = recorded.step_times.between(first, last).finite
+    logs, levels = np.log(values), np.full(len(values), math.log(same[0].before))
+    for one in same:
+        levels[steps >= one.step] = math.log(one.after)
+    line = np.polyval(np.polyfit(steps - first, logs, 1), steps - first)
+    if np.median(np.abs(logs - line)) > np.median(np.abs(logs - levels)):
+        return None
+    fifth = max(1, len(values) // 5)
+    was, now = float(np.median(values[:fifth])), float(np.median(values[-fifth:]))
+    return Shift((first + last) // 2, was, now, first, last)
+
+
+def _fifths(recorded: Recorded, found: Shift) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the first and the last fifth of the steps of a trend."""
+    steps = recorded.step_times.between(found.first, found.last).finite.steps
+    fifth = max(1, len(steps) // 5)
+    return (int(steps[0]), int(steps[fifth - 1])), (int(steps[-fifth]), int(steps[-1]))
+
+
 def _size(found: Shift) -> float:
     return abs(math.log(found.after / found.before))
 
 
-def _cause(recorded: Recorded, found: Shift, stragglers: Sequence[Finding]) -> _Cause:
-    """Return the phase that makes up most of a change, and what changed with it."""
-    before, after = (found.first, found.step - 1), (found.step, found.last)
+def _cause(
+    recorded: Recorded,
+    found: Shift,
+    before: tuple[int, int],
+    after: tuple[int, int],
+    stragglers: Sequence[Finding],
+) -> _Cause:
+    """Return the phase that makes up most of a change, and what changed with it, from the steps before and after."""
     works_before, works_after = works(recorded, before), works(recorded, after)
     gaps = {
         phase: works_after.get(phase, 0.0) - works_before.get(phase, 0.0) for phase in {**works_before, **works_after}
@@ -124,7 +181,7 @@ def _cause(recorded: Recorded, found: Shift, stragglers: Sequence[Finding]) -> _
             who = recorded.rank_text(one.evidence.ranks[0])
             return _Cause(f"{text} on {who}", (phase,), (), one.advice)
     for topic in _COMPANIONS.get(category_of(phase), ()):
-        if together := _together(recorded, topic, found):
+        if together := _together(recorded, topic, before, after, grows=now > was):
             name, old, new = together
             what = "the length of completions"
             text = f"{phase} {verb} with {what} ({wording.number(old)} → {wording.number(new)} tokens)"
@@ -136,14 +193,15 @@ def _cause(recorded: Recorded, found: Shift, stragglers: Sequence[Finding]) -> _
     return _Cause(text, (phase,), (), f"Look at {phase} in the timeline of a step before and after.")
 
 
-def _together(recorded: Recorded, topic: Topic, found: Shift) -> tuple[str, float, float] | None:
+def _together(
+    recorded: Recorded, topic: Topic, before: tuple[int, int], after: tuple[int, int], *, grows: bool
+) -> tuple[str, float, float] | None:
     """Return the name and the medians of a metric that changed in the same direction; `None` if it did not."""
     name, series = recorded.of(topic)
-    old = series.between(found.first, found.step - 1).median
-    new = series.between(found.step, found.last).median
+    old, new = series.between(*before).median, series.between(*after).median
     if not (old > 0 and new > 0) or abs(math.log(new / old)) < math.log1p(_TOGETHER):
         return None
-    return (name, old, new) if (new > old) == (found.after > found.before) else None
+    return (name, old, new) if (new > old) == grows else None
 
 
 def _resume(recorded: Recorded, found: Shift) -> _Cause:

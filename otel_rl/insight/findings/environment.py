@@ -32,8 +32,10 @@ def environment(recorded: Recorded) -> list[Finding]:
         return found
     with contextlib.suppress(OSError, ValueError):
         earlier = open_run(before)
-        if earlier.place.project != recorded.place.project:
-            return found
+        starts = earlier.sql("SELECT min(started_unix_nano) AS at_first FROM attempts")["at_first"].tolist()
+        began = min((one.started_unix_nano for one in recorded.members), default=0)
+        if earlier.place.project != recorded.place.project or starts[0] is None or starts[0] > began:
+            return found  # another project, or a copy: its files are older than its run
         hosts = tuple(dict.fromkeys(str(host) for host in earlier.attempts["host"]))
         differences = [
             *_software(earlier.environment, recorded.run.environment),

@@ -50,7 +50,7 @@ def _sentence(summary: Summary, standing: Standing) -> str:
     resumed = _resumed(summary)
     where = f"at step {wording.integer(standing.step)}" if standing.step is not None else f"after {steps}"
     where = where if summary.steps or standing.step is not None else "before its first step"
-    after = f" after {took}" if summary.duration_s else ""
+    after = f" {'in' if where.startswith('after') else 'after'} {took}" if summary.duration_s else ""
     reason = f": {standing.reason}" if standing.reason else ""
     match standing.state:
         case "finished":

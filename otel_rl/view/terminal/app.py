@@ -151,10 +151,10 @@ class Top(App[bool]):
             self._read_at = now
             found = present_of(self._place)
             if found.is_complete or not scene.present.is_complete:
-                if (found.progress.attempt, found.state) != (scene.present.progress.attempt, scene.present.state):
+                if _stage(found) != _stage(scene.present):
                     self._facts_at = 0.0
                 scene.present = found
-        if not scene.present.is_over and now - self._facts_at > self._reading.pause:
+        if not self._facts_at or (not scene.present.is_over and now - self._facts_at > self._reading.pause):
             self._ask_for_all()
         self.draw()
 
@@ -203,7 +203,7 @@ class Top(App[bool]):
         scene = self.scene
         if page.kind in ("rank", "step", "phase"):
             self._reading.ask("rank", *page.who)
-        if page.kind in ("step", "phase"):
+        if page.kind in ("step", "phase") and page.step >= 0:
             self._need_step(page.step)
         if page.kind == "run" and scene.step is not None:
             self._need_step(scene.step)
@@ -357,3 +357,8 @@ class Top(App[bool]):
     def on_mouse_scroll_up(self) -> None:
         """Move the cursor up."""
         self.action_move(-3)
+
+
+def _stage(present: Present) -> tuple[object, ...]:
+    """Return what makes the findings old at once when it changes."""
+    return present.state, present.progress.attempt, present.progress.steps > 0

@@ -40,6 +40,13 @@ def name_of(who: Who) -> str:
     return label(who) if who[0] else f"rank {who[1]}"
 
 
+def step_name(phases: Sequence[Phase], step: int) -> str:
+    """Return the name of a step as a place; outside of steps, a place is a time."""
+    if step >= 0 or not phases:
+        return f"step {step:,}" if step >= 0 else "outside of steps"
+    return f"at {words.clock(phases[0].start)}"
+
+
 def steps_of(scene: Scene, who: Who) -> list[OfStep]:
     """Return the steps of a process, the last one first; empty while they are read."""
     found: dict[int, list[Phase]] = {}
@@ -60,10 +67,12 @@ def draw_rank(scene: Scene, who: Who, cells: int, height: int, cursor: int) -> D
     lines = [title(scene, cells, name_of(who)), *_about(scene, who, cells)]
     steps = steps_of(scene, who)
     if not steps:
-        reason = "reading …" if who not in scene.of_rank else "no phase of this process was recorded"
+        reason = safe(scene.note) or "reading …"
+        if who in scene.of_rank:
+            reason = "no phase of this process was recorded"
         return Drawn([*lines, line((f" {reason}", "dim"))])
     times = [one.seconds for one in reversed(steps)]
-    text = f" time of {len(steps):,} steps  "
+    text = f" time of {len(steps):,} {'steps' if steps[0].step >= 0 else 'phases'}  "
     spark = drawing.sparkline(times, max(10, cells - len(text) - 24))
     between = f"  {words.time_of(min(times))} to {words.time_of(max(times))}"
     lines += [line((text, "dim"), (spark, "first"), (between, "dim"))]
@@ -75,7 +84,7 @@ def draw_rank(scene: Scene, who: Who, cells: int, height: int, cursor: int) -> D
     for number, one in enumerate(steps[at : at + count], at):
         shares = exclusive(one.phases)
         row = (
-            Span(f" {one.step:>8,}  "),
+            Span(f" {one.step:>8,}  " if one.step >= 0 else " " * 11),
             Span(words.clock(one.phases[0].start), "dim"),
             Span(f"  {right(words.time_of(one.seconds), 9)}  "),
             *words.stacked(shares, bar),
@@ -105,8 +114,8 @@ def _about(scene: Scene, who: Who, cells: int) -> list[Line]:
 
 def draw_step(scene: Scene, who: Who, step: int, cells: int, height: int, cursor: int) -> Drawn:
     """Draw the phases of a process in a step along its time, and the usual time of the other ranks."""
-    lines = [title(scene, cells, name_of(who), f"step {step:,}"), line()]
     phases = phases_of(scene, who, step)
+    lines = [title(scene, cells, name_of(who), step_name(phases, step)), line()]
     if not phases:
         reason = "reading …" if step not in scene.of_step else "no phase of this step was recorded"
         return Drawn([*lines, line((f" {reason}", "dim"))])
@@ -130,7 +139,8 @@ def draw_step(scene: Scene, who: Who, step: int, cells: int, height: int, cursor
             Span("  failed", "bad") if one.error else Span(""),
         )
         lines.append(marked(row, cells) if number == cursor else fit_line(row, cells))
-    lines += [rule("values of the step", cells), *_values(scene, step, cells, height - len(lines) - 1)]
+    if step >= 0:
+        lines += [rule("values of the step", cells), *_values(scene, step, cells, height - len(lines) - 1)]
     return Drawn(lines, first, at, len(phases), count)
 
 
@@ -181,9 +191,9 @@ def draw_phase(scene: Scene, who: Who, step: int, number: int, cells: int, heigh
     """Draw one phase: what was recorded of it, the other ranks, and the steps before."""
     phases = phases_of(scene, who, step)
     if number >= len(phases):
-        return Drawn([title(scene, cells, name_of(who), f"step {step:,}"), line((" reading …", "dim"))])
+        return Drawn([title(scene, cells, name_of(who), step_name(phases, step)), line((" reading …", "dim"))])
     phase = phases[number]
-    lines = [title(scene, cells, name_of(who), f"step {step:,}", phase.name), line()]
+    lines = [title(scene, cells, name_of(who), step_name(phases, step), phase.name), line()]
     facts = {
         "began": words.clock(phase.start),
         "took": words.time_of(phase.duration / _NS),

@@ -25,7 +25,7 @@ class Look(NamedTuple):
 
 _PLAIN = Look()
 _SKY, _ORANGE, _GREEN = (86, 180, 233), (230, 159, 0), (0, 158, 115)
-_PURPLE, _VERMILION, _YELLOW, _GREY = (204, 121, 167), (213, 94, 0), (240, 228, 66), (153, 153, 153)
+_PURPLE, _VERMILION, _GREY = (204, 121, 167), (213, 94, 0), (153, 153, 153)
 STYLES: dict[Style, Look] = {
     "dim": Look(dim=True),
     "bold": Look(bold=True),
@@ -41,7 +41,7 @@ STYLES: dict[Style, Look] = {
     "sync": Look(_PURPLE),
     "evaluation": Look(_GREY),
     "checkpoint": Look(_GREY),
-    "waiting": Look(_YELLOW),
+    "waiting": Look(),
     "none": Look(dim=True),
     "first": Look(_SKY),
     "second": Look(_ORANGE),

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _WIDE = 110
 _NS = 1e9
+_LEAST_SHARE = 0.005
+"""The least share of time that a legend names: one that is not 0 % when it is rounded."""
+_NARROW = 50
+"""Cells below which a curve does not say its steps."""
 _HIGH = 6
 """Lines of a metric at the most."""
 _LARGE = 3
@@ -116,16 +120,9 @@ def _narrow(
 ) -> tuple[list[Line], int]:
     """Draw the processes, and below them the curves in two columns, as high as the processes leave room for."""
     half, pairs = (cells - 2) // 2, math.ceil(len(names) / 2)
-    of_curves = max(min(pairs, room // 2), room - len(processes))
-    each = min(_HIGH, of_curves // pairs) if pairs else 0
-    pairs = pairs if each >= 1 else of_curves
-    of_curves = pairs * each if each >= _LARGE else min(pairs, of_curves)
+    of_curves = min(max(min(pairs, room // 2), room - max(1, len(processes))), _HIGH * pairs)
     body, count = _processes(scene, processes, cells, room - of_curves, cursor)
-    if each >= _LARGE:
-        first, second = (curves(scene, names[side::2], half, of_curves) for side in (0, 1))
-    else:
-        small = [_small(scene, name, half) for name in names[: 2 * of_curves]]
-        first, second = small[::2], small[1::2]
+    first, second = (curves(scene, names[side::2], half, of_curves, pairs) for side in (0, 1))
     return body + beside(first, second, half), count
 
 
@@ -242,6 +239,8 @@ def _shares(scene: Scene, cells: int, most: int) -> list[Line]:
         return []
     legend: list[list[Span]] = [[Span(" ")]]
     for one in shares:
+        if one.seconds < _LEAST_SHARE * total:
+            break
         text = f"{words.phase(one.name)} {100 * one.seconds / total:.0f} %   "
         parts = Span(f"{drawing.fill(one.category)} ", one.category), Span(text)
         if width((*legend[-1], *parts)) > cells + 3 and len(legend) < most:
@@ -282,17 +281,28 @@ def _small(scene: Scene, name: str, cells: int) -> Line:
     )
 
 
-def curves(scene: Scene, names: Sequence[str], cells: int, height: int) -> list[Line]:
-    """Draw metrics below each other, each as large as there is room."""
-    if not names:
+def curves(scene: Scene, names: Sequence[str], cells: int, height: int, slots: int = 0) -> list[Line]:
+    """Draw metrics below each other, the first ones large if there is no room for all to be.
+
+    Args:
+        scene: The run.
+        names: Names of metrics.
+        cells: The width.
+        height: The height.
+        slots: The number of metrics that the height is shared by; by default that of these.
+    """
+    slots = slots or len(names)
+    if not slots:
         return [line((" no metric has been recorded yet", "dim"))]
-    each = min(_HIGH, height // len(names))
-    if each < _LARGE:
-        return [_small(scene, name, cells) for name in names[:height]]
+    each, left = divmod(height, slots)
+    if each >= _HIGH:
+        each, left = _HIGH, 0
+    elif each < _LARGE:
+        each, left = 1, 0 if height <= slots else (height - slots) // (_LARGE - 1)
     found: list[Line] = []
-    left = height - each * len(names) if each < _HIGH else 0
-    for number, name in enumerate(names[: height // each]):
-        found += _curve(scene, name, cells, each - (0 if number < left else 1))
+    for number, name in enumerate(names[:height]):
+        rows = each + (number < left) * (_LARGE - 1 if each == 1 else 1)
+        found += [_small(scene, name, cells)] if rows == 1 else _curve(scene, name, cells, rows - 1)
     return found
 
 
@@ -309,11 +319,12 @@ def _curve(scene: Scene, name: str, cells: int, rows: int) -> list[Line]:
     if scene.step is not None and first <= scene.step <= last and last > first:
         column = min(of_curve - 1, int((scene.step - first) / (last - first) * of_curve))
         drawn = [f"{row[:column]}│{row[column + 1 :]}" for row in drawn]
-    head = both_ends(
-        (Span(f" {safe(name)}  "), Span(words.number(_value_at(scene, name, points)), "bold")),
-        (Span(f"steps {first:,.0f} to {last:,.0f} ", "dim"),),
-        cells,
-    )
+    value = Span(words.number(_value_at(scene, name, points)), "bold")
+    if cells < _NARROW:
+        head = both_ends((Span(f" {words.tail(name, cells - 12)}"),), (value,), cells)
+    else:
+        steps = Span(f"steps {first:,.0f} to {last:,.0f} ", "dim")
+        head = both_ends((Span(f" {safe(name)}  "), value), (steps,), cells)
     return [head, *((Span(of_axis + " ", "dim"), Span(row, "first")) for of_axis, row in zip(axis, drawn, strict=True))]
 
 

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from otel_rl.archive.now import Curve, EventNow, PhaseTime, ProcessNow, Progress
 from otel_rl.archive.reader import open_run
 from otel_rl.archive.runs import place_of
+from otel_rl.archive.valid import literal
 from otel_rl.export import Ended
 from otel_rl.insight import facts_of
 from otel_rl.journal.atomic_files import read_json
-from otel_rl.semconv.main_metrics import MainMetrics
+from otel_rl.semconv.shown_metrics import shown_metrics
 from otel_rl.semconv.total_steps import total_steps
 from otel_rl.view.terminal.phases import Phase, exclusive
 from otel_rl.view.terminal.present import STEP_TIME, present_of
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _POINTS = 60
 _STEPS_OF_RANK = 200
+_PARTS = 1000
+"""Parts of a curve: more than a terminal has columns of dots."""
 _END_FILE = "run.end.json"
 """How the run ended, of runs without an archive."""
 
@@ -59,16 +62,27 @@ class Past:
 
     def main_names(self) -> tuple[str, ...]:
         """Return the names of the main metrics, in the order of screens."""
-        return MainMetrics(self.names()).names
+        return shown_metrics(self.names())
 
     def curves(self, names: Iterable[str]) -> dict[str, Points]:
-        """Return the values of metrics in all steps."""
+        """Return the values of metrics in all steps; of many steps, the lowest and the highest of each part."""
         found: dict[str, Points] = {name: [] for name in names}
-        if not found:
+        bounds = self.bounds()
+        if not found or bounds is None:
             return found
-        rows = self._run.rows(list(found))
-        for name, step, value in zip(rows["name"], rows["step"], rows["value"], strict=True):
-            found[str(name)].append((int(step), float(value) if math.isfinite(value) else None))
+        listed = ", ".join(literal(name) for name in found)
+        rows = self._run.sql(f"""
+            SELECT name, arg_min(step, value) FILTER (isfinite(value)) AS low_step,
+                   min(value) FILTER (isfinite(value)) AS low,
+                   arg_max(step, value) FILTER (isfinite(value)) AS high_step,
+                   max(value) FILTER (isfinite(value)) AS high, min(step) FILTER (NOT isfinite(value)) AS lost_step
+            FROM rows WHERE name IN ({listed})
+            GROUP BY name, step // {-(-(bounds[1] - bounds[0] + 1) // _PARTS)} ORDER BY min(step)
+        """)
+        for name, *points in zip(*(rows[column].tolist() for column in rows.columns), strict=True):
+            low_step, low, high_step, high, lost_step = points
+            part = {(low_step, low), (high_step, high), (lost_step, None)}
+            found[str(name)] += sorted((one for one in part if one[0] is not None), key=lambda one: one[0])
         return found
 
     def step(self, number: int) -> list[Phase]:
@@ -76,12 +90,18 @@ class Past:
         return _phases(self._run, f"step = {number}")
 
     def rank(self, role: str, rank: int) -> list[Phase]:
-        """Return the phases of a process in its last steps."""
-        who = f"rank = {rank} AND coalesce(role, '') = '{role.replace(chr(39), chr(39) * 2)}'"
-        last = self._run.sql(f"SELECT max(step) AS last FROM spans WHERE phase IS NOT NULL AND {who}")["last"]
-        if not len(last) or last[0] is None or (not isinstance(last[0], int | float) and not hasattr(last[0], "item")):
-            return []
-        return _phases(self._run, f"{who} AND step > {int(last[0]) - _STEPS_OF_RANK}")
+        """Return the phases of a process in its last steps, or its last phases if it marks no steps."""
+        who = f"rank = {int(rank)} AND coalesce(role, '') = {literal(role)}"
+        found = self._run.sql(f"SELECT count(step) AS n, coalesce(max(step), 0) AS last FROM spans WHERE {who}")
+        if found["n"][0]:
+            return _phases(self._run, f"{who} AND step > {int(found['last'][0]) - _STEPS_OF_RANK}")
+        phases = _phases(self._run, f"{who} AND step IS NULL")
+        outer = sum(not one.depth for one in phases)
+        numbered, number = [], -outer - 1
+        for one in phases:
+            number += not one.depth
+            numbered.append(one._replace(step=number))
+        return [one for one in numbered if one.step >= -_STEPS_OF_RANK]
 
     def bounds(self) -> tuple[int, int] | None:
         """Return the first and the last step; `None` if there is none."""
@@ -97,7 +117,8 @@ class Past:
 
 def _phases(run: RunReader, where: str) -> list[Phase]:
     found = run.sql(f"""
-        SELECT step, coalesce(role, '') AS role, rank, phase, start_unix_nano AS start, duration_ns AS duration,
+        SELECT coalesce(step, -1) AS step, coalesce(role, '') AS role, rank, phase,
+               start_unix_nano AS start, duration_ns AS duration,
                coalesce(error, '') AS error, device_seconds, memory_end_bytes, attributes
         FROM spans WHERE phase IS NOT NULL AND rank IS NOT NULL AND {where}
         ORDER BY step, role, rank, start, duration DESC
@@ -170,7 +191,7 @@ def present_of_archive(present: Present) -> Present:
 
 
 def _curves(run: RunReader, names: Sequence[str], first: int) -> tuple[Curve, ...]:
-    main = dict.fromkeys((*MainMetrics(names).names, *([STEP_TIME] if STEP_TIME in names else [])))
+    main = dict.fromkeys((*shown_metrics(names), *([STEP_TIME] if STEP_TIME in names else [])))
     points: dict[str, list[tuple[int, float | None]]] = {name: [] for name in main}
     rows = run.sql("SELECT * FROM rows WHERE step >= " + str(first) + " ORDER BY step")
     for name, step, value in zip(rows["name"], rows["step"], rows["value"], strict=True):

@@ -16,7 +16,10 @@ Points = list[tuple[float, float | None]]
 
 
 class Phase(NamedTuple):
-    """A phase of a process in a step; times in nanoseconds."""
+    """A phase of a process in a step; times in nanoseconds.
+
+    Phases outside of steps are numbered from -1 backwards, each with those inside it.
+    """
 
     step: int
     role: str

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from otel_rl.view.terminal.past import Past
 
 logger = log_of(__name__)
+_LOOKS_EVERY_S = 1.0
+"""Seconds between two looks whether the program ends, for the case that nobody stops the thread."""
 
 
 class Found(NamedTuple):
@@ -37,7 +39,7 @@ class Reading:
         self._questions: queue.LifoQueue[tuple[object, ...] | None] = queue.LifoQueue()
         self._asked: set[tuple[object, ...]] = set()
         self._is_stopped = False
-        self._thread = threading.Thread(target=self._read, name="otel-rl-top", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="otel-rl-top")  # a daemon could be ended inside DuckDB
         self._facts_cost = 0.0
 
     def start(self) -> None:
@@ -62,7 +64,13 @@ class Reading:
 
     def _read(self) -> None:
         past: Past | None = None
-        while (question := self._questions.get()) is not None and not self._is_stopped:
+        while not self._is_stopped and threading.main_thread().is_alive():
+            try:
+                question = self._questions.get(timeout=_LOOKS_EVERY_S)
+            except queue.Empty:
+                continue
+            if question is None:
+                return
             began = time.thread_time()
             try:
                 if past is None:

@@ -13,6 +13,7 @@ from otel_rl.view.terminal.app import Top
 from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.several import Several
 from tests.collector import wait_for
+from tests.processes import run_python
 from tests.view.terminal.nows import process, written
 
 if TYPE_CHECKING:
@@ -94,6 +95,32 @@ def test_the_way_in_and_out(recorded: Place) -> None:
         assert [page.kind for page in app.pages] == ["run"]
 
     played(recorded, play)
+
+
+def test_a_process_without_steps(tmp_path: Path) -> None:
+    """Its last phases are shown, each with its time of day."""
+    script = f"""
+import otel_rl
+run = otel_rl.init(project="p", id="worker", role="rollout", dir={str(tmp_path)!r}, hardware=False, quiet=True)
+for _ in range(5):
+    with run.phase("generate"), run.phase("prefill"):
+        pass
+run.finish()
+"""
+    run_python(script, tmp_path)
+    place = place_of(tmp_path / "p" / "worker")
+    wait_for(lambda: present_of(place).is_over, "the agent did not end", 60)
+
+    async def play(app: Top, pilot: Pilot[Any]) -> None:
+        await until(app, pilot, " gen ")
+        await pilot.press("enter")
+        await until(app, pilot, "time of 5 phases")
+        await pilot.press("enter")
+        await until(app, pilot, "rollout 0 › at ")
+        await pilot.press("down", "enter")
+        await until(app, pilot, "› prefill")
+
+    played(place, play)
 
 
 def test_the_past(recorded: Place) -> None:
