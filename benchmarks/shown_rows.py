@@ -118,10 +118,11 @@ def _archive(run_dir: Path) -> Shown:
     from otel_rl.archive import files
     from otel_rl.archive.writer import KINDS, read
     from otel_rl.export import Row
+    from otel_rl.setup.parts import ARCHIVE
 
     tables, _ = KINDS[Row]
     rows: list[Found] = []
-    for place in (run_dir / files.ARCHIVE).glob("*"):
+    for place in (run_dir / ARCHIVE).glob("*"):
         for file in files.of_table(place, tables[-1].name):
             items = [item for item in read(place, tables, file) if isinstance(item, Row)]
             rows += ((row.attempt, row.step, row.part, row.values) for row in items)

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_rl.archive.files import ARCHIVE
 from otel_rl.archive.lines import fits
 from otel_rl.export import Gone, Process, Refused
+from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

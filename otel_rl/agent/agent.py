@@ -23,8 +23,8 @@ from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.output.present import Present
 from otel_rl.agent.output.targets import Target, sweep
-from otel_rl.agent.repair.release import Release, cut_off, leave, vanished
-from otel_rl.agent.repair.rescue import Rescue, is_elsewhere
+from otel_rl.agent.repair.refill import UNLIMITED_BYTES
+from otel_rl.agent.repair.release import Release, cut_off
 from otel_rl.agent.status import Status
 from otel_rl.agent.steps.forensics import write_reports
 from otel_rl.agent.steps.pipeline import Pipeline
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.export import Exporter
-    from otel_rl.journal.segments import Position
     from otel_rl.setup.directory import Manifest, RunDirectory
 
 logger = log_of(__name__)
@@ -54,7 +53,7 @@ _POLL_S = 0.05
 _RELEASE_EVERY_S = 5.0
 _MOST_FAILURES = 20
 _LINGER_S = 2.0
-"""Time in seconds for the processes of a job that must end: the last copy has their records until then."""
+"""Time in seconds for the processes of a job that must end: the archive has their records until then."""
 
 
 class GoneError(RuntimeError):
@@ -66,7 +65,7 @@ class Agent:
 
     Args:
         once: If true, the agent delivers what exists and ends.
-        of_copy: If true, the part was made from a copy of the backlog of another machine.
+        of_archive: If true, the part was made from the archive of another machine, which sees how far it is.
         exporters: Factories that replace the registered ones, by name.
 
     Attributes:
@@ -84,21 +83,21 @@ class Agent:
         manifest: Manifest,
         *,
         once: bool,
-        of_copy: bool,
+        of_archive: bool,
         exporters: Mapping[str, Callable[..., Exporter]],
     ) -> None:
         how, run = manifest.agent, manifest.run(directory)
-        self._directory, self._manifest, self._once, self._of_copy = directory, manifest, once, of_copy
+        self._directory, self._manifest, self._once, self._of_archive = directory, manifest, once, of_archive
         self.stopped = threading.Event()
         self._openings = Openings(strict=how.strict)
-        self._outbox = Outbox(directory.outbox, manifest.journal_limit)
+        self._outbox = Outbox(directory.outbox, UNLIMITED_BYTES if of_archive else manifest.journal_limit)
         self._exporters = Exporters(directory, manifest, self._outbox, self._openings, exporters, once=once)
         self._target = self._open_target()
         self._quarantine = Quarantine(directory.quarantine)
         saved = self._checkpoint()
         losses = self._losses = Losses(saved.lost)
-        self._source = Source(directory, manifest, saved.positions, self._openings, once=once)
-        removed = cut_off(directory.journals, saved.positions) + vanished(directory, self._outbox)
+        self._source = Source(directory, manifest, saved.positions, self._openings, once=once, of_archive=of_archive)
+        removed = cut_off(directory.journals, saved.positions)
         all_spans = any(one.all_spans for one in self._exporters.threads)
         self._pipeline = Pipeline(manifest, saved.state, self._quarantine, all_spans=all_spans)
         vocabulary = self._pipeline.vocabulary
@@ -127,9 +126,8 @@ class Agent:
             self._quarantine,
             removed,
         )
-        self._present = Present(directory, manifest, self._pipeline, measurements.gauges)
+        self._present = None if of_archive else Present(directory, manifest, self._pipeline, measurements.gauges)
         self._release = Release(self._outbox, directory.cursors, directory.journals)
-        self._rescue = Rescue(directory, self._outbox, self._needed, self._exporters.waiting, of_copy=of_copy)
         self._stopped_at = self._released_at = 0.0
         self._last_progress = time.monotonic()
         self._progress: object = None
@@ -159,13 +157,12 @@ class Agent:
 
     def _start(self) -> None:
         self._exporters.start()
-        self._rescue.start()
         if not self._once:
             with contextlib.suppress(OSError):
                 for warning in left_behind(self._directory, os.environ):
                     logger.warning("%s", warning)
                     self._openings.warnings.append(warning)
-            if is_elsewhere(self._directory):
+            if self._directory.is_elsewhere:
                 here, place = parts.this_machine().host, self._directory.local
                 logger.info("the journals of this machine, %s, are in %s", here, place)
             hardware = self._manifest.agent.hardware
@@ -195,7 +192,8 @@ class Agent:
         self._display.show(made, now)
         self._display.show_delivery(self._exporters, self._status.dropped)
         with self._quarantine.guard("keeping of the last steps", "now.json"):
-            self._present.add(made.items)
+            if self._present is not None:
+                self._present.add(made.items)
         with self._quarantine.guard("writing of reports", "oom"):
             write_reports(self._directory.path, made.items)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
@@ -208,19 +206,14 @@ class Agent:
         with contextlib.suppress(OSError):  # the run directory was moved, or its file server does not answer
             renew(self._directory)
         with self._quarantine.guard("removal of what is delivered", str(self._directory.outbox)):
-            self._release.look(self._cursors())
-
-    def _needed(self) -> Position:
-        """Return the place in the outbox before which no exporter needs anything."""
-        return self._release.needed(self._cursors())
-
-    def _cursors(self) -> list[str]:
-        return [one.cursor for one in self._exporters.threads]
+            self._release.look([one.cursor for one in self._exporters.threads])
 
     def _say(self, state: str) -> None:
         self._status.say(state, self._loop.finished, is_over=self._loop.is_over)
+        if self._present is None:
+            return
         with self._quarantine.guard("writing of the present state", "now.json"):
-            self._present.show(self._exporters, self._status.said)
+            self._present.show(self._pipeline.reducer.state, self._exporters, self._status.said)
 
     def _note_delivery(self) -> None:
         """Record that everything was delivered, once all items are saved in the outbox and every exporter has them.
@@ -242,7 +235,7 @@ class Agent:
         journals = self._pipeline.reducer.state.journals.items()
         with contextlib.suppress(OSError):
             settle(self._directory.attempts, [name for name, one in journals if one.over and one.is_rank])
-        if is_complete and not self._of_copy:
+        if is_complete and not self._of_archive:
             note_delivered(self._directory)
 
     def _may_end(self) -> bool:
@@ -250,7 +243,8 @@ class Agent:
         now, follower = time.monotonic(), self._source.follower
         if self.stopped.is_set():
             self._stopped_at = self._stopped_at or now
-            return not self._rescue.is_needed or not follower.alive_here or now > self._stopped_at + _LINGER_S
+            is_safe = not self._directory.is_elsewhere or not follower.alive_here
+            return is_safe or now > self._stopped_at + _LINGER_S
         if not self._source.is_quiet(now):
             return False
         if self._exporters.has_delivered and not self._loop.unsaved and (self._once or self._loop.is_over):
@@ -275,25 +269,16 @@ class Agent:
         """Close all parts; return whether everything was delivered and nothing was lost."""
         self._close()
         delivered = self._exporters.has_delivered and self._exporters.are_closed
-        is_complete, is_last = delivered and self._loop.is_over, not self._source.follower.alive_here
         if delivered:
-            self._record_delivery(is_complete=is_complete)
-        if is_complete:  # before the status file says so: the trainer then ends, and its job ends the agent
-            self._rescue.end(is_complete=True, is_last=is_last)
+            self._record_delivery(is_complete=self._loop.is_over)
         self._say("ended")
         said = self._status.said
-        with contextlib.suppress(OSError):
-            leave(self._directory.left, said.waiting, self._source.follower.positions)
-        if not is_complete:
-            self._rescue.end(is_complete=False, is_last=is_last)
         if said.waiting:
             logger.warning("%s; deliver it on %s with: %s", incomplete(said), *deliver_with(self._directory))
         return delivered and not self._losses.lost
 
     def _close(self) -> None:
         self._source.stop_listening()
-        if self.stopped.is_set() and not self._exporters.has_delivered:
-            self._rescue.hurry()
         self._exporters.close()
         self._poller.stop()
         self._instruments.shutdown(timeout_s=5)

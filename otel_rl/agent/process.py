@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from otel_rl.agent.agent import Agent, GoneError
-from otel_rl.agent.repair.rescue import catch_up
+from otel_rl.agent.repair.refill import catch_up
 from otel_rl.errors import SettingsError, redaction, stop_signals
 from otel_rl.errors.redaction import redacted
 from otel_rl.errors.sinks import OneLine, log_of
@@ -79,7 +79,7 @@ def run_agent(
     *,
     once: bool = False,
     patience: float = 1.0,
-    of_copy: bool = False,
+    of_archive: bool = False,
     exporters: Mapping[str, Callable[..., Exporter]] = REGISTERED,
 ) -> bool:
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
@@ -88,7 +88,7 @@ def run_agent(
         run: The run directory, by default with the part of this machine.
         once: Deliver what exists and end.
         patience: Seconds to wait for the end of another agent.
-        of_copy: If true, the part was made from a copy of the backlog of another machine.
+        of_archive: If true, the part was made from the archive of another machine.
         exporters: Factories that replace the registered ones, by name.
 
     Raises:
@@ -109,13 +109,13 @@ def run_agent(
     parts.remake(directory.local)  # a cleaner of temporary files may have removed it
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
-    if not of_copy:
-        catch_up(directory)
+    if not of_archive:
+        catch_up(directory, manifest)
     remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
     try:
         try:
             manifest = secret_options.with_secrets(manifest, os.environ, _given_options)
-            agent = Agent(directory, manifest, once=once, of_copy=of_copy, exporters=exporters)
+            agent = Agent(directory, manifest, once=once, of_archive=of_archive, exporters=exporters)
         except Exception as error:
             why = redacted(str(error))
             if isinstance(error, OSError) and error.errno in FULL:

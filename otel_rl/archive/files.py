@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-ARCHIVE, TAIL = "archive", "tail"
-"""The folder of the archive in a run directory, and that of the young files in the folder of a machine."""
+TAIL = "tail"
+"""The folder of the young files in the folder of a machine."""
 ROWS_FILE, MACHINE_FILE = "rows.jsonl", "machine.jsonl"
 """Files of a run directory that are read if it has no archive."""
 _NAME = re.compile(r"(\d{8,18})-(\d{8,18})\.([0-9a-f]{8})\.parquet")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.archive.files import ARCHIVE
 from otel_rl.export import Outcome
 from otel_rl.journal.atomic_files import read_json
+from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,13 +134,23 @@ class DeviceNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExporterNow(msgspec.Struct, frozen=True):
-    """How far an exporter is: items that it has accepted and that wait for it, failures, and the last error."""
+    """How far an exporter is.
+
+    Attributes:
+        name: Its name.
+        accepted: Number of items that it has accepted since the agent started.
+        waiting: Number of items that wait for it.
+        failures: Number of its failures.
+        last_error: The last one.
+        delivered: Number of items that it has for good, by kind, since the run began.
+    """
 
     name: str
     accepted: int
     waiting: int
     failures: int = 0
     last_error: str = ""
+    delivered: dict[str, int] = {}
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +164,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         pid: Process id of the agent.
         state: "ready" while the agent works, "ended" afterwards.
         processes: The processes of the last attempt.
+        open_steps: Number of steps that wait for a process, and have no row yet.
         exporters: The exporters.
         lost: Number of losses, by reason.
         warnings: Deviations from the settings that the machine made necessary.
@@ -170,6 +181,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     state: str
     processes: list[ProcessNow]
+    open_steps: int = 0
     exporters: list[ExporterNow]
     lost: dict[str, int] = {}
     warnings: list[str] = []
@@ -177,6 +189,12 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     started_unix_nano: int | None = None
     progress: Progress = Progress()
     devices: tuple[DeviceNow, ...] = ()
+
+    @property
+    def has_everything(self) -> bool:
+        """Whether the archive has all that the machine recorded: its processes and its agent have ended."""
+        waits = self.open_steps or any(one.waiting for one in self.exporters if one.name == "archive")
+        return not waits and self.state == "ended" and all(one.outcome is not None for one in self.processes)
 
 
 def place_of(run: Path, machine: str) -> Path:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from otel_rl.archive.files import ARCHIVE, MACHINE_FILE, ROWS_FILE
+from otel_rl.archive.files import MACHINE_FILE, ROWS_FILE
 from otel_rl.archive.lines import LINES
 from otel_rl.archive.tables import STEPS
 from otel_rl.archive.writer import Writer
@@ -21,6 +21,7 @@ from otel_rl.convert.strict_json import SPELLED
 from otel_rl.errors import UNDECODABLE
 from otel_rl.errors.sinks import log_of
 from otel_rl.export import MACHINE_AXIS, Machine, Row, identity
+from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
     import os

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import duckdb
 from arro3.core import Table as Arrow
 
-from otel_rl.archive.files import ARCHIVE
 from otel_rl.archive.json_texts import decoded
 from otel_rl.archive.plain import Plain
 from otel_rl.archive.result import Result
@@ -17,6 +16,7 @@ from otel_rl.archive.runs import labels_of, place_of, places_of
 from otel_rl.archive.snapshot import Folder, Snapshot, machines
 from otel_rl.archive.tables import ROWS, STEPS, TABLES
 from otel_rl.archive.valid import FIRSTS, LATE, literal, valid, void_of
+from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
     import os

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.archive.files import ARCHIVE, MACHINE_FILE, ROWS_FILE
+from otel_rl.archive.files import MACHINE_FILE, ROWS_FILE
 from otel_rl.errors import UNDECODABLE
+from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

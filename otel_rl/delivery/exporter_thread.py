@@ -42,12 +42,23 @@ _dice = random.Random()  # a relay runs in the trainer, and must not use its ran
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The position of an exporter: a place, the identity of its outbox, and how the run ended there."""
+    """The position of an exporter.
+
+    Attributes:
+        position: The batch in the outbox.
+        index: The item in the batch.
+        outbox: The identity of the outbox.
+        ended: How the run had ended there.
+        passed: Number of items before it, by kind.
+        has: Number of items that the exporter has already, by kind: it is not given those behind the position again.
+    """
 
     position: Position = START
     index: int = 0
     outbox: str = ""
     ended: Ended | None = None
+    passed: dict[str, int] = {}
+    has: dict[str, int] = {}
 
 
 class ExporterThread(threading.Thread):
@@ -70,7 +81,7 @@ class ExporterThread(threading.Thread):
     ) -> None:
         super().__init__(name=f"otel-rl-{name}", daemon=True)
         self._outbox = outbox
-        self._path = cursors / f"{name.replace(':', '.')}.json"
+        self._path = cursors / cursor_file(name)
         self.cursor = self._path.name  # the file of its cursor
         self._closing = threading.Event()
         self._stopped = threading.Event()
@@ -86,7 +97,9 @@ class ExporterThread(threading.Thread):
         self._gone_pause = _FIRST_PAUSE_S
         self._causes: Counter[str] = Counter()
         self._warnings = Occasional(logger)
+        self._has: dict[str, int] = {}
         self._begin = self._place = self._read_cursor()
+        self._read_so_far = Counter(self._handover.passed)
         self._keep_cursor()
         self._reader = OutboxReader(outbox, self._place)
         self._reached: Position = self._place.position
@@ -96,6 +109,11 @@ class ExporterThread(threading.Thread):
     def taken(self) -> int:
         """Number of items that the exporter has accepted."""
         return self._handover.taken
+
+    @property
+    def passed(self) -> dict[str, int]:
+        """Number of items that are durable, refused or not for this exporter, by kind, since the run began."""
+        return dict(self._handover.passed)
 
     @property
     def refused(self) -> int:
@@ -175,10 +193,13 @@ class ExporterThread(threading.Thread):
             if found is None:
                 break
             for item, behind in found:
-                if isinstance(item, Span) and not item.sampled and not self.all_spans:
-                    self._handover.skip(behind)
+                kind = type(item).__name__
+                self._read_so_far[kind] += 1
+                is_not_sampled = isinstance(item, Span) and not item.sampled and not self.all_spans
+                if is_not_sampled or self._read_so_far[kind] <= self._has.get(kind, 0):
+                    self._handover.skip(kind, behind)
                 else:
-                    self._handover.waiting.append(Offer(item, behind))
+                    self._handover.waiting.append(Offer(item, behind, [kind]))
         self._count_missing()
 
     def _count_missing(self) -> None:
@@ -227,7 +248,8 @@ class ExporterThread(threading.Thread):
 
     def _write_cursor(self) -> None:
         place = self._place
-        cursor = Cursor(place.position, place.index, self._outbox.id, self._handover.ended)
+        handover = self._handover
+        cursor = Cursor(place.position, place.index, self._outbox.id, handover.ended, self.passed, self._has)
         make_directory(self._path.parent)
         write_atomically(self._path, msgspec.json.encode(cursor))
 
@@ -237,7 +259,8 @@ class ExporterThread(threading.Thread):
             return ItemPosition()
         ends = self._outbox.end
         if cursor.outbox in ("", self._outbox.id) and (ends == START or cursor.position <= ends):
-            self._handover.ended = cursor.ended
+            self._handover.ended, self._has = cursor.ended, cursor.has
+            self._handover.passed.update(cursor.passed)
             return ItemPosition(cursor.position, cursor.index)
         self._failures += 1
         self._note("the cursor belongs to another outbox, which is gone; delivering this one from its beginning")
@@ -279,6 +302,8 @@ class ExporterThread(threading.Thread):
         kept = f"without the run's first {removed} item(s), which were removed" if removed else "from the run's start"
         self._note(f"{error}; delivering again from the outbox, {kept}")
         self._handover.forget()
+        self._has = {}
+        self._read_so_far.clear()
         self._reader.close()
         self._begin = self._place = ItemPosition()
         self._reader = OutboxReader(self._outbox, self._place)
@@ -294,6 +319,11 @@ class ExporterThread(threading.Thread):
     def _note(self, text: str) -> None:
         self.last_error = text
         self._warnings.warn(f"{self.label}: {text}")
+
+
+def cursor_file(exporter: str) -> str:
+    """Return the name of the file with the cursor of an exporter."""
+    return f"{exporter.replace(':', '.')}.json"
 
 
 def _asked(error: BaseException) -> float:

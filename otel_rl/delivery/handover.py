@@ -40,6 +40,7 @@ class Offer(msgspec.Struct):
 
     item: Item
     behind: ItemPosition  # the place in the outbox after it
+    kinds: list[str]  # its kind, and those of items behind it that the exporter does not get
     settled: bool = False  # whether the backend has it already, or it was rejected for good
     failures: int = 0  # number of failures of the exporter because of it
 
@@ -63,6 +64,7 @@ class Handover:
         self.given: deque[Offer] = deque()  # items that it was given and that are not known to be durable
         self.safe: ItemPosition | None = None  # the place after the last durable item, if a new one is durable
         self.ended: Ended | None = None  # how the last attempt before `safe` ended, if it has
+        self.passed: Counter[str] = Counter()  # number of items before `safe`, by kind
         self.taken = 0  # number of accepted items
         self.refused = 0  # number of items that were rejected for good or set aside
         self.failures = 0  # because of an item
@@ -91,12 +93,14 @@ class Handover:
         """Whether items wait only for the trainer to make them durable, which a new exporter cannot change."""
         return bool(getattr(self._exporter, "waits", False))
 
-    def skip(self, behind: ItemPosition) -> None:
+    def skip(self, kind: str, behind: ItemPosition) -> None:
         """Pass over an item that the exporter does not get; it counts as durable together with the item before it."""
         if before := self.waiting or self.given:
             before[-1].behind = behind
+            before[-1].kinds.append(kind)
         else:
             self.safe = behind
+            self.passed[kind] += 1
 
     def give(self) -> None:
         """Pass the next items to the exporter, except those that its backend has already.
@@ -152,6 +156,7 @@ class Handover:
 
     def _passed(self, entry: Offer) -> None:
         self.safe = entry.behind
+        self.passed.update(entry.kinds)
         if isinstance(entry.item, Ended):
             self.ended = entry.item
         elif isinstance(entry.item, Row) and self.ended is not None and entry.item.attempt > self.ended.attempt:
@@ -180,6 +185,7 @@ class Handover:
         self.waiting.clear()
         self.given.clear()
         self.safe = self.ended = None
+        self.passed.clear()
         if old is not None:
             with contextlib.suppress(BaseException):  # it can raise again that the data is gone
                 old.shutdown()

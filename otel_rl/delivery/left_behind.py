@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from otel_rl.delivery import undelivered
 from otel_rl.journal.claim import attempt_of, is_journal, noted, who_of
 from otel_rl.setup import parts
 from otel_rl.setup.directory import RunDirectory
@@ -45,7 +44,7 @@ def left_behind(directory: RunDirectory, environ: Mapping[str, str]) -> list[str
         if name in ("", directory.host) or not ended or part.is_delivered or is_in_job(host, environ):
             continue
         command = deliver_with(RunDirectory(directory.path, part.place, name))[1]
-        is_here = not part.is_elsewhere or undelivered.read(directory.path, name) is not None
+        is_here = not part.is_elsewhere or (directory.path / parts.ARCHIVE / name).is_dir()
         number = max(map(attempt_of, ended))
         said.append(
             f"attempt {number} of the run was recorded on {host}, and not all of it is known to be delivered; "

@@ -20,6 +20,7 @@ from otel_rl.archive.valid import literal
 from otel_rl.errors import UNDECODABLE
 from otel_rl.insight.series import EMPTY, Series
 from otel_rl.semconv.main_metrics import MainMetrics
+from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -240,7 +241,7 @@ class Recorded:
     @cached_property
     def thinned(self) -> tuple[int, int]:
         """How many spans are left, and how many there were: old ones are thinned to keep an archive below its limit."""
-        archive = self.place.path / files.ARCHIVE
+        archive = self.place.path / ARCHIVE
         lists = (files.of_table(archive / machine, SPANS.name) for machine in machines(archive))
         were = sum(file.end - file.first for listed in lists for file in listed)
         if not were or any(path.parent.name == SPANS.name for path in self.damaged):

@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 from typing import TYPE_CHECKING, TypeVar
-from zlib import crc32
 
 import msgspec
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
-_CHECKSUM_BYTES = 4
 _MOST_DIGITS = 18
 _warnings = Occasional(log_of("otel_rl"))
 
@@ -88,25 +86,6 @@ def read_number(path: Path) -> int:
 def number_in(text: str) -> int | None:
     """Return the number that a text is; `None` if it is not one of at most 18 digits, which fit into 63 bits."""
     return int(text) if len(text) <= _MOST_DIGITS and text.isdecimal() else None
-
-
-def write_checked(path: Path, content: msgspec.Struct) -> None:
-    """Replace a file by MessagePack behind its CRC-32.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    raw = msgspec.msgpack.encode(content)
-    write_atomically(path, crc32(raw).to_bytes(_CHECKSUM_BYTES, "big") + raw)
-
-
-def read_checked(path: Path, kind: type[T]) -> T | None:
-    """Return what `write_checked` wrote; `None` if it is missing, damaged, of another type or another user's."""
-    with contextlib.suppress(OSError, *UNDECODABLE):
-        raw = _own(path)
-        if crc32(raw[_CHECKSUM_BYTES:]) == int.from_bytes(raw[:_CHECKSUM_BYTES], "big"):
-            return msgspec.msgpack.decode(raw[_CHECKSUM_BYTES:], type=kind)
-    return None
 
 
 def disk_usage(path: Path) -> int:

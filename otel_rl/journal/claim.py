@@ -164,6 +164,14 @@ def noted(attempts: Path) -> dict[str, set[str]]:
     return found
 
 
+def is_settled(attempts: Path, part: str) -> bool:
+    """Return whether journals of a part of the run directory are known, and all are completely delivered."""
+    with suppress(FileNotFoundError):
+        found = [one for path in attempts.iterdir() if (one := read_entry(path)) is not None and one.part == part]
+        return bool(found) and all(one.is_delivered for one in found)
+    return False
+
+
 def is_journal(name: str) -> bool:
     """Return whether a directory name is that of a journal."""
     return _JOURNAL.fullmatch(name) is not None

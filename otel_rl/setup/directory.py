@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from otel_rl.setup.settings import Settings
 
 _warnings = Occasional(sinks.log_of("otel_rl"))
-_MANIFEST, _ATTEMPTS, UNDELIVERED = "run.json", "attempts", "undelivered"
-_BELIEVED = (_MANIFEST, _ATTEMPTS, parts.LOCAL, UNDELIVERED)
+_MANIFEST, _ATTEMPTS = "run.json", "attempts"
+_BELIEVED = (_MANIFEST, _ATTEMPTS, parts.LOCAL, parts.ARCHIVE)
 """The entries of a run directory that the agent believes only if no other user can write them."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""
@@ -51,7 +51,6 @@ class RunDirectory(_Place):
         self.supervisor_lock = self.cursors  # locked by the supervisor, which restarts the agent if it dies
         self.start_lock = local  # locked while an agent starts, or decides to end
         self.status = local / "agent.json"  # the status file of the agent
-        self.left = local / "left.json"  # the items that the last agent left undelivered
         self.quarantine = local / "quarantine.jsonl"  # records and items that could not be processed
 
     def targets(self, host: str) -> Path:
@@ -60,6 +59,11 @@ class RunDirectory(_Place):
         It is above the runs of all projects, since Prometheus takes a pattern only for the last part of a path.
         """
         return self.path.parents[1] / ".targets" / f"{self.path.parent.name}.{self.path.name}.{host}.json"
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the part of this machine is outside of the run directory."""
+        return not self.local.resolve().is_relative_to(self.path.resolve())
 
     @property
     def agent_log(self) -> Path:

@@ -8,13 +8,9 @@ import mmap
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from otel_rl.journal.atomic_files import write_first
 from otel_rl.journal.modes import PRIVATE, set_mode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LOCAL = frozenset(
     (
@@ -25,35 +21,12 @@ _LOCAL = frozenset(
 )
 """Types that only one machine mounts. All others count as shared, so that new network file systems do no harm."""
 _PROBE = b"otel-rl"
-_JOBS = ("SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "OAR_JOB_ID", "FLUX_JOB_ID")
-"""Variables in which Slurm, PBS, LSF, Grid Engine, OAR and Flux give a job its identity."""
-_OF_A_POD = ("kubernetes.io~empty-dir", "systemd-private-")
-"""Patterns in the source of a mount that Kubernetes or systemd removes with a pod or a service."""
 
 
 def is_shared(path: Path) -> bool:
     """Return whether other machines may see the directory; false if the system does not say."""
     kind = type_of(path)
     return bool(kind) and kind not in _LOCAL
-
-
-def ends_with_job(place: Path, environ: Mapping[str, str]) -> bool:
-    """Return whether a directory may be removed with the job or the container that this process is in.
-
-    Such a place has the job's identity in its path or in the source of its mount (`job_container/tmpfs` of Slurm), is
-    in memory while a job runs, or is the file system of a container.
-    """
-    real = place.resolve()
-    if (scratch := environ.get("SLURM_TMPDIR")) and Path(scratch) in (real, *real.parents):
-        return True
-    mount = mount_of(real)
-    root, point = (mount.split(" ")[3:5]) if mount else ("", "")
-    kind = type_of(real)
-    if any(sign in root for sign in _OF_A_POD) or (kind == "overlay" and point == "/"):
-        return True
-    jobs = [re.escape(number) for name in _JOBS if (number := environ.get(name, "").partition(".")[0])]
-    words = "|".join(jobs)
-    return bool(jobs) and (kind == "tmpfs" or bool(re.search(rf"(?<!\d)({words})(?!\d)", f"{real} {root}")))
 
 
 def type_of(path: Path) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _warnings = Occasional(log_of("otel_rl"))
-LOCAL = "local"
+LOCAL, ARCHIVE = "local", "archive"
 SENDER = ".sender"
 OWNER = "machine.json"
 JOURNALS, OUTBOX, CURSORS = "journals", "outbox", "cursors"
@@ -202,7 +202,9 @@ def check(run: Path, name: str) -> None:
     else:
         place = local / name
         _check_link(place)
-    for directory in (run, local, place, *(place / one for one in (JOURNALS, OUTBOX, CURSORS))):
+    archive = run / ARCHIVE
+    inside = (place / one for one in (JOURNALS, OUTBOX, CURSORS))
+    for directory in (run, local, archive, archive / name, place, *inside):
         with contextlib.suppress(FileNotFoundError):
             check_own(directory.resolve())
 

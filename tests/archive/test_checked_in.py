@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import otel_rl
-from otel_rl.archive import files
 from otel_rl.archive.tables import TABLES
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Ended, Environment, Event, Item, Machine, Params, Process, Row, Span, Table, Trajectory
+from otel_rl.setup.parts import ARCHIVE
 
 RUN = Path(__file__).parents[1] / "data" / "archive" / "0.1.0"
 _IDS = ("0" * 31 + "1", "0" * 15 + "1")
@@ -36,7 +36,7 @@ def items() -> list[Item]:
 def write() -> None:
     """Write the archive: the first half sealed, the rest as young files."""
     shutil.rmtree(RUN, ignore_errors=True)
-    writer = Writer(RUN / files.ARCHIVE / "local", 1 << 60)
+    writer = Writer(RUN / ARCHIVE / "local", 1 << 60)
     every = items()
     for item in every[:2]:
         writer.add(item)

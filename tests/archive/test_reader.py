@@ -25,6 +25,7 @@ from otel_rl.archive.tables import ROWS
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Environment, Event, Machine, Params, Process, Row, RunInfo, Span, Trajectory
 from otel_rl.journal.ids import step_ids
+from otel_rl.setup.parts import ARCHIVE
 from otel_rl_exporters.jsonl import JsonlExporter
 from tests.processes import run_python
 
@@ -42,7 +43,7 @@ VALUES = st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, ODD_
 
 def archived(directory: Path, items: Iterable[Item], machine: str = "local", saves: Sequence[bool] = ()) -> Path:
     """Return a run directory with the items of a machine; after each, it is saved if `saves` says so."""
-    writer = Writer(directory / files.ARCHIVE / machine, NO_LIMIT)
+    writer = Writer(directory / ARCHIVE / machine, NO_LIMIT)
     for number, item in enumerate(items):
         writer.add(item)
         if number < len(saves) and saves[number]:
@@ -119,7 +120,7 @@ def test_the_last_attempt_wins(
 ) -> None:
     """Over attempts, late parts, windows, names that change and machines, in young and sealed files, bit for bit."""
     directory = tmp_path_factory.mktemp("run")
-    (directory / files.ARCHIVE).mkdir()
+    (directory / ARCHIVE).mkdir()
     for machine, of_machine in rows.items():
         saves = data.draw(st.lists(st.booleans(), max_size=len(of_machine)))
         archived(directory, of_machine, machine, saves)

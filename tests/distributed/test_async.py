@@ -10,6 +10,7 @@ import pytest
 from otel_rl.archive import files
 from otel_rl.archive.writer import KINDS, read
 from otel_rl.export import Row, Span, Trajectory
+from otel_rl.setup.parts import ARCHIVE
 from tests.distributed import async_rl
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     run = async_rl.train(
         tmp_path_factory.mktemp("async"), steps=STEPS, trajectories=TRAJECTORIES, turns=TURNS, budget=BUDGET
     )
-    (place,) = (run / files.ARCHIVE).iterdir()
+    (place,) = (run / ARCHIVE).iterdir()
     tables = [tables for tables, _ in KINDS.values()]
     return Recording(
         [item for of in tables for file in files.of_table(place, of[-1].name) for item in read(place, of, file)]

@@ -51,7 +51,7 @@ PART = (
 FILES = (*RUN, "local/HOST", *(f"local/HOST/{name}" for name in PART))
 """Everything that there is in a run directory while a run goes on."""
 TABLES = tuple(f"archive/HOST/{name}" for name in ("attempts", "ends", "environment", "rows", "spans", "steps"))
-AFTER = (*FILES, *TABLES, "run.end.json", "local/HOST/left.json")
+AFTER = (*FILES, *TABLES, "run.end.json")
 """Everything that there is when its agent has ended."""
 HALF, STEPS = 20, 40
 SAMPLE = ("local/HOST/journals/rank0.attempt0", "local/HOST/outbox", "attempts")

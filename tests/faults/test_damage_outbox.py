@@ -143,31 +143,33 @@ def test_an_outbox_that_is_emptied_while_it_is_read(tmp_path: Path, gates: Any) 
     assert lost(run.dir) == {}
 
 
-def test_a_run_whose_local_files_are_gone_is_not_complete(waiting: Path) -> None:
-    """All of `local/` was removed, or is a link to a directory that was: said, and nothing raises."""
+def test_a_run_whose_local_files_are_gone(waiting: Path) -> None:
+    """All of `local/` was removed, or is a link to a directory that was: the archive has everything."""
     wait_for_idle(waiting, 0.5)
     shutil.rmtree(waiting / "local")
     linked = copy(waiting, "linked")
     (linked / "local").symlink_to(linked / "elsewhere")
+    for run_dir in (waiting, linked):
+        (run_dir / "open").touch()
 
-    assert [run_agent(run_dir, once=True) for run_dir in (waiting, linked)] == [False, False]
-    assert lost(linked) == {"journals_missing": 1}
+    assert [run_agent(run_dir, once=True) for run_dir in (waiting, linked)] == [True, True]
+    assert [gated(run_dir) for run_dir in (waiting, linked)] == [[*range(STEPS)]] * 2
+    assert not lost(linked)
 
 
 @pytest.mark.parametrize("journals_too", [False, True])
 def test_a_backlog_that_is_removed(waiting: Path, *, journals_too: bool) -> None:
-    """A cleaner removes the outbox's segments and leaves the cursors: made again from the journals, else counted."""
+    """A cleaner removes the outbox's segments and leaves the rest: made again from journals, or from the archive."""
     local = local_of(waiting)
     for segment in (local / "outbox").glob("*.seg"):
         segment.unlink()
     for journal in (local / "journals").iterdir() if journals_too else ():
         shutil.rmtree(journal)
     (waiting / "open").touch()
-    complete = run_agent(waiting, once=True)
 
-    assert complete is not journals_too
-    assert gated(waiting) == ([] if journals_too else [*range(STEPS)])
-    assert lost(waiting).get("outbox_damaged", 0) >= (STEPS if journals_too else 0)
+    assert run_agent(waiting, once=True)
+    assert gated(waiting) == [*range(STEPS)]
+    assert not lost(waiting)
 
 
 def test_a_damaged_manifest_is_an_error_with_a_fix(waiting: Path) -> None:

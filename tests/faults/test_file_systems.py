@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_rl.setup.file_systems import ends_with_job, is_shared, type_of, what_fails
+from otel_rl.setup.file_systems import is_shared, type_of, what_fails
 from tests.faults.nodes import Nodes, sshfs
 from tests.processes import rows_of
 
@@ -51,19 +51,10 @@ def test_overlay(tmp_path: Path, mounted: Path) -> None:
 
 
 def test_tmpfs(mounted: Path) -> None:
-    """The same; inside a job it may end with the job."""
+    """The same."""
     mount(mounted, "-t", "tmpfs", "none")
 
     assert (type_of(mounted), is_shared(mounted), what_fails(mounted)) == ("tmpfs", False, "")
-    assert [ends_with_job(mounted, job) for job in ({}, {"SLURM_JOB_ID": "7"})] == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"), [("job-4711/x", True), ("4711.0/x", True), ("tmp.14711/x", False), ("x", False)]
-)
-def test_a_directory_of_the_job(tmp_path: Path, path: str, *, expected: bool) -> None:
-    """The identity of the job in a path shows that it ends with the job."""
-    assert ends_with_job(tmp_path / path, {"PBS_JOBID": "4711.server"}) is expected
 
 
 def test_sshfs(tmp_path: Path) -> None:

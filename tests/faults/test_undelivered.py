@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from otel_rl.delivery import signs, undelivered
+import otel_rl
+from otel_rl.archive import delivered, now
+from otel_rl.archive.delivered import Delivered
+from otel_rl.journal.atomic_files import read_json
 from otel_rl.setup import parts
 from tests.collector import wait_for
 from tests.faults.nodes import Nodes, sshfs
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 STEPS = 60
 _GATED = """
-import pathlib
+import pathlib, time
 class Gated:
     def __init__(self, run): self.run = pathlib.Path(run.directory)
     def export(self, items):
@@ -30,7 +33,11 @@ class Gated:
             raise ConnectionError("closed")
         rows = [item for item in items if type(item).__name__ == "Row"]
         with (self.run / "gated.txt").open("a") as file:
-            file.writelines(f"{row.attempt} {row.step}\\n" for row in rows)
+            for row in rows:
+                file.write(f"{row.attempt} {row.step}\\n")
+                if (self.run / "slow").exists():
+                    file.flush()
+                    time.sleep(0.2)
         if any(row.missing_ranks for row in rows):
             (self.run / "partial.txt").touch()
     def shutdown(self): pass
@@ -80,9 +87,14 @@ def gated(run_dir: Path) -> list[tuple[int, int]]:
 
 
 def ended(run_dir: Path, name: str) -> bool:
-    """Tell whether the agent of a machine has ended and left a copy."""
-    copy = undelivered.read(run_dir, name)
-    return copy is not None and not signs.alive(undelivered.place_of(run_dir, name)).path.exists()
+    """Tell whether the agent of a machine has ended, and the archive has everything."""
+    found = read_json(now.place_of(run_dir, name), now.Now)
+    return found is not None and found.has_everything
+
+
+def archived(run_dir: Path) -> int:
+    """Return the number of rows in the archive of a machine."""
+    return len(otel_rl.open_run(run_dir).rows("loss"))
 
 
 def test_the_part_of_each_machine(nodes: Nodes) -> None:
@@ -102,10 +114,10 @@ def test_the_part_of_each_machine(nodes: Nodes) -> None:
 
 
 def test_a_backlog_on_another_machine(plain: Nodes) -> None:
-    """The machine is gone for good: any other one delivers all rows once from the copy in the run directory."""
+    """The machine is gone for good: any other one delivers all rows once from the archive."""
     run_dir = plain.shared / "runs" / "p" / "r"
     plain.run("node1", _TRAIN)
-    wait_for(lambda: ended(run_dir, "node1"), "no copy")
+    wait_for(lambda: ended(run_dir, "node1"), "it is not archived")
     shutil.rmtree(plain.disk_of("node1"))
     (run_dir / "open").touch()
     log = (run_dir / "agent.log").read_text()
@@ -118,108 +130,112 @@ def test_a_backlog_on_another_machine(plain: Nodes) -> None:
 
 
 @pytest.mark.slow
-def test_a_copy_and_then_its_source(plain: Nodes) -> None:
-    """Another machine delivers from the copy; then the job goes on where it was: nothing is sent again."""
+def test_an_archive_and_then_its_machine(plain: Nodes) -> None:
+    """Another machine delivers from the archive; then the job goes on where it was: nothing is sent again."""
     run_dir = plain.shared / "runs" / "p" / "r"
     plain.run("node1", _TRAIN)
-    wait_for(lambda: ended(run_dir, "node1"), "no copy")
+    wait_for(lambda: ended(run_dir, "node1"), "it is not archived")
     (run_dir / "open").touch()
     first = plain.once("node2", run_dir)
-    delivered = gated(run_dir)
+    sent = gated(run_dir)
     plain.run("node1", _TRAIN, FINISH="20")
 
     assert first[0] == 0, first
-    assert delivered == [(0, n) for n in range(STEPS)]
-    assert gated(run_dir) == [*delivered, *((1, n) for n in range(STEPS))]
-    wait_for(lambda: not undelivered.place_of(run_dir, "node1").exists(), "the copy stays")
+    assert sent == [(0, n) for n in range(STEPS)]
+    assert gated(run_dir) == [*sent, *((1, n) for n in range(STEPS))]
+    assert not delivered.place_of(run_dir, "node1").exists()
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_not_here(plain: Nodes) -> None:
-    """An agent was killed, and no copy was made: the command says where to run it, and there it brings all rows."""
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_machine_that_was_killed(plain: Nodes, *, is_removed: bool) -> None:
+    """The archived rows are delivered, and the command says where the rest is; there, it brings all rows, once."""
     run_dir = plain.shared / "runs" / "p" / "r"
     process = plain.start("node1", _TRAIN, STAY="1")
     assert process.stdout is not None
     while process.stdout.readline() != "ready\n":
         pass
+    wait_for(lambda: archived(run_dir) >= STEPS - 1, "the rows are not archived", 30)
     status = json.loads(next(plain.disk_of("node1").glob("*/*/agent.json")).read_text())
     kill_all(process.pid, status["pid"])
-    code, said = plain.once("node2", run_dir)
+    was_fresh = delivered.is_fresh(now.place_of(run_dir, "node1"))
+    os.utime(now.place_of(run_dir, "node1"), (1, 1))
+    if is_removed:
+        shutil.rmtree(plain.disk_of("node1"))
     (run_dir / "open").touch()
-
-    assert code == 1
-    assert f"is on node1; run there: otel-rl agent {run_dir} --once" in said
-    assert plain.once("node1", run_dir)[0] == 0
-    assert gated(run_dir) == [(0, n) for n in range(STEPS)]
-
-
-@pytest.mark.slow
-def test_a_disk_that_ends_with_the_job(plain: Nodes) -> None:
-    """All processes are killed at once, and the job's directory is removed: what was copied until then is delivered."""
-    run_dir = plain.shared / "runs" / "p" / "r"
-    job = {"SLURM_JOB_ID": "4711", "OTEL_RL_LOCAL_DIR": str(plain.disk / "job-4711")}
-    process = plain.start("node1", _TRAIN, STAY="1", **job)
-    wait_for(lambda: undelivered.read(run_dir, "node1"), "no copy", 30)
-    wait_for(lambda: undelivered.read(run_dir, "node1").waiting["gated:Gated"] >= STEPS - 1, "too few", 30)  # type: ignore[union-attr]
-    status = json.loads(next(plain.disk_of("node1").glob("*/*/*/agent.json")).read_text())
-    kill_all(process.pid, status["pid"])
-    shutil.rmtree(plain.disk_of("node1"))
-    (run_dir / "open").touch()
-    sign = signs.alive(undelivered.place_of(run_dir, "node1"))
-    was_fresh = sign.is_fresh()
-    os.utime(sign.path, (1, 1))
     code, said = plain.once("node2", run_dir)
 
     assert was_fresh
     assert code == 1
-    assert "what node1 recorded after its last copy is in" in said
-    assert gated(run_dir) == [(0, n) for n in range(STEPS)]
+    assert "what node1 recorded after it saved its archive last is in" in said
+    assert gated(run_dir)[: STEPS - 1] == [(0, n) for n in range(STEPS - 1)]
+    if not is_removed:
+        assert plain.once("node1", run_dir)[0] == 0
+        assert gated(run_dir) == [(0, n) for n in range(STEPS)]
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_being_delivered(plain: Nodes) -> None:
-    """Two machines at once: the second one waits for nobody and sends nothing; nor does the machine itself."""
+def test_an_archive_that_is_being_delivered(plain: Nodes) -> None:
+    """Two machines at once: the second one sends nothing; nor does the machine itself."""
     run_dir = plain.shared / "runs" / "p" / "r"
     plain.run("node1", _TRAIN)
-    wait_for(lambda: ended(run_dir, "node1"), "no copy")
-    taken = signs.taken(undelivered.place_of(run_dir, "node1"))
-    taken.put("pid 7 on node2")
+    wait_for(lambda: ended(run_dir, "node1"), "it is not archived")
+    delivered.write(run_dir, "node1", Delivered(who="pid 7 on node2", exporters={}, works=True))
     (run_dir / "open").touch()
     found = [plain.once(host, run_dir) for host in ("node3", "node1")]
     sent = gated(run_dir)
-    os.utime(taken.path, (1, 1))  # it was killed
+    os.utime(delivered.place_of(run_dir, "node1"), (1, 1))  # it was killed
 
     assert [code for code, _ in found] == [1, 1]
-    assert "pid 7 on node2 delivers the copy of node1 now" in found[0][1]
+    assert "pid 7 on node2 delivers from the archive of node1 now" in found[0][1]
     assert sent == []
     assert plain.once("node3", run_dir) == (0, "")
     assert gated(run_dir) == [(0, n) for n in range(STEPS)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["index", "segment"])
-def test_a_copy_that_is_damaged(plain: Nodes, damage: str) -> None:
-    """It is not used; the machine itself still has everything, and the command says so."""
+def test_a_delivery_that_is_killed(plain: Nodes) -> None:
+    """The next one continues where it was; an exporter that cannot say what it holds may get one row again."""
     run_dir = plain.shared / "runs" / "p" / "r"
     plain.run("node1", _TRAIN)
-    wait_for(lambda: ended(run_dir, "node1"), "no copy")
-    place = undelivered.place_of(run_dir, "node1")
-    (place / "index" if damage == "index" else next(place.glob("outbox/*.seg"))).unlink()
+    wait_for(lambda: ended(run_dir, "node1"), "it is not archived")
+    (run_dir / "slow").touch()
+    (run_dir / "open").touch()
+    process = plain.start("node2", f"from otel_rl.cli import main; main(['agent', {str(run_dir)!r}, '--once'])")
+    wait_for(lambda: len(gated(run_dir)) > STEPS // 4, "nothing is delivered", 60)
+    process.kill()
+    process.wait()
+    os.utime(delivered.place_of(run_dir, "node1"), (1, 1))
+    (run_dir / "slow").unlink()
+
+    assert len(gated(run_dir)) < STEPS
+    assert plain.once("node2", run_dir) == (0, "")
+    assert sorted(set(gated(run_dir))) == [(0, n) for n in range(STEPS)]
+    assert len(gated(run_dir)) <= STEPS + 1
+
+
+@pytest.mark.slow
+def test_an_archive_that_is_damaged(plain: Nodes) -> None:
+    """It is said how many items it lacks; the machine itself still has everything."""
+    run_dir = plain.shared / "runs" / "p" / "r"
+    plain.run("node1", _TRAIN)
+    wait_for(lambda: ended(run_dir, "node1"), "it is not archived")
+    next((run_dir / "archive" / "node1" / "rows").glob("*.parquet")).unlink()
     (run_dir / "open").touch()
     code, said = plain.once("node2", run_dir)
 
     assert code == 1
-    assert "is on node1; run there" in said
+    assert f"{STEPS} item(s) are missing in the archive of node1" in said
     assert plain.once("node1", run_dir)[0] == 0
     assert gated(run_dir) == [(0, n) for n in range(STEPS)]
 
 
 @pytest.mark.slow
 def test_a_job_that_goes_on_where_its_disk_was_removed(plain: Nodes) -> None:
-    """The next attempt on the same machine takes what was not delivered from the copy: all rows of both, once."""
+    """The next attempt on the same machine takes what was not delivered from the archive: all rows of both, once."""
     run_dir = plain.shared / "runs" / "p" / "r"
     plain.run("node1", _TRAIN)
-    wait_for(lambda: ended(run_dir, "node1"), "no copy")
+    wait_for(lambda: ended(run_dir, "node1"), "it is not archived")
     shutil.rmtree(plain.disk_of("node1"))
     (run_dir / "open").touch()
     said = plain.run("node1", _TRAIN, FINISH="20")
@@ -230,7 +246,7 @@ def test_a_job_that_goes_on_where_its_disk_was_removed(plain: Nodes) -> None:
 
 @pytest.mark.slow
 def test_a_part_that_is_gone(plain: Nodes) -> None:
-    """Somebody removed it on its machine: said, with its place; where all of it was delivered, nothing is wrong."""
+    """Without an archive this is said, with its place; where all of it was delivered, nothing is wrong."""
     run_dir = plain.shared / "runs" / "p" / "r"
     run_dir.mkdir(parents=True)
     (run_dir / "open").touch()
@@ -239,6 +255,7 @@ def test_a_part_that_is_gone(plain: Nodes) -> None:
     place = parts.read(run_dir, "node1").place  # type: ignore[union-attr]
     shutil.rmtree(plain.disk_of("node1"))
     delivered = plain.once("node1", run_dir)
+    shutil.rmtree(run_dir / "archive")
     pointer = run_dir / "local" / "node1"
     pointer.write_text(pointer.read_text().replace("true", "false"))
     code, said = plain.once("node1", run_dir)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import otel_rl
-from otel_rl.archive import files
 from otel_rl.archive.writer import Writer
 from otel_rl.journal.ids import packed_step_ids
 from otel_rl.journal.record_events import Lost
@@ -26,6 +25,7 @@ from otel_rl.journal.records import (
     StepEnded,
     StepStarted,
 )
+from otel_rl.setup.parts import ARCHIVE
 from otel_rl.trainer.tickets import consumed
 from tests.agent.reducing import reducing
 
@@ -76,7 +76,7 @@ class Player:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "run.json").write_text(json.dumps({"id": RUN, "project": "grpo", "name": "baseline"}))
         self._reducer = reducing()
-        self._writer = Writer(directory / files.ARCHIVE / "local", limit)
+        self._writer = Writer(directory / ARCHIVE / "local", limit)
         self._attempt, self._span = -1, 0
         self.now = BEGAN
         self.items: list[Item] = []

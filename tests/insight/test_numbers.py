@@ -12,10 +12,10 @@ import pytest
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.archive import files
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Ended, Process, Row, Span
 from otel_rl.insight import facts_of, wording
+from otel_rl.setup.parts import ARCHIVE
 from tests.insight.played import BEGAN, Played, play
 from tests.insight.test_findings import Dice, only
 
@@ -73,7 +73,7 @@ def test_a_hundred_thousand_steps(tmp_path: Path) -> None:
     steps, change = 100_000, 61_234
     dice = np.random.default_rng(0)
     (tmp_path / "run.json").write_text(json.dumps({"id": "long", "project": "p", "name": "long"}))
-    writer = Writer(tmp_path / files.ARCHIVE / "local", 1 << 60)
+    writer = Writer(tmp_path / ARCHIVE / "local", 1 << 60)
     writer.add(Process(0, "", 0, 1, "node1", 1, BEGAN))
     now = BEGAN
     for step in range(steps):

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.delivery import undelivered
 from otel_rl.errors import SettingsError
 from otel_rl.journal.own_files import ForeignError, check_levels, read_own
 from otel_rl.setup import agent_start, directory, parts
@@ -84,6 +83,7 @@ ATTACKS: dict[str, Callable[[Path], object]] = {
     "the manifest is a link": lambda run: to_a_link(run / "run.json"),
     "the whole run is of nobody": lambda run: to_nobody(run, *run.rglob("*")),
     "all can write the run directory": lambda run: run.chmod(0o777),
+    "the archive is of nobody": lambda run: ((run / "archive").mkdir(exist_ok=True), to_nobody(run / "archive")),
     "all can write the journals": lambda run: directory.at(run).journals.chmod(0o777),
 }
 
@@ -131,31 +131,7 @@ def test_a_pointer_of_another_user(crowded: Path) -> None:
     assert parts.read(run, "node9") is None
 
 
-def test_a_copy_of_another_user(crowded: Path) -> None:
-    """Its index holds a manifest, which would be restored as this user's own."""
-    run = a_run_with_code_of_nobody(crowded)
-    copy = undelivered.Copy(
-        name="node9",
-        number=1,
-        outbox="",
-        place="/nowhere",
-        waiting={},
-        unread=0,
-        is_delivered=False,
-        is_last=True,
-        files={},
-        contents={"run.json": (run / "run.json").read_bytes()},
-        directories=[],
-    )
-    (run / "undelivered" / "node9").mkdir(parents=True)
-    undelivered.write(run, copy)
-    before = undelivered.names(run)
-    to_nobody(run / "undelivered" / "node9" / "index")
-
-    assert (before, undelivered.names(run)) == (["node9"], [])
-
-
-@pytest.mark.parametrize("name", ["cursors/jsonl.json", "left.json", "agent.json", "machine.json"])
+@pytest.mark.parametrize("name", ["cursors/jsonl.json", "agent.json", "machine.json"])
 def test_other_files_of_another_user(crowded: Path, name: str) -> None:
     """They are not read."""
     run = a_run_with_code_of_nobody(crowded)

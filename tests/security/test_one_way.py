@@ -16,7 +16,6 @@ _OWN = {
     "otel_rl/journal/own_files.py",  # a probe, which is removed at once
     "otel_rl/setup/private_directories.py",  # directories of mode 0700, whatever `share` is
     "otel_rl/setup/tokens.py",  # a file of the user, of mode 0600
-    "otel_rl/delivery/signs.py",  # it writes a file that exists
     "otel_rl/cli/stack.py",  # a process with a umask of its own
     "otel_rl/demo/grpo.py",  # the same
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.agent.input.follow import UNFINISHED, Follower
 from otel_rl.agent.input.remote import give_up_missing
-from otel_rl.journal.claim import noted
+from otel_rl.journal.claim import is_settled, noted
 from otel_rl.journal.segments import START
 from otel_rl.setup import tokens
 
@@ -28,6 +28,7 @@ class Source:
     Args:
         positions: Where to continue, by journal.
         once: If true, the agent delivers what exists, and listens nowhere.
+        of_archive: If true, the items come from an archive: there are no journals.
 
     Attributes:
         follower: The journals.
@@ -46,9 +47,11 @@ class Source:
         openings: Openings,
         *,
         once: bool,
+        of_archive: bool,
     ) -> None:
-        self._once = once
-        expected = dict.fromkeys(noted(directory.attempts).get(directory.host, ()) if once else (), START)
+        self._needs_journals = once and not of_archive and not is_settled(directory.attempts, directory.host)
+        names = noted(directory.attempts).get(directory.host, ()) if self._needs_journals else ()
+        expected = dict.fromkeys(names, START)
         self.follower = Follower(directory.journals, expected | dict(positions), final=manifest.sends)
         self._receiver: Receiver | None = None
         self._never_came, self.unreachable = 0, ""
@@ -95,7 +98,7 @@ class Source:
         """Return the number of records that never arrived, by reason."""
         counts = self.follower.losses()
         counts["torn_bytes"] -= counts.pop(UNFINISHED)
-        missing = len(self.follower.missing) or int(self._once and self.follower.found_nothing)
+        missing = len(self.follower.missing) or int(self._needs_journals and self.follower.found_nothing)
         between = self._never_came if self._receiver is None else self._receiver.lost
         return counts | {"journals_missing": missing, "lost_between_machines": between}
 

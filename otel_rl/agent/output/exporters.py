@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from otel_rl.setup.directory import Manifest, RunDirectory
 
 _CLOSE_WITHIN_S = 30.0
+_CATCH_UP_S = 2.0
+"""Time in seconds for exporters that have not failed, such as the archive, to get the last items."""
+_LOOK_S = 0.02
 
 
 class Exporters:
@@ -105,6 +108,9 @@ class Exporters:
 
     def close(self) -> None:
         """Shut down the exporters that have everything; stop the others, whose backlog stays in the outbox."""
+        until = time.monotonic() + _CATCH_UP_S
+        while time.monotonic() < until and not all(one.has_everything or one.last_error for one in self.threads):
+            time.sleep(_LOOK_S)
         complete = [one for one in self.threads if one.has_everything]
         for one in self.threads:
             if one in complete:

@@ -17,13 +17,13 @@ from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from otel_rl.agent.output.exporters import Exporters
     from otel_rl.agent.output.gauges import Gauges
     from otel_rl.agent.steps.pipeline import Pipeline
-    from otel_rl.agent.steps.state import Journal
+    from otel_rl.agent.steps.state import Journal, State
     from otel_rl.export import Item
     from otel_rl.setup.agent_start import AgentStatus
     from otel_rl.setup.directory import Manifest, RunDirectory
@@ -44,7 +44,6 @@ class Present:
 
     def __init__(self, directory: RunDirectory, manifest: Manifest, pipeline: Pipeline, gauges: Gauges) -> None:
         self._manifest, self._gauges = manifest, gauges
-        self._journals: Mapping[str, Journal] = pipeline.reducer.state.journals
         has_archive = any(name == "archive" for name, _ in manifest.exporters)
         self._place = place_of(directory.path, directory.host) if has_archive else None
         before = None if self._place is None else read_json(self._place, Now)
@@ -61,13 +60,13 @@ class Present:
         if self._place is not None:
             self._recent.add(items)
 
-    def show(self, exporters: Exporters, status: AgentStatus) -> None:
+    def show(self, state: State, exporters: Exporters, status: AgentStatus) -> None:
         """Have the state of the run written, if it is due; wait at most 5 s for the last one."""
         began = time.monotonic()
         is_last = status.state == "ended"
         if self._place is None or (began < self._shown_at + self._pause and not is_last):
             return
-        now = self._state(exporters, status)
+        now = self._state(state, exporters, status)
         if now == self._shown and not is_last and began < self._shown_at + _AT_LEAST_EVERY_S:
             return
         self._content = msgspec.json.encode(msgspec.structs.replace(now, time_unix_nano=time.time_ns()))
@@ -92,8 +91,8 @@ class Present:
             if is_last:
                 return
 
-    def _state(self, exporters: Exporters, status: AgentStatus) -> Now:
-        known, manifest = self._journals, self._manifest
+    def _state(self, state: State, exporters: Exporters, status: AgentStatus) -> Now:
+        known, manifest = state.journals, self._manifest
         last = max((one.started.attempt for one in known.values()), default=0)
         return Now(
             time_unix_nano=0,
@@ -103,8 +102,13 @@ class Present:
             pid=os.getpid(),
             state=status.state,
             processes=[self._process(name, one) for name, one in known.items() if one.started.attempt == last],
+            open_steps=sum(map(len, state.steps.values())),
             exporters=[
-                ExporterNow(one.label, one.taken, one.backlog, one.failures, status.last_error.get(one.label, ""))
+                ExporterNow(
+                    *(one.label, one.taken, one.backlog, one.failures),
+                    last_error=status.last_error.get(one.label, ""),
+                    delivered=one.passed,
+                )
                 for one in exporters.threads
             ],
             lost=status.lost,

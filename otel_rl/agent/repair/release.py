@@ -15,7 +15,6 @@ from otel_rl.delivery.exporter_thread import Cursor
 from otel_rl.delivery.outbox import Outbox, positions_of, set_released_items
 from otel_rl.delivery.outbox_reader import Head, Located, located
 from otel_rl.errors import UNDECODABLE
-from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.segments import START, Position, Released, released, segment_numbers, segment_path, set_released
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from otel_rl.setup.directory import RunDirectory
 
 TAIL_BYTES = 16 << 20
 """Bytes of the outbox that are kept after delivery, for the analysis of runs that have ended."""
@@ -127,38 +125,6 @@ def cut_off(journals: Path, positions: Mapping[str, Position]) -> int:
     """
     names = {path.name for path in journals.iterdir()} if journals.is_dir() else set()
     return sum(released(journals / name).first > positions.get(name, START).segment for name in names)
-
-
-class Left(msgspec.Struct, frozen=True):
-    """The backlog at the end of an agent; it shows what is lost if the outbox and the journals are removed.
-
-    It has the number of items that each exporter had not got, and the journals from which they could be rebuilt.
-    """
-
-    waiting: dict[str, int]
-    journals: list[str]
-
-
-def leave(place: Path, waiting: dict[str, int], journals: Iterable[str]) -> None:
-    """Record the backlog of an agent.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    write_atomically(place, msgspec.json.encode(Left(waiting, sorted(journals))))
-
-
-def vanished(directory: RunDirectory, outbox: Outbox) -> int:
-    """Return the number of items of an earlier backlog that are in no outbox, and not in the journals any more."""
-    if outbox.checkpoint:
-        return 0
-    try:
-        left = msgspec.json.decode(directory.left.read_bytes(), type=Left)
-    except (OSError, *UNDECODABLE):
-        return 0
-    journals = directory.journals
-    are_there = all((journals / name).is_dir() and segment_numbers(journals / name) for name in left.journals)
-    return 0 if are_there and left.journals else max(left.waiting.values(), default=0)
 
 
 def _count(path: Path, first: int, end: int) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.repair.release import leave, vanished
-from otel_rl.delivery import undelivered
-from otel_rl.delivery.outbox import Outbox
-from otel_rl.errors import UNDECODABLE
+from otel_rl.agent.repair.refill import catch_up
+from otel_rl.archive import delivered
+from otel_rl.archive.delivered import Delivered
 from otel_rl.export import RunInfo
 from otel_rl.journal import claim
 from otel_rl.otlp.bridge.runs import Runs
@@ -67,25 +67,12 @@ class RunFiles(Target):
         pointer = Pointer(place=str(self.folder / "elsewhere"), machine=machine)
         noted = claim.Noted(_JOURNAL, self._part.name)
         bridged = RunInfo("run", "p", "run", str(self.folder / "run"), {"service.name": "x"})
-        copy = undelivered.Copy(
-            name=self._part.name,
-            number=1,
-            outbox="x",
-            place=str(self.folder),
-            waiting={"jsonl": 3},
-            unread=0,
-            is_delivered=False,
-            is_last=True,
-            files={},
-            directories=[_JOURNAL],
-            contents={"outbox/id": b"x", "cursors/jsonl.json": b"{}"},
-        )
+        fed = Delivered(who="pid 7 on node2", exporters={"jsonl": {"Row": 3}}, works=False)
         contents = [self._manifest, self._status, encode(pointer), encode(machine), encode(noted), encode(_START)]
         contents += [
             b"running",
             encode(bridged),
-            msgspec.msgpack.encode(copy),
-            b'{"waiting":{}}',
+            encode(fed),
         ]
         return [bytes([kind]) + content for kind, content in enumerate(contents)]
 
@@ -96,7 +83,7 @@ class RunFiles(Target):
         shutil.copytree(self._intact, run)
         try:
             readers = (self._read_manifest, self._read_status, self._read_part, self._read_owner, self._read_noted)
-            more = (self._read_start, self._read_state, self._resume, self._restore, self._read_left)
+            more = (self._read_start, self._read_state, self._resume, self._refill)
             every = readers + more
             every[data[0] % len(every)](run, data[1:])
         finally:
@@ -161,29 +148,8 @@ class RunFiles(Target):
         runs.resume()
         runs.close(0.0)
 
-    def _restore(self, run: Path, data: bytes) -> None:
-        place = undelivered.place_of(run, self._part.name)
-        place.mkdir(parents=True)
-        try:
-            copy = msgspec.msgpack.decode(data, type=undelivered.Copy)
-        except UNDECODABLE:
-            (place / "index").write_bytes(data)
-            undelivered.names(run)
-            return
-        undelivered.write(run, msgspec.structs.replace(copy, name=self._part.name))
-        found = undelivered.read(run, self._part.name)
-        if found is not None:
-            shutil.rmtree(run / self._part)
-            try:
-                undelivered.restore(run, found, run / self._part)
-            except OSError:
-                return  # the copy names a file twice, say; the agent reports it
-            undelivered.catch_up(run, self._part.name, run / self._part)
-
-    def _read_left(self, run: Path, data: bytes) -> None:
+    def _refill(self, run: Path, data: bytes) -> None:
         found = directories.at(run)
-        found.left.write_bytes(data)
-        outbox = Outbox(found.outbox, 1 << 30)
-        vanished(found, outbox)
-        outbox.close()
-        leave(found.left, {"jsonl": 1}, [_JOURNAL])
+        delivered.place_of(run, found.host).write_bytes(data)
+        with contextlib.suppress(BlockingIOError):
+            catch_up(found, directories.read_manifest(found))
