@@ -194,7 +194,8 @@ class Agent:
         self._display.show(made, now)
         self._display.show_delivery(self._exporters, self._status.dropped)
         with self._quarantine.guard("keeping of the last steps", "now.json"):
-            self._present.add(made.items)
+            if self._present is not None:
+                self._present.add(made.items)
         with self._quarantine.guard("writing of reports", "oom"):
             write_reports(self._directory.path, made.items)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
