@@ -58,7 +58,7 @@ def test_kills_inside_of_a_flush_a_merge_or_a_seal(tmp_path: Path) -> None:
 
 
 def kills_until_the_end(directory: Path, killed: int) -> int:
-    """Kill the writers of a run, each some calls later than the one before, until one ends."""
+    """Kill the writers of a run, each at a later call than the one before, until one ends."""
     place = directory / ARCHIVE / "node1"
     place.mkdir(parents=True)
     kills, seen, reader = 0, 0, otel_rl.open_run(directory)

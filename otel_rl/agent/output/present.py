@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.output.exporters import Exporters
     from otel_rl.agent.output.gauges import Gauges
     from otel_rl.agent.steps.pipeline import Pipeline
-    from otel_rl.agent.steps.state import Journal, State
+    from otel_rl.agent.steps.state import Journal
     from otel_rl.export import Item
     from otel_rl.setup.agent_start import AgentStatus
     from otel_rl.setup.directory import Manifest, RunDirectory
