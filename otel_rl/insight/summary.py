@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from otel_rl.insight.facts import Summary
+from otel_rl.semconv.total_steps import total_steps
 
 if TYPE_CHECKING:
     from otel_rl.insight.recorded import Recorded
@@ -13,19 +13,6 @@ if TYPE_CHECKING:
     from otel_rl.insight.state import Standing
 
 _RECENT_STEPS = 50
-_TOTALS = (
-    "total_training_steps",
-    "max_steps",
-    "total_steps",
-    "num_train_steps",
-    "num_training_steps",
-    "training_steps",
-    "max_num_steps",
-    "num_steps",
-    "train_steps",
-    "steps",
-)
-"""Last components of hyperparameters that say how many steps a run is to have, the clearest first."""
 
 
 def summarized(recorded: Recorded, standing: Standing, changes: list[Shift]) -> Summary:
@@ -36,8 +23,10 @@ def summarized(recorded: Recorded, standing: Standing, changes: list[Shift]) -> 
     times = recorded.step_times
     since = max(changes[-1].step, times.steps[-_RECENT_STEPS:][0]) if changes else None
     recent = times.tail(_RECENT_STEPS) if since is None else times.between(int(since), int(times.steps[-1]))
-    started = min((one.started_unix_nano for one in members), default=0)
+    began = [one.started_unix_nano for one in members] + [one.started_unix_nano or 0 for one in recorded.now]
+    started = min((one for one in began if one), default=0)
     ended = _last(recorded, standing)
+    total = total_steps(recorded.parameters)
     started = started or (ended if steps else 0)
     firsts = recorded.firsts if last else []
     return Summary(
@@ -52,7 +41,7 @@ def summarized(recorded: Recorded, standing: Standing, changes: list[Shift]) -> 
         first_step=steps.first if steps else -1,
         last_step=steps.last if steps else -1,
         steps=steps.number if steps else 0,
-        total_steps=total_steps(recorded),
+        total_steps=total if total is not None and (not steps or total >= steps.last) else None,
         ranks=max([len({one.rank for one in ranks}), *(one.world_size for one in ranks)], default=0),
         hosts=recorded.hosts,
         attempts=last + 1 if members else 0,
@@ -60,23 +49,6 @@ def summarized(recorded: Recorded, standing: Standing, changes: list[Shift]) -> 
         step_seconds=recent.median,
         step_seconds_before=changes[-1].before if changes else None,
     )
-
-
-def total_steps(recorded: Recorded) -> int | None:
-    """Return how many steps the run is to have, by its hyperparameters; `None` if they do not say."""
-    last = recorded.steps.last if recorded.steps else -1
-    for wanted in _TOTALS:
-        for name, value in sorted(recorded.parameters.items(), key=lambda one: len(one[0])):
-            if name.replace("/", ".").rpartition(".")[2] != wanted or isinstance(value, bool):
-                continue
-            if (
-                isinstance(value, int | float)
-                and math.isfinite(value)
-                and value == int(value)
-                and value >= max(1, last)
-            ):
-                return int(value)
-    return None
 
 
 def _last(recorded: Recorded, standing: Standing) -> int:

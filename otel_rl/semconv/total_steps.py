@@ -21,6 +21,8 @@ _ENDINGS = (
     "total_iterations",
     "max_iterations",
     "num_iterations",
+    "num_steps",
+    "train_steps",
 )
 """Last components of the names of such parameters; the first one that a run has wins."""
 _ALONE = "steps"

@@ -200,13 +200,16 @@ class Follower:
             if records := self._read(journal, RECORDS_AT_ONCE, final=True):
                 return records
         end = None if journal.is_over else exit_status.read(journal.path)
-        if journal.reader.position == START and not journal.remote and not journal.is_over:
+        is_unread = journal.reader.position == START and not journal.remote and not journal.is_over
+        if is_unread:
             self.missing.add(journal.path.name)  # each has a segment before its process records
         journal.finished |= end is not None
         self._bury(journal)
         if journal.is_over:
             return []
         journal.is_over = True
+        if is_unread and end is None and not journal.path.exists():
+            return []  # counted; when and how its process ended is unknown
         return [end or Lost(journal.alive_at)]
 
     def _read_exit(self, journal: FollowedJournal) -> list[Record]:
