@@ -113,7 +113,7 @@ def trainings(draw: st.DrawFn) -> dict[str, list[Row]]:
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(trainings(), st.data())
 def test_the_last_attempt_wins(
     tmp_path_factory: pytest.TempPathFactory, rows: dict[str, list[Row]], data: st.DataObject
