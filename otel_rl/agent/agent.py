@@ -13,6 +13,7 @@ import msgspec
 
 from otel_rl.agent.hardware.engines import Engine
 from otel_rl.agent.hardware.poller import Poller
+from otel_rl.agent.input import unsent
 from otel_rl.agent.input.source import Source
 from otel_rl.agent.loop import Loop
 from otel_rl.agent.losses import Losses
@@ -273,9 +274,22 @@ class Agent:
             self._record_delivery(is_complete=self._loop.is_over)
         self._say("ended")
         said = self._status.said
+        if self._manifest.sends and self._directory.is_elsewhere:
+            with contextlib.suppress(OSError):
+                self._leave_unsent()
         if said.waiting:
             logger.warning("%s; deliver it on %s with: %s", incomplete(said), *deliver_with(self._directory))
         return delivered and not self._losses.lost
+
+    def _leave_unsent(self) -> None:
+        """Leave in the run directory what the head has not received, for the machine that has the head's part."""
+        run, part = self._directory.path, self._directory.host
+        if self._exporters.has_delivered:
+            unsent.remove(run, part)
+            return
+        first = min(one.delivered for one in self._exporters.threads)
+        batches = (batch.items for _, batch in self._outbox.since(first))
+        unsent.save(run, part, batches, is_last=not self._source.follower.alive_here)
 
     def _close(self) -> None:
         self._source.stop_listening()

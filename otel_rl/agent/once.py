@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.agent import feed
 from otel_rl.agent.agent import GoneError
+from otel_rl.agent.input import unsent
 from otel_rl.agent.input.inbox import Inbox
 from otel_rl.agent.process import REGISTERED, StartError, run_agent
 from otel_rl.agent.repair.refill import ARCHIVE_EXPORTER, has_everything, progress, refill
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from otel_rl.agent.input.unsent import Index
     from otel_rl.export import Exporter
 
 logger = log_of(__name__)
@@ -49,6 +51,7 @@ class _Reached(NamedTuple):
         host: The machine.
         sends: If true, that machine sends to a head.
         of_archive: The part itself, if it is made from the archive since it is out of reach.
+        left: What the machine could not send to the head, if its part is out of reach.
     """
 
     name: str
@@ -56,6 +59,7 @@ class _Reached(NamedTuple):
     host: str
     sends: bool = False
     of_archive: Part | None = None
+    left: Index | None = None
 
 
 class Delivery:
@@ -81,13 +85,19 @@ class Delivery:
             read_manifest(at)  # raises if this is not a run directory
             if not (self._run / LOCAL).is_dir() or not parts.everyone(self._run):
                 return self._deliver(_Reached(at.host, at, at.host, at.own_manifest.exists()))
-        heads = [one for one in reached if not one.sends]
+        heads = [one for one in reached if not one.sends and one.of_archive is None]
         senders = [one for one in reached if one.sends]
         of_head = {head.name: [one for one in senders if _head_of(one, heads) is head] for head in heads}
         for one in senders if not heads else ():
-            self._deliver(one)  # to the address of the head, where it may be at work
+            if one.left is None:
+                self._deliver(one)  # to the address of the head, where it may be at work
+            else:
+                self._fail(f"records of {one.host} wait for its head; run this on the machine of the head")
         for head in heads:
             self._deliver(head, of_head[head.name])
+        for one in reached:
+            if one.of_archive is not None:
+                self._feed(one, one.of_archive)
         return self._is_complete
 
     def _look(self) -> Iterator[_Reached]:
@@ -101,6 +111,8 @@ class Delivery:
             if self._is_here(part):
                 here = directories.with_part(self._run, part)
                 yield _Reached(part.name, here, host, here.own_manifest.exists())
+            elif not part.is_delivered and (left := unsent.index(self._run, part.name)) is not None:
+                yield _Reached(part.name, directories.with_part(self._run, part), host, sends=True, left=left)
             elif not part.is_delivered and part.name in machines:
                 yield _Reached(part.name, self._work_of(part), host, of_archive=part)
             elif not part.is_delivered:
@@ -145,9 +157,7 @@ class Delivery:
         senders: Sequence[_Reached] = (),
         exporters: Mapping[str, Callable[..., Exporter]] = REGISTERED,
     ) -> bool:
-        if one.of_archive is not None:
-            self._feed(one, one.of_archive)
-        elif self._may_begin(one):
+        if self._may_begin(one):
             if senders:
                 self._bring(one, senders)
             self._run_agent(one, exporters)
@@ -162,7 +172,24 @@ class Delivery:
             contextlib.closing(Inbox(head.directory, limit)) as inbox,
         ):
             for one in senders:
-                self._deliver(one, exporters={"head": inbox.exporter_of(one.host)})
+                if one.left is None:
+                    self._deliver(one, exporters={"head": inbox.exporter_of(one.host)})
+                else:
+                    self._take_left(one, one.left, inbox)
+
+    def _take_left(self, one: _Reached, left: Index, inbox: Inbox) -> None:
+        """Write what a machine has left for the head into the head's part."""
+        try:
+            inbox.bring(unsent.read(self._run, one.name, left), one.host)
+        except OSError as error:
+            self._fail(f"what {one.host} has left cannot be used: {error}")
+            return
+        part = parts.read(self._run, one.name)
+        if not left.is_last:
+            self._fail(f"processes on {one.host} recorded more; run there: {deliver_with(one.directory)[1]}")
+        elif part is not None:
+            with contextlib.suppress(OSError):
+                parts.note(self._run, part, is_delivered=True)
 
     def _run_agent(self, one: _Reached, exporters: Mapping[str, Callable[..., Exporter]]) -> bool:
         """Run an agent; return whether it has delivered everything."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from otel_rl.setup.settings import Settings
 
 _warnings = Occasional(sinks.log_of("otel_rl"))
-_MANIFEST, ATTEMPTS = "run.json", "attempts"
-_BELIEVED = (_MANIFEST, ATTEMPTS, parts.LOCAL, parts.ARCHIVE)
+_MANIFEST, ATTEMPTS, UNSENT = "run.json", "attempts", "unsent"
+_BELIEVED = (_MANIFEST, ATTEMPTS, UNSENT, parts.LOCAL, parts.ARCHIVE)
 """The entries of a run directory that the agent believes only if no other user can write them."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""

@@ -49,12 +49,18 @@ def test_two_machines_that_are_gone(plain: Nodes) -> None:  # noqa: F811 - a fix
 
 
 def test_a_machine_that_has_not_reached_the_head(plain: Nodes) -> None:  # noqa: F811 - a fixture
-    """Steps that wait for it are not archived: the command names both machines, and the places on them."""
+    """Steps that wait for it are not archived: they come from the head's machine, with what the other one has left."""
     run_dir = train(plain, (f"127.0.0.1:{free_port()}", "192.0.2.1:4320"))  # which no machine answers
+    wait_for((run_dir / "unsent" / "node2.sender" / "index.json").exists, "nothing is left for the head", 100)
+    shutil.rmtree(plain.disk_of("node2"))
     (run_dir / "open").touch()
     code, said = plain.once("node3", run_dir)
+    before = gated(run_dir)
 
     assert code == 1
     assert "what node1 recorded after it saved its archive last is in" in said
-    assert f"is on node2; run there: otel-rl agent {run_dir} --once" in said
-    assert gated(run_dir) == []
+    assert "records of node2 wait for its head; run this on the machine of the head" in said
+    assert before == []
+    assert [plain.once("node1", run_dir) for _ in range(2)] == [(0, "")] * 2
+    assert gated(run_dir) == [(0, n) for n in range(STEPS)]
+    assert not (run_dir / "partial.txt").exists()

@@ -15,7 +15,7 @@ from otel_rl.journal.record_events import Lost
 from otel_rl.journal.records import AnyRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from otel_rl.export import Exporter, Item
     from otel_rl.journal.records import Record
@@ -46,6 +46,17 @@ class Inbox:
         """Append items to the outbox of the head, with its last checkpoint."""
         checkpoint = self._outbox.checkpoint or msgspec.msgpack.encode(Checkpoint({}, State()))
         self._outbox.append(items, checkpoint)
+
+    def bring(self, batches: Iterable[Sequence[Item]], host: str) -> None:
+        """Write what a machine has left; records that exist already are skipped.
+
+        Raises:
+            OSError: It cannot be read or written now.
+        """
+        bringer = _Bringer(self, host)
+        for items in batches:
+            bringer.export(items)
+        bringer.shutdown()
 
     def close(self) -> None:
         """Close the outbox."""
