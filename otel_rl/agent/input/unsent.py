@@ -30,7 +30,7 @@ _decoder = msgspec.msgpack.Decoder(list[Item])
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine has left; it is written last.
+    """The files that a machine has left; it is written last.
 
     Attributes:
         files: The files, in order; each has its CRC-32 in its name.
