@@ -52,6 +52,10 @@ def write_first(path: Path, content: bytes) -> bool:
             file.write(content)
     except FileExistsError:
         return False
+    except PermissionError:  # SFTP has no error for a file that another machine was faster to make: sshfs says EPERM
+        if path.exists():
+            return False
+        raise
     return True
 
 

@@ -73,7 +73,7 @@ def make_directory(place: Path, mode: int | None = None) -> None:
     for part in reversed(missing):
         try:
             part.mkdir(0o700)
-        except FileExistsError:
+        except (FileExistsError, PermissionError):  # over sshfs, the latter, if another machine was faster
             if not part.is_dir():
                 raise
         else:
@@ -99,7 +99,7 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int | None = None)
         return os.open(path, flags)
     try:
         fd = os.open(path, flags | os.O_EXCL, 0o600)
-    except FileExistsError:
+    except (FileExistsError, PermissionError):  # over sshfs, the latter, if another machine was faster
         if flags & os.O_EXCL:
             raise
         return os.open(path, flags, 0o600)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_rl.journal.atomic_files import write_first
+from otel_rl.journal.modes import make_directory
 from otel_rl.setup.file_systems import is_shared, type_of, what_fails
 from tests.faults.nodes import Nodes, sshfs
 from tests.processes import rows_of
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+TRIES = 60
 _TRAIN = """
 import otel_rl
 run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, hardware=False)
@@ -90,3 +95,25 @@ def test_a_backlog_of_an_earlier_attempt(tmp_path: Path) -> None:
     assert "run here: otel-rl agent" in errors
     assert third[0] == 0, third
     assert "was recorded on" not in last.communicate(timeout=100)[1]
+
+
+def test_two_machines_are_first_over_sshfs(tmp_path: Path) -> None:
+    """One of them makes a file or a directory; the other one sees that it is there, whatever SFTP says."""
+    with sshfs(tmp_path) as here:
+        there = tmp_path / "second"
+        there.mkdir()
+        given = ["-o", f"ssh_command={tmp_path / 'sftp'},allow_other,dir_cache=no"]
+        subprocess.run(["sshfs", *given, f"host:{tmp_path / 'remote'}", there], check=True, timeout=30)
+        try:
+            for number in range(TRIES):
+                begin = Barrier(2)
+
+                def make(place: Path, name: str = f"{number}", begin: Barrier = begin) -> bool:
+                    begin.wait()
+                    make_directory(place / f"{name}.folder")
+                    return write_first(place / name, b"x")
+
+                with ThreadPoolExecutor(2) as pool:
+                    assert sorted(pool.map(make, (here, there))) == [False, True]
+        finally:
+            subprocess.run(["umount", "-l", there], check=True, timeout=30)
