@@ -104,7 +104,7 @@ class Delivery:
         """Yield the parts that can be reached; report the others."""
         machines = machines_of(self._run)
         found = parts.everyone(self._run)
-        archived = set(machines) - {part.name for part in found}
+        archived = set(machines) - {part.name for part in found} - {directories.at(self._run).host}
         found += [Part(name=name, place=self._run / LOCAL / name, is_elsewhere=True) for name in sorted(archived)]
         for part in found:
             host = part.machine.host if part.machine is not None else part.name
@@ -258,9 +258,12 @@ class Delivery:
         if fed.missing:
             self._fail(f"{fed.missing} item(s) are missing in the archive of {one.host}")
         if not has_everything(run, name):
+            later = f"what {one.host} recorded after it saved its archive last"
             where = f"in {part.place} on {one.host}" if part.machine is not None else f"on {one.host}"
-            later = f"what {one.host} recorded after it saved its archive last is {where}"
-            self._fail(f"{later}; run there, if it still exists: {deliver_with(one.directory)[1]}")
+            if part.machine is not None and part.machine.is_same(self._machine):
+                self._fail(f"{part.place} was removed, with {later}")
+            else:
+                self._fail(f"{later} is {where}; run there, if it still exists: {deliver_with(one.directory)[1]}")
         elif is_complete and not fed.missing:
             with contextlib.suppress(OSError):
                 parts.note(run, part, is_delivered=True)

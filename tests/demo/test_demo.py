@@ -124,7 +124,7 @@ def test_it_says_where_the_time_went_and_where_things_are(watched: Watched) -> N
     """The phase table, the address and the directories are printed at the end."""
     output = " ".join(watched.output.split())
 
-    for expected in ("update_actor", "not in any phase", "tensorboard --logdir", "wandb sync", "/metrics"):
+    for expected in ("update_actor", "generate", "tensorboard --logdir", "wandb sync", "/metrics"):
         assert expected in output
 
 
