@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from otel_rl.export import Item
 
 
-def start(command: Sequence[str], directory: Path, **environment: str) -> subprocess.Popen[str]:
+def start(
+    command: Sequence[str], directory: Path, *, stdin: int | None = None, **environment: str
+) -> subprocess.Popen[str]:
     """Start a program in `directory`."""
     return subprocess.Popen(
         command,
         cwd=directory,
         env=os.environ | environment,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

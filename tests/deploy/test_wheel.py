@@ -21,6 +21,7 @@ _DEPLOYED = {".yaml", ".yml", ".json", ".sh", ".sbatch", ".md", "Dockerfile"}
 """Suffixes of the files that `otel-rl stack` starts servers with, or names without a suffix."""
 _SUFFIXES = {
     "otel_rl": {".py", ".yaml", ".md", "py.typed"},
+    "otel_rl/view/page/assets": {".css", ".js", "uplot.license.txt"},
     "otel_rl/files/deploy": _DEPLOYED,
     "otel_rl/files/dashboards": _DEPLOYED,
     "otel_rl_exporters": {".py", "py.typed"},
@@ -29,7 +30,7 @@ _SUFFIXES = {
 """The content of the wheel: suffixes or whole names, by the innermost of these directories."""
 _SOURCES = {
     *(".py", ".yaml", ".yml", ".md", ".txt", ".json", ".toml", ".typed", ".lock", ".csv", ".sh", ".sbatch", ".xml"),
-    *(".png", ".svg", ".html", ".js", ".jsx", ".mjs", ".c", ".go", ".mod", ".sum", ".java", ".rs", ".sha256"),
+    *(".png", ".svg", ".html", ".css", ".js", ".jsx", ".mjs", ".c", ".go", ".mod", ".sum", ".java", ".rs", ".sha256"),
     semconv.SCHEMA_URL.rpartition("/")[2],  # the schema file
     *("Dockerfile", "LICENSE", "PKG-INFO", ".gitignore", "import_graph", "lock", "prose", "run", "servers"),
 }

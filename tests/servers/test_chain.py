@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,6 @@ from tests.real_parts import needs, needs_program
 from tests.servers.running import A_WHILE, Collector, Webhook, send_alerts_to, stack, steps_of, trace
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator, Sequence
 
 pytestmark = [
@@ -51,7 +51,7 @@ def demo(directory: Path, heads: Sequence[str], **environment: str) -> Iterator[
         place |= {"OTEL_EXPORTER_PROMETHEUS_PORT": free_port(), "OTEL_RL_ROWS_DEADLINE": 120}
         told = {name: str(value) for name, value in place.items()} | rendezvous | environment
         command = [sys.executable, "-m", "otel_rl.demo.processes", msgspec.json.encode(OPTIONS).decode()]
-        ranks.append(start(command, node, **told))
+        ranks.append(start(command, node, stdin=subprocess.PIPE, **told))  # a rank ends when nobody watches it
     try:
         yield ranks
     finally:
