@@ -17,7 +17,8 @@ from otel_rl import semconv
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Process, Span
 from otel_rl.view.page.timeline import timeline_of
-from tests.view.timeline.page import chromium, written
+from tests.view.browser import chromium
+from tests.view.timeline.page import written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, CDPSession

@@ -195,8 +195,7 @@ class Agent:
         self._display.show(made, now)
         self._display.show_delivery(self._exporters, self._status.dropped)
         with self._quarantine.guard("keeping of the last steps", "now.json"):
-            if self._present is not None:
-                self._present.add(made.items)
+            self._present.add(made.items)
         with self._quarantine.guard("writing of reports", "oom"):
             write_reports(self._directory.path, made.items)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:
@@ -275,8 +274,10 @@ class Agent:
         self._say("ended")
         said = self._status.said
         if self._manifest.sends and self._directory.is_elsewhere:
-            with contextlib.suppress(OSError):
+            try:
                 self._leave_unsent()
+            except OSError as error:
+                logger.warning("records that the head lacks cannot be left for it: %s", error)
         if said.waiting:
             logger.warning("%s; deliver it on %s with: %s", incomplete(said), *deliver_with(self._directory))
         return delivered and not self._losses.lost

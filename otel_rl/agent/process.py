@@ -109,14 +109,10 @@ def run_agent(
     parts.remake(directory.local)  # a cleaner of temporary files may have removed it
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
-    try:
-        missing = 0 if of_archive else catch_up(directory, manifest)
-    except FedError as error:
-        lock.release()
-        raise _failed(directory, error) from error
     remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
     try:
         try:
+            missing = 0 if of_archive else catch_up(directory, manifest)
             manifest = secret_options.with_secrets(manifest, os.environ, _given_options)
             agent = Agent(directory, manifest, once=once, of_archive=of_archive, missing=missing, exporters=exporters)
         except Exception as error:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.real_parts import part
+from tests.view.browser import chromium
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_OPTIONS = ["--no-sandbox", "--disable-gpu"]
+    from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+@pytest.fixture(scope="module", name="chromium")
+def a_browser() -> Iterator[Browser]:
     """Yield a browser."""
-    playwright = part("playwright.sync_api")
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("needs chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=_OPTIONS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
-
 from otel_rl.view.page.report import write_report
+from tests.view.browser import chromium
 from tests.view.recorded import Shape, record
 
 _IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -19,17 +17,15 @@ _PICTURES = {"report.png": ("", 1440, 1560), "report_step.png": ("#step=75&rank=
 
 def draw() -> None:
     """Write the screenshots."""
-    with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
+    with tempfile.TemporaryDirectory() as name, chromium() as browser:
         place = Path(name)
         write_report(record(place / "run", _SHAPE), place / "report.html")
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for file, (address, width, height) in _PICTURES.items():
             page = browser.new_page(viewport={"width": width, "height": height})
             page.goto((place / "report.html").as_uri() + address)
             page.locator("html[data-ready=all]").wait_for()
             page.wait_for_timeout(1000)
             page.screenshot(path=_IMAGES / file)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -40,36 +40,37 @@ def _in_lines(drawn: Sequence[Line], cells: int) -> list[Line]:
 
 
 def _small_gpu(device: DeviceNow) -> Line:
-    share, used = device.utilization, device.memory
+    used = device.memory
     memory = "" if used is None else f" {used / 2**30:.0f} GiB"
     return (
         Span(f" {fit(device.name.removeprefix('GPU '), 2)}"),
-        *drawing.gauge(share, 4, "training"),
-        Span(" " + right("" if share is None else f"{100 * share:.0f} %", 5)),
+        *_load(device.utilization, 4),
         Span(memory, "dim"),
     )
 
 
 def _gpu(device: DeviceNow) -> Line:
-    share = device.utilization
     watts = "" if device.watts is None else f" {device.watts:.0f} W"
     return (
         Span(f" {fit(device.name, 6)} "),
-        *drawing.gauge(share, 6, "training"),
-        Span(" " + right("" if share is None else f"{100 * share:.0f} %", 5)),
+        *_load(device.utilization, 6),
         *_memory(device),
         Span(watts, "dim"),
     )
 
 
 def _host(device: DeviceNow) -> Line:
-    share = device.utilization
     return (
         Span(f" {fit(safe(device.name), 14).rstrip()} CPU "),
-        *drawing.gauge(share, 6, "note"),
-        Span(" " + right("" if share is None else f"{100 * share:.0f} %", 5)),
+        *_load(device.utilization, 6, "note"),
         *_memory(device),
     )
+
+
+def _load(share: float | None, width: int, category: str = "training") -> Line:
+    """Return how busy a device is, as a bar of some characters and in percent."""
+    text = "" if share is None else f"{100 * share:.0f} %"
+    return (*drawing.gauge(share, width, category), Span(" " + right(text, 5)))
 
 
 def _memory(device: DeviceNow) -> Line:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import shutil
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from otel_rl.view.page import timeline
-from tests.real_parts import part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 ASSETS = Path(timeline.__file__).parent / "assets"
 _START = """
@@ -55,21 +50,6 @@ def written(path: Path, data: Mapping[str, Any]) -> Path:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """Start the Chromium of this machine; tests are skipped if there is none."""
-    playwright = part("playwright.sync_api")
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("needs chromium")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 class Watched:

@@ -8,8 +8,10 @@ import pytest
 
 import otel_rl
 from otel_rl.view.page.timeline import timeline_of
+from tests.real_parts import needs, needs_program
+from tests.view.browser import chromium
 from tests.view.timeline import made
-from tests.view.timeline.page import Watched, chromium, written
+from tests.view.timeline.page import Watched, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs("playwright"), needs_program("chromium")]
 GUTTER, TOP = 148, 40
 """Pixels left of the lanes and above them, in a wide window."""
 
