@@ -134,9 +134,13 @@ class Delivery:
         is_own = part.machine is None or part.machine.is_same(self._machine)
         return is_own and part.place.is_dir()
 
+    def _is_own(self, machine: Machine) -> bool:
+        """Return whether its files are here: containers of one machine have names, and directories, of their own."""
+        return machine.host == self._machine.host and machine.is_same(self._machine)
+
     def _miss(self, part: Part) -> None:
         machine = part.machine or Machine(host=part.name)
-        if machine.host == self._machine.host and machine.is_same(self._machine):
+        if self._is_own(machine):
             self._fail(f"{part.place} of this machine was removed; its backlog is lost")
             return
         command = deliver_with(RunDirectory(self._run, part.place, part.name))[1]
@@ -260,7 +264,7 @@ class Delivery:
         if not has_everything(run, name):
             later = f"what {one.host} recorded after it saved its archive last"
             where = f"in {part.place} on {one.host}" if part.machine is not None else f"on {one.host}"
-            if part.machine is not None and part.machine.is_same(self._machine):
+            if part.machine is not None and self._is_own(part.machine):
                 self._fail(f"{part.place} was removed, with {later}")
             else:
                 self._fail(f"{later} is {where}; run there, if it still exists: {deliver_with(one.directory)[1]}")
