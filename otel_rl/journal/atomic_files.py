@@ -16,6 +16,7 @@ from otel_rl.journal.modes import open_file
 from otel_rl.journal.own_files import ForeignError, read_own
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 T = TypeVar("T")
@@ -31,32 +32,51 @@ def write_atomically(path: Path, content: bytes, mode: int | None = None) -> Non
     Raises:
         OSError: The file cannot be written. The error names `path`, not the temporary file.
     """
+    with _fresh(path, content, mode) as fresh:
+        fresh.replace(path)
+
+
+def write_first(path: Path, content: bytes) -> bool:
+    """Write a file that does not exist yet, in one step; return false if another process was faster.
+
+    Without hard links, as on exFAT, a reader may see the file before its content.
+
+    Raises:
+        OSError: The file cannot be written. The error names `path`, not the temporary file.
+    """
+    with _fresh(path, content) as fresh:
+        try:
+            os.link(fresh, path)
+        except OSError:  # SFTP has no error for a file that exists, and the answer of NFS may have been lost
+            if path.exists():
+                return path.samefile(fresh)
+        else:
+            return True
+    try:
+        with open(path, "xb", opener=open_file) as file:
+            file.write(content)
+    except (FileExistsError, PermissionError):  # over sshfs, the latter, if another machine was faster
+        if path.exists():
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def _fresh(path: Path, content: bytes, mode: int | None = None) -> Iterator[Path]:
+    """Write a temporary file next to `path`; remove it at the end if it is still there."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # a pid is not unique: containers count from 1
     try:
         fd = open_file(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
         with open(fd, "wb") as file:  # noqa: PTH123
             file.write(content)
-        fresh.replace(path)
-    except BaseException as error:
+        yield fresh
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+    finally:
         with contextlib.suppress(OSError):
             fresh.unlink()
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None
-        raise
-
-
-def write_first(path: Path, content: bytes) -> bool:
-    """Write a file that does not exist yet; return false if another process was faster."""
-    try:
-        with open(path, "xb", opener=open_file) as file:
-            file.write(content)
-    except FileExistsError:
-        return False
-    except PermissionError:  # SFTP has no error for a file that another machine was faster to make: sshfs says EPERM
-        if path.exists():
-            return False
-        raise
-    return True
 
 
 def read_json(path: Path, kind: type[T]) -> T | None:

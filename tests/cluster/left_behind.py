@@ -110,7 +110,7 @@ class Run(NamedTuple):
         found = [row["step"] for row in rows]
         assert found == list(range(first, steps)), f"steps {found} of {steps}; {self.log}"
         for row in rows:
-            check_values(row, world)
+            check_values(row, world, f"{[row for row in rows if row.get('late')]} {self.log}")
 
     def check_once(self) -> None:
         """Check that no step of an attempt is there twice."""
@@ -131,9 +131,9 @@ class Run(NamedTuple):
             check_values({"step": step, "values": of_step}, world)
 
 
-def check_values(row: Any, world: int) -> None:
+def check_values(row: Any, world: int, more: str = "") -> None:
     """Check that a row has what all ranks logged."""
     values = row["values"]
-    assert values["ranks"] == 2.0**world - 1, row
+    assert values["ranks"] == 2.0**world - 1, f"{row} {more}"
     assert values["value"] == row["step"] + (world - 1) / 8, row
     assert "missing_ranks" not in row

@@ -98,7 +98,7 @@ def test_a_backlog_of_an_earlier_attempt(tmp_path: Path) -> None:
 
 
 def test_two_machines_are_first_over_sshfs(tmp_path: Path) -> None:
-    """One of them makes a file or a directory; the other one sees that it is there, whatever SFTP says."""
+    """One of them makes a file or a directory; the other one sees that it is there, and whole, whatever SFTP says."""
     with sshfs(tmp_path) as here:
         there = tmp_path / "second"
         there.mkdir()
@@ -108,12 +108,12 @@ def test_two_machines_are_first_over_sshfs(tmp_path: Path) -> None:
             for number in range(TRIES):
                 begin = Barrier(2)
 
-                def make(place: Path, name: str = f"{number}", begin: Barrier = begin) -> bool:
+                def make(place: Path, name: str = f"{number}", begin: Barrier = begin) -> tuple[bool, bytes]:
                     begin.wait()
                     make_directory(place / f"{name}.folder")
-                    return write_first(place / name, b"x")
+                    return write_first(place / name, b"x"), (place / name).read_bytes()
 
                 with ThreadPoolExecutor(2) as pool:
-                    assert sorted(pool.map(make, (here, there))) == [False, True]
+                    assert sorted(pool.map(make, (here, there))) == [(False, b"x"), (True, b"x")]
         finally:
             subprocess.run(["umount", "-l", there], check=True, timeout=30)
