@@ -101,6 +101,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         step_seconds: The usual time of the last steps.
         step_seconds_before: The usual time of the steps before these.
         shares: Where the time of the last steps went, over all ranks, the longest phase first.
+        longest: The longest time of each phase in a step so far, in seconds; that of a whole step has no name.
         curves: The main metrics, under the framework's own names, and `time/step`.
         events: The last events, the newest last.
         outcome: How the last attempt ended; `None` while it runs.
@@ -116,6 +117,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     step_seconds: float | None = None
     step_seconds_before: float | None = None
     shares: tuple[PhaseTime, ...] = ()
+    longest: dict[str, float] = {}
     curves: tuple[Curve, ...] = ()
     events: tuple[EventNow, ...] = ()
     outcome: Outcome | None = None

@@ -10,7 +10,7 @@ from otel_rl.semconv.total_steps import total_steps
 if TYPE_CHECKING:
     from otel_rl.insight.recorded import Recorded
     from otel_rl.insight.shifts import Shift
-    from otel_rl.insight.state import Standing
+    from otel_rl.insight.hang import Standing
 
 _RECENT_STEPS = 50
 

@@ -105,20 +105,33 @@ def test_memory_is_bounded() -> None:
     assert len(msgspec.json.encode(now)) < 10_000
 
 
-def test_where_the_time_went() -> None:
-    """Phases have their categories; of steps that come at once, the last step of each rank counts."""
+def generated(milliseconds: int, more: int = 0) -> Recent:
+    """Return what is kept after a step with two phases; with `more`, by an agent that was started again."""
     reducer = reducing()
     feed(reducer, "rank0", started())
+    end = milliseconds * 1_000_000
     phases = [
         SpanStarted(1, 0, bytes(16), None, "generate", 0, b""),
-        SpanEnded(1, 600_000_000, b"", {}),
-        SpanStarted(2, 0, bytes(16), None, "update_actor", 600_000_000, b""),
+        SpanEnded(1, end, b"", {}),
+        SpanStarted(2, 0, bytes(16), None, "update_actor", end, b""),
         SpanEnded(2, 900_000_000, b"", {}),
     ]
     feed(reducer, "rank0", *step(0, 0, *phases))
-    kept = recent(reducer=reducer)
+    kept = recent(generated(more).progress() if more else None, reducer)
     kept.add([row(0)])
+    kept.last_step("rank0")
+    return kept
+
+
+def test_where_the_time_went() -> None:
+    """Phases have their categories; of steps that come at once, the last step of each rank counts."""
+    kept = generated(600)
     found = [tuple(msgspec.structs.astuple(one)) for one in kept.progress().shares]
 
     assert found == [("generate", "rollout", 0.6), ("update_actor", "training", 0.3), ("", "none", 0.1)]
     assert kept.last_step("rank0") == kept.progress().shares
+
+
+def test_longest_times() -> None:
+    """The longest time of each phase, and of a step, is kept by the next agent."""
+    assert generated(600, more=700).progress().longest == {"generate": 0.7, "update_actor": 0.3, "": 1.0}

@@ -105,7 +105,18 @@ class Recent:
         known = self._last.get(journal)
         if known is None or known[0] is not spent:  # a step makes another object
             known = self._last[journal] = spent, self._phases(spent)
+            self._note_longest(known[1])
         return known[1]
+
+    def _note_longest(self, step: Sequence[PhaseTime]) -> None:
+        """Note the longest times: a step that is shorter than the pause between two looks may be missed."""
+        longest = self._said.longest
+        whole = PhaseTime("", "", round(sum(one.seconds for one in step), 6))
+        more = {one.name: one.seconds for one in (*(one for one in step if one.name), whole)}
+        more = {name: seconds for name, seconds in more.items() if seconds > longest.get(name, 0.0)}
+        if more:
+            known = {**longest, **more}
+            self._change(longest=dict(list(known.items())[:_MOST_NAMES]))
 
     def _add_row(self, row: Row) -> None:
         said = self._said

@@ -9,7 +9,7 @@ from otel_rl.insight.facts import Evidence, Finding
 
 if TYPE_CHECKING:
     from otel_rl.insight.facts import Summary
-    from otel_rl.insight.state import Standing
+    from otel_rl.insight.hang import Standing
 
 _ADVICE = {
     "hung": "Look at the stacks of the ranks that hang, for example with `py-spy dump --pid PID` on their machine.",

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from otel_rl.archive.now import DeviceNow, ExporterNow, ProcessNow, Progress, read_now
 from otel_rl.insight.facts import State
+from otel_rl.insight.hang import hang, lives
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
     from otel_rl.archive.runs import Place
     from otel_rl.export import Outcome
 
-_NS = 1_000_000_000
-_AGENT_S = 30.0
-"""Seconds after which an agent that has written nothing is not there any more; it writes at least every 10 s."""
-_QUIET_S, _QUIET_STEPS, _STARTS_S = 60.0, 5.0, 1800.0
-"""A run hangs after so many seconds and steps without a record, as in `insight`; before the first it loads models."""
 STEP_TIME = "time/step"
 """The metric with the time of a step in seconds."""
 _WORST: tuple[Outcome, ...] = ("crashed", "lost", "failed", "finished")
@@ -101,7 +97,7 @@ def present_of(place: Place, at: int | None = None) -> Present:
         is_complete=True,
         state=state,
         reason=reason,
-        at=at if any(_lives(one, at) for one in nows) else written,
+        at=at if any(lives(one, at) for one in nows) else written,
         last_unix_nano=last,
         started_unix_nano=min((one.started_unix_nano for one in nows if one.started_unix_nano), default=None),
         progress=progress,
@@ -114,32 +110,19 @@ def present_of(place: Place, at: int | None = None) -> Present:
     )
 
 
-def _lives(now: Now, at: int) -> bool:
-    return now.state != "ended" and at - now.time_unix_nano < _AGENT_S * _NS
-
-
 def _state(nows: Sequence[Now], processes: Sequence[ProcessNow], progress: Progress, at: int) -> tuple[State, str]:
     ended = [one for one in processes if one.outcome is not None]
     if processes and len(ended) == len(processes):
         worst = min(ended, key=lambda one: _WORST.index(one.outcome or "finished"))
         outcome = progress.outcome or worst.outcome or "finished"
         return outcome, progress.error or worst.error
-    if not any(_lives(one, at) for one in nows):
+    if not any(lives(one, at) for one in nows):
         if not processes:
             return "empty", "no process has recorded anything"
         return "lost", "its agent writes no more: the machine is gone, or the agent was killed"
     if not processes:
         return "live", "no process has recorded anything yet"
-    ranks = [one for one in processes if not one.role and one.outcome is None]
-    quiet = (at - max((one.last_unix_nano for one in ranks), default=at)) / _NS
-    if quiet > max(_QUIET_S, _longest_step(progress)):
-        return "hung", "no rank records anything"
+    if (hung := hang(nows, at)) is not None:
+        return hung.state, hung.reason
     dead = [one for one in ended if one.outcome != "finished"]
     return "live", dead[0].error if dead else ""
-
-
-def _longest_step(progress: Progress) -> float:
-    """Return the seconds of silence that are usual: a few times the longest of the last steps."""
-    times = next((one.points for one in progress.curves if one.name == STEP_TIME), ())
-    known = [value for _, value in times if value is not None]
-    return _QUIET_STEPS * max(known) if known else _STARTS_S

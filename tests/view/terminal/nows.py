@@ -69,6 +69,7 @@ def progress(**changes: Any) -> Progress:
         "step_seconds": 54.8,
         "step_seconds_before": 41.0,
         "shares": SHARES,
+        "longest": {"generate": 41.0, "update_actor": 20.0, "": 60.0},
         "curves": curves,
         "events": (EventNow(time.time_ns(), "rl.checkpoint", "path=/ckpt/800", 800, 0),),
     }
