@@ -20,6 +20,7 @@ from otel_rl import semconv
 from otel_rl.archive import files
 from otel_rl.archive.columns import SEALED, from_parquet, note_in, to_parquet
 from otel_rl.archive.tables import SPANS
+from otel_rl.journal.atomic_files import disk_usage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +49,8 @@ class Thinner:
         Raises:
             OSError: A file cannot be read or written now.
         """
+        if disk_usage(self._place) <= self._limit_bytes:  # the common case, found without an object for each file
+            return
         sizes = {path: path.stat().st_size for path in self._place.rglob("*.parquet")}
         size = sum(sizes.values())
         for passes in range(_MOST_PASSES):

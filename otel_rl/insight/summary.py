@@ -8,9 +8,9 @@ from otel_rl.insight.facts import Summary
 from otel_rl.semconv.total_steps import total_steps
 
 if TYPE_CHECKING:
+    from otel_rl.insight.hang import Standing
     from otel_rl.insight.recorded import Recorded
     from otel_rl.insight.shifts import Shift
-    from otel_rl.insight.hang import Standing
 
 _RECENT_STEPS = 50
 

@@ -49,6 +49,7 @@ def refused(victim: Victim, journal: str, host: str, role: str | None) -> int:
     return int(found.rejected_log_records)
 
 
+@pytest.mark.slow
 def test_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written outside of the run, no line of the log and no label is forged, and own rows go on."""
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(free_port()))

@@ -112,6 +112,7 @@ def test_a_shared_run(crowded: Path, share: str, is_member: bool) -> None:
     assert reached["write"] == []
 
 
+@pytest.mark.slow
 @needs_program("prometheus")
 def test_prometheus_is_another_user(crowded: Path) -> None:
     """It finds the agent by the target files of a private run."""

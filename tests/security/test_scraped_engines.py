@@ -7,6 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 import otel_rl
 from otel_rl.agent.output.targets import Target
 from otel_rl.cli.servers import configurations
@@ -17,6 +19,7 @@ from tests.real_parts import needs_program
 DEPLOY = Path(otel_rl.__file__).parents[1] / "deploy"
 
 
+@pytest.mark.slow
 @needs_program("prometheus")
 def test_an_engine_gets_no_token(tmp_path: Path) -> None:
     """Prometheus, with the configuration of the stack, sends the token to the agent and not to the engine."""
