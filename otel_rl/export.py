@@ -315,7 +315,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
         resource: OpenTelemetry resource attributes of another program that sent it, such as an inference server; empty
             for the run's own processes.
         ok: If true, the status was set to OK explicitly.
-        sampled: If false, trace sampling left it out: only exporters with `all_spans` get it.
+        sampled: If false, trace sampling left it out: only exporters with `everything` get it.
     """
 
     name: str
@@ -443,8 +443,9 @@ class Exporter(Protocol):
     * `batch_size`: the largest number of items per call of `export` (default 1).
     * `requires`: the modules that it imports when it is created (default none).
     * `extra`: the extra of this distribution that installs these modules.
-    * `all_spans`: if true, it also gets spans that trace sampling left out (`Span.sampled` is false). An exporter that
-      only the trainer's process can create gets them if the run has an archive.
+    * `everything`: if true, it also gets what others do without: spans that trace sampling left out (`Span.sampled` is
+      false), and memory around phases. An exporter that only the trainer's process can create gets these spans if the
+      run has an archive.
     * `durable()`: the number of items that the backend holds durably, counted in order since the exporter was created.
       The cursor moves no further. By default, items are durable when `export` returns.
     * `waits`: if true, items can stay non-durable until the trainer ends and `shutdown` is called; the agent does not

@@ -33,7 +33,7 @@ class ArchiveExporter:
     """
 
     batch_size = 512
-    all_spans = True
+    everything = True
 
     def __init__(self, run: RunInfo, limit: int = 4 << 30) -> None:
         from otel_rl.archive import memory  # in the agent alone: the trainer checks the options

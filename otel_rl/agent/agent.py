@@ -101,8 +101,8 @@ class Agent:
         losses = self._losses = Losses(saved.lost)
         self._source = Source(directory, manifest, saved.positions, self._openings, once=once, of_archive=of_archive)
         removed = cut_off(directory.journals, saved.positions) + missing
-        all_spans = any(one.all_spans for one in self._exporters.threads)
-        self._pipeline = Pipeline(manifest, saved.state, self._quarantine, all_spans=all_spans)
+        everything = any(one.everything for one in self._exporters.threads)
+        self._pipeline = Pipeline(manifest, saved.state, self._quarantine, everything=everything)
         vocabulary = self._pipeline.vocabulary
         readers = [reader.reader for reader in self._exporters.readers.values()]
         self._instruments = OtelMetrics(run, readers, vocabulary)

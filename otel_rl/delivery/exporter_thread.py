@@ -18,7 +18,7 @@ from otel_rl.delivery.outbox_reader import OutboxReader
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
-from otel_rl.export import Ended, Gone, NotNow, Span
+from otel_rl.export import Ended, Gone, NotNow, Row, Span
 from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.segments import START, Position
@@ -67,7 +67,8 @@ class ExporterThread(threading.Thread):
     The exporter is built, called and shut down in this thread. Failed exports are retried after the pause that the
     backend asks for, or one that doubles from 0.25 s to 30 s (± 25 %). After five failures in a row, except `NotNow`,
     the exporter is rebuilt. The cursor moves when the items are durable at the backend. An item that cannot be exported
-    is put into the quarantine. A backend whose data is gone gets everything again that the outbox has.
+    is put into the quarantine. A backend whose data is gone gets everything again that the outbox has. An exporter that
+    does not ask for everything gets of each row what `usual` returns.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ExporterThread(threading.Thread):
         run: RunInfo,
         outbox: OutboxView,
         cursors: Path,
+        usual: Callable[[Row], Row] | None = None,
     ) -> None:
         super().__init__(name=f"otel-rl-{name}", daemon=True)
         self._outbox = outbox
@@ -86,7 +88,8 @@ class ExporterThread(threading.Thread):
         self._closing = threading.Event()
         self._stopped = threading.Event()
         self._size = int(getattr(factory, "batch_size", 1))
-        self.all_spans = bool(getattr(factory, "all_spans", False))
+        self.everything = bool(getattr(factory, "everything", False))
+        self._usual = None if self.everything else usual
         self._quarantine = Quarantine(cursors.parent / "quarantine.jsonl")
         self._handover = Handover(partial(factory, run, **options), self._size, self._set_aside, self._note)
         self._complete_at = self._safe_at = self._looked_at = time.monotonic()
@@ -195,10 +198,12 @@ class ExporterThread(threading.Thread):
             for item, behind in found:
                 kind = type(item).__name__
                 self._read_so_far[kind] += 1
-                is_not_sampled = isinstance(item, Span) and not item.sampled and not self.all_spans
+                is_not_sampled = isinstance(item, Span) and not item.sampled and not self.everything
                 if is_not_sampled or self._read_so_far[kind] <= self._has.get(kind, 0):
                     self._handover.skip(kind, behind)
                 else:
+                    if self._usual is not None and isinstance(item, Row):
+                        item = self._usual(item)  # noqa: PLW2901
                     self._handover.waiting.append(Offer(item, behind, [kind]))
         self._count_missing()
 

@@ -162,9 +162,9 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
 
 
 def _check_pattern(text: str) -> None:
-    """Raise if a text is neither "full" nor a pattern: one name is probably a mistake."""
-    if text and text != "full" and not set(text) & set("*?[!"):
-        raise ValueError(f"must be 'full', a pattern such as 'time/*', or a list of names such as [{text!r}]")
+    """Raise if a text is neither a word nor a pattern: one name is probably a mistake."""
+    if text and text not in ("usual", "full") and not set(text) & set("*?[!"):
+        raise ValueError(f"must be 'usual', 'full', a pattern such as 'time/*', or a list of names such as [{text!r}]")
 
 
 def exporter_specs(value: object) -> tuple[ExporterSpec, ...]:

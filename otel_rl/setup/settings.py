@@ -31,7 +31,7 @@ Quantiles = Annotated[tuple[Ratio, ...], Meta(description="a list such as [0.5, 
 Urls = Annotated[tuple[Url, ...], Meta(description="a list of URLs such as ['http://node1:8000/metrics']")]
 Metrics = Annotated[
     str | tuple[str, ...],
-    Meta(description="'full', a list of name patterns such as ['loss', 'time/*'], or a function of the values"),
+    Meta(description="'usual', 'full', a list of patterns such as ['loss', 'time/*'], or a function of the values"),
 ]
 Patterns = Annotated[
     tuple[str, ...], Meta(description=r"a list of regular expressions such as ['ACME-\d{6}'], none of an empty text")
@@ -60,8 +60,9 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
             between.
         window: "mean" reduces a row over the steps since the last one; "last" sends the values of its own step.
         quantiles: Quantiles of observations that rows have in addition to mean, max, min, std, sum and count.
-        metrics: Metrics that trackers receive: "full", name patterns (`!` excludes a pattern), or a function that takes
-            and returns the values by name, or its `module:qualname`.
+        metrics: Metrics that trackers receive: "usual", which leaves memory around phases to the archive and to
+            instruments, except for ROLL; "full"; name patterns (`!` excludes a pattern), or a function that takes and
+            returns the values by name, or its `module:qualname`.
         limit: Maximum number of metric names that trackers receive; more are counted.
         deadline: Seconds after which a step is closed even if ranks are missing.
     """
@@ -70,7 +71,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     first: bool = True
     window: Literal["mean", "last"] = "mean"
     quantiles: Quantiles = ()
-    metrics: Metrics = "full"
+    metrics: Metrics = "usual"
     limit: PositiveInt = 10_000
     deadline: Seconds = 10.0
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from otel_rl.agent.steps.derive import Step, derived
-from otel_rl.journal.records import SpanEnded, SpanStarted, StepStarted
+from otel_rl.journal.records import DeviceSeen, SpanEnded, SpanStarted, StepStarted
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.settings import Flops
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
@@ -73,17 +73,19 @@ def test_perplexity_of_a_likelihood_and_of_nothing_else() -> None:
     assert found == [{"actor/perplexity": math.exp(2.0)}, {"actor/perplexity": math.inf}]
 
 
-def test_a_row_holds_what_its_phases_give() -> None:
-    """Tokens of all ranks, over the time of the slowest."""
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_row_holds_what_its_phases_give(gpus: int) -> None:
+    """Tokens of all ranks, over the time of the slowest; and of each GPU, if there are some."""
     reducer = reducing()
     reducer.feed([("a", started(0, local=2)), ("b", started(1, local=2))])
+    feed(reducer, "a", *[DeviceSeen(0, index, "", "", 80 << 30) for index in range(gpus)])
     for name, seconds in (("a", 1), ("b", 2)):
         begun = SpanStarted(1, 0, b"", 0, "generate", 0, b"")
         feed(reducer, name, *step(0, 0, begun, SpanEnded(1, seconds * S, b"", {"tokens": 100}), logged(loss=1.0)))
     (row,) = rows(reducer.feed([("a", StepStarted(1, 3 * S, b"")), ("b", StepStarted(1, 3 * S, b""))]).items)
 
     assert row.values["perf/generate/tokens_per_second"] == 100.0
-    assert row.values["perf/generate/tokens_per_second_per_gpu"] == 50.0
+    assert row.values.get("perf/generate/tokens_per_second_per_gpu") == (50.0 if gpus else None)
 
 
 def test_overlapping_phases_are_not_added_up() -> None:

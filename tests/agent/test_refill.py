@@ -35,7 +35,7 @@ class Collected:
     """An exporter that keeps its items."""
 
     batch_size = 4
-    all_spans = True
+    everything = True
     items: ClassVar[list[Item]] = []
 
     def __init__(self, run: RunInfo) -> None: ...

@@ -347,7 +347,11 @@ def test_bad_file(path: str, content: bytes, expected: list[str]) -> None:
         ({"reduce": {"a/*": ["mean", "mode"]}}, {}, ["'a/*'", "'mode'"]),
         ({"rows": {"quantiles": [0.5, 95]}}, {}, ["rows={'quantiles': [0.5, 95]}", "each between 0 and 1"]),
         ({"rows": {"quantiles": 0.5}}, {}, ["must be a list such as [0.5, 0.95], each between 0 and 1"]),
-        ({"rows": {"metrics": "slimm"}}, {}, ["rows={'metrics': 'slimm'}", "must be 'full', a pattern such as"]),
+        (
+            {"rows": {"metrics": "slimm"}},
+            {},
+            ["rows={'metrics': 'slimm'}", "must be 'usual', 'full', a pattern"],
+        ),
         ({"rows": {"every": -1}}, {}, ["rows={'every': -1}", "must be a whole number of at least 0"]),
         ({"head": "node0"}, {}, ["head='node0'", "host:port"]),
         (

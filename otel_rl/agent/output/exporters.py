@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.agent.steps.boundaries import without_phase_memory
 from otel_rl.delivery import plugins
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox_reader import count_before
@@ -55,13 +56,16 @@ class Exporters:
     ) -> None:
         run = manifest.run(directory)
         self._outbox = outbox
+        is_usual = manifest.agent.rows.metrics == "usual" and manifest.dialect != "roll"
         self.readers: dict[str, Any] = {}
         for name, options in manifest.readers:
             if not (once and name == "prometheus"):
                 self._open_reader(name, options, run, openings)
         self.threads = [
             ExporterThread(
-                name, factories.get(name) or plugins.find_exporter(name), options, run, outbox, directory.cursors
+                *(name, factories.get(name) or plugins.find_exporter(name), options),
+                *(run, outbox, directory.cursors),
+                usual=without_phase_memory if is_usual else None,
             )
             for name, options in manifest.exporters
         ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from otel_rl.agent.analysis.memory_ledger import OUTSIDE, Account
 from otel_rl.agent.steps.state import OpenPhase
 from otel_rl.devices.host_memory import parse_snapshot
@@ -14,9 +16,12 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.analysis.memory_ledger import Ledger
     from otel_rl.agent.steps.state import Journal
+    from otel_rl.export import Row
     from otel_rl.journal.records import DeviceSeen, SpanEnded, SpanStarted, StepEnded, StepStarted
 
 _GIB = 1 << 30
+_DEVICES = "memory/device/"
+"""The beginning of names of the memory of a device, whatever the phase."""
 _BEFORE_ONLOAD, _BEFORE, _AFTER, _AFTER_OFFLOAD = "start/offload", "start/onload", "end/onload", "end/offload"
 """ROLL's suffixes: before or after the work, with states on the device or off."""
 _PLACES = {"onload": _BEFORE, "execute": _AFTER, "offload": _AFTER_OFFLOAD}
@@ -82,12 +87,24 @@ def at_end_of_step(journal: Journal, labels: Mapping[int, int]) -> dict[str, flo
     """Return headroom and fragmentation of each device in GiB."""
     found: dict[str, float] = {}
     for index, memory in journal.on_devices.items():
-        place = f"memory/device/{labels.get(index, index)}"
+        place = f"{_DEVICES}{labels.get(index, index)}"
         found[f"{place}/fragmentation"] = (memory.reserved - memory.allocated) / _GIB
         total = journal.devices[index].total if index in journal.devices else 0
         if total:
             found[f"{place}/headroom"] = (total - max(journal.highest.get(index, 0), memory.reserved)) / _GIB
     return found
+
+
+def without_phase_memory(row: Row) -> Row:
+    """Return a row without the memory around phases, which is dozens of values for each device."""
+    left_out = {name for name in row.measured if name.startswith("memory/") and not name.startswith(_DEVICES)}
+    if not left_out:
+        return row
+    return replace(
+        row,
+        values={name: value for name, value in row.values.items() if name not in left_out},
+        measured=tuple(name for name in row.measured if name not in left_out),
+    )
 
 
 def labels(journal: Journal, known: dict[str, int]) -> dict[int, int]:

@@ -173,6 +173,7 @@ class ClosedSteps:
 
     def _measured(self, attempt: int, step: Whole) -> derive.Step:
         """Return the durations and tokens of a step and its phases; of several ranks, the slowest counts."""
+        members = self._attempts.members(attempt).values()
         ended = {name: one for name, one in step.by.items() if one.ended is not None and not one.is_abandoned}
         seconds = [(one.ended - one.begun) / _NS for one in ended.values() if one.ended and one.begun is not None]
         return derive.Step(
@@ -182,7 +183,8 @@ class ClosedSteps:
                 phase: {part: max(by.values()) for part, by in parts.items()} for phase, parts in step.parts.items()
             },
             tokens={phase: sum(by.values()) for phase, by in step.tokens.items()},
-            devices=sum(journal.is_rank for journal in self._attempts.members(attempt).values()) or 1,
+            devices=sum(journal.is_rank for journal in members) or 1,
+            have_gpus=any(journal.devices for journal in members),
         )
 
     def _missing(self, closed: Closed) -> tuple[int, ...]:

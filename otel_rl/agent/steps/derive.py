@@ -31,6 +31,7 @@ class Step(msgspec.Struct, frozen=True):
     tokens: dict[str, float]
     devices: int
     parts: dict[str, dict[str, float]] = {}
+    have_gpus: bool = True  # else nothing is said per GPU
 
 
 def derived(
@@ -45,12 +46,14 @@ def derived(
     for phase, tokens in step.tokens.items():
         if tokens > 0 and (seconds := step.phases.get(phase, 0.0)) > 0:
             found[f"perf/{phase}/tokens_per_second"] = efficiency.rate(tokens, seconds)
-            found[f"perf/{phase}/tokens_per_second_per_gpu"] = efficiency.rate(tokens, seconds, step.devices)
+            if step.have_gpus:
+                found[f"perf/{phase}/tokens_per_second_per_gpu"] = efficiency.rate(tokens, seconds, step.devices)
             found[f"time_per_token/{phase}"] = efficiency.time_per_token(seconds, tokens)
     tokens = known.get(semconv.METRIC_TRAIN_STEP_TOKENS) or _trained_on(step.tokens)
     if tokens and step.seconds > 0:
         found["perf/tokens_per_second"] = efficiency.rate(tokens, step.seconds)
-        found["perf/tokens_per_second_per_gpu"] = efficiency.rate(tokens, step.seconds, step.devices)
+        if step.have_gpus:
+            found["perf/tokens_per_second_per_gpu"] = efficiency.rate(tokens, step.seconds, step.devices)
     flops = known.get(semconv.METRIC_TRAIN_FLOPS) or tokens * (
         model.per_token or efficiency.training_flops(model.parameters, 1)
     )

@@ -30,10 +30,10 @@ class Pipeline:
     Items of the reducer and of other programs go through the same stages.
 
     Args:
-        all_spans: If true, spans that trace sampling leaves out are marked, not dropped.
+        everything: If true, spans that trace sampling leaves out are marked, not dropped.
     """
 
-    def __init__(self, manifest: Manifest, state: State, quarantine: Quarantine, *, all_spans: bool) -> None:
+    def __init__(self, manifest: Manifest, state: State, quarantine: Quarantine, *, everything: bool) -> None:
         how = manifest.agent
         self._quarantine = quarantine
         self.vocabulary = Vocabulary(state.dialect or manifest.dialect)
@@ -49,7 +49,7 @@ class Pipeline:
             whole_world=bool(manifest.receives),
             quarantine=quarantine,
         )
-        self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget, marks=all_spans)
+        self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget, marks=everything)
         self.trackers = TrackerRows(how.rows, reductions)
 
     def leaving(self, items: list[Item], made: Reduced, now: int) -> list[Item]:

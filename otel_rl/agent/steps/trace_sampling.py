@@ -39,7 +39,7 @@ class TraceSampler:
             inference servers with the same ratio keep the same traces.
         canonical: Returns the canonical name of a phase for the trainer's name.
         budget: Spans per minute that leave outside of steps.
-        marks: If true, spans that are left out are returned with `sampled` false, for exporters with `all_spans`.
+        marks: If true, spans that are left out are returned with `sampled` false, for exporters with `everything`.
 
     Attributes:
         left_out: How many spans were left out.

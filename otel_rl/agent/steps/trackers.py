@@ -34,14 +34,14 @@ class Filter:
     """Chooses metrics by their names.
 
     Args:
-        chosen: `"full"`; `module:qualname` of a function from values to values; or name patterns, of which the last
-            one that matches decides. A pattern after a `!` excludes; if the first pattern excludes, all other metrics
-            are chosen.
+        chosen: `"full"` or `"usual"`; `module:qualname` of a function from values to values; or name patterns, of which
+            the last one that matches decides. A pattern after a `!` excludes; if the first pattern excludes, all other
+            metrics are chosen.
     """
 
     def __init__(self, chosen: str | Sequence[str] = "full") -> None:
         self._function = function_at(chosen) if isinstance(chosen, str) else None
-        is_full = self._function is not None or chosen in ("", "full")
+        is_full = self._function is not None or chosen in ("", "full", "usual")
         patterns = () if is_full else (chosen,) if isinstance(chosen, str) else tuple(chosen)
         self._rules = [(not p.startswith("!"), re.compile(fnmatch.translate(p.removeprefix("!")))) for p in patterns]
         self._default = not self._rules or not self._rules[0][0]

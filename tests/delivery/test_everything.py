@@ -1,4 +1,4 @@
-"""Spans that trace sampling left out: exporters with `all_spans` get them, for others they are not there."""
+"""Spans that trace sampling left out, and memory around phases: for exporters with `everything` alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from otel_rl.agent.steps.boundaries import without_phase_memory
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
-from otel_rl.export import NotNow, Params, RunInfo, Span
+from otel_rl.export import NotNow, Params, Row, RunInfo, Span
 from otel_rl.journal.segments import START
 from tests.collector import wait_for
 
@@ -45,7 +46,7 @@ class Sampled:
 class Everything(Sampled):
     """An exporter of everything."""
 
-    all_spans = True
+    everything = True
     given: ClassVar[list[list[Item]]] = []
 
 
@@ -63,7 +64,7 @@ def outbox(tmp_path: Path) -> Iterator[Outbox]:
 def delivered(outbox: Outbox, kind: type[Sampled]) -> ExporterThread:
     """Deliver everything to a new exporter with the cursor of the one before it."""
     cursors = outbox.path.parent / "cursors"
-    thread = ExporterThread(kind.__name__, kind, {}, RunInfo("i", "p", "n", "."), outbox, cursors)
+    thread = ExporterThread(kind.__name__, kind, {}, RunInfo("i", "p", "n", "."), outbox, cursors, without_phase_memory)
     thread.start()
     wait_for(lambda: thread.has_everything, f"not delivered: {thread.last_error}")
     thread.close_when_done()
@@ -94,3 +95,15 @@ def test_the_cursor_passes_them(outbox: Outbox) -> None:
 
     assert START < first.delivered < outbox.end
     assert Sampled.given == [[Params(0, {})]]
+
+
+def test_rows_are_usual_ones_for_those_that_do_not_want_everything(outbox: Outbox) -> None:
+    """Memory around phases, which otel-rl measured, is left out; what the trainer logged under such a name is not."""
+    names = ("loss", "memory/own/x", "memory/device/0/headroom", "memory/cpu/generate/start/rss", "memory/generate/a/b")
+    row = Row(0, 1, dict.fromkeys(names, 1.0), measured=names[2:])
+    outbox.append([row], b"\xc0")
+    delivered(outbox, Sampled)
+    delivered(outbox, Everything)
+
+    assert Everything.given == [[row]]
+    assert Sampled.given == [[Row(0, 1, dict.fromkeys(names[:3], 1.0), measured=names[2:3])]]
