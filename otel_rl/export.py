@@ -101,17 +101,23 @@ class Machine(msgspec.Struct, frozen=True, tag="machine"):
     """Measurements of a machine, such as its GPUs, on their own time axis: they never advance the training step.
 
     Attributes:
-        step: The value on `MACHINE_AXIS`: whole seconds since the start of the run.
+        step: The value on `axis`: whole seconds since the start of the run.
         time_unix_nano: When it was measured.
-        values: Values by name, in NeMo-RL's spelling, such as `ray/node.0.gpu.1.util`.
+        values: Values by name, such as `hardware/node.0.gpu.1.util`; for NeMo-RL and SkyRL `ray/node.0.gpu.1.util`.
     """
 
     step: int
     time_unix_nano: int
     values: dict[str, int | float]
 
+    @property
+    def axis(self) -> str:
+        """Name of the axis, one of `MACHINE_AXES`."""
+        return MACHINE_AXES[any(name.startswith("ray/") for name in self.values)]
 
-MACHINE_AXIS = "ray/ray_step"
+
+MACHINE_AXES = "hardware/seconds", "ray/ray_step"
+"""The axes of measurements in trackers; the second one is NeMo-RL's."""
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):

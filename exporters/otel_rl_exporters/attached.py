@@ -11,7 +11,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.export import MACHINE_AXIS, Machine, Refused, Row
+from otel_rl.export import Machine, Refused, Row
 from otel_rl_exporters.swanlab import escape
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class AttachedWandb:
             if (values := _measured(item)) and isinstance(item, Row | Machine):
                 if self._is_finished:
                     raise Refused("the trainer has finished its W&B run; call finish() of otel-rl's run first")
-                axis = _AXIS if isinstance(item, Row) else f"{_PREFIX}{MACHINE_AXIS}"
+                axis = _AXIS if isinstance(item, Row) else f"{_PREFIX}{item.axis}"
                 self._waiting.append((self._given, {**values, axis: item.step}))
             self._given += 1
         with contextlib.suppress(Exception):  # the items are in the queue; `durable` raises the error again

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_rl.convert.strict_json import spelled
-from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Row, identity
+from otel_rl.export import MACHINE_AXES, Ended, Identities, Machine, Row, identity
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl_exporters.in_place import Appended, append
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 16
 _ROW = re.compile(rb'\{"step":(-?\d+),"time_unix_nano":(-?\d+)(?:,"attempt":(\d+))?(?:,"part":(\d+))?')
-_MACHINE = re.compile(rb'\{"%b":(-?\d+),"time_unix_nano":(-?\d+)' % MACHINE_AXIS.encode())
+_MACHINE = re.compile(rb'\{"(?:%b)":(-?\d+),"time_unix_nano":(-?\d+)' % "|".join(MACHINE_AXES).encode())
 
 
 class JsonlExporter:
@@ -115,7 +115,7 @@ def _line(row: Row) -> str:
 
 
 def _machine_line(machine: Machine) -> str:
-    return _json({MACHINE_AXIS: machine.step, "time_unix_nano": machine.time_unix_nano}, machine)
+    return _json({machine.axis: machine.step, "time_unix_nano": machine.time_unix_nano}, machine)
 
 
 def _json(line: dict[str, Any], item: Row | Machine) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from otel_rl.convert.strict_json import spelled
 from otel_rl.errors.sinks import log_of, one_line, shortened
-from otel_rl.export import MACHINE_AXIS, Ended, Identities, Machine, Params, Refused, Row, Table, values_of
+from otel_rl.export import Ended, Identities, Machine, Params, Refused, Row, Table, values_of
 from otel_rl.semconv.dialect import Axis, axes
 from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl_exporters import wandb_files
@@ -208,9 +208,9 @@ class WandbExporter:
             self._log(item, values_of(item), self._axis)
         elif isinstance(item, Machine):
             for name in {name or _EMPTY for name in item.values} - self._measured:  # a pattern may not override "*"
-                self._run.define_metric(name, step_metric=MACHINE_AXIS, step_sync=False)
+                self._run.define_metric(name, step_metric=item.axis, step_sync=False)
                 self._measured.add(name)
-            self._log(item, item.values, MACHINE_AXIS)
+            self._log(item, item.values, item.axis)
         elif isinstance(item, Table) and self._table_rows != 0:
             try:
                 self._log(item, {_table_key(item.name): self._table(item)}, self._axis)

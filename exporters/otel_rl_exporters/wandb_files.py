@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_rl.export import ATTEMPT, MACHINE_AXIS, PART, Identity, Machine, Row, Table
+from otel_rl.export import ATTEMPT, MACHINE_AXES, PART, Identity, Machine, Row, Table
 from otel_rl_exporters.leveldb_log import LogReader, PendingItems
 
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ def _logged(record: Any, axis: str) -> Logged:
     at = float(texts.get("_timestamp", "nan"))
     if tables:
         return Logged(record.step.num, ("table", tables[0], _value(texts, axis), at), None)
-    if MACHINE_AXIS in texts and axis not in texts:
-        found: Identity = ("machine", _value(texts, MACHINE_AXIS), at)
+    machine = next((one for one in MACHINE_AXES if one in texts and axis not in texts), None)
+    if machine is not None:
+        found: Identity = ("machine", _value(texts, machine), at)
     else:
         found = ("row", _value(texts, axis), _value(texts, ATTEMPT), _value(texts, PART), at)
     values = {name: text for name, text in texts.items() if name not in ("_step", "_runtime", "_wandb")}

@@ -108,7 +108,8 @@ class Agent:
         self._instruments = OtelMetrics(run, readers, vocabulary)
         self._poller = Poller(how.hardware.interval, io=how.hardware.pcie)
         forensics, flush_interval = self._pipeline.reducer.forensics, how.hardware.flush_interval
-        measurements = Measurements(self._poller, self._instruments, forensics, vocabulary, flush_interval)
+        section = "ray" if manifest.dialect in ("nemo_rl", "skyrl") else "hardware"
+        measurements = Measurements(self._poller, self._instruments, forensics, vocabulary, flush_interval, section)
         self._loop = Loop(
             self._source,
             self._pipeline,

@@ -20,7 +20,7 @@ from otel_rl.archive.writer import Writer
 from otel_rl.convert.strict_json import SPELLED
 from otel_rl.errors import UNDECODABLE
 from otel_rl.errors.sinks import log_of
-from otel_rl.export import MACHINE_AXIS, Machine, Row, identity
+from otel_rl.export import MACHINE_AXES, Machine, Row, identity
 from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
@@ -109,8 +109,9 @@ def _check(item: Row | Machine) -> None:
 def _fields(line: bytes) -> dict[str, Any]:
     found = json.loads(line)
     values = {name: SPELLED[value] if isinstance(value, str) else value for name, value in found["values"].items()}
-    if MACHINE_AXIS in found:
-        return {**found, "type": "machine", "step": found[MACHINE_AXIS], "values": values}
+    for axis in MACHINE_AXES:
+        if axis in found:
+            return {**found, "type": "machine", "step": found[axis], "values": values}
     return {**found, "type": "row", "values": values}
 
 

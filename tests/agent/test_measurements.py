@@ -21,12 +21,12 @@ GIB = 2**30
 class Bench:
     """Measurements whose poller returns what a test puts there."""
 
-    def __init__(self) -> None:
+    def __init__(self, section: str = "hardware") -> None:
         self.poller = Poller(1.0)
         vocabulary = Vocabulary("trl")
         self.forensics = Forensics(vocabulary)
         self.instruments = OtelMetrics(RunInfo("run", "project", "name", "."), [], vocabulary)
-        self.measurements = Measurements(self.poller, self.instruments, self.forensics, vocabulary, 10.0)
+        self.measurements = Measurements(self.poller, self.instruments, self.forensics, vocabulary, 10.0, section)
         self.journals = {"rank0": Journal(started())}
 
     def collect(self, now: int, *points: Point, probe: str = "host", all_of_it: bool = False) -> list[object]:
@@ -44,7 +44,7 @@ def gpu(index: int, metric: str, value: float) -> Point:
     return Point(metric, value, (("hw.id", f"GPU-{index}"), ("rl.gpu.index", index)))
 
 
-def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trackers_get_names_and_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Utilization in percent, memory in GiB, at the whole second since the run began."""
     bench.collect(0)
     found = bench.collect(
@@ -56,18 +56,29 @@ def test_trackers_get_nemo_rls_names_and_units(bench: Bench, monkeypatch: pytest
         Point("system.cpu.utilization", 0.25),
     )
 
+    assert found[0].axis == "hardware/seconds"  # type: ignore[attr-defined]
     assert found == [
         Machine(
             12,
             12 * S + 7,
             {
-                "ray/node.0.gpu.1.util": 50.0,
-                "ray/node.0.gpu.1.mem_gb": 3.0,
-                "ray/node.0.mem_gb": 8.0,
-                "ray/node.0.mem_total_gb": 16.0,
+                "hardware/node.0.gpu.1.util": 50.0,
+                "hardware/node.0.gpu.1.mem_gb": 3.0,
+                "hardware/node.0.mem_gb": 8.0,
+                "hardware/node.0.mem_total_gb": 16.0,
             },
         )
     ]
+
+
+def test_nemo_rls_names() -> None:
+    """Its users, and SkyRL's, find measurements where the framework has them."""
+    bench = Bench("ray")
+    bench.collect(0)
+    (found,) = bench.collect(12 * S, gpu(1, "hw.gpu.utilization", 0.5))
+
+    assert isinstance(found, Machine)
+    assert (found.values, found.axis) == ({"ray/node.0.gpu.1.util": 50.0}, "ray/ray_step")
 
 
 def test_only_processes_of_this_machine_are_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +98,7 @@ def test_what_was_measured_in_one_second_is_one_row(bench: Bench) -> None:
     (row,) = bench.collect(20 * S)
 
     assert isinstance(row, Machine)
-    assert row.values == {"ray/node.0.gpu.0.util": 10.0, "ray/node.0.gpu.1.util": 20.0}
+    assert row.values == {"hardware/node.0.gpu.0.util": 10.0, "hardware/node.0.gpu.1.util": 20.0}
 
 
 def test_rows_leave_at_the_flush_interval(bench: Bench) -> None:
@@ -112,7 +123,7 @@ def test_the_node_is_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUP_RANK", "3")
     (row,) = Bench().collect(20 * S, Point("system.memory.limit", 16 * GIB))
 
-    assert list(row.values) == ["ray/node.3.mem_total_gb"]  # type: ignore[attr-defined]
+    assert list(row.values) == ["hardware/node.3.mem_total_gb"]  # type: ignore[attr-defined]
 
 
 def test_the_memory_of_a_tree_is_in_the_books(bench: Bench) -> None:

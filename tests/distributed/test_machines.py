@@ -37,7 +37,7 @@ def test_measurements_of_all_machines(tmp_path: Path) -> None:
     machine = [msgspec.json.decode(line) for line in (cluster.dirs[0] / "machine.jsonl").read_bytes().splitlines()]
 
     cluster.check()
-    assert {name for line in machine for name in line["values"]} >= {"ray/node.0.mem_gb", "ray/node.1.mem_gb"}
+    assert {name for line in machine for name in line["values"]} >= {"hardware/node.0.mem_gb", "hardware/node.1.mem_gb"}
 
 
 @needs_program("openssl")

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.slow,
 ]
 STEPS = 12
-GPU = "ray/node.0.gpu.0.util"
+GPU = "hardware/node.0.gpu.0.util"
 _RANK = """
 import os, time, otel_rl
 os.environ["OTEL_RL_LOCAL_WORLD_SIZE"] = "2"
@@ -58,7 +58,7 @@ class Seen:
     @property
     def positions(self) -> list[int]:
         """The seconds at which the GPU was measured."""
-        return [line["ray/ray_step"] for line in self.machine if GPU in line["values"]]
+        return [line["hardware/seconds"] for line in self.machine if GPU in line["values"]]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_the_training_axis_has_its_steps_alone(seen: Seen) -> None:
     """Whatever was measured in between."""
     assert [row["step"] for row in rows_of(seen.dir)] == list(range(STEPS))
     assert len(seen.positions) >= 2
-    assert not any(name.startswith("ray/") for row in rows_of(seen.dir) for name in row["values"])  # type: ignore[attr-defined]
+    assert not any(name.startswith("hardware/") for row in rows_of(seen.dir) for name in row["values"])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("tracker", [SINGLE, WANDB, MLFLOW, SWANLAB, TRACKIO], ids=lambda one: one.exporter)
@@ -134,4 +134,4 @@ def test_wandb(seen: Seen) -> None:
     }
 
     assert not any("step" in row for row in rows if GPU in row)
-    assert axes[GPU] == "ray/ray_step"
+    assert axes[GPU] == "hardware/seconds"

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from otel_rl.delivery.plugins import find_exporter
-from otel_rl.export import MACHINE_AXIS
+from otel_rl.export import MACHINE_AXES
 from tests.exporters import hparams, swanlab_file, wandb_file
 from tests.exporters.every import needs_packages
 from tests.processes import run_python
@@ -126,7 +126,7 @@ class Jsonl(Tracker):
     def points(self, directory: Path, *names: str) -> Points:
         lines = [line for path in directory.glob("*.jsonl") for line in path.read_text().splitlines()]
         rows = (strict(line) for line in lines)
-        return points_of((row.get("step", row.get(MACHINE_AXIS)), _numbers(row["values"])) for row in rows)
+        return points_of((_position(row), _numbers(row["values"])) for row in rows)
 
 
 class Stdout(Tracker):
@@ -233,11 +233,11 @@ class Wandb(Tracker):
 
     def points(self, directory: Path, *names: str) -> Points:
         wandb_file.wait_until_written(str(directory))
-        own = {"step", MACHINE_AXIS, "_step", "_runtime", "_timestamp"}
+        own = {"step", *MACHINE_AXES, "_step", "_runtime", "_timestamp"}
         rows = [row for path in wandb_file.files(str(directory)) for row in wandb_file.history(path)]
         return points_of(
             (
-                int(row.get("step", row.get(MACHINE_AXIS, row["_step"]))),
+                _position(row),
                 {name: self.value(json.loads(_float(text))) for name, text in row.items() if name not in own},
             )
             for row in rows
@@ -403,6 +403,11 @@ exporter.shutdown()
     def _rows(self, directory: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for step, text in self.stored(directory, "SELECT step, metrics FROM metrics ORDER BY id"):
             yield step, json.loads(text)
+
+
+def _position(row: Mapping[str, Any]) -> int:
+    """Return the step of a row, or the second of a measurement."""
+    return int(next(row[name] for name in ("step", *MACHINE_AXES, "_step") if name in row))
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:

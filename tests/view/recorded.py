@@ -226,9 +226,9 @@ def _texts(shape: Shape, chance: random.Random, step: int, end: int, attempt: in
 
 def _machine(shape: Shape, chance: random.Random, begun: int, end: int) -> Iterator[Item]:
     for time in range(begun, end, 10 * _S):
-        values = {"ray/node.0.mem_gb": 120 + chance.random(), "ray/node.0.mem_total_gb": 512.0}
+        values = {"hardware/node.0.mem_gb": 120 + chance.random(), "hardware/node.0.mem_total_gb": 512.0}
         for gpu in range(8 if shape.gpus else 0):
-            values[f"ray/node.0.gpu.{gpu}.util"] = chance.choice((97.0, 92.0, 35.0))
-            values[f"ray/node.0.gpu.{gpu}.mem_gb"] = 60 + chance.random() * 12
-            values[f"ray/node.0.gpu.{gpu}.power_w"] = 500 + chance.random() * 150
+            values[f"hardware/node.0.gpu.{gpu}.util"] = chance.choice((97.0, 92.0, 35.0))
+            values[f"hardware/node.0.gpu.{gpu}.mem_gb"] = 60 + chance.random() * 12
+            values[f"hardware/node.0.gpu.{gpu}.power_w"] = 500 + chance.random() * 150
         yield Machine((time - STARTED) // _S, time, values)

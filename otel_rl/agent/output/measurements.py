@@ -45,6 +45,14 @@ _HOST_NAMES = {
 class Measurements:
     """Passes measurements on, once per turn of the agent's loop, and to trackers every `flush_interval` seconds.
 
+    Args:
+        poller: Measures.
+        instruments: Get each measurement.
+        forensics: Gets what is in use.
+        vocabulary: Names of phases and metrics.
+        flush_interval: Seconds.
+        section: The first part of names in trackers.
+
     Attributes:
         gauges: The last of them.
     """
@@ -56,11 +64,12 @@ class Measurements:
         forensics: Forensics,
         vocabulary: Vocabulary,
         flush_interval: float,
+        section: str,
     ) -> None:
         self._poller, self._instruments = poller, instruments
         self._forensics, self._vocabulary = forensics, vocabulary
         self._flush_ns = round(flush_interval * _NS)
-        self._node = node_number(os.environ)
+        self._prefix = f"{section}/node.{node_number(os.environ)}"
         self._usage = GpuUsage()
         self._waiting: dict[int, Machine] = {}
         self._flushed_at = self._looked_at = 0
@@ -150,16 +159,16 @@ class Measurements:
         return known.get(semconv.METRIC_TRAIN_STEP_TOKENS, rate)
 
     def _named(self, points: Iterable[Point]) -> dict[str, int | float]:
-        """Return the values for trackers under NeMo-RL's names, which do not exist for MIG instances."""
+        """Return the values for trackers; there are none of MIG instances."""
         found: dict[str, int | float] = {}
         for point in points:
             attributes = dict(point.attributes)
             if point.metric in _GPU_NAMES and semconv.HW_PARENT not in attributes:
                 name, factor = _GPU_NAMES[point.metric]
-                found[f"ray/node.{self._node}.gpu.{attributes[semconv.GPU_INDEX]}.{name}"] = point.value * factor
+                found[f"{self._prefix}.gpu.{attributes[semconv.GPU_INDEX]}.{name}"] = point.value * factor
             elif point.metric in _HOST_NAMES:
                 name, factor = _HOST_NAMES[point.metric]
-                found[f"ray/node.{self._node}.{name}"] = point.value * factor
+                found[f"{self._prefix}.{name}"] = point.value * factor
         return found
 
 

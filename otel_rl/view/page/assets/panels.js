@@ -35,11 +35,11 @@ async function mountMachines(groups) {
   place.append(make("p", {class: "note"}, "Over the time since the start of the run; lowest and highest of each interval."));
 }
 
-/** `ray/node.0.gpu.3.util` is GPU 3 of node 0. */
+/** `hardware/node.0.gpu.3.util` is GPU 3 of node 0. */
 function shortened(name) {
-  const gpu = /^ray\/node\.(\d+)\.gpu\.(\d+)\.\w+$/.exec(name);
+  const gpu = /^(?:hardware|ray)\/node\.(\d+)\.gpu\.(\d+)\.\w+$/.exec(name);
   if (gpu) return `node ${gpu[1]} GPU ${gpu[2]}`;
-  const host = /^ray\/node\.(\d+)\.\w+$/.exec(name);
+  const host = /^(?:hardware|ray)\/node\.(\d+)\.\w+$/.exec(name);
   return host ? `node ${host[1]}` : name;
 }
 
