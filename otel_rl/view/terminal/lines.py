@@ -16,7 +16,7 @@ Style = str
 
 
 class Look(NamedTuple):
-    """How a style looks: a color of the Okabe-Ito palette as RGB, or none, and whether it is bold or dim."""
+    """How a style looks: a color as RGB, or none, and whether it is bold or dim."""
 
     color: tuple[int, int, int] | None = None
     bold: bool = False
@@ -24,8 +24,9 @@ class Look(NamedTuple):
 
 
 _PLAIN = Look()
-_SKY, _ORANGE, _GREEN = (86, 180, 233), (230, 159, 0), (0, 158, 115)
-_PURPLE, _VERMILION, _GREY = (204, 121, 167), (213, 94, 0), (153, 153, 153)
+_SKY, _ORANGE, _GREEN = (0, 135, 215), (175, 135, 0), (0, 135, 95)
+_PURPLE, _VERMILION, _GREY = (175, 95, 175), (215, 95, 0), (135, 135, 135)
+"""The hues of Okabe and Ito, which color-blind readers can tell apart, as dark as black and white allow both."""
 STYLES: dict[Style, Look] = {
     "dim": Look(dim=True),
     "bold": Look(bold=True),
@@ -48,7 +49,7 @@ STYLES: dict[Style, Look] = {
     "third": Look(_GREEN),
     "fourth": Look(_PURPLE),
 }
-"""The look of each style; colors that color-blind readers can tell apart (Okabe and Ito), on dark and on light."""
+"""The look of each style, on dark and on light."""
 
 
 def look_of(style: Style) -> Look:

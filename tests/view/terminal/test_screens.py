@@ -12,6 +12,7 @@ from otel_rl.archive.now import Curve, EventNow, OpenPhase
 from otel_rl.insight import Facts, Finding, Summary
 from otel_rl.view.terminal import detail, overview
 from otel_rl.view.terminal.ansi import Terminal, painted
+from otel_rl.view.terminal.lines import STYLES
 from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.scene import Scene
 from tests.view.terminal.nows import S, process, progress, written
@@ -159,3 +160,17 @@ def test_a_damaged_state(tmp_path: Path) -> None:
     (tmp_path / "base" / "archive" / "here" / "now.json").write_text('{"time_unix_nano": 1')
 
     assert not present_of(place).is_complete
+
+
+def test_colors_on_light_and_on_dark() -> None:
+    """Each color has a contrast of 3 at least on white and on black, as WCAG asks of signs and large texts."""
+
+    def luminance(color: tuple[int, int, int]) -> float:
+        parts = [one / 255 for one in color]
+        red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    shown = [0.05 + luminance(look.color) for look in STYLES.values() if look.color is not None]
+
+    assert min(1.05 / one for one in shown) > 3
+    assert min(one / 0.05 for one in shown) > 3
