@@ -65,8 +65,6 @@ def hang(nows: Sequence[Now], at: int) -> Standing | None:
     silent = wording.seconds((at - max(one.last_unix_nano for one in ranks)) / _NS)
     phases = {one.rank: _place(one) for one in ranks if one.phases}
     culprits = _behind(ranks)
-    if not culprits:
-        return Standing("hung", f"no rank recorded anything for {silent}", ranks[0].step)
     hosts = {one.host for one in processes}
     named = wording.names([_who(one, hosts) for one in culprits], _MOST_NAMED)
     phase = phases.get(culprits[0].rank, "")
