@@ -45,8 +45,10 @@ class Tty:
     def read_until(self, done: Callable[[bytes], bool], seconds: float = 60) -> bytes:
         """Read until a condition holds, or the program has ended."""
         deadline = time.monotonic() + seconds
+        poll = select.poll()  # `select` fails if the tests before left a thousand descriptors open
+        poll.register(self._fd, select.POLLIN)
         while not done(self.written) and time.monotonic() < deadline:
-            if select.select([self._fd], [], [], 0.1)[0]:
+            if poll.poll(100):
                 try:
                     found = os.read(self._fd, 65536)
                 except OSError:  # the program has ended
