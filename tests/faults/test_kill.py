@@ -29,12 +29,6 @@ KILLS = [
 """A sample: `python -m benchmarks kills` kills 200, 200 and 100 times."""
 
 
-@needs_packages("wandb", "tensorboard")
-def test_what_log_returned_from_is_in_trackers_once(tmp_path: Path) -> None:
-    """Trainer and agent are killed twice, at random moments."""
-    check("both", 2, tmp_path, ["jsonl", "tensorboard", "wandb"])
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
@@ -43,7 +37,7 @@ def test_what_log_returned_from_is_in_trackers_once(tmp_path: Path) -> None:
 def test_what_log_returned_from_is_in_every_tracker_once(
     kind: str, count: int, trackers: Sequence[str], tmp_path: Path
 ) -> None:
-    """A larger sample, with the trackers of the benchmark, and with those that it has on request."""
+    """Trainer, agent, and both, at random moments: with trackers of the benchmark, and those that it has on request."""
     check(kind, count, tmp_path, trackers)
 
 
