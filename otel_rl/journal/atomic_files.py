@@ -55,7 +55,9 @@ def write_first(path: Path, content: bytes) -> bool:
     try:
         with open(path, "xb", opener=open_file) as file:
             file.write(content)
-    except (FileExistsError, PermissionError):  # over sshfs, the latter, if another machine was faster
+    except FileExistsError:
+        return False
+    except PermissionError:  # over sshfs, if another machine was faster
         if path.exists():
             return False
         raise

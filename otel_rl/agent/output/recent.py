@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -111,12 +112,10 @@ class Recent:
     def _note_longest(self, step: Sequence[PhaseTime]) -> None:
         """Note the longest times: a step that is shorter than the pause between two looks may be missed."""
         longest = self._said.longest
-        whole = PhaseTime("", "", round(sum(one.seconds for one in step), 6))
-        more = {one.name: one.seconds for one in (*(one for one in step if one.name), whole)}
-        more = {name: seconds for name, seconds in more.items() if seconds > longest.get(name, 0.0)}
-        if more:
-            known = {**longest, **more}
-            self._change(longest=dict(list(known.items())[:_MOST_NAMES]))
+        seconds = {one.name: one.seconds for one in step} | {"": round(sum(one.seconds for one in step), 6)}
+        longer = {name: value for name, value in seconds.items() if value > longest.get(name, 0.0)}
+        if longer:
+            self._change(longest=dict(islice((longest | longer).items(), _MOST_NAMES)))
 
     def _add_row(self, row: Row) -> None:
         said = self._said
