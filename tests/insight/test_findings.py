@@ -346,7 +346,7 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
     found = facts_of(otel_rl.open_run(run.place.path))
     one = only(found, "recording")
 
-    assert one.sentence == f"1 file of the archive cannot be read (rows/{path.name}); missing: 64 of rows."
+    assert one.sentence == f"1 file of the archive cannot be read (rows/{path.name}); the archive lacks 64 items of rows."
     assert found.summary.steps == 200
     assert only(found, "time").sentence.startswith("generate 60 %")
 

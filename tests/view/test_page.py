@@ -169,7 +169,15 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     file.write_bytes(content)
     page = page_of(run)
     assert f"archive/local/measurements/{file.name}" in page
+    assert '<main class="incomplete">' in page
     assert len(curves_in(page)["reward"][0]) == 10
+
+
+def test_how_the_run_went_comes_first(tmp_path: Path) -> None:
+    """The verdict opens with the outcome, also of a run with a warning."""
+    page = page_of(record(tmp_path / "run", Shape(steps=60, slow_rank=1, slower_from=30)))
+    severities = re.findall(r'<li class="finding (\w+)"', page)
+    assert severities[:2] == ["good", "warning"]
 
 
 @pytest.mark.parametrize("shape", [Shape(steps=0), Shape(steps=1, ranks=1), Shape(steps=3, ends="")], ids=str)

@@ -87,7 +87,8 @@ def _damaged(recorded: Recorded) -> list[Finding]:
         by_table: dict[str, int] = {}
         for hole in holes:
             by_table[hole.table] = by_table.get(hole.table, 0) + hole.end - hole.first
-        parts.append(f"missing: {wording.names([f'{count:,} of {table}' for table, count in by_table.items()])}")
+        missing = wording.names([f"{wording.count(count, 'item')} of {table}" for table, count in by_table.items()])
+        parts.append(f"the archive lacks {missing}")
     text = "; ".join(parts)
     advice = "Restore the files from a copy: what is said here is without them."
     return [_finding(f"{text[:1].upper()}{text[1:]}.", advice, "warning")]

@@ -55,7 +55,7 @@ def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, ev
         header_of(facts.summary, made),
         tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),
         tag("nav", links, aria_label="Parts of the page"),
-        tag("main", verdict_of(facts), where, *parts),
+        tag("main", verdict_of(facts), where, *parts, class_="incomplete" if run.damaged or run.holes else None),
         tag("footer", tag("p", "Made by otel-rl from the archive of the run. This file makes no request.")),
         tag("div", "", id="hint", role="tooltip", hidden=True),
     )

@@ -57,12 +57,13 @@ def header_of(summary: Summary, made_unix_nano: int) -> Markup:
 
 
 def verdict_of(facts: Facts) -> Markup:
-    """Return the findings, the most severe first."""
+    """Return the findings: how the run went, then the most severe first."""
     if not facts.findings:
         nothing = "Nothing was recorded yet." if facts.summary.state == "empty" else "Nothing stands out."
         found = tag("p", nothing, class_="nothing")
     else:
-        found = tag("ul", *(_finding(finding) for finding in facts.findings), class_="findings")
+        ordered = sorted(facts.findings, key=lambda finding: finding.kind != "outcome")
+        found = tag("ul", *map(_finding, ordered), class_="findings")
     return section("verdict", "Verdict", found)
 
 

@@ -27,7 +27,7 @@ const TIMELINE_HELP =
 function mountTimeline(element, data, hooks = {}) {
   element.classList.add("timeline");
   const says = data.count ? `Reading ${timelineCount(data.count)} spans …` : "No phase was recorded.";
-  element.replaceChildren(timelineElement("p", { className: "timeline-empty", text: says }));
+  element.replaceChildren(timelineElement("p", { className: data.count ? "note" : "nothing", text: says }));
   const panel = data.count ? readTimeline(data).then((model) => new TimelinePanel(element, model, hooks)) : new Promise(() => {});
   return {
     show: (part) => panel.then((one) => one.show(part)),
