@@ -120,6 +120,18 @@ def test_steps_that_become_faster(tmp_path: Path) -> None:
     assert "update_actor fell from 10" in one.sentence
 
 
+def test_completions_that_grew_too_little_are_no_reason(tmp_path: Path) -> None:
+    """Lengths that grew by 15 % do not explain a phase that takes twice as long."""
+    dice = Dice()
+    training = Played(
+        phases=dice.phases(generate=lambda step, _: 2 if step >= 60 else 1),
+        values=dice.values(completions__mean_length=lambda step: 588.0 if step >= 60 else 512.0),
+    )
+    one = only(facts_of(play(tmp_path / "run", training, 120)), "change")
+
+    assert "generate grew from 24" in one.sentence
+
+
 def test_steps_that_were_slow_for_a_while(tmp_path: Path) -> None:
     """The finding says until when."""
     dice = Dice()
@@ -346,7 +358,9 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
     found = facts_of(otel_rl.open_run(run.place.path))
     one = only(found, "recording")
 
-    assert one.sentence == f"1 file of the archive cannot be read (rows/{path.name}); the archive lacks 64 items of rows."
+    assert (
+        one.sentence == f"1 file of the archive cannot be read (rows/{path.name}); the archive lacks 64 items of rows."
+    )
     assert found.summary.steps == 200
     assert only(found, "time").sentence.startswith("generate 60 %")
 

@@ -32,6 +32,9 @@ _NEAR_STEPS = 10
 """Steps between the beginning of a straggler and the change that it makes, at the most."""
 _TOGETHER = 0.1
 """The smallest change of a metric that counts as one that comes with it, as a fraction."""
+_EXPLAINS = 0.5
+"""Share of the growth of a phase, in logarithms, that a metric needs to explain it. Time grows with tokens, at most
+with their square."""
 _COMPANIONS: dict[str, tuple[Topic, ...]] = {
     "rollout": ("completion_length",),
     "training": ("completion_length",),
@@ -180,8 +183,8 @@ def _cause(
         if steps and one.evidence.phases == (phase,) and abs(steps[0] - found.step) <= _NEAR_STEPS and now > was:
             who = recorded.rank_text(one.evidence.ranks[0])
             return _Cause(f"{text} on {who}", (phase,), (), one.advice)
-    for topic in _COMPANIONS.get(category_of(phase), ()):
-        if together := _together(recorded, topic, before, after, grows=now > was):
+    for topic in _COMPANIONS.get(category_of(phase), ()) if was and now else ():
+        if together := _together(recorded, topic, before, after, math.log(now / was)):
             name, old, new = together
             what = "the length of completions"
             text = f"{phase} {verb} with {what} ({wording.number(old)} → {wording.number(new)} tokens)"
@@ -194,14 +197,15 @@ def _cause(
 
 
 def _together(
-    recorded: Recorded, topic: Topic, before: tuple[int, int], after: tuple[int, int], *, grows: bool
+    recorded: Recorded, topic: Topic, before: tuple[int, int], after: tuple[int, int], growth: float
 ) -> tuple[str, float, float] | None:
-    """Return the name and the medians of a metric that changed in the same direction; `None` if it did not."""
+    """Return the name and the medians of a metric that explains the logarithmic growth of a phase; `None` if not."""
     name, series = recorded.of(topic)
     old, new = series.between(*before).median, series.between(*after).median
-    if not (old > 0 and new > 0) or abs(math.log(new / old)) < math.log1p(_TOGETHER):
+    if not (old > 0 and new > 0):
         return None
-    return (name, old, new) if (new > old) == grows else None
+    share = math.log(new / old) / growth if growth else 0.0
+    return (name, old, new) if share >= _EXPLAINS and abs(math.log(new / old)) >= math.log1p(_TOGETHER) else None
 
 
 def _resume(recorded: Recorded, found: Shift) -> _Cause:
