@@ -122,6 +122,11 @@ def test_who_was_early_and_waits_falls_not_behind() -> None:
     assert falls_behind(stays) == {0: 0.0, 1: 0.0, 2: -6.0, 3: 3.0}
 
 
+def test_of_two_ranks_the_slow_one_falls_behind_by_all_of_its_delay() -> None:
+    """It is compared with the other one, not with the middle between both."""
+    assert falls_behind({0: (0, 10 * S), 1: (0, 14 * S)}) == {0: 0.0, 1: 4.0}
+
+
 def test_the_event_names_rank_host_and_phase() -> None:
     """As the agent sends it."""
     reducer = reducing()
@@ -139,7 +144,7 @@ def test_the_event_names_rank_host_and_phase() -> None:
     assert (event.name, event.rank) == ("rl.straggler", 1)
     assert event.attributes["rl.phase"] == "reward"
     assert event.attributes["host.name"] == "host"
-    assert event.attributes["rl.straggler.delay"] == 0.5
+    assert event.attributes["rl.straggler.delay"] == 1.0
 
 
 def test_nothing_is_known_of_one_rank() -> None:

@@ -1,13 +1,26 @@
-"""`python -m tests.view.draw`: a screenshot of a report for the docs, with a slow rank and longer completions."""
+"""`python -m tests.view.draw`: screenshots for the docs: `top` beside the demo, and the report of a slow rank."""
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from otel_rl.archive.runs import place_of
 from otel_rl.view.page.report import write_report
+from otel_rl.view.terminal.app import Top
+from otel_rl.view.terminal.present import present_of
+from tests.collector import wait_for
 from tests.view.browser import chromium
 from tests.view.recorded import Shape, record
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from otel_rl.archive.runs import Place
 
 _IMAGES = Path(__file__).parents[2] / "docs" / "images"
 _SHAPE = Shape(steps=120, ranks=4, slow_rank=3, slower_from=70, gpus=True, texts=True)
@@ -19,6 +32,7 @@ def draw() -> None:
     """Write the screenshots."""
     with tempfile.TemporaryDirectory() as name, chromium() as browser:
         place = Path(name)
+        _draw_terminal(browser, place)
         write_report(record(place / "run", _SHAPE), place / "report.html")
         for file, (address, width, height) in _PICTURES.items():
             page = browser.new_page(viewport={"width": width, "height": height})
@@ -26,6 +40,30 @@ def draw() -> None:
             page.locator("html[data-ready=all]").wait_for()
             page.wait_for_timeout(1000)
             page.screenshot(path=_IMAGES / file)
+
+
+def _draw_terminal(browser: Browser, place: Path) -> None:
+    """Look at the demo after three quarters of its steps."""
+    options = ("--steps", "60", "--ranks", "2", "--dir", str(place))
+    with subprocess.Popen((Path(sys.executable).with_name("otel-rl"), "demo", *options), stdout=subprocess.DEVNULL):
+        wait_for(lambda: any(present_of(run).progress.steps >= 45 for run in _runs(place)), "no step 45", 600)
+        page = browser.new_page(viewport={"width": 1240, "height": 810})
+        page.set_content(asyncio.run(_screenshot(*_runs(place))))
+        page.screenshot(path=_IMAGES / "terminal.png")
+
+
+def _runs(place: Path) -> list[Place]:
+    return [place_of(file.parent) for file in place.glob("*/*/run.json")]
+
+
+async def _screenshot(run: Place) -> str:
+    """Return what `otel-rl top` shows of a run, once it has read its past, as SVG."""
+    app = Top(run, present_of(run))
+    async with app.run_test(size=(100, 30)) as pilot:
+        while app.scene.facts is None or not app.scene.names:
+            await pilot.pause(0.1)
+        await pilot.pause(1)
+        return app.export_screenshot(title="otel-rl top")
 
 
 if __name__ == "__main__":

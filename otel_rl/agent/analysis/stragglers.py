@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from statistics import median
+from statistics import median, median_low
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl import semconv
@@ -162,9 +162,12 @@ class Stragglers:
 
 
 def falls_behind(stays: Mapping[int, Stay]) -> dict[int, float]:
-    """Return by how many seconds each rank became later than the median of the ranks while it was in a phase."""
-    entering = median(entered for entered, _ in stays.values())
-    leaving = median(left for _, left in stays.values())
+    """Return by how many seconds each rank became later than the median of the ranks while it was in a phase.
+
+    Of an even number of ranks, it is the earlier one of the two in the middle: of two ranks, the other one.
+    """
+    entering = median_low(entered for entered, _ in stays.values())
+    leaving = median_low(left for _, left in stays.values())
     return {
         rank: (max(0.0, left - leaving) - max(0.0, entered - entering)) / 1e9 for rank, (entered, left) in stays.items()
     }

@@ -123,7 +123,8 @@ def _delays(recorded: Recorded, rank: int, phase: str, first: int, last: int) ->
                 max(ended) FILTER (phase = {literal(phase)}) AS gone
             FROM found GROUP BY 1, 2
         ), of_step AS (
-            SELECT step, median(entered - zero) AS entering, median(gone - zero) AS leaving, median(done - zero) AS took
+            SELECT step, quantile_disc(entered - zero, 0.5) AS entering, quantile_disc(gone - zero, 0.5) AS leaving,
+                median(done - zero) AS took
             FROM of_rank WHERE entered IS NOT NULL GROUP BY 1
         )
         SELECT s.step, took::DOUBLE / 1e9 AS took, (greatest(0, gone - zero - leaving)
