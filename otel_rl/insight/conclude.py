@@ -43,13 +43,13 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
     stands = standing(recorded)
     if recorded.steps is None:
         summary = summarized(recorded, stands, [])
-        return Facts(summary=summary, findings=_sorted([*outcome(summary, stands), *recording(recorded)]))
+        return Facts(summary=summary, findings=_sorted([*outcome(recorded, summary, stands), *recording(recorded)]))
     changes = step_changes(recorded)
     summary = summarized(recorded, stands, changes)
     shares = shares_of(phase_times(recorded))
     stragglers = _said(straggler, recorded)
     findings = [
-        *outcome(summary, stands),
+        *outcome(recorded, summary, stands),
         *_said(change, recorded, changes, stragglers),
         *stragglers,
         *_said(memory, recorded),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.insight.facts import PhaseShare
-from otel_rl.insight.recorded import PHASE, in_sample
+from otel_rl.insight.recorded import PHASE, STEP_TIME, in_sample
 from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SAMPLED_STEPS = 48
 """Steps from which it is learned which phases are inside which others."""
+_ROUNDING = 1e-6
+"""Share of the time up to which sums of floats differ."""
 
 
 class PhaseTimes(NamedTuple):
@@ -48,8 +50,7 @@ def phase_times(recorded: Recorded) -> PhaseTimes:
             seconds[outer] -= share * totals[inner]
     found = {phase: max(0.0, spent) for phase, spent in seconds.items()}
     ranks = len({(one.role, one.rank) for one in spans})
-    total = ranks * sum(one.seconds for one in recorded.spans if one.kind == "step")
-    return PhaseTimes(found, max(total, sum(found.values())), ranks)
+    return PhaseTimes(found, max(ranks * _step_seconds(recorded), sum(found.values())), ranks)
 
 
 def shares_of(times: PhaseTimes) -> tuple[PhaseShare, ...]:
@@ -62,7 +63,7 @@ def shares_of(times: PhaseTimes) -> tuple[PhaseShare, ...]:
         for name, spent in times.seconds.items()
         if spent > 0
     ]
-    if none > 0:
+    if none > _ROUNDING * times.total:
         found.append(PhaseShare(name="", category="none", seconds=none / times.ranks, share=none / times.total))
     return tuple(sorted(found, key=lambda one: (-one.share, one.name)))
 
@@ -73,6 +74,19 @@ def by_category(shares: Iterable[PhaseShare]) -> Mapping[str, float]:
     for one in shares:
         found[one.category] += one.share
     return found
+
+
+def _step_seconds(recorded: Recorded) -> float:
+    """Return the time of all steps: of the slowest rank; without it, from the first start of a rank to the last end.
+
+    Ranks that do not wait for each other begin a step at different times, and are in the next one before others are.
+    """
+    if STEP_TIME not in recorded.names:
+        return sum(one.seconds for one in recorded.spans if one.kind == "step")
+    query = f"""
+        SELECT coalesce(sum(seconds), 0) AS seconds FROM (SELECT avg(value) AS seconds FROM rows
+            WHERE name = '{STEP_TIME}' AND isfinite(value) AND {recorded.whole_steps} GROUP BY step)"""
+    return float(recorded.run.sql(query)["seconds"][0])
 
 
 def _inside(recorded: Recorded, who: str) -> Mapping[tuple[str, str], float]:

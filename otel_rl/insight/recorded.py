@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STEP_TIME = "time/step"
 """The wall time of a step, as otel-rl derives it: of the rank that took longest."""
 _MOST_EVENTS = 10_000
-_EVENTS = (
+TROUBLE = (
     semconv.EVENT_STRAGGLER,
     semconv.EVENT_MEMORY_GROWING,
     semconv.EVENT_MEMORY_EXHAUSTED,
@@ -42,6 +42,7 @@ _EVENTS = (
     semconv.EVENT_PROCESS_LOST,
     semconv.EVENT_PROCESS_REVIVED,
 )
+"""The events of otel-rl that findings are made of."""
 
 
 _TRAJECTORIES = ", ".join(map(literal, (semconv.SPAN_ROLLOUT, semconv.SPAN_TRAJECTORY)))
@@ -58,6 +59,7 @@ class Member(NamedTuple):
     rank: int
     world_size: int
     host: str
+    pid: int
     started_unix_nano: int
     ended_unix_nano: int | None
     outcome: str | None
@@ -158,7 +160,7 @@ class Recorded:
             return found
         began = self.began_unix_nano
         return [
-            Member(one.attempt, one.role, one.rank, 1, one.host, began, None, one.outcome, "")
+            Member(one.attempt, one.role, one.rank, 1, one.host, one.pid, began, None, one.outcome, "")
             for one in self.now[0].processes
         ]
 
@@ -184,7 +186,7 @@ class Recorded:
     @cached_property
     def events(self) -> list[Happening]:
         """The events of otel-rl, in the order of their times."""
-        names = ", ".join(map(literal, _EVENTS))
+        names = ", ".join(map(literal, TROUBLE))
         query = (
             "SELECT name, time_unix_nano, step, rank, attributes FROM events"
             f" WHERE name IN ({names}) ORDER BY time_unix_nano LIMIT {_MOST_EVENTS}"

@@ -21,7 +21,7 @@ def standing(recorded: Recorded) -> Standing:
     last = max((one.attempt for one in recorded.members), default=0)
     ends = [one for one in recorded.ends if one.attempt >= last]
     if ends:
-        return _ended(recorded, ends[-1])
+        return ended(recorded, ends[-1])
     if any(lives(one, recorded.at_unix_nano) for one in recorded.now):
         return hang(recorded.now, recorded.at_unix_nano) or Standing("live")
     if recorded.steps is None and not recorded.members:
@@ -29,7 +29,8 @@ def standing(recorded: Recorded) -> Standing:
     return Standing("lost", _silence(recorded))
 
 
-def _ended(recorded: Recorded, end: End) -> Standing:
+def ended(recorded: Recorded, end: End) -> Standing:
+    """Return how an attempt ended, and the process that went down first."""
     state = cast("State", end.outcome)
     if state == "finished":
         return Standing(state)

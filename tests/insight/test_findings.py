@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_rl
+from otel_rl import semconv
 from otel_rl.archive import files
 from otel_rl.archive.thinning import Thinner
 from otel_rl.archive.writer import Writer
-from otel_rl.export import Environment, Row
+from otel_rl.export import Environment, Row, Span
 from otel_rl.insight import conclude, facts_of
 from tests.insight.played import BEGAN, GIB, PHASES, Played, Player, S, play
 
@@ -310,6 +311,34 @@ def test_a_step_time_that_leaves_time_out(tmp_path: Path) -> None:
     assert one.sentence == "The framework's own step time (step_time) leaves out 14 % of the wall."
 
 
+def test_a_run_without_steps(tmp_path: Path) -> None:
+    """It is not well, although it finished."""
+    player = Player(tmp_path / "run", Played())
+    player.start()
+    player.finish()
+    one = only(facts_of(player.open()), "outcome")
+
+    assert (one.severity, one.advice) == ("warning", "Call `run.step` and `run.log`.")
+
+
+def test_ranks_that_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """A rank that is half a step ahead of the other one is not outside of phases meanwhile."""
+    (tmp_path / "run.json").write_text("{}")
+    writer = Writer(tmp_path / "archive" / "local", 1 << 60)
+    for step in range(10):
+        trace, root, begins = f"{step + 1:032x}", f"{step + 1:016x}", BEGAN + step * 10 * S
+        of_step = {semconv.LOOP_ITERATION: step, semconv.RUN_ATTEMPT: 0}
+        writer.add(Span("rl.loop", trace, root, "", begins, begins + 15 * S, of_step))
+        for rank, late in enumerate((0, 5 * S)):
+            phase = {semconv.LOOP_ITERATION: step, semconv.RANK: rank, semconv.PHASE: "generate"}
+            span = f"{rank + 1:08x}{step:08x}"
+            writer.add(Span("rl.sample", trace, span, root, begins + late, begins + late + 10 * S, phase))
+        writer.add(Row(step, begins + 15 * S, {"time/step": 10.0}, measured=("time/step",)))
+    writer.save(seals=True)
+
+    assert only(facts_of(otel_rl.open_run(tmp_path)), "time").sentence == "generate 100 %."
+
+
 def test_goodput_of_a_resumed_run(tmp_path: Path) -> None:
     """Repeated steps and the time between the attempts are lost, and all adds up."""
     player = Player(tmp_path / "run", Played(ranks=2, hosts=("node1", "node2")))
@@ -325,7 +354,10 @@ def test_goodput_of_a_resumed_run(tmp_path: Path) -> None:
 
     assert (found.summary.resumed_at, found.summary.steps, found.summary.attempts) == ((80,), 200, 2)
     assert found.summary.hosts == ("node1", "node7")
-    assert only(found, "outcome").sentence == "Finished after 2 h 34 min: 200 steps, resumed once at step 80."
+    assert only(found, "outcome").sentence == (
+        "Finished after 2 h 34 min: 200 steps, resumed once at step 80"
+        " (at step 100, rank 0 (node1) was killed or disappeared inside weight_sync, then 1 other)."
+    )
     assert only(found, "goodput").sentence == (
         "78 % of the time trained. Lost: 9 % synchronizing weights, 9 % repeated after a resume,"
         " 4 % down between attempts."

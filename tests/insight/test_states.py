@@ -86,7 +86,9 @@ def test_a_run_that_was_resumed(tmp_path: Path) -> None:
     found = ended(tmp_path)
 
     assert (found.summary.attempts, found.summary.resumed_at, found.summary.steps) == (2, (5,), 10)
-    assert outcome(found).endswith("10 steps, resumed once at step 5.")
+    assert outcome(found).endswith(
+        "10 steps, resumed once at step 5 (at step 7, rank 0 failed with ValueError: no data)."
+    )
 
 
 def test_a_run_that_failed(tmp_path: Path) -> None:
@@ -158,6 +160,8 @@ def test_a_run_that_goes_on_then_hangs_then_has_no_agent(tmp_path: Path) -> None
     assert hangs.summary.state == "hung"
     assert hangs.summary.reason == "rank 0 is in update_actor for 1 min 30 s"
     assert hangs.findings[0].evidence.ranks == (0,)
+    assert f"`py-spy dump --pid {process.pid}`" in hangs.findings[0].advice
+    assert any(" % hung" in one.sentence for one in hangs.findings if one.kind == "goodput")
     assert gone.summary.state == "lost"
     assert "the agent has written nothing for" in gone.summary.reason
 

@@ -9,6 +9,7 @@ from otel_rl.archive.now import read_now
 from otel_rl.insight import facts_of
 from tests.collector import wait_for
 from tests.processes import start_python
+from tests.view.recorded import Shape, record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +55,11 @@ def test_a_worker_that_gets_no_work(tmp_path: Path) -> None:
         "update_actor": "training",
     }
     assert (found.summary.state, found.summary.ranks) == ("finished", 1)
+
+
+def test_a_worker_that_works_while_the_others_do_not(tmp_path: Path) -> None:
+    """Of workers without trajectories, the time of their phases is compared."""
+    found = facts_of(otel_rl.open_run(record(tmp_path / "run", Shape(steps=20, workers=3))))
+    (sentence,) = (one.sentence for one in found.findings if one.kind == "engines")
+
+    assert sentence == "Rollout 0 worked for 100 % of the time of steps, the other 2 for 33 %."

@@ -174,6 +174,9 @@ def _step(shape: Shape, chance: random.Random, step: int, attempt: int, begun: i
     if step == 8 and shape.slow_rank >= 0:
         attributes = {semconv.PHASE: "generate", semconv.STRAGGLER_DELAY: 0.5}
         yield Event(semconv.EVENT_STRAGGLER, end, attributes, step, shape.slow_rank, trace, root)
+    if step == shape.nan_from:
+        attributes = {semconv.METRIC_NAME: "loss", semconv.VALUE: "nan"}
+        yield Event(semconv.EVENT_NUMERICS_NONFINITE, end, attributes, step, 0, trace, root)
     for name in shape.names if step == 0 else ():
         yield Event(name, end, {name: name}, step, 0, trace, root)
     if shape.texts and step % 5 == 0:

@@ -28,11 +28,13 @@ _LEFT_OUT, _MUCH_LEFT_OUT = 0.05, 0.3
 _IDLE = 0.33
 """Part of its fair share of the work below which a worker is idle."""
 _LEAST_SPANS = 20
+_BUSY, _NOT_BUSY = 0.8, 0.5
+"""Share of the time from which on a worker is busy, and the part of it up to which the others are not."""
 
 
 def engines(recorded: Recorded) -> list[Finding]:
     """Return what is wrong with engines and workers, and how much the framework's step time leaves out."""
-    return [*_load(recorded), *_workers(recorded), *_left_out(recorded)]
+    return [*_load(recorded), *(_workers(recorded) or _busy(recorded)), *_left_out(recorded)]
 
 
 def _recent(recorded: Recorded, name: str) -> float:
@@ -100,6 +102,35 @@ def _workers(recorded: Recorded) -> list[Finding]:
                 advice=finding.advice,
                 sure="likely",
                 evidence=evidence,
+            )
+        )
+    return findings
+
+
+def _busy(recorded: Recorded) -> list[Finding]:
+    """Return the worker of a role that works nearly all the time while the others do not, by its phases."""
+    wall = sum(one.seconds for one in recorded.spans if one.kind == "step")
+    lines = [one for one in recorded.spans if one.kind == "phase" and one.role]
+    findings = []
+    for role in dict.fromkeys(one.role for one in lines):
+        shares: dict[int, float] = {}
+        for one in lines:
+            if one.role == role:
+                shares[one.rank] = shares.get(one.rank, 0.0) + one.seconds / wall if wall else 0.0
+        rank = max(shares, key=shares.__getitem__)
+        others = [share for other, share in shares.items() if other != rank]
+        if not others or not _BUSY <= shares[rank] <= 1 or max(others) > _NOT_BUSY * shares[rank]:
+            continue
+        rest = f"{role} {min(shares.keys() - {rank})}" if len(others) == 1 else f"the other {len(others)}"
+        text = f"{role} {rank} worked for {wording.percent(shares[rank])} of the time of steps"
+        findings.append(
+            Finding(
+                kind="engines",
+                severity="note",
+                sentence=f"{text[:1].upper()}{text[1:]}, {rest} for {wording.percent(float(np.median(others)))}.",
+                advice="Look at how requests are spread over workers, and at the longest completions.",
+                sure="likely",
+                evidence=Evidence(ranks=(rank,), role=role, panel="engines"),
             )
         )
     return findings

@@ -43,7 +43,8 @@ def environment(recorded: Recorded) -> list[Finding]:
             *_parameters(earlier.parameters, recorded.parameters),
         ]
         if differences:
-            found.append(_finding(f"Since the last run of this project ({before.name}): {_listed(differences)}."))
+            name = earlier.place.name if earlier.place.name != recorded.place.name else before.name
+            found.append(_finding(f"Since the last run of this project ({name}): {_listed(differences)}."))
     return found
 
 

@@ -42,18 +42,21 @@ def goodput(recorded: Recorded, summary: Summary, shares: Sequence[PhaseShare]) 
     trained = float(np.nansum(took * fractions.values[of_fractions]))
     repeated, down = _repeated(recorded, in_steps), _down(recorded)
     wall_s = summary.duration_s
+    hung = 0.0
     if summary.state in ("live", "hung", "lost") and recorded.steps is not None:  # the open step is not known yet
         wall_s = max(0, recorded.steps.last_unix_nano - summary.started_unix_nano) / 1e9
+        hung = summary.duration_s - wall_s if summary.state == "hung" else 0.0
     rest = max(0.0, wall_s - in_steps - repeated - down)
-    whole, start = in_steps + repeated + down + rest, min(rest, _start_up(recorded))
+    whole, start = in_steps + repeated + down + rest + hung, min(rest, _start_up(recorded))
     losses = {"repeated after a resume": repeated, "down between attempts": down, "between steps": rest - start}
+    losses["hung"] = hung
     categories = by_category(shares)
     lost_in_steps = max(0.0, in_steps - trained)
     for category, words in _LOSSES.items():
         spent = min(lost_in_steps, categories.get(category, 0.0) * in_steps)
         losses[words] = spent
         lost_in_steps -= spent
-    losses["other phases"] = lost_in_steps
+    losses["elsewhere in steps"] = lost_in_steps
     large = sorted(((cost / whole, what) for what, cost in losses.items() if cost / whole >= _LEAST), reverse=True)
     told = sorted([*large, (start / whole, "before the first step")], reverse=True)
     parts = ", ".join(f"{wording.percent(cost)} {what}" for cost, what in told if cost >= _LEAST)

@@ -93,7 +93,7 @@ def _reward(name: str, series: Series) -> list[Finding]:
     if flat is not None and rises and len(series.values) >= _LEAST_STEPS_FLAT:
         since = int(series.steps[flat * course.length])
         text += f", flat since step {wording.integer(since)}"
-        advice = "Harder prompts, or fewer steps: it learns nothing more."
+        advice = "If it is as good as it can be, stop here; otherwise try harder prompts."
         return [_finding("note", text, advice, name, (since, last), likely=True)]
     if rises:
         return [_finding("good", text, "", name, (first, last), likely=True)]
@@ -146,7 +146,7 @@ def _flat_since(course: _Course) -> int | None:
     begin = int(away[-1]) + 1 if len(away) else 0
     while len(later := means[begin:]) >= max(4, _FLAT_PART * len(means)):
         half = len(later) // 2
-        if 2 * abs(float(later[half:].mean() - later[:half].mean())) <= little:  # what a straight line would change
+        if 4 * abs(float(later[half:].mean() - later[:half].mean())) <= little:  # a straight line would change half
             return begin
         begin += 1
     return None

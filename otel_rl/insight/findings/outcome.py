@@ -6,20 +6,25 @@ from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
+from otel_rl.insight.state import ended
 
 if TYPE_CHECKING:
-    from otel_rl.insight.facts import Summary
+    from otel_rl.insight.facts import Severity, State, Summary
     from otel_rl.insight.hang import Standing
+    from otel_rl.insight.recorded import Recorded
 
+_SEVERITIES: dict[State, Severity] = {"finished": "good", "live": "good", "empty": "note"}
+"""Of the states that are not bad."""
+_VERBS: dict[State, str] = {"failed": "failed", "crashed": "crashed", "lost": "died"}
 _ADVICE = {
-    "hung": "Look at the stacks of the ranks that hang, for example with `py-spy dump --pid PID` on their machine.",
+    "empty": "Call `run.step` and `run.log`.",
     "lost": "Look at the kernel log of the machine for an out-of-memory kill, and at the scheduler for a preemption.",
     "crashed": "Start it again with the same id: it resumes from its last checkpoint, if the trainer has one.",
 }
 _OUT_OF_MEMORY = "Lower the micro-batch, the length of completions, or the memory that the engine reserves."
 
 
-def outcome(summary: Summary, standing: Standing) -> list[Finding]:
+def outcome(recorded: Recorded, summary: Summary, standing: Standing) -> list[Finding]:
     """Return how the run ended, or how far it is."""
     step = standing.step if standing.step is not None else summary.last_step if summary.steps else None
     evidence = Evidence(
@@ -29,25 +34,34 @@ def outcome(summary: Summary, standing: Standing) -> list[Finding]:
         phases=(standing.phase,) if standing.phase else (),
         panel="timeline" if standing.reason else "curves",
     )
-    is_bad = standing.state in ("hung", "failed", "crashed", "lost")
-    advice = _ADVICE.get(standing.state, "") if standing.state != "empty" else "Call `run.step` and `run.log`."
-    if "out of memory" in standing.reason:
-        advice = _OUT_OF_MEMORY
+    has_nothing = standing.state == "finished" and not summary.steps
     return [
         Finding(
             kind="outcome",
-            severity="bad" if is_bad else "note" if standing.state == "empty" else "good",
-            sentence=_sentence(summary, standing),
-            advice=advice,
+            severity="warning" if has_nothing else _SEVERITIES.get(standing.state, "bad"),
+            sentence=_sentence(recorded, summary, standing),
+            advice=_ADVICE["empty"] if has_nothing else _advice(recorded, summary, standing),
             sure="likely" if "probably" in standing.reason else "certain",
             evidence=evidence,
         )
     ]
 
 
-def _sentence(summary: Summary, standing: Standing) -> str:
+def _advice(recorded: Recorded, summary: Summary, standing: Standing) -> str:
+    if "out of memory" in standing.reason:
+        return _OUT_OF_MEMORY
+    if standing.state == "hung":
+        pids = {one.rank: (one.pid, one.host) for one in recorded.members if one.role == standing.role}
+        pid, host = pids.get(standing.ranks[0], ("PID", "its machine"))
+        return f"Look where it stands, for example with `py-spy dump --pid {pid}` on {host}."
+    if standing.state == "crashed" and summary.total_steps and summary.steps >= summary.total_steps:
+        return "All steps were done: see whether the last checkpoint is complete."
+    return _ADVICE.get(standing.state, "")
+
+
+def _sentence(recorded: Recorded, summary: Summary, standing: Standing) -> str:
     steps, took = wording.count(summary.steps, "step"), wording.seconds(summary.duration_s)
-    resumed = _resumed(summary)
+    resumed = _resumed(recorded, summary)
     where = f"at step {wording.integer(standing.step)}" if standing.step is not None else f"after {steps}"
     where = where if summary.steps or standing.step is not None else "before its first step"
     after = f" {'in' if where.startswith('after') else 'after'} {took}" if summary.duration_s else ""
@@ -62,20 +76,23 @@ def _sentence(summary: Summary, standing: Standing) -> str:
             return f"Running for {took}: {steps}{of_all}, {wording.seconds(summary.step_seconds)} each{resumed}."
         case "hung":
             return f"Hangs {where}{reason}."
-        case "failed":
-            return f"Failed {where}{after}{reason}."
-        case "crashed":
-            return f"Crashed {where}{after}{reason}."
-        case "lost":
-            return f"Died {where}{after}{reason}."
         case "empty":
             return "Nothing was recorded yet."
+    return f"{_VERBS[standing.state].capitalize()} {where}{after}{reason}."
 
 
-def _resumed(summary: Summary) -> str:
+def _resumed(recorded: Recorded, summary: Summary) -> str:
     if not summary.resumed_at:
         return ""
     at = wording.names([wording.integer(step) for step in summary.resumed_at])
     count = len(summary.resumed_at)
     times = "once" if count == 1 else "twice" if count == 2 else f"{count:,} times"
-    return f", resumed {times} at step {at}" if count == 1 else f", resumed {times}, at steps {at}"
+    said = f", resumed {times} at step {at}" if count == 1 else f", resumed {times}, at steps {at}"
+    last = max(attempt for attempt, _, _ in recorded.firsts)
+    ends = [one for one in recorded.ends if one.attempt < last and one.outcome in _VERBS]
+    if not ends:
+        return said
+    before = ended(recorded, ends[-1])
+    parts = ["the last time"] if count > 1 else []
+    parts += [f"at step {wording.integer(before.step)}"] if before.step is not None else []
+    return f"{said} ({', '.join([*parts, ' '.join(before.reason.split()) or _VERBS[before.state]])})"

@@ -72,7 +72,8 @@ def _finding(recorded: Recorded, rank: int, phase: str, event: Happening) -> tup
     if until is not None:
         when = f"from step {wording.integer(since)} to {wording.integer(until)}"
     host = event.host or recorded.host_of(rank)
-    advice = f"Compare {host or 'its machine'} with the others: clocks, temperature and other jobs of the GPU."
+    place = host if host and len(recorded.hosts) > 1 else f"rank {rank}"
+    advice = f"Compare {place} with the others: clocks and temperature of the GPU, other jobs on the machine."
     severity: Severity = "warning" if share >= _BAD_SHARE and until is None else "note"
     finding = Finding(
         kind="straggler",

@@ -8,7 +8,9 @@ import numpy as np
 
 from otel_rl.archive.json_texts import decoded
 from otel_rl.archive.now import read_now
+from otel_rl.archive.valid import literal
 from otel_rl.insight import wording
+from otel_rl.insight.recorded import TROUBLE
 from otel_rl.view.page.markup import Markup, joined, tag
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ QUALIFY row_number() OVER (PARTITION BY name ORDER BY time_unix_nano) <= {first}
 ORDER BY time_unix_nano LIMIT {most}
 """
 _MARKS = """
-SELECT arg_min(step, time_unix_nano) AS step, min(time_unix_nano) AS time FROM events
+SELECT arg_min(step, time_unix_nano) AS step, min(time_unix_nano) AS time, name IN ({trouble}) AS bad FROM events
 GROUP BY name, (time_unix_nano - (SELECT min(time_unix_nano) FROM events))
     // (1 + ((SELECT max(time_unix_nano) - min(time_unix_nano) FROM events) // {places}))
 ORDER BY time LIMIT {most}
@@ -42,7 +44,7 @@ SELECT * FROM attempts ORDER BY attempt, (outcome IS NOT NULL AND outcome <> 'fi
 
 
 def events_of(run: RunReader, origin: int) -> tuple[Markup, list[list[Any]]]:
-    """Return the table of events, and where the overview marks them: step (-1 for none) and seconds."""
+    """Return the table of events, and their marks: step (-1 for none), seconds, and true for trouble."""
     count = int(run.sql("SELECT count(*) AS count FROM events")["count"][0])
     if not count:
         return tag("p", "No event was recorded.", class_="nothing"), []
@@ -69,9 +71,10 @@ def events_of(run: RunReader, origin: int) -> tuple[Markup, list[list[Any]]]:
 
 
 def _marks(run: RunReader, origin: int) -> list[list[Any]]:
-    found = run.sql(_MARKS.format(places=_MARK_PLACES, most=_MOST_MARKS))
-    steps = np.ma.MaskedArray(found["step"]).filled(-1).tolist()
-    return [[step, (time - origin) / 1e9] for step, time in zip(steps, found["time"].tolist(), strict=True)]
+    trouble = ", ".join(map(literal, TROUBLE))
+    found = run.sql(_MARKS.format(places=_MARK_PLACES, most=_MOST_MARKS, trouble=trouble))
+    steps, seconds = np.ma.MaskedArray(found["step"]).filled(-1), (found["time"] - origin) / 1e9
+    return [list(mark) for mark in zip(steps.tolist(), seconds.tolist(), found["bad"].tolist(), strict=True)]
 
 
 def values_of(values: Mapping[str, Any], caption: str) -> Markup:
@@ -145,7 +148,8 @@ def table_of(
 
 
 def _said(attributes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_text(value)}" for name, value in attributes.items())
+    shown = {name: wording.number(one) if isinstance(one, float) else _text(one) for name, one in attributes.items()}
+    return ", ".join(f"{name}={text}" for name, text in shown.items())
 
 
 def _text(value: Any) -> str:

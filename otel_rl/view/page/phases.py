@@ -59,8 +59,7 @@ def phases_of(run: RunReader, steps: Steps) -> dict[str, Any]:
     places = (steps.numbers - steps.first) // every
     counted = np.bincount(places)
     held = np.flatnonzero(counted)
-    known = ~np.ma.getmaskarray(steps.begun)
-    took = np.where(known, (steps.ended - np.ma.getdata(steps.begun)) / 1e9, 0.0)
+    known, took = ~np.ma.getmaskarray(steps.seconds), steps.seconds.filled(0.0)
     total = np.bincount(places, took, len(counted))[held] / np.maximum(
         1, np.bincount(places, known, len(counted))[held]
     )

@@ -40,10 +40,13 @@ def header_of(summary: Summary, made_unix_nano: int) -> Markup:
     if summary.state in ("live", "hung"):
         facts.append(f"as of {_clock(made_unix_nano)}")
     elif summary.last_unix_nano:
-        facts.append(_clock(summary.last_unix_nano))
+        facts.append(f"ended {_clock(summary.last_unix_nano)}")
     state = tag("span", _STATES[summary.state], class_=f"state {summary.state}")
     line = joined(state, *(tag("span", fact) for fact in facts if fact))
-    name = joined(tag("span", summary.project, class_="project"), " ", tag("span", summary.name, class_="name"))
+    identity = tag("small", summary.id, title="The id of the run") if summary.id != summary.name else ""
+    name = joined(
+        tag("span", summary.project, class_="project"), " ", tag("span", summary.name, class_="name"), " ", identity
+    )
     buttons = joined(
         tag("button", "◐ theme", type="button", id="theme", title="Change the theme: system, light, dark (t)"),
         tag("button", "? keys", type="button", id="keys", title="Show the keys (?)"),

@@ -30,8 +30,11 @@ function mountBrush(events) {
       const tall = Math.max(3, (tops[x] / most) * (height - 10)); // of a step of unknown length, only that it was
       if (tops[x] > 0) context.fillRect(x, height - tall, 1, tall);
     }
-    context.fillStyle = color("chosen");
-    for (const x of new Set(marks.map((step) => Math.floor(xOf(step, width))))) context.fillRect(x, 0, marks.length > 100 ? 1 : 2, 6);
+    for (const isBad of [false, true]) { // trouble is drawn over checkpoints and the like
+      context.fillStyle = color(isBad ? "chosen" : "ink-soft");
+      const places = marks.filter(({bad}) => bad === isBad).map(({step}) => Math.floor(xOf(step, width)));
+      for (const x of new Set(places)) context.fillRect(x, 0, marks.length > 100 ? 1 : 2, 6);
+    }
     context.strokeStyle = color("ink-soft");
     context.setLineDash([3, 3]);
     for (const [step] of axis.resumed) {
@@ -103,7 +106,8 @@ function mountBrush(events) {
 
 /** The steps of events; of those without one, the step that went on at their time. */
 function stepsOfEvents(events) {
-  return events.map(([step, seconds]) => (step >= 0 ? step : stepAt(seconds))).filter((step) => step !== null);
+  const marks = events.map(([step, seconds, bad]) => ({step: step >= 0 ? step : stepAt(seconds), bad}));
+  return marks.filter(({step}) => step !== null);
 }
 
 /** In words where the reader is: shown steps, chosen step and rank. */

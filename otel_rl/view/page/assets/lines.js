@@ -41,7 +41,7 @@ function lineChart(parent, lines, options) {
       spanGaps: false,
     }));
     chart = new uPlot({
-      width, height, padding: [8, 8, 0, 0],
+      width, height, padding: [8, 14, 0, 0],
       scales: {x: {time: false, range: () => rangeShown(by)}, y: {range: (plot, low, high) => yRange(low, high, options)}},
       axes: [
         axisOf({size: 24, space: by === "step" ? 45 : 90, incrs: by === "step" ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (by === "step" ? stepText(x) : secondsText(x)))}),
