@@ -1,4 +1,4 @@
-"""`python -m tests.view.draw`: screenshots for the docs: `top` beside the demo, and the report of a slow rank."""
+"""`python -m tests.view.draw`: screenshots for the docs: `top` during the demo, and the report of a slow rank."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ async function mountMachines(groups) {
     const figure = panel(box, group.unit ? `${group.title}, ${group.unit}` : group.title);
     whenSeen(figure, async () => {
       const lines = await Promise.all(group.lines.map(async ({name, times, values}) => ({name: shortened(name), xs: await decoded(times), ys: await decoded(values)})));
-      if (lines.length > 3) lanes(figure, lines, {label: group.title, text: (value) => `${numberText(value)} ${group.unit}`});
+      const text = (value) => `${numberText(value)} ${group.unit}`;
+      if (lines.length > 3) figure.append(make("p", {class: "note"}, `Each row is from 0 to ${text(lanes(figure, lines, {label: group.title, text}))}.`));
       else lineChart(figure, lines, {by: "time", height: 120, low: 0, label: group.title});
     });
   }
