@@ -76,7 +76,7 @@ class Reducer:
             run_id, self.state, self._attempts, reductions, vocabulary, model, self.goodput, self.quarantine
         )
         self.stragglers, self.consumption = self._closed.stragglers, self._closed.consumption
-        self.engines = self._closed.engines
+        self.engines, self.names = self._closed.engines, self._closed.names
         self._have_changed = True
         self._heard: int | None = None
         self._live = ""
