@@ -206,7 +206,8 @@ class WandbExporter:
         if isinstance(item, Row):
             if item.attempt > self._attempt:
                 self._attempt, self._exit_code = item.attempt, 0
-            values = values_of(item, self._reserved)
+            is_axis = item.values.get(self._axis) == item.step  # the framework's own name of it
+            values = values_of(item, _RESERVED if is_axis else self._reserved)
             self._draw_over(values.keys())
             self._log(item, values, self._axis)
         elif isinstance(item, Machine):

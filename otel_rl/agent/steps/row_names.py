@@ -40,7 +40,7 @@ class RowNames:
     def __init__(self, reductions: Reductions, renamed: dict[Source, str]) -> None:
         self._reductions, self._renamed = reductions, renamed
         self._bases: dict[Source, str] = {}
-        self._owners: dict[str, Source] = {}
+        self._owners = {name: source for source, base in renamed.items() for name in self._names(source, base)}
         self.count = len(renamed)
 
     def learn(self, step: Whole) -> None:
