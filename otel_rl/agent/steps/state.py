@@ -69,8 +69,9 @@ def rank_and_role(process: Started) -> dict[str, str | int]:
 
 
 class OpenPhase(msgspec.Struct):
-    """A phase that is open, or a part of one, with its parts that have ended.
+    """A phase that is open, or a part of one.
 
+    `parts` are those of its parts that have ended that matter for its memory: the first one, and those with a place.
     `peaks` are the highest bytes since it began, allocated and reserved, by device.
     """
 
