@@ -20,7 +20,7 @@ LISTS = 420
 
 @pytest.mark.slow
 def test_the_step_is_in_two_rows_and_the_run_goes_on(tmp_path: Path) -> None:
-    """What was logged before the checkpoint became too large is in the first row, the rest in a late one."""
+    """The first row has the values from before the checkpoint became too large, a late row has the others."""
     run = otel_rl.init(dir=tmp_path, exporters=["jsonl"], quiet=True)
     log = run.dir / "agent.log"
     with run.step(0):
