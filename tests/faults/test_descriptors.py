@@ -25,7 +25,7 @@ _LIMIT = 256
 
 
 def test_a_process_without_standard_descriptors(tmp_path: Path) -> None:
-    """What it and its children print is in no file of otel-rl, and the run is delivered."""
+    """Its output, and that of its children, is in no file of otel-rl, and the run is delivered."""
     script = tmp_path / "train.py"
     script.write_text(
         "import os, subprocess, otel_rl; run = otel_rl.init(exporters=['jsonl'])\n"
