@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
 ENTRY_POINT_GROUP = "otel_rl_exporter"
 READER_ENTRY_POINT_GROUP = "otel_rl_metric_reader"
@@ -85,16 +85,23 @@ ATTEMPT, PART, PARTIAL = "rl/attempt", "rl/part", "rl/partial"
 """Names of the values that distinguish the rows of a step in trackers that store only values."""
 
 
-def values_of(row: Row | Machine) -> dict[str, int | float]:
+def values_of(row: Row | Machine, reserved: frozenset[str] = frozenset()) -> dict[str, int | float]:
     """Return the values of a row, with those that distinguish it from other rows of its step; those of a machine.
 
-    Most rows of a first attempt need none. If a value of the trainer has one of these names, a `_` is appended to it.
+    Most rows of a first attempt need none. Values of the trainer with such a name, or with one that the backend has
+    `reserved`, are renamed: see `unreserved`.
     """
     if isinstance(row, Machine):
         return row.values
     marks = {ATTEMPT: row.attempt, PART: row.part, PARTIAL: int(row.partial)}
-    values = {f"{name}_" if name in marks else name: value for name, value in row.values.items()}
+    taken = reserved.union(marks)
+    values = {unreserved(name, taken): value for name, value in row.values.items()}
     return values | {name: value for name, value in marks.items() if value}
+
+
+def unreserved(name: str, reserved: Container[str]) -> str:
+    """Return a name with a `_` behind it if it is reserved, or is a reserved one with `_`: different names stay so."""
+    return f"{name}_" if name.rstrip("_") in reserved else name
 
 
 class Machine(msgspec.Struct, frozen=True, tag="machine"):

@@ -28,6 +28,8 @@ _HEADER, _FOOTER = 12, 4  # of a record: its length and two checksums
 _LONGEST_RECORD = 1 << 30
 _SUFFIX = ".otel-rl"
 _MACHINE = "machine"
+_CONFIG = "config"
+_OWN = frozenset({_CONFIG})  # TensorBoard shows a tag as what it was first: a text, if there are parameters
 
 
 class TensorBoardExporter:
@@ -176,11 +178,11 @@ class TensorBoardExporter:
 
     def _events(self, item: Item, described: set[str]) -> Iterator[Any]:
         if isinstance(item, Row | Machine):
-            scalars = [self._scalar(name, value, described) for name, value in values_of(item).items()]
+            scalars = [self._scalar(name, value, described) for name, value in values_of(item, _OWN).items()]
             yield self._at(item.time_unix_nano, scalars, step=item.step)
         elif isinstance(item, Params):
             lines = [(name, str(value)) for name, value in item.values.items()]
-            text = self._text("config", _markdown(("name", "value"), lines, 0))
+            text = self._text(_CONFIG, _markdown(("name", "value"), lines, 0))
             yield self._at(item.time_unix_nano, [text])
             fields = {"group_name": self._run_id, "start_time_secs": item.time_unix_nano / 1e9}
             hparams = {name: _hparam(value) for name, value in item.values.items()}

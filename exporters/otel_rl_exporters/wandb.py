@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from otel_rl.convert.strict_json import spelled
 from otel_rl.errors.sinks import log_of, one_line, shortened
-from otel_rl.export import Ended, Identities, Machine, Params, Refused, Row, Table, values_of
+from otel_rl.export import Ended, Identities, Machine, Params, Refused, Row, Table, unreserved, values_of
 from otel_rl.semconv.dialect import Axis, axes
 from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl_exporters import wandb_files
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = log_of(__name__)
 _WRITTEN_WITHIN_S = 20.0
 """Seconds to wait for W&B's service to complete a file after the end of its run, or of the previous agent."""
+_RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb"})
+"""Names in W&B's history that W&B replaces, or takes for its own."""
 _EMPTY = "-"  # W&B drops a value without a name
 _LONGEST_TABLE_KEY = 50  # W&B's own name of it has at most 128 characters, with the id of the run
 _SETTINGS: dict[str, Any] = {
@@ -51,8 +53,8 @@ class WandbExporter:
     rewind, but it needs the server and removes rows, so otel-rl does not use it.
 
     The files are in `wandb/` of the run directory. The step is a value, and all other values are drawn over it: W&B
-    drops rows that are logged with a `step=` behind its current step, and rows may be late. The axis replaces a value
-    of the same name. Names that begin with `_` are W&B's own.
+    drops rows that are logged with a `step=` behind its current step, and rows may be late. A value or table that has
+    the name of the axis, or one that W&B uses itself (`_step`, `_runtime`, `_timestamp`, `_wandb`), gets a `_`.
 
     A table is a `wandb.Table` in another history row. Characters of its name that W&B does not allow are replaced.
     Parameters that are NaN or infinite are texts in the config, which has `null` for `None`.
@@ -104,7 +106,7 @@ class WandbExporter:
         import wandb
 
         known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
-        self._axis = axis
+        self._axis, self._reserved = axis, _RESERVED | {axis}
         if over is not None and over not in get_args(Axis):
             raise ValueError(f"invalid over={over!r}: must be one of {', '.join(get_args(Axis))}")
         self._over = {axes(name)[over] for name in DIALECTS if over in axes(name)} if over else set()
@@ -163,7 +165,7 @@ class WandbExporter:
     def holds(self, item: Item) -> bool:
         """Return whether a transaction log of the run had the item when the exporter was built."""
         if isinstance(item, Table):
-            return wandb_files.key(item, _table_key(item.name)) in self._held
+            return wandb_files.key(item, self._table_key(item)) in self._held
         return isinstance(item, Row | Machine) and wandb_files.key(item) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
@@ -204,8 +206,10 @@ class WandbExporter:
         if isinstance(item, Row):
             if item.attempt > self._attempt:
                 self._attempt, self._exit_code = item.attempt, 0
-            self._draw_over(item.values.keys())
-            self._log(item, values_of(item), self._axis)
+            is_axis = item.values.get(self._axis) == item.step  # the framework's own name of it
+            values = values_of(item, _RESERVED if is_axis else self._reserved)
+            self._draw_over(values.keys())
+            self._log(item, values, self._axis)
         elif isinstance(item, Machine):
             for name in {name or _EMPTY for name in item.values} - self._measured:  # a pattern may not override "*"
                 self._run.define_metric(name, step_metric=item.axis, step_sync=False)
@@ -213,11 +217,11 @@ class WandbExporter:
             self._log(item, item.values, item.axis)
         elif isinstance(item, Table) and self._table_rows != 0:
             try:
-                self._log(item, {_table_key(item.name): self._table(item)}, self._axis)
+                self._log(item, {self._table_key(item): self._table(item)}, self._axis)
             except (TypeError, ValueError) as error:
                 raise Refused(f"table {item.name!r}: {error}") from error
         elif isinstance(item, Params):
-            config = {name: spelled(value) for name, value in item.values.items()}
+            config = {unreserved(name, _RESERVED): spelled(value) for name, value in item.values.items()}
             self._run.config.update(config, allow_val_change=True)
             return 0, 1
         else:
@@ -246,6 +250,9 @@ class WandbExporter:
             for name in names - self._drawn - {over}:
                 self._run.define_metric(name or _EMPTY, step_metric=over, step_sync=False)
             self._drawn |= names
+
+    def _table_key(self, table: Table) -> str:
+        return unreserved(_table_key(table.name), self._reserved)
 
     def _table(self, table: Table) -> Any:
         import wandb

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 logger = log_of(__name__)
 _READ_AT_ONCE = 500
 """Records of one journal that one turn reads."""
+_LARGEST_CHECKPOINT = 24 << 20
+"""Bytes of a checkpoint, which must fit into a batch of 64 MiB with its items."""
+_CHECKPOINT_RATE = 16 << 20
+"""Bytes of checkpoints per second: a small one is written in every turn, a large one less often."""
+_MOST_UNSAVED = 20_000
+"""Items that wait for the next checkpoint."""
 
 
 class Loop:
@@ -41,7 +47,7 @@ class Loop:
 
     Attributes:
         finished: Journals that were read to their end, with the place in the outbox of their last item.
-        unsaved: Items that are not in the outbox yet. While there are any, nothing more is read.
+        unsaved: Items that are not in the outbox yet. While they cannot be written, nothing more is read.
     """
 
     def __init__(
@@ -62,11 +68,16 @@ class Loop:
         self.unsaved: list[Item] = []
         self.finished = self._finished_before()
         self._has_measured_all = self._disk_failed = False
+        self._save_at = 0.0
 
     @property
     def is_over(self) -> bool:
         """Whether every process of the run has finished, and no process of this machine lives."""
         return self._pipeline.reducer.is_finished and not self._source.follower.alive
+
+    @property
+    def _has_room(self) -> bool:
+        return not self._disk_failed and len(self.unsaved) <= _MOST_UNSAVED
 
     def turn(self, now: int, *, near_end: bool) -> tuple[Reduced, bool]:
         """Move what is new from the journals to the outbox; return it, and whether there was anything.
@@ -79,7 +90,8 @@ class Loop:
         made = self._apply(found, is_all=is_all)
         near_end |= self.is_over
         self.unsaved += self._chain(found, made, now, near_end=near_end)
-        self._save()
+        if near_end or not self._has_room or time.monotonic() >= self._save_at:
+            self._save(made)
         return made, bool(found or made.items)
 
     def _finished_before(self) -> dict[str, Position]:
@@ -97,7 +109,7 @@ class Loop:
         """Return the new records of all journals, and whether there are no more."""
         with self._quarantine.guard("reading of journals", "journals"):
             self._source.look()
-            if not self.unsaved:
+            if self._has_room:
                 found = self._source.read(_READ_AT_ONCE, now)
                 return found, _is_all(found)
         return [], False
@@ -111,7 +123,7 @@ class Loop:
         made = reducer.feed(found, steady)
         if is_all:  # otherwise a waiting row may still get a record that was not read
             made.add(reducer.tick(steady))
-        if not self.unsaved:
+        if self._has_room:
             made.items += self._source.pop_accepted()
         self._source.tend(is_over=self.is_over, now=time.monotonic())
         return made
@@ -135,26 +147,34 @@ class Loop:
         self._has_measured_all = not alive
         return self._measurements.collect(self._pipeline.reducer.state.journals, made, now, all_of_it=not alive)
 
-    def _save(self) -> None:
-        """Write to the outbox, if there is anything new for it."""
+    def _save(self, made: Reduced) -> None:
+        """Write to the outbox, if there is anything new for it; add to `made` what this completes."""
         reducer = self._pipeline.reducer
         over = [
             name
             for name, journal in reducer.state.journals.items()
             if journal.over and name not in self.finished and not reducer.has_open(name)
         ]
-        if (self.unsaved or over or self._losses.is_news) and self._append():
+        if (self.unsaved or over or self._losses.is_news) and self._append(made):
             self.finished |= dict.fromkeys(over, self._outbox.end)
         if not self.unsaved:
             self._source.saved()
 
-    def _append(self) -> bool:
+    def _append(self, made: Reduced) -> bool:
         """Write a batch with a checkpoint to the outbox; return whether that worked. On a full disk it is retried."""
         lost = self._losses.lost
         checkpoint = Checkpoint(self._source.follower.positions, self._pipeline.reducer.state, lost)
+        saved = self._encode(checkpoint)
+        if len(saved) > _LARGEST_CHECKPOINT:
+            logger.warning("the open steps take %d MiB: they close now, and what comes later is late", len(saved) >> 20)
+            closed = self._pipeline.reducer.close_all()
+            self.unsaved += self._pipeline.leaving(closed.items, closed, time.time_ns())
+            made.add(closed)
+            saved = self._encode(checkpoint)
+        self._save_at = time.monotonic() + len(saved) / _CHECKPOINT_RATE
         try:
             try:
-                self._outbox.append(self.unsaved, self._encode(checkpoint))
+                self._outbox.append(self.unsaved, saved)
             except (ValueError, OverflowError, TypeError):  # one invalid number or text must not lose the others
                 unencodable.append(self._outbox, self.unsaved, checkpoint, self._quarantine)
         except OSError as error:

@@ -94,5 +94,6 @@ class Status:
         counts = Counter(self._source.losses()) + Counter(self._exporters.losses())
         counts["outbox_damaged"] += self._removed
         counts["quarantined"] = self._quarantine.count
+        counts["open_spans"] = self._pipeline.reducer.bounds.refused
         counts["name_limit"] = self._pipeline.trackers.dropped
         self._losses.note(counts)

@@ -18,12 +18,14 @@ from otel_rl.cli.token import token
 from otel_rl.cli.top import top
 from otel_rl.cli.watch import watch
 from otel_rl.demo.command import demo
+from otel_rl.setup.processes import hold_standard_descriptors
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="otel-rl")
 def main() -> None:
     """The flight recorder for RL post-training."""
+    hold_standard_descriptors()
 
 
 for command in (agent, bridge, demo, ls, report, run, stack, token, top, watch):

@@ -115,11 +115,17 @@ def to_list(what: str, values: object) -> list[object]:
     if device := device_of(values):
         raise ValueError(_waiting(what, device))
     if not isinstance(values, _TEXTS):
+        if _is_time(values):
+            values = [*values]  # type: ignore[misc] # an array; its `tolist` has integers
         call = getattr(values, "tolist", None)
         found = call() if callable(call) else values
         if isinstance(found, (Sequence, ValuesView)):
             return list(found)
     raise ValueError(f"{what} is a {type(values).__name__} where a sequence is expected")
+
+
+def _is_time(value: object) -> bool:
+    return getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
 
 
 def device_of(value: object) -> str:
@@ -205,6 +211,10 @@ def _plain(value: object) -> Cell:
         if device := device_of(value):
             return f"{kind.__name__} on {device}"
         if hasattr(kind, "ndim") and hasattr(kind, "item"):
+            if _is_time(value):
+                return _text(value)
+            if getattr(value, "mask", False):
+                return None
             item: Any = value.item()  # type: ignore[attr-defined]
             return _plain(item) if isinstance(item, (int, float, str)) else float(item)  # of a long double
     except Exception:  # conversions of unknown objects can raise anything

@@ -117,15 +117,15 @@ def _check_on_device(tensor: Any) -> None:
 
 
 def to_samples(value: object) -> bytes:
-    """Convert a 1-D array, tensor or sequence of numbers to native doubles.
+    """Convert a 1-D array, tensor or sequence of numbers to native doubles; masked values are left out.
 
     Raises:
-        Unconvertible: The value is not 1-D, does not hold real numbers, or is on a device.
+        Unconvertible: The value is not 1-D, does not hold plain real numbers, or is on a device.
     """
     if isinstance(value, (list, tuple, array)):
         plain = PLAIN.issuperset(map(type, value))
         return array("d", value if plain else [to_number(item) for item in value]).tobytes()
-    _check_host(value)
+    _check_plain(value)
     if value.ndim != 1:  # type: ignore[attr-defined] # whatever comes here has it
         raise Unconvertible(f"shape {tuple(value.shape)} where a number or a 1-D array is expected")  # type: ignore[attr-defined]
     torch = sys.modules.get("torch")
@@ -134,8 +134,8 @@ def to_samples(value: object) -> bytes:
     numpy = sys.modules.get("numpy")
     if numpy is None:  # torch without NumPy
         return array("d", value.tolist()).tobytes()  # type: ignore[attr-defined]
-    found = numpy.asarray(value)
-    if found.dtype.kind not in "fiu":
+    found = numpy.asarray(value.compressed() if hasattr(value, "compressed") else value)
+    if found.dtype.kind not in "fiu" and found.dtype.type.__module__ != "ml_dtypes":  # JAX's short floats and integers
         raise Unconvertible(f"an array of {found.dtype} where numbers are expected")
     return found.astype("=f8", copy=False).tobytes()  # type: ignore[no-any-return]
 
@@ -152,7 +152,7 @@ def to_number(value: object) -> int | float:
     """Convert a real scalar to `int` or `float` without rounding.
 
     Raises:
-        Unconvertible: The value is a bool, a text, complex, not a scalar, or on a device.
+        Unconvertible: The value is a bool, a text, complex, not a scalar, masked, more than a number, or on a device.
     """
     if type(value) is float:
         return value
@@ -160,11 +160,13 @@ def to_number(value: object) -> int | float:
         raise Unconvertible("a bool is not a number; log int(value) to record it as one")
     if isinstance(value, int):
         return int(value) if -_LARGEST_INT <= value < 2 * _LARGEST_INT else float(value)
-    _check_host(value)
+    _check_plain(value)
     item = getattr(value, "item", None)
     if item is not None:
         if getattr(value, "size", None) not in (1, None) and not callable(value.size):  # type: ignore[attr-defined]
             raise Unconvertible(f"{value.size} values where one is expected")  # type: ignore[attr-defined]
+        if getattr(value, "mask", False):
+            raise Unconvertible("a masked value; log only those that are there")
         scalar = item()
         if isinstance(scalar, (str, bytes)):
             raise Unconvertible("a text is not a number")
@@ -187,13 +189,24 @@ def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
     return number
 
 
-def _check_host(value: object) -> None:
+def _check_plain(value: object) -> None:
+    """Check that a value of a library is on the host, and that its numbers are all of it: not a time, nor a length."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
+        if type(value).__module__.startswith("torch.distributed"):  # reading it may be a collective
+            raise Unconvertible(
+                f"a {type(value).__name__}, of which each rank has a part; log its local or full tensor"
+            )
         if not value.is_cpu:
             raise Unconvertible(
                 f"a tensor on {value.device} would make the step wait for the device; "
                 "log `.item()` or `.cpu()` where the trainer waits anyway"
             )
-    elif type(value).__module__.startswith("jax") and any(d.platform != "cpu" for d in value.devices()):  # type: ignore[attr-defined]
+        return
+    if type(value).__module__.startswith("jax") and any(d.platform != "cpu" for d in value.devices()):  # type: ignore[attr-defined]
         raise Unconvertible("a JAX array on a device would make the step wait; log float(value) where it is ready")
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M"):
+        raise Unconvertible(f"a {value.dtype}; log seconds as a number: x / np.timedelta64(1, 's')")  # type: ignore[attr-defined]
+    unit = getattr(value, "unit", getattr(value, "units", None))
+    if unit is not None:
+        raise Unconvertible(f"a {type(value).__name__} in {text_of(unit)}; log its plain number")

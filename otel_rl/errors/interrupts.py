@@ -34,11 +34,14 @@ def let_pass(error: BaseException | None) -> None:
 
 
 def detach(token: Token[Context]) -> None:
-    """Restore the previous context. OpenTelemetry's `detach` would swallow exceptions of signal handlers."""
+    """Restore the previous context. OpenTelemetry's `detach` would swallow exceptions of signal handlers.
+
+    In another task or thread than at entry, such as one that closes a generator, there is nothing to restore.
+    """
     try:
         token.var.reset(token)
-    except RuntimeError as error:  # restored already: an interrupt came right after that
+    except (RuntimeError, ValueError) as error:  # restored already, before an interrupt; or in another task or thread
         let_pass(error)
-    except (AttributeError, ValueError) as error:  # another context runtime, or another task than at entry
+    except AttributeError as error:  # another context runtime
         let_pass(error)
         context.detach(token)

@@ -18,6 +18,7 @@ from otel_rl.journal.segments import (
     MAGIC,
     START,
     Position,
+    dropped,
     payload_at,
     released,
     segment_numbers,
@@ -45,6 +46,7 @@ class Reader(Generic[T]):
     def __init__(self, directory: Path, type_: type[T], position: Position = START) -> None:
         self.position = self._left = position
         self.lost_segments = 0  # segments that retention removed before they were read
+        self.lost_records = 0  # records in them; those of a segment that was partly read are estimated
         self.undecodable = 0  # intact frames that did not hold a record of type `T`
         self._skipped = self._torn_tail = 0
         # The part of `skipped_bytes` that belongs to a last record, whose process was killed while writing it.
@@ -97,7 +99,13 @@ class Reader(Generic[T]):
         read_to_its_end = self._fd >= 0 or self.position == START
         expected = self.position.segment + (1 if read_to_its_end else 0)
         if number > expected:
-            self.lost_segments += max(0, number - max(expected, released(self._directory).first))
+            removed = range(max(expected, released(self._directory).first), number)
+            there = dropped(self._directory)
+            self.lost_segments += len(removed)
+            for one in removed:
+                records, size = there.get(one, (1, 0))
+                read = self.position.offset if one == self.position.segment else 0
+                self.lost_records += round(records * (size - read) / size) if size else records
         self.close()
         self._left, self.position = self.position, Position(number, 0)
 

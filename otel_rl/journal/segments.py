@@ -7,6 +7,8 @@ appends frames, `reader.py` reads them in another process.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -14,6 +16,7 @@ from zlib import crc32
 import msgspec
 
 from otel_rl.journal.atomic_files import number_in, read_json, write_atomically
+from otel_rl.journal.modes import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +34,7 @@ LARGEST_FRAME = 64 << 20
 """The largest record, in bytes. A larger length in a header is damage."""
 
 _RELEASED = "released"
+_DROPPED = "dropped"
 
 
 class Position(NamedTuple):
@@ -96,6 +100,30 @@ class Released(msgspec.Struct, frozen=True):
 
     first: int = 0  # the first segment that was not removed for that reason
     records: int = 0  # number of records in the removed segments, where a reader reports it
+
+
+def note_dropped(segment: Path) -> None:
+    """Note how many records and bytes are in a segment that will be removed, whether they were read or not.
+
+    Raises:
+        OSError: It is not there, or the note cannot be written.
+    """
+    content = segment.read_bytes()
+    fd = open_file(segment.with_name(_DROPPED), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(fd, b"%d %d %d\n" % (int(segment.stem), content.count(MAGIC), len(content)))
+    finally:
+        os.close(fd)
+
+
+def dropped(directory: Path) -> dict[int, tuple[int, int]]:
+    """Return the records and bytes of each segment that was removed because the journal had reached its limit."""
+    found: dict[int, tuple[int, int]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (directory / _DROPPED).read_bytes().splitlines():
+            number, records, size = map(int, line.split())
+            found[number] = records, size
+    return found
 
 
 def released(directory: Path) -> Released:

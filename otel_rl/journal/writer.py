@@ -39,6 +39,7 @@ from otel_rl.journal.segments import (
     MAGIC,
     Position,
     frame_of,
+    note_dropped,
     segment_numbers,
     segment_path,
 )
@@ -193,7 +194,10 @@ class Writer:
         for number in sorted(self._kept)[:-1]:
             if sum(list(self._kept.values())) <= self._limit_bytes:
                 break
-            segment_path(self._directory, number).unlink(missing_ok=True)
+            oldest = segment_path(self._directory, number)
+            with contextlib.suppress(OSError):  # the agent removes those that it has read; the others are rarely there
+                note_dropped(oldest)
+            oldest.unlink(missing_ok=True)
             self._kept.pop(number, None)
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _LISTS = ("rows.metrics", "rows.quantiles", "hardware.engines", "redact.names")
+_PATHS = ("dir", "local_dir")
+"""Settings whose text may be any file name."""
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _PLAIN = {str: "a text", bool: "true or false (in the environment also 1 or 0, yes or no, on or off)"}
 
@@ -78,12 +80,13 @@ def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
         value = tuple(part.strip() for part in value.split(",") if part.strip())
     if path == "redact.patterns" and isinstance(value, str):
         value = _expressions(value)
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
+    if isinstance(value, os.PathLike) or (path in _PATHS and isinstance(value, bytes)):
+        value = os.fsdecode(value)
     if kind is bool and isinstance(value, str) and not strict:
         value = _BOOLEANS.get(value.strip().lower(), value)
     found = msgspec.convert(value, kind, strict=strict)
-    _check_encoding(found)
+    if path not in _PATHS:
+        _check_encoding(found)
     if isinstance(found, int) and not -(1 << 63) <= found < 1 << 63:
         raise ValueError("must fit into 64 bits")
     if found and path in _CHECKS:
@@ -94,7 +97,7 @@ def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
 
 
 def _check_encoding(value: object) -> None:
-    """Raise if there is a lone surrogate at any depth: it names no file, and the agent gets settings as JSON."""
+    """Raise if there is a lone surrogate at any depth: the agent gets settings as JSON."""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:

@@ -1,7 +1,8 @@
-"""The processes above this one, as Linux shows them in `/proc`."""
+"""The processes above this one, as Linux shows them in `/proc`, and the standard descriptors of this one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_LAST_STANDARD = 2
 _MOST_ANCESTORS = 16
 """Number of ancestors that are searched for the launcher: shells and wrappers are between it and its ranks."""
 
@@ -32,6 +34,17 @@ def ancestors() -> list[str]:
         except (OSError, ValueError, IndexError):
             break
     return found
+
+
+def hold_standard_descriptors() -> None:
+    """Open the null device for each standard descriptor that is closed.
+
+    Otherwise files of otel-rl would get these numbers, and what the process and its children print would be in them.
+    """
+    with contextlib.suppress(OSError):
+        while (fd := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
+            os.set_inheritable(fd, True)
+        os.close(fd)
 
 
 def supervisor(environ: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from otel_rl.errors.texts import shown
 from otel_rl.journal import locks
 from otel_rl.setup.loading import load, unknown_setting
 from otel_rl.setup.otel_environment import sdk_is_disabled
+from otel_rl.setup.processes import hold_standard_descriptors
 from otel_rl.setup.settings import Settings
 from otel_rl.trainer.current import current, make_current
 from otel_rl.trainer.run import Run
@@ -94,6 +95,7 @@ def init(
         if not present._steps.training_ended:
             raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
         present.finish()
+    hold_standard_descriptors()
     chosen = load({key: value for key, value in given.items() if key != "config"})
     spans = not sdk_is_disabled(os.environ)
     from otel_rl.trainer.opening import Unrecorded, open_session  # only the start of a run needs it

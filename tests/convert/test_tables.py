@@ -95,6 +95,13 @@ def test_columns(data: object) -> None:
     assert to_columns(data) == AB
 
 
+def test_columns_of_times_and_masked_values() -> None:
+    """Times keep their unit, as texts, and a masked cell is empty."""
+    times = to_columns({"a": np.array([5], "m8[ns]"), "b": np.ma.array([1.0], mask=True)})
+
+    assert clean(times, with_text=True, limits=Limits()).rows == [("5 nanoseconds", None)]
+
+
 def test_data_frame() -> None:
     """A data frame, or its columns, become lists by column."""
     frame = pytest.importorskip("pandas").DataFrame(AB)
@@ -204,6 +211,9 @@ def test_on_a_device(column: object) -> None:
         (1j, "1j"),
         (datetime.date(2026, 1, 2), "2026-01-02"),
         (np.datetime64("2026-01-02"), "2026-01-02"),
+        (np.datetime64("2026-01-02T03:04:05", "ns"), "2026-01-02T03:04:05.000000000"),
+        (np.timedelta64(5, "ns"), "5 nanoseconds"),
+        (np.ma.masked, None),
         (Silent(), "Silent"),
         ([1], "[1]"),
     ],

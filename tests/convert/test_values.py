@@ -41,6 +41,12 @@ class Percent(float):
     """A float of a type of its own."""
 
 
+class Length(np.ndarray):
+    """An array with a unit, as of astropy."""
+
+    unit = "m"
+
+
 class Odd:
     """An object whose conversion fails in a way of its own."""
 
@@ -142,6 +148,18 @@ def test_other_numbers(value: object, expected: float) -> None:
         [[1.0, 2.0], [3.0]],
         [1.0, True],
         [torch.tensor(1.0, device="meta")],
+        np.ma.masked,
+        np.ma.array(5.0, mask=True),
+        np.ma.array([1.0, 2.0], mask=True).mean(),
+        [1.0, np.ma.masked],
+        [1.0, np.ma.array([5.0], mask=True)],
+        np.timedelta64(5, "ns"),
+        np.timedelta64(5, "s"),
+        np.array(5, "m8[ns]"),
+        np.datetime64("2026-01-01T00:00:00", "ns"),
+        [np.timedelta64(5, "ns")],
+        np.array([1.0, 2.0]).view(Length),
+        np.array(1.0).view(Length),
         np.ones((2, 2)),
         np.ones((1, 1)),
         np.array([1.0, None]),
@@ -193,17 +211,19 @@ def test_text_in_numpy(value: object) -> None:
         torch.tensor([1, 2.5], dtype=torch.bfloat16),
         torch.tensor([1, 2.5], requires_grad=True),
         torch.tensor([[1, 0], [2.5, 0]])[:, 0],
+        np.ma.array([1, 1e20, 2.5], mask=[False, True, False]),
+        np.ma.array([1, 2.5]),
     ],
     ids=repr,
 )
 def test_samples(value: object) -> None:
-    """Sequences and 1-D arrays of numbers are samples: doubles, whatever they were."""
+    """Sequences and 1-D arrays of numbers are samples: doubles, whatever they were; masked ones are not there."""
     scalars, samples, _ = sort({"x": value}, pytest.fail)
 
     assert (scalars, [1.0, 2.5]) == ({}, array("d", samples["x"]).tolist())
 
 
-@pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([])], ids=repr)
+@pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([]), np.ma.array([1.0], mask=True)], ids=repr)
 def test_no_samples(value: object) -> None:
     """Empty arrays are left out: a rank may have no samples."""
     assert sort({"x": value}, pytest.fail) == ({}, {}, {})
@@ -232,6 +252,20 @@ def test_device_tensor_says_what_to_do() -> None:
     """The refusal of a tensor on a device has the reason and the fix."""
     with pytest.raises(Unconvertible, match=r"a tensor on meta would make the step wait.*`\.item\(\)`"):
         to_number(torch.tensor(1.0, device="meta"))
+
+
+@pytest.mark.slow
+def test_a_tensor_of_which_each_rank_has_a_part() -> None:
+    """Reading a DTensor can be a collective, so it is refused, on the host too."""
+    distributed = pytest.importorskip("torch.distributed")
+    tensors = pytest.importorskip("torch.distributed.tensor")
+    distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
+    try:
+        mesh = distributed.init_device_mesh("cpu", (1,))
+        with pytest.raises(Unconvertible, match="log its local or full tensor"):
+            to_number(tensors.distribute_tensor(torch.tensor(1.0), mesh))
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_graph_is_kept() -> None:

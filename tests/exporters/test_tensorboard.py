@@ -56,6 +56,14 @@ def test_one_event_per_row(run):
     assert len(list(RawEventFileLoader(str(file)).Load())) == 1 + len(rows)  # the first is the file's version
 
 
+def test_a_value_named_as_the_parameters(run):
+    """TensorBoard shows a tag as one kind: a value called as the text of the parameters has a `_` more."""
+    SINGLE.deliver(run, [Params(0, {"lr": 1.0}), Row(1, 0, {"config": 3.0})])
+    events = accumulator(tensorboard(run))
+
+    assert [event.value for event in events.Scalars("config_")] == [3.0]
+
+
 def test_params(run):
     """Parameters are a Markdown table of text; what would break the table is escaped."""
     SINGLE.deliver(run, [Params(10**9, {"lr": 1e-6, "prompt": "a|b\nc"})])

@@ -79,6 +79,26 @@ def test_axis(run):
     assert [line["training/step"] for line in history(run)] == ["5"]
 
 
+def test_names_that_wandb_uses_itself(run):
+    """A value, table or parameter with such a name, or with that of the axis, has a `_` more; nothing is replaced."""
+    own = ["step", "_step", "_runtime", "_timestamp", "_wandb"]
+    values = {f"{name}{more}": n for more in ("", "_") for n, name in enumerate(own)}
+    export(run, [Row(7, 9_000_000_000, values), Table("step", 8, 0, ("a",), ((1,),)), Params(0, {"_wandb": 1})])
+    logged, table = history(run)
+
+    assert {name: logged[f"{name}_"] for name in values} == {name: str(n) for name, n in values.items()}
+    assert (logged["step"], logged["_timestamp"]) == ("7", "9")
+    assert (table["step"], table["step_/_type"]) == ("8", '"table-file"')
+    assert wandb_file.config(log(run)) == {"_wandb_": 1}
+
+
+def test_a_value_that_is_the_axis(run):
+    """A framework that logs the step itself, under the name of the axis, has it once."""
+    export(run, [Row(7, 0, {"training/step": 7})], axis="training/step")
+
+    assert [name for name in history(run)[0] if name.startswith("training")] == ["training/step"]
+
+
 def test_a_second_axis(run):
     """Values are drawn over the framework's tokens, once a row has them; the measurements of a machine are not."""
     export(run, [Row(5, 0, {"train/loss": 1, "train/num_tokens": 99}), Row(6, 0, {"train/kl": 1})], over="tokens")

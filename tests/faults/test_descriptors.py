@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 _LIMIT = 256
 
 
+def test_a_process_without_standard_descriptors(tmp_path: Path) -> None:
+    """Its output, and that of its children, is in no file of otel-rl, and the run is delivered."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, subprocess, otel_rl; run = otel_rl.init(exporters=['jsonl'])\n"
+        "with run.step(0): print('printed'); os.write(1, b'written'); os.write(2, b'written'); run.log({'loss': 1.0})\n"
+        "subprocess.run(['sh', '-c', 'echo written; echo written >&2'], check=True)\n"
+        "open('said', 'w').write(f'{run.finish(60)} {run.refused}')"
+    )
+    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    start([*closing, sys.executable, str(script)], tmp_path).wait(100)
+
+    assert (tmp_path / "said").read_text() == "True {}"
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path != script]
+    assert [path for path in files if b"written" in path.read_bytes()] == []
+
+
 def test_an_agent_with_few_descriptors(tmp_path: Path) -> None:
     """An agent under a hard limit of 256 delivers the rows of 300 living ranks and 1,000 processes that ended."""
     recording = otel_rl.init(dir=tmp_path, agent="off", exporters=["jsonl"], quiet=True, id="r", role="first")

@@ -75,6 +75,18 @@ def test_a_working_directory_that_is_gone(
     assert len(caplog.messages) == 1
 
 
+@pytest.mark.parametrize("kind", [os.fsencode, os.fsdecode], ids=["bytes", "text"])
+def test_a_directory_that_is_not_utf8(tmp_path: Path, kind: Callable[[str], str | bytes]) -> None:
+    """Linux allows any bytes as a name, so the run is recorded and delivered there."""
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/r\xff\xe9sultats")
+    run = begin(kind(place), local_dir=f"{place}.local", exporters=["jsonl"], agent="auto")  # type: ignore[arg-type]
+    run.log({"loss": 1.0}, step=0)
+
+    assert run.finish(60)
+    assert [row["step"] for row in rows_of(run.dir)] == [0]
+    assert str(run.dir).startswith(f"{place}/")
+
+
 def test_a_wrong_option_raises(tmp_path: Path) -> None:
     """A wrong argument is an error without `strict` too, also where the agent finds it."""
     with pytest.raises(otel_rl.SettingsError, match="port"):

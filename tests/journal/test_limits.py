@@ -28,7 +28,7 @@ def test_retention(count: int, segment_bytes: int, limit_bytes: int) -> None:
         for record in numbered(count):
             writer.append(record)
 
-            assert sum(path.stat().st_size for path in place.iterdir()) <= limit_bytes
+            assert sum(path.stat().st_size for path in place.glob("*.seg")) <= limit_bytes
 
         writer.close()
         reader = Reader(place, AnyRecord)
@@ -37,6 +37,7 @@ def test_retention(count: int, segment_bytes: int, limit_bytes: int) -> None:
         assert list(range(count - len(kept), count)) == kept
         assert kept
         assert segment_numbers(place)[0] - 1 == reader.lost_segments
+        assert count - len(kept) == reader.lost_records
 
 
 def test_retention_behind_a_reader(tmp_path: Path) -> None:
@@ -53,6 +54,22 @@ def test_retention_behind_a_reader(tmp_path: Path) -> None:
 
     assert list(range(21 - len(kept), 21)) == kept
     assert segment_numbers(tmp_path)[0] - 2 == resumed.lost_segments
+    assert 20 - len(kept) == resumed.lost_records
+
+
+def test_retention_of_a_part_that_was_read(tmp_path: Path) -> None:
+    """A reader whose segment was removed while it was closed counts the records of it that it had not read."""
+    writer = Writer(tmp_path, segment_bytes=200, limit_bytes=400)
+    for record in numbered(4):
+        writer.append(record)
+    reader = Reader(tmp_path, AnyRecord)
+    reader.read(3)
+    reader.close()
+    for record in numbered(50, first=4):
+        writer.append(record)
+    kept = read_all(reader)
+
+    assert reader.lost_records == 54 - 3 - len(kept)
 
 
 def test_retention_of_what_is_being_read(tmp_path: Path) -> None:
@@ -74,7 +91,7 @@ def test_retention_counts_what_was_there(tmp_path: Path) -> None:
         write(tmp_path, numbered(10))
     Writer(tmp_path, segment_bytes=1000, limit_bytes=2000)
 
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2000
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.seg")) <= 2000
 
 
 def test_large_record(tmp_path: Path) -> None:

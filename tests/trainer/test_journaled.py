@@ -9,6 +9,7 @@ import mmap
 import os
 import re
 import time
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from otel_rl.journal.records import Configured, Happened, Started, StepEnded, St
 from tests.trainer.reading import begin, ended, kinds, logged, started
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
     from pathlib import Path
 
     from otel_rl import Run
@@ -198,6 +200,36 @@ def test_interruption(recording: Run, records_of: RecordsOf, error: BaseExceptio
     assert error is caught.value
     assert end.error is not None
     assert end.error[0] == name
+
+
+def test_a_generator_that_is_closed_in_another_task(
+    recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its phase ends, as one that a thread closes, and nobody reports a context that cannot be restored."""
+
+    async def batches() -> AsyncGenerator[int, None]:
+        with recording.phase("load"):
+            yield 1
+
+    def samples() -> Generator[int, None, None]:
+        with recording.phase("sample"):
+            yield 1
+
+    async def close_elsewhere() -> None:
+        found = batches()
+        await anext(found)
+        await asyncio.gather(found.aclose())
+
+    with recording.step(0):
+        asyncio.run(close_elsewhere())
+        sampling = samples()
+        next(sampling)
+        thread = Thread(target=sampling.close)
+        thread.start()
+        thread.join()
+
+    assert [ended(records_of(recording), name).error for name in ("load", "sample")] == [None, None]
+    assert caplog.records == []
 
 
 class Mute(Exception):

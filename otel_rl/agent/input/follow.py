@@ -174,9 +174,9 @@ class Follower:
 
     def _read(self, journal: FollowedJournal, limit: int, *, final: bool = False) -> list[Record]:
         reader = journal.reader
-        before = reader.skipped_bytes, reader.lost_segments, reader.undecodable, reader.unfinished_bytes
+        before = reader.skipped_bytes, reader.lost_records, reader.undecodable, reader.unfinished_bytes
         records = journal.read(limit, final=final)
-        after = reader.skipped_bytes, reader.lost_segments, reader.undecodable, reader.unfinished_bytes
+        after = reader.skipped_bytes, reader.lost_records, reader.undecodable, reader.unfinished_bytes
         if after != before:
             for reason, old, new in zip(self._losses, before, after, strict=True):
                 self._losses[reason] += new - old

@@ -90,6 +90,7 @@ class Display:
         reducer, show = self._pipeline.reducer, self._instruments.show_points
         show("presence", presence.points(own.values(), self._pipeline.vocabulary, now))
         show("storage", self._storage())
+        show("names", [Point(semconv.METRIC_TELEMETRY_RENAMED, reducer.names.count)])
         show("ledger", reducer.forensics.points(own))
         if not self._sends:
             self._instruments.show_processes(reducer.state.journals.values())

@@ -33,6 +33,8 @@ _AT_LEAST_EVERY_S = 10.0
 _LAST_WITHIN_S = 5.0
 _SHARE = 50
 """At most one part of this many of the agent's time is spent here."""
+_MOST_PHASES = 64
+"""Open phases of a process that are written, the innermost ones."""
 
 
 class Present:
@@ -135,7 +137,7 @@ class Present:
             pid=started.pid,
             step=None if journal.step < 0 else journal.step,
             step_started_unix_nano=None if journal.step < 0 else journal.began_step_at,
-            phases=() if journal.over else phases,
+            phases=() if journal.over else phases[-_MOST_PHASES:],
             last_unix_nano=journal.last_time,
             outcome=journal.outcome if journal.over else None,
             error=redacted(journal.error) if journal.over else "",

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from otel_rl import semconv
 from otel_rl.agent.analysis.goodput import ROLLOUTS
 from otel_rl.agent.steps import assemble, boundaries
+from otel_rl.agent.steps.bounds import Bounds
 from otel_rl.agent.steps.contribution import Contribution
 from otel_rl.agent.steps.state import Timed, is_remote
 from otel_rl.export import Params
@@ -54,6 +55,7 @@ class Applier:
     Attributes:
         now: The time on the agent's clock, in nanoseconds.
         heard: When each open step was last heard of, on that clock, by attempt and step.
+        bounds: The limits of what the state holds.
         methods: The method for each kind of record.
         phases: Phases that ended since they were last popped, for the instruments.
     """
@@ -63,6 +65,7 @@ class Applier:
         self.now = 0
         self.heard: dict[tuple[int, int], int] = {}
         self.phases: list[Span] = []
+        self.bounds = Bounds(state)
         self.methods: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
             StepStarted: self.begin_step,
             StepEnded: self.end_step,
@@ -101,6 +104,8 @@ class Applier:
 
     def _begin_span(self, name: str, journal: Journal, record: SpanStarted) -> Sequence[Item]:
         boundaries.cross(name, journal, record, self._forensics.ledger)
+        if not self.bounds.opens(name, journal, record):
+            return ()
         journal.spans[record.span_id] = record
         if record.kind is None or is_rollout(record):
             self._goodput.enter(name, journal.started, record.span_id, (record.name, record.part), record.time)
@@ -110,12 +115,14 @@ class Applier:
 
     def _end_span(self, name: str, journal: Journal, record: SpanEnded) -> Sequence[Item]:
         boundaries.cross(name, journal, record, self._forensics.ledger)
-        begun = journal.spans.pop(record.span_id, None)
+        begun = journal.spans.get(record.span_id)
         return () if begun is None else self.end_span(name, journal, begun, record)
 
     def end_span(self, name: str, journal: Journal, begun: SpanStarted, ended: SpanEnded) -> Sequence[Item]:
         """End a span; if it is a phase, add its time, memory and tokens to its step."""
         ended = _not_before(begun.time, ended)
+        del journal.spans[begun.span_id]
+        self.bounds.closed()
         phase = journal.phases.pop(begun.span_id, None)
         self._goodput.leave(name, journal.started, begun.span_id, ended.time, ended.attributes)
         span = assemble.span(self._run_id, journal, begun, ended, phase)
@@ -129,9 +136,12 @@ class Applier:
         if begun.step is None or (phase is None and self._state.is_closed(journal.started.attempt, begun.step)):
             return (span,)
         step = self.contribution(name, journal, begun.step)
-        step.spans.append(span)
+        leaving: tuple[Span, ...] = (span,)
+        if self.bounds.waits(step, span):
+            step.spans.append(span)
+            leaving = ()
         if phase is None or journal.lost:  # the time at which a lost process left the phase is unknown
-            return ()
+            return leaving
         if ended.timed:
             _await(journal, begun.step, 1)
         labels = boundaries.labels(journal, self._state.labels)
@@ -139,12 +149,12 @@ class Applier:
         seconds = (ended.time - begun.time) / _NS
         if begun.part:
             step.add_part(begun.name, begun.part, seconds)
-            return ()
+            return leaving
         step.seconds[begun.name] = step.seconds.get(begun.name, 0.0) + seconds
         tokens = span.attributes.get("tokens")
         if isinstance(tokens, (int, float)):
             step.tokens[begun.name] = step.tokens.get(begun.name, 0.0) + tokens
-        return ()
+        return leaving
 
     def begin_step(self, name: str, journal: Journal, record: StepStarted) -> Sequence[Item]:
         """Begin a step of one process."""
@@ -238,7 +248,10 @@ class Applier:
         if record.step is None:
             return ()
         step = self.contribution(name, journal, record.step)
-        step.spans = [assemble.timed(span, record) for span in step.spans]
+        for place in range(len(step.spans) - 1, -1, -1):  # it is one of the last
+            if step.spans[place].span_id == f"{record.span_id:016x}":
+                step.spans[place] = assemble.timed(step.spans[place], record)
+                break
         if not timed.part:
             step.add_part(timed.phase, "device", record.seconds)
             step.add_part(timed.phase, "gap", timed.seconds - record.seconds)

@@ -99,9 +99,7 @@ def on_device(process: Started, timed: Timed, measured: DeviceTimed) -> Span:
 
 
 def timed(span: Span, measured: DeviceTimed) -> Span:
-    """Return the span with its time on the device, if it is the span that was measured."""
-    if span.span_id != f"{measured.span_id:016x}":
-        return span
+    """Return a span with its time on the device."""
     attributes: dict[str, AttributeValue] = {
         semconv.PHASE_DEVICE_DURATION: measured.seconds,
         semconv.PHASE_DEVICE_OFFSET: measured.offset,

@@ -64,7 +64,8 @@ def close_phase(
     """Return the values for the row of a phase, or of a part of one, that ends; in ROLL's names and GiB."""
     whole = journal.phases.get(begun.parent_id)
     if begun.part and whole is not None and whole.name == begun.name:
-        whole.parts.append(begun.part)
+        if not whole.parts or (begun.part in _PLACES and begun.part not in whole.parts):
+            whole.parts.append(begun.part)
         if begun.part in _PLACES:
             return _at(begun.name, _PLACES[begun.part], ended.devices, whole.peaks, journal.devices, labels)
     if begun.part:

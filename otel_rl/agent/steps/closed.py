@@ -14,6 +14,7 @@ from otel_rl.agent.analysis.goodput import PRODUCTIVE
 from otel_rl.agent.analysis.stragglers import Stragglers
 from otel_rl.agent.steps import assemble, derive, rows
 from otel_rl.agent.steps.reduced import Reduced
+from otel_rl.agent.steps.row_names import RowNames
 from otel_rl.agent.steps.state import Parts
 from otel_rl.export import Row, identity
 from otel_rl.journal.ids import step_ids
@@ -61,6 +62,7 @@ class ClosedSteps:
         self._state, self._attempts = state, attempts
         self._goodput, self._quarantine = goodput, quarantine
         self._reductions, self._vocabulary = reductions, vocabulary
+        self.names = RowNames(reductions, state.renamed)
         self.stragglers = Stragglers()
         self.consumption = Consumption()
         self.engines = EngineLoad()
@@ -87,9 +89,11 @@ class ClosedSteps:
         if step.values or step.pools:
             with guard("recognition of names"):
                 self._learn([*step.values, *step.pools])
+        with guard("choice of names"):
+            self.names.learn(step)
         values, nonfinite, observed = rows.plain(step), dict[str, int](), None
         with guard("reduction"):
-            values, nonfinite, observed = rows.reduced(step, self._reductions)
+            values, nonfinite, observed = rows.reduced(step, self._reductions, self.names)
         with guard("listing of trajectories"):
             found.items += self._trajectories(closed)
         logged = set(values)
@@ -154,7 +158,8 @@ class ClosedSteps:
     def _numbered(self, tables: Iterable[Table], *, late: bool) -> Iterator[Table]:
         """Yield the tables of a step with their parts: the first one of a name has 0, unless it is late."""
         names = set[str]()
-        for table in tables:
+        for named in tables:
+            table = replace(named, name=self.names.base(named.name, "table"))
             if late or table.name in names:
                 parts = self._state.table_parts.setdefault(table.attempt, Parts())
                 yield replace(table, part=parts.next(table.step))

@@ -39,6 +39,7 @@ class Contribution(msgspec.Struct):
         error: Its error, if the step failed.
         ok: If true, it has set the status to OK.
         time: When the last value was recorded.
+        waiting: Size of its spans, in bytes: see `bounds`.
     """
 
     values: dict[str, Number] = {}
@@ -60,6 +61,7 @@ class Contribution(msgspec.Struct):
     error: str | None = None
     ok: bool = False
     time: int = 0
+    waiting: int = 0
 
     def add_part(self, phase: str, part: str, seconds: float) -> None:
         """Add to the time of a part of a phase."""

@@ -118,7 +118,6 @@ class Ends:
         found: list[Item] = []
         for begun in list(journal.spans.values()):
             found += self._applier.end_span(name, journal, begun, SpanEnded(begun.span_id, time, b"", error=error))
-        journal.spans = {}
         if journal.step >= 0:
             number = journal.step
             if error is not None:

@@ -69,6 +69,7 @@ class Reducer:
         self.goodput = Goodput(self.state.time_spent, vocabulary.phase)
         self._attempts = Attempts(self.state, whole_world=whole_world)
         self._applier = Applier(run_id, self.state, self.forensics, self.goodput)
+        self.bounds = self._applier.bounds
         self._ends = Ends(self.state, self._applier, self.forensics, self.goodput)
         wait = int(deadline * _NS)
         self._closing = Closing(self.state, self._attempts, self._applier, wait, whole_world=whole_world)
@@ -76,7 +77,7 @@ class Reducer:
             run_id, self.state, self._attempts, reductions, vocabulary, model, self.goodput, self.quarantine
         )
         self.stragglers, self.consumption = self._closed.stragglers, self._closed.consumption
-        self.engines = self._closed.engines
+        self.engines, self.names = self._closed.engines, self._closed.names
         self._have_changed = True
         self._heard: int | None = None
         self._live = ""
@@ -115,6 +116,15 @@ class Reducer:
         for attempt in list(self.state.steps):
             self._close(attempt, found, overdue=True)
         return self._with_ends(found)
+
+    def close_all(self) -> Reduced:
+        """Close all open steps, because they are too large; what comes later is in late rows."""
+        found = Reduced()
+        for attempt, steps in self.state.steps.items():
+            for number in sorted(steps):
+                with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
+                    self._close_step(attempt, number, found)
+        return found
 
     @property
     def is_finished(self) -> bool:
@@ -162,12 +172,16 @@ class Reducer:
         """Close the steps of an attempt that are settled, in ascending order."""
         with self.quarantine.guard("closing of steps", f"attempt {attempt}"):
             for number in self._closing.settled(attempt, overdue=overdue):
-                contributions = self.state.steps[attempt].pop(number)
-                late = self.state.is_closed(attempt, number)
-                self._applier.heard.pop((attempt, number), None)
-                self.state.closed.setdefault(attempt, StepSet()).add(number)
-                step = whole(contributions, self._attempts.successions(attempt))
-                found.add(self._closed.close(Closed(attempt, number, step, late)))
+                self._close_step(attempt, number, found)
+
+    def _close_step(self, attempt: int, number: int, found: Reduced) -> None:
+        contributions = self.state.steps[attempt].pop(number)
+        self.bounds.release(contributions.values())
+        late = self.state.is_closed(attempt, number)
+        self._applier.heard.pop((attempt, number), None)
+        self.state.closed.setdefault(attempt, StepSet()).add(number)
+        step = whole(contributions, self._attempts.successions(attempt))
+        found.add(self._closed.close(Closed(attempt, number, step, late)))
 
     def _with_ends(self, found: Reduced) -> Reduced:
         """Add the ends of processes and of the last attempt, and what began in between."""

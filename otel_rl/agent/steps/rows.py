@@ -6,27 +6,23 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.steps.window import NONFINITE, Observed, Scalars
-from otel_rl.errors.sinks import log_of
 from otel_rl.export import Table
 from otel_rl.stats import statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from otel_rl.agent.steps.contribution import Number, Whole
-    from otel_rl.agent.steps.naming import Reduction, Reductions
+    from otel_rl.agent.steps.naming import Reductions
+    from otel_rl.agent.steps.row_names import RowNames
     from otel_rl.journal.records import Tabled
 
-logger = log_of(__name__)
 _KEEPING = frozenset({("mean",), ("max",), ("min",), ("sum",), ("last",), ("geomean",)})
 """Statistics that do not change a single value, which is the common case."""
 
 
-def reduced(step: Whole, reductions: Reductions) -> tuple[dict[str, Number], dict[str, int], Observed]:
-    """Return the values of a step, reduced over ranks and observations, the counts of non-finite values, and the input.
-
-    Two names that become one, such as `loss@sum` and `loss@max`, are kept apart: the later one keeps its tag.
-    """
+def reduced(step: Whole, reductions: Reductions, names: RowNames) -> tuple[dict[str, Number], dict[str, int], Observed]:
+    """Return the values of a step, reduced over ranks and observations, counts of non-finite ones, and the input."""
     values: dict[str, Number] = {}
     observed = Observed({}, {}, step.pools)
     for logged, by in step.values.items():
@@ -34,22 +30,24 @@ def reduced(step: Whole, reductions: Reductions) -> tuple[dict[str, Number], dic
         given = list(by.values())
         weights = step.weights.get(logged, {})
         of_each = [weights.get(journal, 1.0) for journal in by] if weights else None
-        if len(by) == 1 and reduction.statistics in _KEEPING and reduction.name not in values:
-            (values[reduction.name],) = given
-            observed.scalars[reduction.name] = Scalars(reduction.statistics[0], given, of_each)
+        base = names.base(logged, "value")
+        if len(by) == 1 and reduction.statistics in _KEEPING:
+            (values[base],) = given
+            observed.scalars[base] = Scalars(reduction.statistics[0], given, of_each)
             continue
-        for name, statistic in _targets(logged, reduction, values):
+        for name, statistic in reduction.targets(base):
             values[name] = statistics.reduce(statistic, given, of_each)
             observed.scalars[name] = Scalars(statistic, given, of_each)
     nonfinite: dict[str, int] = {}
     for logged, pool in step.pools.items():
         reduction = reductions.of(logged, observations=True)
-        targets = _targets(logged, reduction, values)
+        base = names.base(logged, "observations")
+        targets = reduction.targets(base)
         values.update(zip((name for name, _ in targets), pool.statistics([s for _, s in targets]), strict=True))
         observed.pooled.update({name: (logged, statistic) for name, statistic in targets})
         if pool.nonfinite:
-            nonfinite[reduction.name] = values[f"{reduction.name}/nonfinite"] = pool.nonfinite
-            observed.pooled[f"{reduction.name}/nonfinite"] = (logged, NONFINITE)
+            nonfinite[base] = values[f"{base}/{NONFINITE}"] = pool.nonfinite
+            observed.pooled[f"{base}/{NONFINITE}"] = (logged, NONFINITE)
     return values, nonfinite, observed
 
 
@@ -79,11 +77,3 @@ def tables(attempt: int, number: int, found: Iterable[tuple[int, Tabled]]) -> li
         )
         for (name, columns), of_ranks in parts.items()
     ]
-
-
-def _targets(logged: str, reduction: Reduction, taken: Mapping[str, Number]) -> list[tuple[str, str]]:
-    named = reduction.targets(reduction.name)
-    if any(name in taken for name, _ in named):
-        logger.warning("metric name collision: %s exists already; keeping the original name %s", named, logged)
-        return reduction.targets(logged)
-    return named

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from otel_rl import semconv
@@ -67,8 +69,9 @@ def rank_and_role(process: Started) -> dict[str, str | int]:
 
 
 class OpenPhase(msgspec.Struct):
-    """A phase that is open, or a part of one, with its parts that have ended.
+    """A phase that is open, or a part of one.
 
+    `parts` are those of its parts that have ended that matter for its memory: the first one, and those with a place.
     `peaks` are the highest bytes since it began, allocated and reserved, by device.
     """
 
@@ -178,6 +181,11 @@ class Journal(msgspec.Struct):
         return f"{self.started.role or 'rank'} {self.started.rank}"
 
 
+Kind = Literal["value", "observations", "table"]
+Source = tuple[str, Kind]
+"""Something that was logged: its name, and what it is."""
+
+
 class Parts(msgspec.Struct):
     """Numbers of late rows, or of tables that are not the first of their name: each step counts its own, from 1.
 
@@ -221,6 +229,7 @@ class State(msgspec.Struct):
         window: The observations since the last row for trackers.
         forwarded: The number of records sent to the head, by journal.
         labels: The index of each device in metric names, by its UUID or another identity.
+        renamed: The names of what was logged under a name that was taken: see `row_names`.
     """
 
     journals: dict[str, Journal] = {}
@@ -235,6 +244,7 @@ class State(msgspec.Struct):
     labels: dict[str, int] = {}
     forwarded: dict[str, int] = {}
     time_spent: TimeSpent = msgspec.field(default_factory=TimeSpent)
+    renamed: dict[Source, str] = {}
 
     def is_closed(self, attempt: int, step: int) -> bool:
         """Return whether a step has closed."""
