@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from otel_rl.delivery.relay import Relay
     from otel_rl.export import Exporter
     from otel_rl.journal.records import Finished
+    from otel_rl.journal.segments import Position
     from otel_rl.setup.agent_start import AgentStatus
     from otel_rl.setup.directory import Manifest, RunDirectory
     from otel_rl.setup.settings import Settings
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 logger = log_of("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
+_FIRST_PAUSE_S = 0.5
+"""Seconds before `finish` starts an agent again that died; twice as many before the next one."""
 _LONGEST_PAUSE_S = 300.0
 """Seconds between two starts of agents that die at once; a start takes a millisecond."""
 
@@ -201,16 +204,45 @@ class Session:
         if self.settings.agent == "off" and not agent_start.agent_is_alive(self.directory):
             return False
         deadline = time.monotonic() + timeout
-        journal = self._claim.path.name
-        end = agent_start.wait_until_delivered(self.directory, journal, self._end, 0)
-        if end is None:
-            if not agent_start.agent_is_alive(self.directory):
-                self._ensure_agent(timeout)
-            end = agent_start.wait_until_delivered(self.directory, journal, self._end, deadline - time.monotonic())
+        end = self._wait(deadline)
         if self._relay is not None and not self._relay.finish(end, max(0.0, deadline - time.monotonic())):
             return False
         status = agent_start.read_status(self.directory)
         return end is not None and not self._unserved and not status.lost and not self._without_others(status)
+
+    def _wait(self, deadline: float) -> Position | None:
+        """Wait until everything is delivered; start an agent if there is none, and again if it dies meanwhile.
+
+        An agent that ends by itself meanwhile has given up, so nothing more would come.
+        """
+        place, journal, pause = self.directory, self._claim.path.name, _FIRST_PAUSE_S
+        was_there = agent_start.is_looked_after(place)
+        while (end := agent_start.wait_until_delivered(place, journal, self._end, deadline)) is None:
+            left, is_there = deadline - time.monotonic(), agent_start.is_looked_after(place)
+            has_given_up = was_there and not is_there and agent_start.read_status(place).state == "ended"
+            if left <= 0 and not is_there and self.settings.agent != "off":
+                agent_start.restart_agent(place, self._secrets, show_output=self._shows_output)
+            if left <= 0 or has_given_up:
+                return None
+            if not is_there:
+                if was_there:
+                    time.sleep(min(pause, left))
+                    pause *= 2
+                self._bring_back(left)
+            was_there = True
+        return end
+
+    def _bring_back(self, timeout: float) -> None:
+        """Start the agent and wait until it is ready; one that dies or takes too long is no error, since others follow.
+
+        Raises:
+            SettingsError: It says why it cannot start.
+        """
+        try:
+            self._ensure_agent(timeout)
+        except UnavailableError:
+            if agent_start.read_status(self.directory).state == "failed":
+                raise
 
     def _without_others(self, status: AgentStatus) -> str:
         """Return why the rows lack the ranks of other machines; empty if they do not."""
@@ -221,13 +253,20 @@ class Session:
         """Return the agent's report of lost and undelivered records; empty with `agent="off"`."""
         if self.settings.agent == "off":
             return ""
+        is_at_work = agent_start.is_looked_after(self.directory)  # before the status, which it writes before it ends
         status = agent_start.read_status(self.directory)
         reasons = [f"{count} {reason} lost" for reason, count in status.lost.items()]
         reasons += [f"{name}: {error}" for name, error in status.last_error.items()]
         reasons += [reason for reason in (self._unserved, self._without_others(status)) if reason]
         host, command = deliver_with(self.directory)
-        reasons = reasons or ["not everything was delivered in time, and the agent goes on"]
-        return f"{'; '.join(reasons)}; if it ends before all is delivered, run on {host}: {command}"
+        if is_at_work:
+            reasons = reasons or ["not everything was delivered in time, and the agent goes on"]
+            return f"{'; '.join(reasons)}; if it ends before all is delivered, run on {host}: {command}"
+        if status.state == "ended" and not status.waiting:
+            return "; ".join(reasons)
+        waiting = [f"{count} item(s) not delivered to {name}" for name, count in status.waiting.items()]
+        reasons = reasons + waiting or ["not everything was delivered"]
+        return f"no agent is left: {'; '.join(reasons)}; to deliver the rest, run on {host}: {command}"
 
     def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
         if not own:
