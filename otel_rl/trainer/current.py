@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import os
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_rl.trainer.no_span import NO_SPAN, NoSpan
@@ -30,6 +32,33 @@ def make_current(run: Run | None) -> None:
     """Make this the run of this process, until it is finished."""
     global _current
     _current = run
+
+
+def release() -> None:
+    """Keep a run that is over no longer: a process may record thousands of runs."""
+    if current() is None:
+        make_current(None)
+
+
+@functools.cache
+def end_with_process(_pid: int) -> None:
+    """Let whichever run this process records when it exits end then."""
+    atexit.register(_at_exit)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
+        from multiprocessing import util
+
+        util.Finalize(None, _in_child, exitpriority=100)
+
+
+def _at_exit() -> None:
+    if _current is not None:
+        _current._end.at_exit()
+
+
+def _in_child() -> None:
+    if _current is not None:
+        _current._end.in_child()
 
 
 def recorder_of(run: Run) -> Recorder:
