@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from otel_rl.journal.ending import ending_by_status
 from otel_rl.trainer.no_span import NO_SPAN, NoSpan
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ def _at_exit() -> None:
 def _in_child() -> None:
     if _current is not None:
         _current._end.in_child()
+
+
+def end_by_status(status: int) -> None:
+    """End the run of this process, which exits with this status without anything else that runs at an exit."""
+    if (run := current()) is not None:
+        run._end.end(0, None, ending_by_status(status & 0xFF))
 
 
 def recorder_of(run: Run) -> Recorder:

@@ -24,6 +24,7 @@ from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.claim import claim_journal, claim_role, label, settle
 from otel_rl.journal.records import Started
 from otel_rl.journal.segments import START
+from otel_rl.journal.signals import Watched
 from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start, otel_environment
 from otel_rl.setup import directory as directories
@@ -60,6 +61,7 @@ class Session:
         self.check_at: float = 0  # time of the next `check`, in nanoseconds of the monotonic clock
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
+        self._signals = Watched()
         with otel_environment.only_valid(os.environ):  # exporters import the SDK
             manifest, own = manifest_of(settings), own_exporters(settings)
         self._unserved = warn_of_unserved(settings, own) if settings.head and not manifest.receives else ""
@@ -97,6 +99,7 @@ class Session:
         if settings.agent == "off" or not agent_start.agent_is_alive(self.directory):
             write_atomically(self._manifest_place, self._manifest)
         self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
+        self._signals.begin(self._claim.path)
         self._end = START
         self.journal.append(self._started())
         self.prometheus = self._begin_agent()
@@ -122,6 +125,7 @@ class Session:
 
     def give_up(self) -> None:
         """Remove all traces of a run that did not begin."""
+        self._signals.close()
         with suppress(OSError):
             settle(self.directory.attempts, [self._claim.path.name])
         shutil.rmtree(self._claim.path, ignore_errors=True)
@@ -190,6 +194,7 @@ class Session:
                 self._keep_files()
             self._end = self.journal.position
         self.journal.close()
+        self._signals.close()
         if at_exit:
             self._claim.keep_until_exit()
         else:
