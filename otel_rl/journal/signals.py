@@ -45,18 +45,22 @@ class Watched:
                     self._files[number] = open(journal / number.name, "wb", 0, opener=open_file)  # noqa: SIM115
                     faulthandler.register(number, self._files[number], all_threads=True, chain=True)
 
-    def close(self) -> None:
+    def close(self, *, in_child: bool = False) -> None:
         """Leave the signals alone, except where the trainer has set a handler since; a second call is harmless."""
         for number, file in self._files.items():
             if not file.closed and signal.getsignal(number) is signal.SIG_DFL:
                 faulthandler.unregister(number)
             file.close()
+            if not in_child:  # a child that a signal ended early may have written into it
+                with suppress(OSError):
+                    Path(file.name).unlink()
+        self._files.clear()
         _watched.discard(self)
 
 
 def _leave_to_the_parent() -> None:
     for one in list(_watched):
-        one.close()
+        one.close(in_child=True)
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)
