@@ -29,6 +29,7 @@ from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start, otel_environment
 from otel_rl.setup import directory as directories
 from otel_rl.setup.attempts import join, this_start
+from otel_rl.setup.births import Birth
 from otel_rl.setup.secret_options import without_secrets
 from otel_rl.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
 
@@ -52,6 +53,8 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 300.0
 """Seconds between two starts of agents that die at once; a start takes a millisecond."""
 
+_REPLACED = "was removed, and another run is there now; what this one records stays"
+
 
 class Session:
     """The recording of a process, from `init` to `finish`; `least` is the lowest number of an attempt that begins."""
@@ -69,6 +72,7 @@ class Session:
             own = {}
         self.directory: RunDirectory = directories.create(settings, sends=bool(settings.head) and not manifest.receives)
         self._info = manifest.run(self.directory)
+        self._birth = Birth(self.directory.path, self.directory.local)
         try:
             place, start = self.directory, this_start(settings)
             decide = partial(join, place, start, least)
@@ -149,12 +153,15 @@ class Session:
             if not self.directory.path.exists() and self._claim.follow():
                 self._follow()
             else:
-                directories.remake(self.directory)
-                if not self._manifest_place.exists():
-                    write_atomically(self._manifest_place, self._manifest)
+                self._remake()
                 self._claim.keep()
-                _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are recreated")
         self.journal.check()
+
+    def _remake(self) -> None:
+        directories.remake(self.directory)
+        if not self._manifest_place.exists():
+            write_atomically(self._manifest_place, self._manifest)
+        _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are recreated")
 
     def _follow(self) -> None:
         """Continue where the journal is now; the run directory is above it, unless it is on another file system."""
@@ -166,11 +173,18 @@ class Session:
         _warnings.warn(f"{before.path} was moved while it is recorded; the recording goes on in {self._claim.path}")
 
     def _restart_dead_agent(self, now: float) -> None:
-        if agent_start.is_looked_after(self.directory) or not self.directory.path.exists():
+        if agent_start.is_looked_after(self.directory):
             if now >= self._restart_at + self._restart_pause:
                 self._restart_pause = _CHECK_S  # it lived long enough for a quick restart
             return
         self._restart_at = now + self._restart_pause
+        fate = self._birth.fate()
+        if fate == "replaced":
+            _warnings.warn(f"{self.directory.path} {_REPLACED} in {self._claim.path}")
+        if fate == "removed":
+            self._remake()
+        if fate == "replaced" or not self.directory.path.exists():
+            return
         if agent_start.restart_agent(self.directory, self._secrets, show_output=self._shows_output):
             self._restart_pause = min(2 * self._restart_pause, _LONGEST_PAUSE_S)
             _warnings.warn(f"the agent has died and is restarted; see {self.directory.agent_log}")
@@ -224,7 +238,8 @@ class Session:
         was_there = agent_start.is_looked_after(place)
         while (end := agent_start.wait_until_delivered(place, journal, self._end, deadline)) is None:
             left, is_there = deadline - time.monotonic(), agent_start.is_looked_after(place)
-            has_given_up = was_there and not is_there and agent_start.read_status(place).state == "ended"
+            has_ended = was_there and agent_start.read_status(place).state == "ended"
+            has_given_up = not is_there and (has_ended or self._birth.fate() == "replaced")
             if left <= 0 and not is_there and self.settings.agent != "off":
                 agent_start.restart_agent(place, self._secrets, show_output=self._shows_output)
             if left <= 0 or has_given_up:
@@ -258,6 +273,8 @@ class Session:
         """Return the agent's report of lost and undelivered records; empty with `agent="off"`."""
         if self.settings.agent == "off":
             return ""
+        if self._birth.fate() == "replaced":
+            return f"{self.directory.path} {_REPLACED} in {self._claim.path}"
         is_at_work = agent_start.is_looked_after(self.directory)  # before the status, which it writes before it ends
         status = agent_start.read_status(self.directory)
         reasons = [f"{count} {reason} lost" for reason, count in status.lost.items()]
