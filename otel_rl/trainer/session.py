@@ -257,7 +257,10 @@ class Session:
 
         Raises:
             SettingsError: It says why it cannot start.
+            OSError: Files that were removed cannot be made again.
         """
+        if self._birth.fate() == "removed":
+            self._remake()
         try:
             self._ensure_agent(timeout)
         except UnavailableError:
