@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from io import FileIO
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
-"""What batch systems, Kubernetes, closed terminals and limits of CPU time send; their default is the end."""
+"""Batch systems, Kubernetes, closed terminals and limits of CPU time send them; by default they end the process."""
 
 
 _watched: set[Watched] = set()

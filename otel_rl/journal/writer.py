@@ -145,9 +145,11 @@ class Writer:
         Raises:
             OSError: No segment could be reserved.
         """
+        if self._is_closed:
+            return
         segment = self._segment
         in_place, there = segment.look()
-        if self._is_closed or (in_place and there >= segment.size):
+        if in_place and there >= segment.size:
             return
         if not in_place:
             segment.write_again()

@@ -118,8 +118,11 @@ def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_outpu
 
 
 def is_looked_after(directory: RunDirectory) -> bool:
-    """Return whether an agent runs, or a supervisor that restarts it."""
-    return agent_is_alive(directory) or is_held(directory.supervisor_lock)
+    """Return whether an agent runs, or a supervisor that restarts it; true if this process has no descriptor to see."""
+    try:
+        return agent_is_alive(directory) or is_held(directory.supervisor_lock)
+    except OSError:
+        return True
 
 
 def restart_agent(directory: RunDirectory, secrets: Mapping[str, object] = _NO_SECRETS, *, show_output: bool) -> bool:

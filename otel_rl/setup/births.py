@@ -110,7 +110,7 @@ def note(run: Path, part: Path) -> None:
 def _leave_alone(part: Path, run: Path) -> None:
     """Remove a part of another birth that nothing has changed for long, and say that any other one is there."""
     with suppress(OSError):
-        changed = max(path.stat().st_mtime for path in (part, *part.iterdir()))
+        changed = max(path.stat().st_mtime for path in (part, *part.rglob("*")))
         if time.time() - changed > _KEPT_DAYS * 86_400:
             shutil.rmtree(part)
         else:

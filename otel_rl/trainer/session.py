@@ -253,7 +253,7 @@ class Session:
         return end
 
     def _bring_back(self, timeout: float) -> None:
-        """Start the agent and wait until it is ready; one that dies or takes too long is no error, since others follow.
+        """Start the agent and wait until it is ready; ignore one that dies or takes too long, since others follow.
 
         Raises:
             SettingsError: It says why it cannot start.
