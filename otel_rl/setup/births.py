@@ -96,15 +96,24 @@ def part_of(run: Path, base: Path, name: str) -> Path:
 
 
 def note(run: Path, part: Path) -> None:
-    """Note in a part to which birth it belongs; if it knows that, and the run directory does not, the other way round.
+    """Note in a part that the run directory points to it, which a run directory of another birth does not.
 
     Raises:
         OSError: It cannot be written.
     """
-    if (own := read_json(part / _FILE, _Id)) is None:
-        write_first(part / _FILE, msgspec.json.encode(birth_of(run)))
-    else:
+    if read_json(part / _FILE, _Id) != (birth := birth_of(run)):
+        write_atomically(part / _FILE, msgspec.json.encode(birth))
+
+
+def restore(run: Path, part: Path) -> bool:
+    """Give a run directory that was removed the birth that a part knows; return whether it has this birth now.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if (own := read_json(part / _FILE, _Id)) is not None:
         write_first(run / _FILE, msgspec.json.encode(own))
+    return own in (None, birth_of(run))
 
 
 def _leave_alone(part: Path, run: Path) -> None:

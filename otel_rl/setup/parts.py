@@ -138,8 +138,7 @@ def remake_pointer(run: Path, name: str, place: Path) -> None:
         OSError: It cannot be written.
     """
     make_directory(run / LOCAL)
-    births.note(run, place)
-    if read(run, name) is None:
+    if births.restore(run, place) and read(run, name) is None:
         note(run, Part(name=name, place=place, machine=this_machine(), is_elsewhere=True), is_delivered=False)
 
 
@@ -254,6 +253,7 @@ def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str, *, stri
                 make_private(found.place)
                 if found.is_delivered:
                     note(run, found, is_delivered=False)
+                births.note(run, found.place)
                 return _made(found)
             own = Part(name=name, place=births.part_of(run, base, name), machine=machine, is_elsewhere=True)
             note(run, own, is_delivered=False)

@@ -192,6 +192,17 @@ def test_what_became_of_a_run_directory(tmp_path: Path, on_network: Path, monkey
     assert found == ["", "removed", "", "replaced"]
 
 
+def test_a_damaged_birth(tmp_path: Path, on_network: Path) -> None:
+    """A part that the run directory points to is of this run, whatever a crash left of its birth."""
+    before = parts.make(tmp_path, machine("node", "1"))
+    (tmp_path / "birth.json").write_bytes(b"")
+    parts.make(tmp_path, machine("other", "2"))
+    again = parts.make(tmp_path, machine("node", "1"))
+
+    assert again == before
+    assert births.Birth(tmp_path, again.place).fate() == ""
+
+
 def test_no_place_for_locks(tmp_path: Path, on_network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no directory of the machine is good for journals, its part is in the run directory, under its name."""
     for module in (parts, private_directories):
