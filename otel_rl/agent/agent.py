@@ -40,6 +40,7 @@ from otel_rl.setup import directory as directories
 from otel_rl.setup import parts
 from otel_rl.setup.agent_start import incomplete, note_delivered
 from otel_rl.setup.attempt_entries import renew
+from otel_rl.setup.births import Birth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,6 +60,13 @@ _LINGER_S = 2.0
 
 class GoneError(RuntimeError):
     """The files of the agent are not where they were."""
+
+
+class RemovedError(GoneError):
+    """The run directory was removed; another run may be there now."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        super().__init__(f"{directory.path} was removed; what is left of its run is in {directory.local}")
 
 
 class Agent:
@@ -92,6 +100,7 @@ class Agent:
         how, run = manifest.agent, manifest.run(directory)
         self._directory, self._manifest, self._once, self._of_archive = directory, manifest, once, of_archive
         self.stopped = threading.Event()
+        self._birth = Birth(directory.path, directory.local)
         self._openings = Openings(strict=how.strict)
         self._outbox = Outbox(directory.outbox, UNLIMITED_BYTES if of_archive else manifest.journal_limit)
         self._exporters = Exporters(directory, manifest, self._outbox, self._openings, exporters, once=once)
@@ -142,22 +151,28 @@ class Agent:
         """Work until done; return whether everything was delivered and nothing was lost.
 
         Raises:
-            GoneError: The outbox was removed, emptied, replaced or moved.
+            GoneError: The outbox was removed, emptied, replaced or moved; or the run directory was removed.
         """
         self._start()
         while True:
+            if self._birth.fate():  # before exporters get more, which make the files of a run that are missing
+                self._let_go()
+                raise RemovedError(self._directory)
             worked = self._try_a_turn()
             self._note_delivery()
             self._say("ready")
             if not (lock.is_in_place and self._outbox.is_in_place):
-                self._target.close()
-                for one in self._exporters.threads:  # they must not read the outbox of the next agent
-                    one.stop()
+                self._let_go()
                 raise GoneError(_what_became_of(self._directory, lock.moved_to()))
             if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
                 return delivered
             if not worked:
                 self.stopped.wait(_POLL_S)
+
+    def _let_go(self) -> None:
+        self._target.close()
+        for one in self._exporters.threads:  # they must not read the outbox of the next agent
+            one.stop()
 
     def _start(self) -> None:
         self._exporters.start()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from otel_rl.agent.agent import Agent, GoneError
+from otel_rl.agent.agent import Agent, GoneError, RemovedError
 from otel_rl.agent.repair.refill import FedError, catch_up
 from otel_rl.errors import SettingsError, redaction, stop_signals
 from otel_rl.errors.redaction import redacted
@@ -28,6 +28,7 @@ from otel_rl.journal.own_files import ForeignError
 from otel_rl.setup import directory as directories
 from otel_rl.setup import loading, parts, secret_options
 from otel_rl.setup.agent_start import DIRECTORY, MACHINE, AgentStatus
+from otel_rl.setup.births import Birth
 from otel_rl.setup.directory import FULL, RunDirectory, read_manifest, unwritable
 from otel_rl.setup.otel_environment import log_level, only_valid
 
@@ -95,6 +96,7 @@ def run_agent(
         FileNotFoundError: It is not a run directory.
         ForeignError: Another user made the manifest, or can write it.
         BlockingIOError: Another agent runs there.
+        GoneError: Its files are not where they were.
         StartError: An exporter or a listener cannot be built.
         ValueError: The manifest is damaged.
     """
@@ -106,6 +108,8 @@ def run_agent(
         parts.check(directory.path, directory.host)
     except PermissionError as error:
         raise StartError(str(error)) from error
+    if Birth(directory.path, directory.local).fate() == "replaced":
+        raise RemovedError(directory)
     parts.remake(directory.local)  # a cleaner of temporary files may have removed it
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
@@ -155,6 +159,9 @@ def work(directory: RunDirectory) -> End:
     except (StartError, FileNotFoundError, ForeignError, ValueError) as error:
         logger.error("the agent cannot start: %s", error)
         end = "cannot start"
+    except RemovedError as error:
+        logger.error("the agent ends: %s", error)
+        end = "not needed"
     except GoneError as error:
         logger.error("the agent ends: %s", error)
     except Exception:

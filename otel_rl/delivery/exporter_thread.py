@@ -162,6 +162,12 @@ class ExporterThread(threading.Thread):
 
     def run(self) -> None:
         """Deliver until `stop` is called, or until `close_when_done` is called and everything is delivered."""
+        try:
+            self._deliver()
+        finally:
+            self._reader.close()
+
+    def _deliver(self) -> None:
         while self._persist("read the outbox", self._read):
             handover = self._handover
             if handover.waiting and handover.has_room:

@@ -8,6 +8,7 @@ imports it; otel-rl never imports it itself.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from importlib import metadata
 from pkgutil import resolve_name
@@ -17,6 +18,7 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.semconv.frameworks import FRAMEWORKS, INSTRUMENTED, Framework
 from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
+from otel_rl.trainer.current import end_by_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,6 +99,7 @@ def from_environment(environ: Mapping[str, str]) -> None:
     nothing was recorded.
     """
     atexit.register(_warn_if_nothing)
+    _record_exits()
     for variable, call in ((INSTRUMENT_VARIABLE, instrument), (CAPTURE_VARIABLE, capture)):
         names = [name.strip() for name in environ.get(variable, "").split(",") if name.strip()]
         if names:
@@ -104,6 +107,19 @@ def from_environment(environ: Mapping[str, str]) -> None:
                 call(*names)
             except ValueError as error:
                 logger.warning("%s: %s", variable, error)
+
+
+def _record_exits() -> None:
+    """End the run that is recorded with the status of `os._exit`, after which nothing else runs."""
+
+    def end(function: Any, _instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            with harmless("os._exit"):
+                end_by_status(*args, **kwargs)
+        finally:
+            function(*args, **kwargs)
+
+    Patches().wrap(os, "_exit", end)
 
 
 def _hook_all(known: Mapping[str, Framework], names: Iterable[str]) -> None:

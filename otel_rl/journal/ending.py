@@ -12,7 +12,7 @@ from otel_rl.errors.texts import text_of, type_of
 if TYPE_CHECKING:
     from otel_rl.export import Outcome
 
-_BY_SIGNAL = 128  # a shell reports a process that was ended by signal N with status 128 + N
+BY_SIGNAL = 128  # a shell reports a process that was ended by signal N with status 128 + N
 _NO_FAILURES = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
@@ -39,13 +39,13 @@ def ending_by(error: BaseException | None) -> Ending:
 
 def ending_by_status(status: int) -> Ending:
     """Return how a process with this exit status ended; the status is 0 to 255."""
-    if status - _BY_SIGNAL in signal.valid_signals():  # such as `sys.exit(143)` in a handler of SIGTERM
-        return _by_signal(status - _BY_SIGNAL)
+    if status - BY_SIGNAL in signal.valid_signals():  # such as `sys.exit(143)` in a handler of SIGTERM
+        return _by_signal(status - BY_SIGNAL)
     return Ending("failed", (SystemExit.__name__, f"exit code {status}"), status) if status else Ending()
 
 
 def _by_signal(number: int) -> Ending:
-    return Ending("crashed", (_name(number), signal.strsignal(number) or ""), _BY_SIGNAL + number)
+    return Ending("crashed", (_name(number), signal.strsignal(number) or ""), BY_SIGNAL + number)
 
 
 def _name(number: int) -> str:

@@ -146,9 +146,11 @@ class Writer:
         Raises:
             OSError: No segment could be reserved.
         """
+        if self._is_closed:
+            return
         segment = self._segment
         in_place, there = segment.look()
-        if self._is_closed or (in_place and there >= segment.size):
+        if in_place and there >= segment.size:
             return
         if not in_place:
             segment.write_again()
@@ -160,9 +162,10 @@ class Writer:
         self._segment.path = segment_path(directory, self._segment.number)
 
     def close(self) -> None:
-        """Truncate the last segment to what was written; a second call does nothing."""
+        """Truncate the last segment to what was written, and unmap it; a second call does nothing."""
         self._is_closed = True
         self._segment.seal()
+        self._segment.unmap()
 
     def _move_on(self, full: _Segment, frame_bytes: int) -> None:
         """Start a new segment. Each line may run twice: after an interrupt, or in several threads at once."""
@@ -259,6 +262,12 @@ class _Segment:
             if self.look() == (True, self.size):  # else the file was truncated or removed
                 with contextlib.suppress(FileNotFoundError):
                     os.truncate(self.path, self.size - rest)
+
+    def unmap(self) -> None:
+        """Give the mapping and its descriptor back; the end stays known. A second call does nothing."""
+        if not self.map.closed:
+            self.tell = self.tell().__index__
+            self.map.close()
 
     def look(self) -> tuple[bool, int]:
         """Return whether the file is still at its path, and its size in bytes."""

@@ -118,8 +118,11 @@ def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_outpu
 
 
 def is_looked_after(directory: RunDirectory) -> bool:
-    """Return whether an agent runs, or a supervisor that restarts it."""
-    return agent_is_alive(directory) or is_held(directory.supervisor_lock)
+    """Return whether an agent runs, or a supervisor that restarts it; true if this process has no descriptor to see."""
+    try:
+        return agent_is_alive(directory) or is_held(directory.supervisor_lock)
+    except OSError:
+        return True
 
 
 def restart_agent(directory: RunDirectory, secrets: Mapping[str, object] = _NO_SECRETS, *, show_output: bool) -> bool:
@@ -191,18 +194,18 @@ def end_agents(timeout: float) -> None:
             child.wait(max(0.0, deadline - time.monotonic()))
 
 
-def wait_until_delivered(directory: RunDirectory, journal: str, end: Position, timeout: float) -> Position | None:
+def wait_until_delivered(directory: RunDirectory, journal: str, end: Position, deadline: float) -> Position | None:
     """Wait until every exporter has delivered `journal` up to `end`; return the position of `end` in the outbox.
 
-    `None` says that it did not come true in time.
+    `None` says that it did not come true before the deadline of the monotonic clock, or that no agent is left to do it.
     """
-    deadline = time.monotonic() + timeout
     while True:
+        is_at_work = is_looked_after(directory)  # before the status, which an agent writes before it ends
         status = read_status(directory)
         last = status.finished.get(journal)
         is_read = status.given_up.get(journal, end) >= end  # otherwise it was considered dead, and continued
         if last is not None and is_read and all(reached >= last for reached in status.delivered.values()):
             return last
-        if time.monotonic() >= deadline:
+        if not is_at_work or time.monotonic() >= deadline:
             return None
         time.sleep(_POLL_S)

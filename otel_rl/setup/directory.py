@@ -170,6 +170,8 @@ def remake(directory: RunDirectory) -> None:
     """
     make_directory(directory.attempts)
     parts.remake(directory.local)
+    if directory.is_elsewhere:
+        parts.remake_pointer(directory.path, directory.host, directory.local)
 
 
 def above(journal: Path) -> RunDirectory:

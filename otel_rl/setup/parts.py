@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import socket
 from pathlib import Path
@@ -24,6 +23,7 @@ from otel_rl.journal.atomic_files import read_json, read_line, write_atomically
 from otel_rl.journal.locks import LONG_S, Lock, is_held
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.own_files import ForeignError, check_levels, check_own, read_own
+from otel_rl.setup import births
 from otel_rl.setup.file_systems import is_shared, what_fails
 from otel_rl.setup.private_directories import home, make_private
 
@@ -129,6 +129,17 @@ def remake(part: Path) -> None:
     """
     for name in (JOURNALS, OUTBOX, CURSORS):
         make_directory(part / name)
+
+
+def remake_pointer(run: Path, name: str, place: Path) -> None:
+    """Write again where a part is that this machine has elsewhere, after the run directory was removed.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    make_directory(run / LOCAL)
+    if births.restore(run, place) and read(run, name) is None:
+        note(run, Part(name=name, place=place, machine=this_machine(), is_elsewhere=True), is_delivered=False)
 
 
 def read(run: Path, name: str) -> Part | None:
@@ -242,11 +253,12 @@ def _make_elsewhere(run: Path, machine: Machine, chosen: str, kind: str, *, stri
                 make_private(found.place)
                 if found.is_delivered:
                     note(run, found, is_delivered=False)
+                births.note(run, found.place)
                 return _made(found)
-            label = hashlib.sha256(os.fsencode(run)).hexdigest()[:16]
-            own = Part(name=name, place=base / f"{label}.{name}", machine=machine, is_elsewhere=True)
+            own = Part(name=name, place=births.part_of(run, base, name), machine=machine, is_elsewhere=True)
             note(run, own, is_delivered=False)
             make_private(own.place)
+            births.note(run, own.place)
             return _made(own)
     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(run / LOCAL))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import os
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from otel_rl.journal.ending import ending_by_status
 from otel_rl.trainer.no_span import NO_SPAN, NoSpan
 
 if TYPE_CHECKING:
@@ -30,6 +33,39 @@ def make_current(run: Run | None) -> None:
     """Make this the run of this process, until it is finished."""
     global _current
     _current = run
+
+
+def release() -> None:
+    """Keep a run that is over no longer: a process may record thousands of runs."""
+    if current() is None:
+        make_current(None)
+
+
+@functools.cache
+def end_with_process(_pid: int) -> None:
+    """Let whichever run this process records when it exits end then."""
+    atexit.register(_at_exit)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
+        from multiprocessing import util
+
+        util.Finalize(None, _in_child, exitpriority=100)
+
+
+def _at_exit() -> None:
+    if _current is not None:
+        _current._end.at_exit()
+
+
+def _in_child() -> None:
+    if _current is not None:
+        _current._end.in_child()
+
+
+def end_by_status(status: int) -> None:
+    """End the run of this process, which exits with this status without anything else that runs at an exit."""
+    if (run := current()) is not None:
+        run._end.end(0, None, ending_by_status(status & 0xFF))
 
 
 def recorder_of(run: Run) -> Recorder:

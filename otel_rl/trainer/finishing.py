@@ -19,6 +19,8 @@ from otel_rl.journal.records import Finished
 from otel_rl.trainer.spans import JournaledSpan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from otel_rl.journal.ending import Ending
     from otel_rl.trainer.opening import Unrecorded
     from otel_rl.trainer.session import Session
@@ -36,7 +38,10 @@ class RunEnd:
 
     Attributes:
         is_over: If true, the last record of the run is in the journal.
+        when_over: Called then.
     """
+
+    when_over: Callable[[], object] = bool
 
     def __init__(self, steps: Steps, session: Session | Unrecorded) -> None:
         self._steps, self._recorder, self._session = steps, steps.recorder, session
@@ -94,6 +99,7 @@ class RunEnd:
             self._delivered = False
         finally:
             self._lock.release()
+        self.when_over()
         return bool(self._delivered)
 
     def _say_how_to_look(self) -> None:

@@ -44,6 +44,9 @@ from otel_rl.setup.settings import Memory
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_rl.trainer.opening import Unrecorded
+    from otel_rl.trainer.session import Session
+
 logger = log_of("otel_rl")
 _REPORTED = "_otel_rl_reported"
 _LONGEST_WARNING = 500
@@ -55,24 +58,27 @@ class Recorder:
     """The writer of a process's records; spans and the run write through it.
 
     Args:
-        journal: Destination of the records.
+        session: It has the destination of the records, and checks now and then that somebody reads them.
         reports: Path of out-of-memory reports, without the step and the suffix.
         memory: What is measured on devices.
     """
 
-    def __init__(self, journal: Sink, reports: Path, memory: Memory) -> None:
+    def __init__(self, session: Session | Unrecorded, reports: Path, memory: Memory) -> None:
         self.ids = RandomIds()
         self.remote = parse_traceparent(os.environ.get("TRACEPARENT", ""))
         self.memory = MemoryReader()
         self.clock = Clock()
         self.devices = Devices(self.write, self.refuse, memory)
-        self._journal = journal
+        self._session = session
+        self._journal: Sink = session.journal
         self._reports = reports
         self.exiting: tuple[Ending, object] | None = None
         self._refusals: dict[str, int] = {}
 
     def write(self, record: Record) -> None:
         """Append a record to the journal; a failure is counted and logged."""
+        if self.clock.monotonic() > self._session.check_at:
+            self._session.check()
         try:
             try:
                 self._journal.append(record)

@@ -65,7 +65,7 @@ class Run:
         self.attempt = session.attempt
         self.prometheus = session.prometheus
         reports = session.directory.path / "oom" / f"{session.label}.attempt{self.attempt}"
-        self._recorder = Recorder(session.journal, reports, session.settings.memory)
+        self._recorder = Recorder(session, reports, session.settings.memory)
         self._asked_for = asked_for
         self._session = session
         self._spans = spans
@@ -101,8 +101,6 @@ class Run:
             attributes: Attributes of the step's span.
         """
         recorder, steps = self._recorder, self._steps
-        if recorder.clock.monotonic() > self._session.check_at:
-            self._session.check()
         try:
             if _extra:
                 refuse_extra(recorder, "step", _extra)
@@ -231,10 +229,6 @@ class Run:
         """
         recorder = self._recorder
         try:
-            clock = recorder.clock
-            ticks = clock.monotonic()
-            if ticks > self._session.check_at:
-                self._session.check()
             if _extra or _unknown:
                 refuse_extra(recorder, "log", _extra, _unknown)
                 if _extra:  # perhaps a step: then the values do not belong to the open one
@@ -247,7 +241,7 @@ class Run:
                 values, samples, on_device = sort(values, recorder.refuse)
             if type(weight) is not int or weight != 1:
                 weight = to_weight(recorder, weight)
-            now = clock.anchor + ticks
+            now = recorder.clock.now()
             if values:
                 recorder.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
             if samples:

@@ -24,10 +24,12 @@ from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.claim import claim_journal, claim_role, label, settle
 from otel_rl.journal.records import Started
 from otel_rl.journal.segments import START
+from otel_rl.journal.signals import Watched
 from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start, otel_environment
 from otel_rl.setup import directory as directories
 from otel_rl.setup.attempts import join, this_start
+from otel_rl.setup.births import Birth
 from otel_rl.setup.secret_options import without_secrets
 from otel_rl.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from otel_rl.delivery.relay import Relay
     from otel_rl.export import Exporter
     from otel_rl.journal.records import Finished
+    from otel_rl.journal.segments import Position
     from otel_rl.setup.agent_start import AgentStatus
     from otel_rl.setup.directory import Manifest, RunDirectory
     from otel_rl.setup.settings import Settings
@@ -45,8 +48,12 @@ if TYPE_CHECKING:
 logger = log_of("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
+_FIRST_PAUSE_S = 0.5
+"""Seconds before `finish` starts an agent again that died; twice as many before the next one."""
 _LONGEST_PAUSE_S = 300.0
 """Seconds between two starts of agents that die at once; a start takes a millisecond."""
+
+_REPLACED = "was removed, and another run is there now; what this one records stays"
 
 
 class Session:
@@ -57,6 +64,7 @@ class Session:
         self.check_at: float = 0  # time of the next `check`, in nanoseconds of the monotonic clock
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
+        self._signals = Watched()
         with otel_environment.only_valid(os.environ):  # exporters import the SDK
             manifest, own = manifest_of(settings), own_exporters(settings)
         self._unserved = warn_of_unserved(settings, own) if settings.head and not manifest.receives else ""
@@ -64,6 +72,7 @@ class Session:
             own = {}
         self.directory: RunDirectory = directories.create(settings, sends=bool(settings.head) and not manifest.receives)
         self._info = manifest.run(self.directory)
+        self._birth = Birth(self.directory.path, self.directory.local)
         try:
             place, start = self.directory, this_start(settings)
             decide = partial(join, place, start, least)
@@ -94,6 +103,7 @@ class Session:
         if settings.agent == "off" or not agent_start.agent_is_alive(self.directory):
             write_atomically(self._manifest_place, self._manifest)
         self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
+        self._signals.begin(self._claim.path)
         self._end = START
         self.journal.append(self._started())
         self.prometheus = self._begin_agent()
@@ -119,6 +129,7 @@ class Session:
 
     def give_up(self) -> None:
         """Remove all traces of a run that did not begin."""
+        self._signals.close()
         with suppress(OSError):
             settle(self.directory.attempts, [self._claim.path.name])
         shutil.rmtree(self._claim.path, ignore_errors=True)
@@ -142,12 +153,15 @@ class Session:
             if not self.directory.path.exists() and self._claim.follow():
                 self._follow()
             else:
-                directories.remake(self.directory)
-                if not self._manifest_place.exists():
-                    write_atomically(self._manifest_place, self._manifest)
+                self._remake()
                 self._claim.keep()
-                _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are recreated")
         self.journal.check()
+
+    def _remake(self) -> None:
+        directories.remake(self.directory)
+        if not self._manifest_place.exists():
+            write_atomically(self._manifest_place, self._manifest)
+        _warnings.warn(f"files of {self.directory.path} were removed while it is recorded; they are recreated")
 
     def _follow(self) -> None:
         """Continue where the journal is now; the run directory is above it, unless it is on another file system."""
@@ -159,11 +173,18 @@ class Session:
         _warnings.warn(f"{before.path} was moved while it is recorded; the recording goes on in {self._claim.path}")
 
     def _restart_dead_agent(self, now: float) -> None:
-        if agent_start.is_looked_after(self.directory) or not self.directory.path.exists():
+        if agent_start.is_looked_after(self.directory):
             if now >= self._restart_at + self._restart_pause:
                 self._restart_pause = _CHECK_S  # it lived long enough for a quick restart
             return
         self._restart_at = now + self._restart_pause
+        fate = self._birth.fate()
+        if fate == "replaced":
+            _warnings.warn(f"{self.directory.path} {_REPLACED} in {self._claim.path}")
+        if fate == "removed":
+            self._remake()
+        if fate == "replaced" or not self.directory.path.exists():
+            return
         if agent_start.restart_agent(self.directory, self._secrets, show_output=self._shows_output):
             self._restart_pause = min(2 * self._restart_pause, _LONGEST_PAUSE_S)
             _warnings.warn(f"the agent has died and is restarted; see {self.directory.agent_log}")
@@ -187,6 +208,7 @@ class Session:
                 self._keep_files()
             self._end = self.journal.position
         self.journal.close()
+        self._signals.close()
         if at_exit:
             self._claim.keep_until_exit()
         else:
@@ -201,16 +223,49 @@ class Session:
         if self.settings.agent == "off" and not agent_start.agent_is_alive(self.directory):
             return False
         deadline = time.monotonic() + timeout
-        journal = self._claim.path.name
-        end = agent_start.wait_until_delivered(self.directory, journal, self._end, 0)
-        if end is None:
-            if not agent_start.agent_is_alive(self.directory):
-                self._ensure_agent(timeout)
-            end = agent_start.wait_until_delivered(self.directory, journal, self._end, deadline - time.monotonic())
+        end = self._wait(deadline)
         if self._relay is not None and not self._relay.finish(end, max(0.0, deadline - time.monotonic())):
             return False
         status = agent_start.read_status(self.directory)
         return end is not None and not self._unserved and not status.lost and not self._without_others(status)
+
+    def _wait(self, deadline: float) -> Position | None:
+        """Wait until everything is delivered; start an agent if there is none, and again if it dies meanwhile.
+
+        An agent that ends by itself meanwhile has given up, so nothing more would come.
+        """
+        place, journal, pause = self.directory, self._claim.path.name, _FIRST_PAUSE_S
+        was_there = agent_start.is_looked_after(place)
+        while (end := agent_start.wait_until_delivered(place, journal, self._end, deadline)) is None:
+            left, is_there = deadline - time.monotonic(), agent_start.is_looked_after(place)
+            has_ended = was_there and agent_start.read_status(place).state == "ended"
+            has_given_up = not is_there and (has_ended or self._birth.fate() == "replaced")
+            if left <= 0 and not is_there and self.settings.agent != "off":
+                agent_start.restart_agent(place, self._secrets, show_output=self._shows_output)
+            if left <= 0 or has_given_up:
+                return None
+            if not is_there:
+                if was_there:
+                    time.sleep(min(pause, left))
+                    pause *= 2
+                self._bring_back(left)
+            was_there = True
+        return end
+
+    def _bring_back(self, timeout: float) -> None:
+        """Start the agent and wait until it is ready; ignore one that dies or takes too long, since others follow.
+
+        Raises:
+            SettingsError: It says why it cannot start.
+            OSError: Files that were removed cannot be made again.
+        """
+        if self._birth.fate() == "removed":
+            self._remake()
+        try:
+            self._ensure_agent(timeout)
+        except UnavailableError:
+            if agent_start.read_status(self.directory).state == "failed":
+                raise
 
     def _without_others(self, status: AgentStatus) -> str:
         """Return why the rows lack the ranks of other machines; empty if they do not."""
@@ -221,13 +276,22 @@ class Session:
         """Return the agent's report of lost and undelivered records; empty with `agent="off"`."""
         if self.settings.agent == "off":
             return ""
+        if self._birth.fate() == "replaced":
+            return f"{self.directory.path} {_REPLACED} in {self._claim.path}"
+        is_at_work = agent_start.is_looked_after(self.directory)  # before the status, which it writes before it ends
         status = agent_start.read_status(self.directory)
         reasons = [f"{count} {reason} lost" for reason, count in status.lost.items()]
         reasons += [f"{name}: {error}" for name, error in status.last_error.items()]
         reasons += [reason for reason in (self._unserved, self._without_others(status)) if reason]
         host, command = deliver_with(self.directory)
-        reasons = reasons or ["not everything was delivered in time, and the agent goes on"]
-        return f"{'; '.join(reasons)}; if it ends before all is delivered, run on {host}: {command}"
+        if is_at_work:
+            reasons = reasons or ["not everything was delivered in time, and the agent goes on"]
+            return f"{'; '.join(reasons)}; if it ends before all is delivered, run on {host}: {command}"
+        if status.state == "ended" and not status.waiting:
+            return "; ".join(reasons)
+        waiting = [f"{count} item(s) not delivered to {name}" for name, count in status.waiting.items()]
+        reasons = reasons + waiting or ["not everything was delivered"]
+        return f"no agent is left: {'; '.join(reasons)}; to deliver the rest, run on {host}: {command}"
 
     def _open_relay(self, own: Mapping[str, Callable[..., Exporter]]) -> Relay | None:
         if not own:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import sys
@@ -16,7 +15,7 @@ from otel_rl.setup.loading import load, unknown_setting
 from otel_rl.setup.otel_environment import sdk_is_disabled
 from otel_rl.setup.processes import hold_standard_descriptors
 from otel_rl.setup.settings import Settings
-from otel_rl.trainer.current import current, make_current
+from otel_rl.trainer.current import current, end_with_process, make_current, release
 from otel_rl.trainer.run import Run
 
 if TYPE_CHECKING:
@@ -104,6 +103,7 @@ def init(
     try:
         session = open_session(chosen)
         run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
+        run._end.when_over = release
         make_current(run)
     except BaseException:
         if current() is None:
@@ -111,12 +111,7 @@ def init(
                 session.give_up()
             locks.release_since(held)
         raise
-    atexit.register(run._end.at_exit)
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
-        from multiprocessing import util
-
-        util.Finalize(None, run._end.in_child, exitpriority=100)
+    end_with_process(os.getpid())
     if config is not None:
         run.params(config)
     if chosen.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):

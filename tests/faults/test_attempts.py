@@ -162,6 +162,16 @@ def test_a_helper_that_is_stopped_does_not_fail_the_run() -> None:
     assert [(end.outcome, end.error) for end in ends(items)] == [("finished", "")]
 
 
+@pytest.mark.parametrize("stopped", [Lost(3 * S), TERMINATED])
+def test_a_helper_that_is_stopped_while_it_is_idle_is_not_named(stopped: Finished | Lost) -> None:
+    """Its creator has stopped it, by whatever signal; the rank that failed had another reason."""
+    reducer = reducing()
+    feed(reducer, "reward", started(role="reward"), stopped)
+    (end,) = ends(feed(reducer, "a", started(), *inside(0, 0), BOOM))
+
+    assert (end.outcome, end.error) == ("failed", "rank 0: builtins.RuntimeError: boom")
+
+
 def test_a_helper_that_took_the_ranks_with_it_is_named_first() -> None:
     """The reward server died, then the trainer got an exception of it."""
     reducer = reducing()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from otel_rl.journal.locks import is_held
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
 from tests.collector import wait_for
-from tests.processes import journal_of, local_of, start_python
+from tests.processes import journal_of, local_of, start, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,11 @@ def end_of(place: Path) -> tuple[str, tuple[str, str] | None, int]:
     return end.outcome, end.error, end.exit_code
 
 
+_IN_C = """
+import ctypes, subprocess
+subprocess.Popen(["sh", "-c", f"sleep 0.3; kill {os.getpid()}"])
+ctypes.PyDLL(None).sleep(100)
+"""
 FINE = ("finished", None, 0)
 INTERRUPTED = ("crashed", ("SIGINT", "Interrupt"), 130)
 TERMINATED = ("crashed", ("SIGTERM", "Terminated"), 143)
@@ -90,6 +96,10 @@ BROKEN = ("failed", ("ValueError", "it broke"), 1)
         ("run.finish(0)\nsys.exit(3)", FINE),
         ("import atexit; atexit._clear(); atexit.register(os._exit, 4); atexit.register(run._end.at_exit)", FINE),
         ("if os.fork() == 0: sys.exit(3)\nos.wait()", FINE),
+        ("os.kill(os.getpid(), signal.SIGTERM)", TERMINATED),
+        ("os.kill(os.getpid(), signal.SIGXCPU)", ("crashed", ("SIGXCPU", "CPU time limit exceeded"), 152)),
+        (_IN_C, TERMINATED),
+        ("if (child := os.fork()) == 0: signal.pause()\nos.kill(child, 15); os.wait(); sys.exit(3)", EXITED),
         ("import threading; t = threading.Thread(target=lambda: sys.exit(3)); t.start(); t.join()", FINE),
     ],
 )
@@ -99,6 +109,17 @@ def test_how_it_ended(tmp_path: Path, script: str, expected: object) -> None:
         script = "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + script  # a shell may have it ignored
 
     assert ended(tmp_path, script) == expected
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, FINE), (3, EXITED)])
+def test_exit_without_exit_handlers(tmp_path: Path, status: int, expected: object) -> None:
+    """`otel-rl run` knows the status of `os._exit`, with which some trainers end."""
+    script = f"{_BEGIN}os._exit({status})"
+    process = start([sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-c", script], tmp_path)
+    process.communicate(timeout=200)
+
+    assert process.returncode == status
+    assert end_of(tmp_path) == expected
 
 
 def test_the_last_row_does_not_wait_for_the_exit_status(tmp_path: Path) -> None:

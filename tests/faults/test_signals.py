@@ -37,3 +37,24 @@ while records := reader.read():
 print(names.count("loss") == logged, names.count("from_handler") == fired, reader.skipped_bytes)
 """
     assert run_python(script, tmp_path) == "True True 0\n"
+
+
+def test_a_handler_that_the_trainer_sets_stays(tmp_path: Path) -> None:
+    """It gets the signal before and after the run has ended, and in a child; a signal without one ends the process."""
+    script = """
+import os, signal, sys, otel_rl
+run = otel_rl.init(dir=".", exporters=[], agent="off", quiet=True, project="p", id="i")
+print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+signal.signal(signal.SIGTERM, lambda *_: print("handled", flush=True))
+os.kill(os.getpid(), signal.SIGTERM)
+if os.fork() == 0:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(0)
+os.wait()
+run.finish(0)
+os.kill(os.getpid(), signal.SIGTERM)
+if (child := os.fork()) == 0:
+    os.kill(os.getpid(), signal.SIGXCPU)
+print(os.waitstatus_to_exitcode(os.wait()[1]) == -signal.SIGXCPU)
+"""
+    assert run_python(script, tmp_path) == "True\nhandled\nhandled\nhandled\nTrue\n"

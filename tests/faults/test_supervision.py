@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import psutil
@@ -22,7 +24,8 @@ from tests.collector import wait_for
 from tests.processes import journal_of, remove, rows_of, start, start_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
 
     from otel_rl.setup.directory import RunDirectory
 
@@ -75,6 +78,59 @@ def kill_both(directory: RunDirectory) -> None:
     for process in killed:
         process.kill()
     wait_for(lambda: not agent_start.is_looked_after(directory), "they do not die")
+
+
+def _trajectory(run: otel_rl.Run) -> None:
+    with run.trajectory():
+        pass
+
+
+@pytest.mark.parametrize(
+    "call", [lambda run: run.event("x"), _trajectory, lambda run: run.table("t", {"a": [1]}, step=0)]
+)
+def test_whatever_the_trainer_calls(tmp_path: Path, call: Callable[[otel_rl.Run], object]) -> None:
+    """A process that never logs or begins a step starts both again, too."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
+    directory = directories.at(run.dir)
+    kill_both(directory)
+
+    def is_back() -> bool:
+        call(run)
+        return agent_start.agent_is_alive(directory)
+
+    wait_for(is_back, "no agent comes back")
+    assert run.finish(30)
+
+
+def test_agents_that_die_while_finish_waits(tmp_path: Path, gates: ModuleType) -> None:
+    """It starts another one each time, and is true once everything is there."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=[gates.Gated])
+    directory = directories.at(run.dir)
+    run.log({"loss": 1.0}, step=0)
+    results: list[bool] = []
+    waiting = Thread(target=lambda: results.append(bool(run.finish(120))))
+    waiting.start()
+    for _ in range(3):
+        wait_for(lambda: agent_start.read_status(directory).failures, "the exporter is not tried")
+        kill_both(directory)
+        directory.status.unlink()
+    (run.dir / "open").touch()
+    waiting.join()
+
+    assert results == [True]
+    assert (run.dir / "gated.txt").read_text() == "0\n"
+
+
+def test_an_agent_that_gives_up_while_finish_waits(
+    tmp_path: Path, gates: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits no longer for what will not come, and says what is left and how to deliver it."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=[gates.Gated], idle_timeout=1)
+    run.log({"loss": 1.0}, step=0)
+
+    assert not run.finish(math.inf)
+    assert "no agent is left: gates:Gated: export failed: ConnectionError: closed; " in caplog.messages[-1]
+    assert "item(s) not delivered to gates:Gated; to deliver the rest, run on " in caplog.messages[-1]
 
 
 def test_an_agent_that_dies_with_its_supervisor(tmp_path: Path) -> None:

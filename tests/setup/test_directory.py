@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 import threading
@@ -14,9 +15,10 @@ from otel_rl.journal.atomic_files import disk_usage
 from otel_rl.journal.locks import Lock
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Logged
-from otel_rl.setup import directory, file_systems, parts, private_directories
+from otel_rl.setup import births, directory, file_systems, parts, private_directories
 from otel_rl.setup.parts import Machine
 from otel_rl.setup.settings import Settings
+from tests.processes import remove
 
 
 def settings(place: Path, **changes: object) -> Settings:
@@ -138,6 +140,67 @@ def test_a_damaged_pointer(tmp_path: Path, on_network: Path) -> None:
     (tmp_path / "local" / "node").write_bytes(b"{")
 
     assert parts.make(tmp_path, machine("node")) == before
+
+
+def test_another_run_at_the_same_path(tmp_path: Path, on_network: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing that the machine kept for a run that was removed is used for the next one, and one line names it."""
+    run = tmp_path / "run"
+    run.mkdir()
+    before = parts.make(run, machine("node")).place
+    (before / "journals" / "rank0.attempt0.aa").mkdir()
+    remove(run)
+    run.mkdir()
+    made = [parts.make(run, machine("node")).place for _ in range(2)]
+
+    assert made[0] == made[1] != before
+    assert list((made[0] / "journals").iterdir()) == []
+    assert (before / "journals" / "rank0.attempt0.aa").is_dir()
+    assert [f"{before} has records of another run" in line for line in caplog.messages] == [True]
+
+
+def test_parts_of_removed_runs_are_removed_later(tmp_path: Path, on_network: Path) -> None:
+    """Nobody can use them any more; 30 days are the time that systemd gives files in /var/tmp."""
+    old, new = (parts.make(_fresh(tmp_path / "run"), machine("node")).place for _ in range(2))
+    for path in (*old.rglob("*"), old):
+        os.utime(path, (0, 0))
+    parts.make(_fresh(tmp_path / "run"), machine("node"))
+
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def _fresh(run: Path) -> Path:
+    if run.exists():
+        remove(run)
+    run.mkdir()
+    return run
+
+
+def test_what_became_of_a_run_directory(tmp_path: Path, on_network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there, another one, removed, or on a file system that is not mounted, which is not the same."""
+    run = _fresh(tmp_path / "run")
+    place = parts.make(run, machine("node")).place
+    known = births.Birth(run, place)
+    found = [known.fate()]
+    remove(run)
+    found.append(known.fate())
+    with monkeypatch.context() as unmounted:
+        unmounted.setattr(births, "_device_of", lambda path: -1)
+        found.append(known.fate())
+    parts.make(_fresh(run), machine("node"))
+    found.append(known.fate())
+
+    assert found == ["", "removed", "", "replaced"]
+
+
+def test_a_damaged_birth(tmp_path: Path, on_network: Path) -> None:
+    """A part that the run directory points to is of this run, whatever a crash left of its birth."""
+    before = parts.make(tmp_path, machine("node", "1"))
+    (tmp_path / "birth.json").write_bytes(b"")
+    parts.make(tmp_path, machine("other", "2"))
+    again = parts.make(tmp_path, machine("node", "1"))
+
+    assert again == before
+    assert births.Birth(tmp_path, again.place).fate() == ""
 
 
 def test_no_place_for_locks(tmp_path: Path, on_network: Path, monkeypatch: pytest.MonkeyPatch) -> None:

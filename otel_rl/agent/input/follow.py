@@ -13,7 +13,7 @@ from otel_rl.agent.input.followed import DOUBT_NS, FollowedJournal
 from otel_rl.agent.steps.state import is_remote
 from otel_rl.errors.sinks import log_of
 from otel_rl.export import Recorded
-from otel_rl.journal import exit_status
+from otel_rl.journal import exit_status, signals
 from otel_rl.journal.locks import is_held
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.segments import START, Position
@@ -199,7 +199,7 @@ class Follower:
                 return self._read_exit(journal)
             if records := self._read(journal, RECORDS_AT_ONCE, final=True):
                 return records
-        end = None if journal.is_over else exit_status.read(journal.path)
+        end = None if journal.is_over else signals.read(journal.path) or exit_status.read(journal.path)
         is_unread = journal.reader.position == START and not journal.remote and not journal.is_over
         if is_unread:
             self.missing.add(journal.path.name)  # each has a segment before its process records

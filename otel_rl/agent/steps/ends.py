@@ -52,6 +52,8 @@ class Ends:
             self._goodput.resume(name, journal.started, journal.ended_at)
 
     def _finish(self, name: str, journal: Journal, record: Finished) -> list[Item]:
+        if record.outcome == "crashed" and _is_idle(journal):
+            return self._let_go(name, journal, record.time)
         is_corrected = journal.over and not journal.lost  # the exit status corrects the outcome that it expected
         if is_corrected and (record.outcome, record.exit_code) == (journal.outcome, journal.exit_code):
             return []
@@ -71,12 +73,10 @@ class Ends:
 
     def lose(self, name: str, journal: Journal, record: Lost) -> list[Item]:
         """End a process that died without a final record."""
-        journal.over = True
+        if _is_idle(journal):
+            return self._let_go(name, journal, record.time)
+        journal.over = journal.lost = True
         journal.ended_at = max(record.time, journal.last_time)
-        if not journal.is_rank and not journal.spans and journal.step < 0:
-            self._forget(name, journal, journal.ended_at)
-            return []  # an idle actor, for example, which its creator has stopped
-        journal.lost = True
         journal.outcome, journal.error = "lost", "lost"
         phases = [span.name for span in journal.spans.values() if span.kind is None]
         inside = None if journal.step < 0 else journal.step
@@ -84,6 +84,13 @@ class Ends:
         rank = journal.started.rank
         self._down.append((journal, Event(semconv.EVENT_PROCESS_LOST, journal.ended_at, where, inside, rank)))
         return self._abandon(name, journal, journal.ended_at, (semconv.EVENT_PROCESS_LOST, ""))
+
+    def _let_go(self, name: str, journal: Journal, time: int) -> list[Item]:
+        """End a process that its creator has stopped while it did nothing, such as an actor."""
+        journal.over = True
+        journal.ended_at = max(time, journal.last_time)
+        self._forget(name, journal, journal.ended_at)
+        return []
 
     def report(self) -> list[Item]:
         """Return events of the processes that ended badly since the last call, numbered in the order of their ends."""
@@ -148,6 +155,10 @@ def ended(attempt: int, journals: Sequence[Journal]) -> Ended:
         named.append(f"and {len(bad) - _MOST_NAMED} more")
     code = _LOST_EXIT_CODE if worst.outcome == "lost" else worst.exit_code or 1
     return Ended(time, attempt, worst.outcome, "; ".join(named), code)
+
+
+def _is_idle(journal: Journal) -> bool:
+    return not journal.is_rank and not journal.spans and journal.step < 0
 
 
 def in_order(journals: Iterable[Journal]) -> list[Journal]:
