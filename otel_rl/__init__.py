@@ -16,10 +16,11 @@ __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
     from otel_rl.archive.reader import open_run, open_runs
     from otel_rl.errors import SettingsError
-    from otel_rl.trainer.current import current, traced
+    from otel_rl.trainer.current import current
     from otel_rl.trainer.propagation import attach, carrier
     from otel_rl.trainer.run import Run
     from otel_rl.trainer.start import init
+    from otel_rl.trainer.traced import traced
     from otel_rl.view.page.inline import report
 
     __version__: str
@@ -45,10 +46,11 @@ else:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from otel_rl.errors import SettingsError
-        from otel_rl.trainer.current import current, traced
+        from otel_rl.trainer.current import current
         from otel_rl.trainer.propagation import attach, carrier
         from otel_rl.trainer.run import Run
         from otel_rl.trainer.start import init
+        from otel_rl.trainer.traced import traced
 
         found = (Run, SettingsError, attach, carrier, current, init, traced)
         globals().update({one.__name__: one for one in found})

@@ -144,7 +144,7 @@ class RunEnd:
         span, outer = trace.get_current_span(), None
         while isinstance(span, JournaledSpan):
             _end_span(span, error)
-            outer = span.outer
+            outer = span._outer
             span = trace.get_current_span(outer)
         if outer is not None:
             context.attach(outer)
@@ -165,5 +165,5 @@ class RunEnd:
 
 def _end_span(span: JournaledSpan, error: BaseException | None) -> None:
     if error is not None and span.is_recording() and ending_by(error).outcome != "finished":
-        span.fail(error)
+        span._fail(error)
     span.end()

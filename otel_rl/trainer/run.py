@@ -339,8 +339,8 @@ class Run:
                 recorder.clock.now(),
                 clean_attributes(attributes, recorder.refuse),
                 self._steps.now,
-                b"" if here is None else here.trace_id,
-                0 if here is None else here.span_id,
+                b"" if here is None else here._trace_id,
+                0 if here is None else here._span_id,
             )
         )
 

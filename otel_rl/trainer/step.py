@@ -66,8 +66,8 @@ class Steps:
     def is_inside_step(self) -> bool:
         """Return whether a step is open; end it first if its block has been left."""
         step = self.open
-        if step is not None and step.is_abandoned:
-            step.abandon()
+        if step is not None and step._is_abandoned:
+            step._abandon()
             self.close(step)
         return self.open is not None
 
@@ -135,7 +135,7 @@ class StepSpan(JournaledSpan):
         self._recorder = steps.recorder
         self._attributes = attributes
         self.number = number
-        self.trace_id, self.span_id = ids
+        self._trace_id, self._span_id = ids
 
     def end(self, end_time: int | None = None) -> None:
         """End the step; a second call does nothing."""
@@ -155,12 +155,12 @@ class StepSpan(JournaledSpan):
         recorder.devices.arrived()
 
     @property
-    def step_now(self) -> int | None:
+    def _step_now(self) -> int | None:
         """The number of the step; `None` if it was refused."""
         return None if self.number == REFUSED else self.number
 
     @property
-    def is_abandoned(self) -> bool:
+    def _is_abandoned(self) -> bool:
         """If true, the `with` block has been left; without `with`, the next step of the thread has begun."""
         return is_left(self._block) or (self._block is None and self._thread == get_ident())
 
@@ -176,12 +176,12 @@ class StepSpan(JournaledSpan):
                 devices = recorder.devices
                 devices.arrived()
                 recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
-                self.outer = here
+                self._outer = here
                 self._token = _attach(_with_span(self, here))
             elif steps.open is not self:
                 steps.enter_refused(self)
             return self
         except BaseException as interruption:
-            self.abandon(interruption)
+            self._abandon(interruption)
             steps.close(self)
             raise
