@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PLAIN = frozenset({float, int})
+_INSTEAD = {
+    str: "; use run.table() or run.event() for texts, run.params() for settings",
+    dict: ": the mapping contains itself, or is in a list",
+    type(None): "; leave it out, or log float('nan')",
+}
+"""What a user writes instead, by type."""
 _good_names: set[str] = set()
 """Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14
@@ -63,15 +69,34 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
     found = Sorted({}, {}, {})
     try:
         for name, value in values.items():
-            try:
-                _sort(found, name, value)
-            except Unnamed as error:
-                refuse("name", str(error))
-            except Exception as error:  # what a foreign object's conversion may raise is not known
-                refuse("value", f"{text_of(name)}: {text_of(error)}")
+            _sort_one(found, values, refuse, name, value)
     except Exception as error:  # not a mapping, or a mapping that raises
         refuse("log", f"log: {text_of(error)}")
     return found
+
+
+def _sort_one(
+    found: Sorted,
+    values: Mapping[str, object],
+    refuse: Callable[[str, str], None],
+    name: object,
+    value: object,
+    above: tuple[int, ...] = (),
+) -> None:
+    """Sort one of the values, or refuse it; those of a nested mapping have names that are joined with slashes."""
+    try:
+        if isinstance(value, dict) and isinstance(name, str) and id(value) not in above:
+            for key, item in value.items():
+                full = f"{name}/{key}" if isinstance(key, (str, int)) else key
+                _sort_one(found, values, refuse, full, item, (*above, id(value)))
+        elif above and (name in values or any(name in kind for kind in found)):
+            raise Unconvertible("the name is given twice; the value in the nested mapping is not recorded")
+        else:
+            _sort(found, name, value)
+    except Unnamed as error:
+        refuse("name", str(error))
+    except Exception as error:  # what a foreign object's conversion may raise is not known
+        refuse("value", f"{text_of(name)}: {text_of(error)}")
 
 
 def _sort(found: Sorted, name: object, value: object) -> None:
@@ -171,7 +196,7 @@ def to_number(value: object) -> int | float:
         return float(scalar) if not isinstance(scalar, (bool, int, float)) else to_number(scalar)
     if isinstance(value, numbers.Real):
         return float(value)
-    raise Unconvertible(f"{type(value).__name__} is not a number")
+    raise Unconvertible(f"{type(value).__name__} is not a number{_INSTEAD.get(type(value), '')}")
 
 
 def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:

@@ -30,11 +30,11 @@ class Phase(JournaledSpan):
     other by `part`. Spans of instrumentation libraries have a `kind` and no memory snapshots.
     """
 
+    _steps: Steps
     _span_kind: SpanKind | None = None
     _scope: tuple[str, str] | None = None  # name and version of the instrumentation library
     _begins_on_entry = True
     _in_phase = ""  # name of the phase that this is a part of
-    _step: int | None = None
     _device_start: DeviceEvent | None = None
 
     def __init__(self, steps: Steps, name: str, attributes: Mapping[str, object] | None = None) -> None:

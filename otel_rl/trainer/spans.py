@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import traceback
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
@@ -58,13 +58,22 @@ def never_raises(method: Method) -> Method:
     return cast("Method", call)
 
 
+class Logging(Protocol):
+    """The steps of a run, as a span sees them."""
+
+    def log(self, values: Mapping[str, object], step: int | None, weight: float) -> None:
+        """Write the values of metrics."""
+
+
 class JournaledSpan(trace.Span):
     """The common part of phases, steps and spans of instrumentation libraries.
 
     A span stays open until its end is in the journal, so that an interrupted end is repeated.
     """
 
+    _steps: Logging
     _recorder: Recorder
+    _step: int | None = None  # that it began in
     _name: str
     _attributes: Mapping[str, object] | None
     _trace_id = b""  # trace id, as records hold it
@@ -91,6 +100,16 @@ class JournaledSpan(trace.Span):
     def _step_now(self) -> int | None:
         """Number of the step that an exception is reported for."""
         raise NotImplementedError
+
+    @never_raises
+    def log(self, values: Mapping[str, object], *, weight: float = 1) -> None:
+        """Record the values of metrics as `Run.log` does, in the step of this span.
+
+        Args:
+            values: Value by name.
+            weight: Number of observations that the scalars stand for.
+        """
+        self._steps.log(values, self._step, weight)
 
     def get_span_context(self) -> SpanContext:
         """Return the span's identity; it is always sampled, since the agent does the trace sampling."""

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import context, trace
 
+from otel_rl.convert.values import is_plain, sort
 from otel_rl.errors.texts import text_of
-from otel_rl.journal.records import StepEnded, StepStarted
+from otel_rl.journal.records import Logged, Observed, StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
+from otel_rl.trainer.arguments import to_weight
 from otel_rl.trainer.spans import JournaledSpan, context_here
 from otel_rl.trainer.with_blocks import is_left
 
@@ -102,12 +104,36 @@ class Steps:
             return None
         number = self.last if step is None else int.__index__(operator.index(step))
         if number is None or not 0 <= number < STEPS:
-            self.recorder.refuse("step", f"{call}() at step {text_of(number)}; use `with run.step(n)`, or pass step=n")
+            where = "before the first step" if number is None else f"at step {text_of(number)}"
+            self.recorder.refuse("step", f"{call}() {where}; use `with run.step(n):`, or pass step=n, from 0 on")
             return None
         if self.open is None:
             self.last = number
             self.recorder.settle()
         return number
+
+    def log(self, values: Mapping[str, object], step: int | None, weight: float) -> None:
+        """Write the values of metrics, at a step or where the caller is. What cannot be recorded is refused."""
+        recorder = self.recorder
+        try:
+            ticks = recorder.clock.monotonic()
+            number = self.of("log", step)
+            if number is None:
+                return
+            samples = on_device = None
+            if not is_plain(values):
+                values, samples, on_device = sort(values, recorder.refuse)
+            if type(weight) is not int or weight != 1:
+                weight = to_weight(recorder, weight)
+            now = recorder.clock.anchor + ticks
+            if values:
+                recorder.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
+            if samples:
+                recorder.write(Observed(number, now, samples))
+            if on_device:
+                recorder.devices.copy_values(on_device, number, weight)
+        except Exception as error:
+            recorder.refuse_error("log", error)
 
     def _is_inside_refused(self) -> bool:
         """Return whether the caller is inside a refused step.
@@ -125,6 +151,7 @@ class Steps:
 class StepSpan(JournaledSpan):
     """One iteration of the RL loop: the root span of its trace, with the same ids on every rank."""
 
+    _steps: Steps
     _name = SPAN_LOOP
     _thread = 0  # that entered it
 
@@ -134,7 +161,7 @@ class StepSpan(JournaledSpan):
         self._steps = steps
         self._recorder = steps.recorder
         self._attributes = attributes
-        self.number = number
+        self.number = self._step = number
         self._trace_id, self._span_id = ids
 
     def end(self, end_time: int | None = None) -> None:
