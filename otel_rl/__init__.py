@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "report", "traced"]
 
+_OF_RUNS = ("config", "event", "finish", "log", "params", "phase", "run", "step", "summary", "table", "watch")
+
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
     from otel_rl.archive.reader import open_run, open_runs
     from otel_rl.errors import SettingsError
@@ -44,7 +46,8 @@ else:
 
             return report
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            fix = "; use the run that otel_rl.init() or otel_rl.current() returns" if name in _OF_RUNS else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{fix}")
         from otel_rl.errors import SettingsError
         from otel_rl.trainer.current import current
         from otel_rl.trainer.propagation import attach, carrier

@@ -131,14 +131,14 @@ class RunEnd:
         if settings.rank or settings.role or settings.quiet:
             return
         what = "" if last is None else f" up to step {last:,}"
-        rows = [
-            place / one.options.get("path", "rows.jsonl") if one.name == "jsonl" else one.name
-            for one in settings.exporters
-        ]
-        where = f"; rows: {', '.join(map(str, rows))}" if rows else ""
+        fed = () if settings.agent == "off" else settings.exporters
         command = f"otel-rl top {shlex.quote(str(place))}"
         try:
-            print(one_line(f"otel-rl: recorded{what}{where}; to look at it: {command}"), file=sys.stderr)  # noqa: T201
+            names = [
+                str(place / one.options.get("path", "rows.jsonl")) if one.name == "jsonl" else one.name for one in fed
+            ]
+            what += f"; rows: {', '.join(names)}" if names else ""
+            print(one_line(f"otel-rl: recorded{what}; to look at it: {command}"), file=sys.stderr)  # noqa: T201
         except Exception as error:  # standard error is closed
             let_pass(error)
 

@@ -23,6 +23,7 @@ from otel_rl.errors.redaction import redacted_name
 from otel_rl.errors.texts import LONGEST_NAME, shown, text_of
 from otel_rl.journal.ids import packed_step_ids
 from otel_rl.journal.records import TRAINED, Configured, Happened, Tabled
+from otel_rl.trainer import habits
 from otel_rl.trainer.arguments import column_names, cut_name, refuse_extra, to_whole_or_none
 from otel_rl.trainer.finishing import PATIENCE_S, Delivery, RunEnd
 from otel_rl.trainer.no_span import NoSpan
@@ -79,6 +80,29 @@ class Run:
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_") or name.startswith("__")]
+
+    if not TYPE_CHECKING:  # mypy would take any name for one that exists
+
+        def __getattr__(self, name: str) -> object:
+            """Return what W&B's users look for: what is known, or something harmless after a warning."""
+            if name == "config":
+                self.config = habits.Config(self._asked_for.get("config"), self.params)
+                return self.config
+            if name in ("name", "project"):
+                return getattr(self._session.settings, name)
+            if name not in habits.INSTEAD:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            self._recorder.refuse("wandb", f"run.{name}: only W&B's run has it; {habits.INSTEAD[name]}")
+            return habits.Absent()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Set an attribute; warn if it is one that W&B would show."""
+            if name in ("name", "project"):
+                self._recorder.refuse("wandb", f"run.{name}: cannot be changed; give it to init({name}=…)")
+            elif name not in habits.INSTEAD:
+                super().__setattr__(name, value)
+            else:
+                getattr(self, name)
 
     @property
     def dir(self) -> Path:
@@ -372,7 +396,9 @@ class Run:
             timeout: Seconds to wait at most.
         """
         if _extra or _unknown:
-            refuse_extra(self._recorder, "finish", _extra, _unknown)
+            refuse_extra(
+                self._recorder, "finish", _extra, _unknown, "; exceptions and the exit status say how it ended"
+            )
         return self._end.by_call(timeout)
 
     def __enter__(self) -> Self:
