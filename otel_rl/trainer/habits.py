@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from otel_rl.errors.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +34,7 @@ INSTEAD: Mapping[str, str] = {
     "watch": "log norms of gradients with run.log()",
 }
 """What to write instead of each attribute that W&B's run has and otel-rl's has not."""
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Absent(str):
@@ -77,7 +81,7 @@ class Absent(str):
 class Config(dict[str, Any]):
     """The hyper-parameters that `init` was given, which W&B's users read and extend by name; `record` gets the new."""
 
-    def __init__(self, given: object, record: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, given: object, record: Callable[[object], None]) -> None:
         super().__init__(_named(given))
         object.__setattr__(self, "_record", record)
 
@@ -93,15 +97,44 @@ class Config(dict[str, Any]):
     def __setitem__(self, name: str, value: object) -> None:
         self.update({name: value})
 
-    def update(self, values: object = None, **_options: object) -> None:  # type: ignore[override]
+    def update(self, values: object = _NOTHING, **_options: object) -> None:  # type: ignore[override]
         """Set and record hyper-parameters, of a mapping or of an object with fields."""
-        named = _named(values)
-        super().update(named)
-        self._record(named)
+        self._record(values)
+        super().update(_named(values))
 
 
-def _named(values: object) -> Mapping[str, Any]:
-    if isinstance(values, Mapping):
-        return values
-    has_fields = dataclasses.is_dataclass(values) or type(values).__name__ == "Namespace"
-    return vars(values) if has_fields else {}
+class WithHabits:
+    """The part of a run that answers habits of W&B's users."""
+
+    if not TYPE_CHECKING:  # mypy would take any name for one that exists
+
+        def __getattr__(self, name: str) -> object:
+            """Return what W&B's users look for: what is known, or something harmless after a warning."""
+            if name == "config":
+                self.config = Config(self._asked_for.get("config"), self.params)
+                return self.config
+            if name in ("name", "project"):
+                return getattr(self._session.settings, name)
+            if name not in INSTEAD:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            self._recorder.refuse("wandb", f"run.{name}: only W&B's run has it; {INSTEAD[name]}")
+            return Absent()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Set an attribute; warn if it is one that W&B would show."""
+            if name in ("name", "project"):
+                self._recorder.refuse("wandb", f"run.{name}: cannot be changed; give it to init({name}=…)")
+            elif name not in INSTEAD:
+                super().__setattr__(name, value)
+            else:
+                getattr(self, name)
+
+
+def _named(values: object) -> dict[str, Any]:
+    """Return the fields of an object by name; `Run.params` counts what cannot be read."""
+    with Guard(lambda _: None):
+        if dataclasses.is_dataclass(values):
+            return {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
+        if isinstance(values, Mapping) or type(values).__name__ == "Namespace":
+            return dict(values if isinstance(values, Mapping) else vars(values))
+    return {}

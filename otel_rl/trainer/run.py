@@ -23,9 +23,9 @@ from otel_rl.errors.redaction import redacted_name
 from otel_rl.errors.texts import LONGEST_NAME, shown, text_of
 from otel_rl.journal.ids import packed_step_ids
 from otel_rl.journal.records import TRAINED, Configured, Happened, Tabled
-from otel_rl.trainer import habits
 from otel_rl.trainer.arguments import column_names, cut_name, refuse_extra, to_whole_or_none
 from otel_rl.trainer.finishing import PATIENCE_S, Delivery, RunEnd
+from otel_rl.trainer.habits import WithHabits
 from otel_rl.trainer.no_span import NoSpan
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
@@ -46,9 +46,10 @@ if TYPE_CHECKING:
 
 Sampling = TypeVar("Sampling", bound=Rollout)
 _NO_VALUES: Mapping[str, object] = MappingProxyType({})
+_BY_NAME = "; attributes have names, such as host=…"
 
 
-class Run:
+class Run(WithHabits):
     """A run that is being recorded, as `init` returns it; a context manager that finishes it.
 
     Attributes:
@@ -81,29 +82,6 @@ class Run:
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_") or name.startswith("__")]
 
-    if not TYPE_CHECKING:  # mypy would take any name for one that exists
-
-        def __getattr__(self, name: str) -> object:
-            """Return what W&B's users look for: what is known, or something harmless after a warning."""
-            if name == "config":
-                self.config = habits.Config(self._asked_for.get("config"), self.params)
-                return self.config
-            if name in ("name", "project"):
-                return getattr(self._session.settings, name)
-            if name not in habits.INSTEAD:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            self._recorder.refuse("wandb", f"run.{name}: only W&B's run has it; {habits.INSTEAD[name]}")
-            return habits.Absent()
-
-        def __setattr__(self, name: str, value: object) -> None:
-            """Set an attribute; warn if it is one that W&B would show."""
-            if name in ("name", "project"):
-                self._recorder.refuse("wandb", f"run.{name}: cannot be changed; give it to init({name}=…)")
-            elif name not in habits.INSTEAD:
-                super().__setattr__(name, value)
-            else:
-                getattr(self, name)
-
     @property
     def dir(self) -> Path:
         """The run directory; another one if somebody moved it."""
@@ -129,16 +107,17 @@ class Run:
             self._session.check()
         try:
             if _extra:
-                refuse_extra(recorder, "step", _extra)
+                refuse_extra(recorder, "step", _extra, fix=_BY_NAME)
             if type(number) is not int:
                 number = int.__index__(operator.index(number))  # type: ignore[arg-type] # None is refused too
         except Exception:
             recorder.refuse("step", f"step {shown(number)} is not an integer")
             return StepSpan(steps, REFUSED, (b"", 0), attributes)
         if not steps.last_begun < number < STEPS:
-            recorder.refuse("step", f"step {shown(number)} after step {steps.last_begun}; steps count up from 0")
+            after = f" after step {steps.last_begun}" if steps.last_begun >= 0 else ""
+            recorder.refuse("step", f"step {shown(number)}{after}; steps count up from 0")
         elif steps.open is not None and steps.is_inside_step():
-            recorder.refuse("step", f"step {number} inside step {steps.open.number}")
+            recorder.refuse("step", f"step {number} inside step {steps.open.number}; use run.phase() inside")
         else:
             return StepSpan(steps, number, packed_step_ids(self.id, self.attempt, number), attributes)
         return StepSpan(steps, REFUSED, (b"", 0), attributes)
@@ -157,7 +136,7 @@ class Run:
             return nullcontext(self._no_span)  # type: ignore[return-value] # Dynamo can enter it; `as` gives a NoSpan
         recorder = self._recorder
         if _extra:
-            refuse_extra(recorder, "phase", _extra)
+            refuse_extra(recorder, "phase", _extra, fix=_BY_NAME)
         is_short = type(name) is str and len(name) <= LONGEST_NAME
         known = redacted_name(name) if is_short else cut_name(recorder, "phase", name)
         return Phase(self._steps, known, attributes) if self._spans else self._no_span
@@ -414,7 +393,7 @@ class Run:
     ) -> Sampling:
         recorder = self._recorder
         if extra:
-            refuse_extra(recorder, call, extra)
+            refuse_extra(recorder, call, extra, fix=_BY_NAME)
         known = to_whole_or_none(recorder, call, "policy_version", version)
         return kind(self._steps, recorded=self._spans, policy_version=known, attributes=attributes)
 

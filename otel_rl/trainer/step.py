@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from opentelemetry import context, trace
 
 from otel_rl.convert.values import is_plain, sort
-from otel_rl.errors.texts import text_of
+from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.texts import shown, text_of
 from otel_rl.journal.records import Logged, Observed, StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
 from otel_rl.trainer.arguments import to_weight
@@ -27,6 +28,7 @@ STEPS = 1 << 63
 """Exclusive upper bound of step numbers."""
 REFUSED = -1
 """Number of a step that was refused, and counted, when it was made. It never begins."""
+_NO_MAPPING = "{} is not a mapping; write run.log({{name: value, …}}, step=n)"
 _attach, _with_span = context.attach, trace.set_span_in_context
 _refused_here: ContextVar[object] = ContextVar("otel_rl_refused_step", default=None)
 
@@ -57,7 +59,7 @@ class Steps:
         """Register a step that begins; return false if it is refused."""
         if step.number <= self.last_begun or (self.open is not None and self.is_inside_step()):
             if step.number != REFUSED:
-                self.recorder.refuse("step", f"step {step.number} is entered again, or inside another")
+                self.recorder.refuse("step", f"step {step.number} is entered again, or inside another; leave it first")
             return False
         if self._refused:  # those that were entered without `with` last at most until the next step begins
             self._forget([one for one in self._refused if one._block is None])
@@ -102,9 +104,13 @@ class Steps:
         if step is None and self._refused and self._is_inside_refused():
             self.recorder.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
             return None
-        number = self.last if step is None else int.__index__(operator.index(step))
+        try:
+            number = self.last if step is None else int.__index__(operator.index(step))
+        except Exception as error:  # a foreign object may raise anything
+            let_pass(error)
+            number = REFUSED
         if number is None or not 0 <= number < STEPS:
-            where = "before the first step" if number is None else f"at step {text_of(number)}"
+            where = "before the first step" if step is None else f"at step {shown(step)}"
             self.recorder.refuse("step", f"{call}() {where}; use `with run.step(n):`, or pass step=n, from 0 on")
             return None
         if self.open is None:
@@ -133,7 +139,8 @@ class Steps:
             if on_device:
                 recorder.devices.copy_values(on_device, number, weight)
         except Exception as error:
-            recorder.refuse_error("log", error)
+            is_mapping = hasattr(type(values), "items")
+            recorder.refuse("log", f"log: {text_of(error) if is_mapping else _NO_MAPPING.format(shown(values))}")
 
     def _is_inside_refused(self) -> bool:
         """Return whether the caller is inside a refused step.

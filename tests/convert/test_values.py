@@ -137,7 +137,6 @@ def test_other_numbers(value: object, expected: float) -> None:
         np.complex64(1),
         torch.tensor(1j),
         Decimal("0.5"),
-        {"mean": 1.0},
         [1.0, "2.0"],
         [[1.0, 2.0], [3.0]],
         [1.0, True],
