@@ -123,6 +123,32 @@ def test_refusals_are_logged_seldom(recording: Run, records_of: RecordsOf, caplo
     ]
 
 
+def test_each_mistake_is_named(recording: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Mistakes of one reason do not hide each other: by the name of a value, otherwise by the text without numbers."""
+    for step in range(20):
+        recording.log({"train": [{}], "note": "text" if step else None, "loss": 1.0}, step=step)
+        recording.log({"loss": 1.0}, -step / 3)  # type: ignore[arg-type]
+        recording.log(loss=step)  # type: ignore[call-arg]
+
+    assert recording.refused == {"value": 40, "log": 40}
+    assert [text.partition(" (refused")[0] for text in caplog.messages if text.endswith("1 time)")] == [
+        *recording.finish(0).refused
+    ]
+    assert list(recording.finish(0).refused.values()) == [20, 20, 20, 20]
+
+
+def test_mistakes_are_bounded(recording: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Names that change with the step are named 64 times, and counted together afterwards."""
+    for number in range(200):
+        recording.log({f"sample {number}": "text"}, step=0)
+    refused = recording.finish(0).refused
+    named = [text for text in caplog.messages if text.startswith("sample")]
+    others = [text for text in caplog.messages if text.startswith("other mistakes, such as sample 64: ")]
+
+    assert (len(named), len(others), len(refused), sum(refused.values())) == (64, 1, 65, 200)
+    assert caplog.messages[-1].endswith(", 57 other mistakes")
+
+
 def test_after_finish(recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever is called after `finish` is logged as refused, raises nothing, and changes nothing recorded."""
     recording.finish()
