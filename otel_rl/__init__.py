@@ -5,8 +5,8 @@ call returns. One agent process on each machine turns the journals into OpenTele
 and events, and into exact rows for trackers.
 
 Its rooms, from top to bottom; a room imports those below it: `cli`, `demo`, `view`, `insight`, `integrations`,
-`agent`, `otlp` and `archive`, `trainer`, `delivery`, `devices`, `setup`, `journal`, `convert`, `semconv`, `stats`,
-`export`, `errors`.
+`agent`, `otlp` and `archive`, `testing`, `trainer`, `delivery`, `devices`, `setup`, `journal`, `convert`, `semconv`,
+`stats`, `export`, `errors`.
 """
 
 from typing import TYPE_CHECKING

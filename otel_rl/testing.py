@@ -1,4 +1,4 @@
-"""What a block of code recorded, in memory: for the tests of a trainer.
+"""Recording in memory, for the tests of a trainer.
 
 Inside `capture`, `otel_rl.init` begins runs without an agent, a journal or an exporter, whatever it is given. Settings
 are checked, and values converted, refused and redacted, as in a real run. Nothing of otel-rl imports this room.
@@ -99,7 +99,7 @@ class Trajectories(msgspec.Struct, frozen=True):
 
 
 class Captured:
-    """What the runs of a block have recorded so far, in the order of the calls."""
+    """The facts that the runs of a block have recorded so far, in the order of the calls."""
 
     def __init__(self) -> None:
         self._journals: list[_InMemory] = []

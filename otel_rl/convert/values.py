@@ -19,7 +19,7 @@ _INSTEAD = {
     dict: ": the mapping contains itself, or is in a list",
     type(None): "; leave it out, or log float('nan')",
 }
-"""What a user writes instead, by type."""
+"""Advice for values of a type that is not a number."""
 _good_names: set[str] = set()
 """Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14

@@ -1,4 +1,4 @@
-"""What W&B's run has and otel-rl's has not: a script that uses it goes on, and reads what to write instead."""
+"""Attributes of W&B's run that otel-rl's has not: a script that uses them goes on, and reads what to write instead."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ INSTEAD: Mapping[str, str] = {
     "unwatch": "leave the call out",
     "watch": "log norms of gradients with run.log()",
 }
-"""What to write instead of each attribute that W&B's run has and otel-rl's has not."""
+"""Advice for each attribute that W&B's run has and otel-rl's has not."""
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Absent(str):
-    """What stands for such an attribute: an empty text that can also be called, indexed, assigned to and entered."""
+    """A stand-in for such an attribute: an empty text that can also be called, indexed, assigned to and entered."""
 
     __slots__ = ()
 

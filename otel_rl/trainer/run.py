@@ -363,10 +363,10 @@ class Run(WithHabits):
         """End the run and wait for the exporters; the result is true if everything was delivered in time.
 
         It is false if an exporter has not taken everything, refused items for good, or records were lost; one warning
-        says why. What was refused here, by its own warning, was never recorded: `refused` of the result names it, and
-        it does not make the result false. The result covers this process only: rows of other ranks, and of earlier
-        attempts that were killed, may still be delivered later. Undelivered records stay in the journal, and the agent
-        goes on with them.
+        says why. Refused calls and values, each with its own warning, were never recorded: `refused` of the result
+        names them, and they do not make it false. The result covers this process only: rows of other ranks, and of
+        earlier attempts that were killed, may still be delivered later. Undelivered records stay in the journal, and
+        the agent goes on with them.
 
         Inside `except` or `finally` it records that the run failed. Later calls, from any thread or signal handler,
         wait for the same result.

@@ -119,7 +119,7 @@ class Steps:
         return number
 
     def log(self, values: Mapping[str, object], step: int | None, weight: float) -> None:
-        """Write the values of metrics, at a step or where the caller is. What cannot be recorded is refused."""
+        """Write the values of metrics, at a step or where the caller is; refuse those that cannot be recorded."""
         recorder = self.recorder
         try:
             ticks = recorder.clock.monotonic()

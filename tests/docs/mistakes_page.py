@@ -77,7 +77,7 @@ _OF_WANDB = (
 
 
 class Found(NamedTuple):
-    """What a line recorded, and the first message that its user reads."""
+    """The values that a line recorded, and the first message that its user reads."""
 
     recorded: str
     message: str

@@ -47,7 +47,7 @@ def test_whatever_is_done_with_it(recording: Run, caplog: pytest.LogCaptureFixtu
 
 
 def test_other_names_are_errors_of_the_script(recording: Run) -> None:
-    """`hasattr` tells the truth about names that nobody has, and Python suggests the one that was meant."""
+    """`hasattr` is false for names that nobody has, and Python suggests the one that was meant."""
     with pytest.raises(AttributeError) as caught:
         recording.lgo  # type: ignore[attr-defined]  # noqa: B018
 

@@ -64,7 +64,7 @@ _OF_PHASES = _OF_SPANS | {"begin", "part", "onload", "execute", "offload"}
 
 
 def test_dir_of_spans(recording: otel_rl.Run) -> None:
-    """What completion shows of a span is OpenTelemetry's methods, and those that are for trainers."""
+    """Completion shows OpenTelemetry's methods of a span, and those that are for trainers."""
 
     def public(span: object) -> set[str]:
         return {name for name in dir(span) if not name.startswith("_")}

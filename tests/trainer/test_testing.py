@@ -1,4 +1,4 @@
-"""`otel_rl.testing`: what a block recorded, in memory."""
+"""`otel_rl.testing`, which records in memory."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_directory_of_the_run_is_temporary() -> None:
 
 
 def test_an_exception_ends_the_block() -> None:
-    """It passes, and the next block begins anew."""
+    """It passes, and the next block has nothing of it."""
     with pytest.raises(ZeroDivisionError), capture() as captured:
         otel_rl.init().log({"loss": 1 / 0})
     with capture() as another:
