@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import sys
 from array import array
+from collections import OrderedDict, defaultdict
 from operator import countOf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,7 @@ _MOST_NAMES = 1 << 14
 _FEW = 5
 _LARGEST_INT = 1 << 63
 _SEQUENCES = frozenset({list, tuple, array})
+_NESTED = frozenset({dict, defaultdict, OrderedDict})
 
 
 class Unconvertible(TypeError):
@@ -68,35 +70,36 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
     """
     found = Sorted({}, {}, {})
     try:
+        if not _NESTED.isdisjoint(map(type, values.values())):
+            values = _flat(values, refuse)
         for name, value in values.items():
-            _sort_one(found, values, refuse, name, value)
+            try:
+                _sort(found, name, value)
+            except Unnamed as error:
+                refuse("name", str(error))
+            except Exception as error:  # what a foreign object's conversion may raise is not known
+                refuse("value", f"{text_of(name)}: {text_of(error)}")
     except Exception as error:  # not a mapping, or a mapping that raises
         refuse("log", f"log: {text_of(error)}")
     return found
 
 
-def _sort_one(
-    found: Sorted,
-    values: Mapping[str, object],
-    refuse: Callable[[str, str], None],
-    name: object,
-    value: object,
-    above: tuple[int, ...] = (),
-) -> None:
-    """Sort one of the values, or refuse it; those of a nested mapping have names that are joined with slashes."""
-    try:
-        if isinstance(value, dict) and isinstance(name, str) and id(value) not in above:
-            for key, item in value.items():
-                full = f"{name}/{key}" if isinstance(key, (str, int)) else key
-                _sort_one(found, values, refuse, full, item, (*above, id(value)))
-        elif above and (name in values or any(name in kind for kind in found)):
-            raise Unconvertible("the name is given twice; the value in the nested mapping is not recorded")
-        else:
-            _sort(found, name, value)
-    except Unnamed as error:
-        refuse("name", str(error))
-    except Exception as error:  # what a foreign object's conversion may raise is not known
-        refuse("value", f"{text_of(name)}: {text_of(error)}")
+def _flat(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> dict[str, object]:
+    """Return the values of nested mappings too, their names joined with slashes; plain values win over them."""
+    found: dict[str, object] = {}
+
+    def put(prefix: str, nested: Mapping[str, object], above: tuple[int, ...]) -> None:
+        for key, value in nested.items():
+            name = f"{prefix}{key}" if above and isinstance(key, (str, int)) else key
+            if type(value) in _NESTED and isinstance(name, str) and id(value) not in above:
+                put(f"{name}/", value, (*above, id(value)))  # type: ignore[arg-type] # its type was just looked at
+            elif name in found or (above and name in values):
+                refuse("value", f"{text_of(name)}: the name is given twice; the value in the nested mapping is refused")
+            else:
+                found[name] = value
+
+    put("", values, ())
+    return found
 
 
 def _sort(found: Sorted, name: object, value: object) -> None:

@@ -19,6 +19,7 @@ from otel_rl.errors.sinks import log_of, one_line, shortened
 from otel_rl.errors.texts import shown, text_of, type_of
 from otel_rl.journal.ending import Interpreter, ending_by
 from otel_rl.journal.records import Finished
+from otel_rl.journal.sink import NOWHERE
 from otel_rl.trainer.recorder import LOST, times
 from otel_rl.trainer.spans import JournaledSpan
 
@@ -128,7 +129,7 @@ class RunEnd:
     def _say_how_to_look(self) -> None:
         """Print where the rows are and the command that shows them, in the process that printed where it records."""
         settings, last, place = self._session.settings, self._steps.last, self._session.directory.path
-        if settings.rank or settings.role or settings.quiet:
+        if settings.rank or settings.role or settings.quiet or self._session.journal is NOWHERE:
             return
         what = "" if last is None else f" up to step {last:,}"
         fed = () if settings.agent == "off" else settings.exporters

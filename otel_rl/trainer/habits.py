@@ -47,7 +47,7 @@ class Absent(str):
         return self
 
     def __getattr__(self, name: str) -> Absent:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         return self
 
