@@ -44,8 +44,8 @@ class Delivery(msgspec.Struct, frozen=True):
 
     Attributes:
         delivered: If true, every exporter holds everything that was recorded, and no record was lost.
-        refused: What was not recorded because a call or a value was wrong: how often, by its first warning. It does
-            not change `delivered`.
+        refused: How often each wrong call or value was refused, by the text of its first warning. It was never
+            recorded, so it does not change `delivered`.
         missing: Why `delivered` is false, and what to do; empty if nobody waited.
     """
 
@@ -104,17 +104,16 @@ class RunEnd:
         seconds = self._seconds(timeout)
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
-            return self._result or Delivery(False, missing="another thread is still waiting")
+            waiting = Delivery(False, missing="another thread is still waiting")
+            return waiting if self._result is None else self._result
         try:
             if self._result is None:
                 self._end_record(error, ending_by(error) if ending is None else ending, min(seconds, _ARRIVAL_S))
                 delivered = self._session.wait_until_delivered(max(0.0, deadline - time.monotonic()))
-                missing = self._session.missing() if not delivered and seconds else ""
-                if recorder.has_lost:
-                    missing = "; ".join(filter(None, ("records could not be written", missing)))
-                self._result = Delivery(
-                    delivered and not recorder.has_lost, MappingProxyType(recorder.mistakes), missing
-                )
+                undelivered = self._session.missing() if not delivered and seconds else ""
+                missing = "; ".join(filter(None, (recorder.unwritten, undelivered)))
+                complete = delivered and not recorder.unwritten
+                self._result = Delivery(complete, MappingProxyType(recorder.mistakes), missing)
                 self._warn(self._result)
                 self._say_how_to_look()
         except Exception as failure:

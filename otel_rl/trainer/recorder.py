@@ -144,13 +144,17 @@ class Recorder:
 
     @property
     def mistakes(self) -> dict[str, int]:
-        """How often each mistake was refused, by its first text; documented limits are not mistakes."""
-        return {text: n for (reason, _), (text, n) in self._mistakes.copy().items() if reason not in _LOSES_NOTHING}
+        """How often each wrong call or value was refused, by the first text about it."""
+        others = {*_LOSES_NOTHING, LOST}
+        return {text: count for (reason, _), (text, count) in self._mistakes.copy().items() if reason not in others}
 
     @property
-    def has_lost(self) -> bool:
-        """If true, a record of the trainer could not be written."""
-        return LOST in self._refusals
+    def unwritten(self) -> str:
+        """The first reason why records could not be written, and how many; empty if all were."""
+        if LOST not in self._refusals:
+            return ""
+        first = next((text for (reason, _), (text, _) in self._mistakes.copy().items() if reason == LOST), "records")
+        return f"not recorded: {first} ({times(self._refusals[LOST])})"
 
     def failed(self, error: BaseException, phase: str, where: tuple[int | None, bytes, int]) -> None:
         """Report an out-of-memory exception, once for all the phases that it passes through.
