@@ -58,7 +58,7 @@ def record(directory: Path, rank: int, head: str, steps: int, period: float) -> 
             run.log({f"actor/metric_{n}": (step + n + rank) / 7 for n in range(VALUES)} | {"rank": float(rank)})
         while time.monotonic() < began + (step + 1) * period:
             _end_with_parent(parent)
-    return run.finish(_FINISH_S)
+    return bool(run.finish(_FINISH_S))
 
 
 def _end_with_parent(parent: int) -> None:

@@ -34,7 +34,7 @@ while not os.path.exists("over"):
         run.log(values)
     took.append((time.time(), time.perf_counter() - began))
     n += 1
-print(json.dumps({"took": took, "delivered": run.finish(90)}), flush=True)
+print(json.dumps({"took": took, "delivered": bool(run.finish(90))}), flush=True)
 """
 
 

@@ -46,7 +46,7 @@ def train(directory: Path, steps: int, pause_s: float) -> Outcome:
         took.append(record_step(run, number, next(values)))
         time.sleep(pause_s)
     began = time.perf_counter()
-    delivered = run.finish(_TIMEOUT_S)
+    delivered = bool(run.finish(_TIMEOUT_S))
     finish_s = time.perf_counter() - began
     rows = len((run.dir / "rows.jsonl").read_bytes().splitlines())
     failures = sum(agent_start.read_status(directories.at(run.dir)).failures.values())

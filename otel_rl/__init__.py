@@ -5,21 +5,24 @@ call returns. One agent process on each machine turns the journals into OpenTele
 and events, and into exact rows for trackers.
 
 Its rooms, from top to bottom; a room imports those below it: `cli`, `demo`, `view`, `insight`, `integrations`,
-`agent`, `otlp` and `archive`, `trainer`, `delivery`, `devices`, `setup`, `journal`, `convert`, `semconv`, `stats`,
-`export`, `errors`.
+`agent`, `otlp` and `archive`, `testing`, `trainer`, `delivery`, `devices`, `setup`, `journal`, `convert`, `semconv`,
+`stats`, `export`, `errors`.
 """
 
 from typing import TYPE_CHECKING
 
 __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "report", "traced"]
 
+_OF_RUNS = ("config", "event", "finish", "log", "params", "phase", "run", "step", "summary", "table", "watch")
+
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
     from otel_rl.archive.reader import open_run, open_runs
     from otel_rl.errors import SettingsError
-    from otel_rl.trainer.current import current, traced
+    from otel_rl.trainer.current import current
     from otel_rl.trainer.propagation import attach, carrier
     from otel_rl.trainer.run import Run
     from otel_rl.trainer.start import init
+    from otel_rl.trainer.traced import traced
     from otel_rl.view.page.inline import report
 
     __version__: str
@@ -43,12 +46,14 @@ else:
 
             return report
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            fix = "; use the run that otel_rl.init() or otel_rl.current() returns" if name in _OF_RUNS else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{fix}")
         from otel_rl.errors import SettingsError
-        from otel_rl.trainer.current import current, traced
+        from otel_rl.trainer.current import current
         from otel_rl.trainer.propagation import attach, carrier
         from otel_rl.trainer.run import Run
         from otel_rl.trainer.start import init
+        from otel_rl.trainer.traced import traced
 
         found = (Run, SettingsError, attach, carrier, current, init, traced)
         globals().update({one.__name__: one for one in found})

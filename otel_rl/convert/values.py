@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import sys
 from array import array
+from collections import OrderedDict, defaultdict
 from operator import countOf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,12 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PLAIN = frozenset({float, int})
+_INSTEAD = {
+    str: "; use run.table() or run.event() for texts, run.params() for settings",
+    dict: ": the mapping contains itself, or is in a list",
+    type(None): "; leave it out, or log float('nan')",
+}
+"""Advice for values of a type that is not a number."""
 _good_names: set[str] = set()
 """Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14
 _FEW = 5
 _LARGEST_INT = 1 << 63
 _SEQUENCES = frozenset({list, tuple, array})
+_NESTED = frozenset({dict, defaultdict, OrderedDict})
 
 
 class Unconvertible(TypeError):
@@ -62,6 +70,8 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
     """
     found = Sorted({}, {}, {})
     try:
+        if not _NESTED.isdisjoint(map(type, values.values())):
+            values = _flat(values, refuse)
         for name, value in values.items():
             try:
                 _sort(found, name, value)
@@ -71,6 +81,24 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
                 refuse("value", f"{text_of(name)}: {text_of(error)}")
     except Exception as error:  # not a mapping, or a mapping that raises
         refuse("log", f"log: {text_of(error)}")
+    return found
+
+
+def _flat(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> dict[str, object]:
+    """Return the values of nested mappings too, their names joined with slashes; plain values win over them."""
+    found: dict[str, object] = {}
+
+    def put(prefix: str, nested: Mapping[str, object], above: tuple[int, ...]) -> None:
+        for key, value in nested.items():
+            name = f"{prefix}{key}" if above and isinstance(key, (str, int)) else key
+            if type(value) in _NESTED and isinstance(name, str) and id(value) not in above:
+                put(f"{name}/", value, (*above, id(value)))  # type: ignore[arg-type] # its type was just looked at
+            elif name in found or (above and name in values):
+                refuse("value", f"{text_of(name)}: the name is given twice; the value in the nested mapping is refused")
+            else:
+                found[name] = value
+
+    put("", values, ())
     return found
 
 
@@ -173,7 +201,7 @@ def to_number(value: object) -> int | float:
         return float(scalar) if not isinstance(scalar, (bool, int, float)) else to_number(scalar)
     if isinstance(value, numbers.Real):
         return float(value)
-    raise Unconvertible(f"{type(value).__name__} is not a number")
+    raise Unconvertible(f"{type(value).__name__} is not a number{_INSTEAD.get(type(value), '')}")
 
 
 def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:

@@ -161,6 +161,8 @@ class Devices:
         while self._values is not None and self._values.waiting and time.monotonic() < deadline:
             time.sleep(0.01)
             self.arrived()
+        if self._values is not None and self._values.waiting:
+            self._refuse("record", f"values on a device have not arrived after {timeout:g} s, and are lost")
 
     def _record_values(self) -> None:
         for come in self._values.arrived() if self._values is not None else ():

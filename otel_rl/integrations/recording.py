@@ -155,7 +155,7 @@ class Recording:
         self.end_step()
         TIMED.end()
         _open.discard(self)
-        return self.run.finish(timeout) if self._own else True
+        return bool(self.run.finish(timeout)) if self._own else True
 
 
 class Recordings:

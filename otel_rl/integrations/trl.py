@@ -163,7 +163,7 @@ def patch_profiling(module: Any, patches: Patches) -> None:
     def name(profile: Any) -> str:
         short = str(profile.name).partition(".")[2] or str(profile.name)
         around = trace.get_current_span()
-        return f"{_REWARDS}/{short}" if isinstance(around, Phase) and around.phase == _REWARDS else short
+        return f"{_REWARDS}/{short}" if isinstance(around, Phase) and around._phase == _REWARDS else short
 
     Timers("", lambda _: None).hook_timer(patches, module, "ProfilingContext", name)
 

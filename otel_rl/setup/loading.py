@@ -142,11 +142,16 @@ def _flat(values: Mapping[Any, object], source: str) -> dict[str, object]:
     return found
 
 
+_OF_WANDB = ("entity", "group", "mode", "notes", "tags")
+"""Keywords of W&B's `init` that are options of its exporter."""
+
+
 def unknown_setting(name: str, value: object, known: Iterable[str], source: str = _KEYWORD) -> SettingsError:
     """Return the error about an unknown setting; the fields of groups are suggested with their group."""
     fields = {path: label_of(path, ..., source).replace("Ellipsis", "…") for path in known_settings() if "." in path}
     others = fields | {path.replace(".", "_"): shown for path, shown in fields.items()}
     others |= {path.partition(".")[2]: shown for path, shown in fields.items()}
+    others |= {name: f"exporters=[{{'wandb': {{'{name}': …}}}}]" for name in _OF_WANDB} | {"resume": "id=…"}
     return SettingsError(f"unknown setting {label_of(name, _public(name, value), source)}{meant(name, known, others)}")
 
 

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 
 def refuse_extra(
-    recorder: Recorder, call: str, extra: tuple[object, ...], unknown: Mapping[str, object] = MappingProxyType({})
+    recorder: Recorder,
+    call: str,
+    extra: tuple[object, ...],
+    unknown: Mapping[str, object] = MappingProxyType({}),
+    fix: str = "",
 ) -> None:
     """Refuse arguments that a call does not have, where Python would raise a `TypeError`."""
     given = [*map(shown, extra), *(f"{name}={shown(value)}" for name, value in unknown.items())]
-    recorder.refuse(call, f"{call}() does not take {', '.join(given)}")
+    recorder.refuse(call, f"{call}() does not take {', '.join(given)}{fix}")
 
 
 def cut_name(recorder: Recorder, call: str, name: object) -> str:

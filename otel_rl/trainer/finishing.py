@@ -7,15 +7,20 @@ import shlex
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import msgspec
 from opentelemetry import context, trace
 
 from otel_rl.errors.interrupts import let_pass
-from otel_rl.errors.sinks import log_of, one_line
+from otel_rl.errors.sinks import log_of, one_line, shortened
 from otel_rl.errors.texts import shown, text_of, type_of
 from otel_rl.journal.ending import Interpreter, ending_by
 from otel_rl.journal.records import Finished
+from otel_rl.journal.sink import NOWHERE
+from otel_rl.trainer.recorder import LOST, times
 from otel_rl.trainer.spans import JournaledSpan
 
 if TYPE_CHECKING:
@@ -31,6 +36,27 @@ PATIENCE_S = 30.0
 """Seconds that `finish` waits for the exporters by default."""
 _ARRIVAL_S = 5.0
 """Seconds that it waits at most for values that are still on their way from a device."""
+_MOST_NAMED = 8
+"""The number of mistakes that the last warning names; the result of `finish` has all."""
+_LONGEST_NAMED = 160
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """The result of `finish`: true if everything that this process recorded was delivered in time.
+
+    Attributes:
+        delivered: If true, every exporter holds everything that was recorded, and no record was lost.
+        refused: How often each wrong call or value was refused, by the text of its first warning. It was never
+            recorded, so it does not change `delivered`.
+        missing: Why `delivered` is false, and what to do; empty if nobody waited.
+    """
+
+    delivered: bool
+    refused: Mapping[str, int] = MappingProxyType({})
+    missing: str = ""
+
+    def __bool__(self) -> bool:
+        return self.delivered
 
 
 class RunEnd:
@@ -48,10 +74,10 @@ class RunEnd:
         self._lock = threading.RLock()  # a signal handler that interrupts `finish` may call it
         self._finished: Finished | None = None
         self.is_over = self._is_written = self._has_end_file = self._is_exiting = False
-        self._delivered: bool | None = None
+        self._result: Delivery | None = None
         self._interpreter = Interpreter()
 
-    def by_call(self, timeout: object) -> bool:
+    def by_call(self, timeout: object) -> Delivery:
         """End the run where `finish` is called, by the exception that is being handled there."""
         return self.end(timeout, self._interpreter.handled())
 
@@ -69,7 +95,7 @@ class RunEnd:
         else:
             self.end(0, error)
 
-    def end(self, timeout: object, error: BaseException | None, ending: Ending | None = None) -> bool:
+    def end(self, timeout: object, error: BaseException | None, ending: Ending | None = None) -> Delivery:
         """End the run and wait; return whether everything was delivered.
 
         Args:
@@ -79,51 +105,59 @@ class RunEnd:
         """
         recorder = self._recorder
         if recorder.is_silent:
-            return False
+            return Delivery(False, missing="a forked child records nothing")
         seconds = self._seconds(timeout)
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
-            return bool(self._delivered)
+            waiting = Delivery(False, missing="another thread is still waiting")
+            return waiting if self._result is None else self._result
         try:
-            if self._delivered is None:
+            if self._result is None:
                 self._end_record(error, ending_by(error) if ending is None else ending, min(seconds, _ARRIVAL_S))
                 delivered = self._session.wait_until_delivered(max(0.0, deadline - time.monotonic()))
-                self._delivered = delivered and not recorder.has_lost
-                if not self._delivered:
-                    self._log_why(delivered=delivered, waited=seconds)
+                undelivered = self._session.missing() if not delivered and seconds else ""
+                missing = "; ".join(filter(None, (recorder.unwritten, undelivered)))
+                complete = delivered and not recorder.unwritten
+                self._result = Delivery(complete, MappingProxyType(recorder.mistakes), missing)
+                self._warn(self._result)
                 self._say_how_to_look()
         except Exception as failure:
             let_pass(failure)
             what, place = f"{type_of(failure)}: {text_of(failure)}".replace("\n", " "), self._session.directory.path
             logger.warning("could not end the run in order; its records are in %s: %s", place, what)
-            self._delivered = False
+            self._result = Delivery(False, MappingProxyType(recorder.mistakes), what)
         finally:
             self._lock.release()
         self.when_over()
-        return bool(self._delivered)
+        return self._result
 
     def _say_how_to_look(self) -> None:
-        """Print the command that shows the run, in the process that printed where it is recorded."""
-        settings, last = self._session.settings, self._steps.last
-        if settings.rank or settings.role or settings.quiet:
+        """Print where the rows are and the command that shows them, in the process that printed where it records."""
+        settings, last, place = self._session.settings, self._steps.last, self._session.directory.path
+        if settings.rank or settings.role or settings.quiet or self._session.journal is NOWHERE:
             return
         what = "" if last is None else f" up to step {last:,}"
-        command = f"otel-rl top {shlex.quote(str(self._session.directory.path))}"
+        fed = () if settings.agent == "off" else settings.exporters
+        command = f"otel-rl top {shlex.quote(str(place))}"
         try:
+            names = [
+                str(place / one.options.get("path", "rows.jsonl")) if one.name == "jsonl" else one.name for one in fed
+            ]
+            what += f"; rows: {', '.join(names)}" if names else ""
             print(one_line(f"otel-rl: recorded{what}; to look at it: {command}"), file=sys.stderr)  # noqa: T201
         except Exception as error:  # standard error is closed
             let_pass(error)
 
-    def _log_why(self, *, delivered: bool, waited: float) -> None:
-        """Log in one line why `finish` returns false; nothing about deliveries that nobody waited for."""
-        why = []
-        if self._recorder.has_lost:
-            counts = ", ".join(f"{count} {reason}" for reason, count in self._recorder.refused.items())
-            why.append(f"refused: {counts} (see the warnings above)")
-        if not delivered and waited and (missing := self._session.missing()):
-            why.append(missing)
+    def _warn(self, result: Delivery) -> None:
+        """Log in one line what was refused, and what is missing; nothing about deliveries that nobody waited for."""
+        named = [f"{shortened(text, _LONGEST_NAMED)} ({times(count)})" for text, count in result.refused.items()]
+        if len(named) > _MOST_NAMED:
+            named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} other mistakes"]
+        why = [result.missing] if result.missing else []
+        why += [f"not recorded, because it was refused: {', '.join(named)}"] if named else []
         if why:
-            logger.warning("run %s is not complete: %s", self._session.settings.id, "; ".join(why))
+            what = " is not complete" if result.missing else ""
+            logger.warning("run %s%s: %s", self._session.settings.id, what, "; ".join(why))
 
     def _end_record(self, error: BaseException | None, ending: Ending, arrival_s: float) -> None:
         """Write the last record and close the journal; each line may run twice, after an interrupt."""
@@ -139,7 +173,7 @@ class RunEnd:
                 if not self._has_end_file:
                     self._session.journal.append(self._finished)
             except Exception as failure:
-                recorder.refuse_error("record", failure)
+                recorder.refuse_error(LOST, failure)
             self._is_written = True
         self.is_over = True
         self._session.close(at_exit=self._has_end_file)
@@ -150,7 +184,7 @@ class RunEnd:
         span, outer = trace.get_current_span(), None
         while isinstance(span, JournaledSpan):
             _end_span(span, error)
-            outer = span.outer
+            outer = span._outer
             span = trace.get_current_span(outer)
         if outer is not None:
             context.attach(outer)
@@ -171,5 +205,5 @@ class RunEnd:
 
 def _end_span(span: JournaledSpan, error: BaseException | None) -> None:
     if error is not None and span.is_recording() and ending_by(error).outcome != "finished":
-        span.fail(error)
+        span._fail(error)
     span.end()

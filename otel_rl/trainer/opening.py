@@ -18,7 +18,7 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.claim import HeldError, label
 from otel_rl.journal.modes import share_with
-from otel_rl.journal.sink import NOWHERE
+from otel_rl.journal.sink import NOWHERE, Sink
 from otel_rl.setup import directory as directories
 from otel_rl.setup.attempt_entries import newest
 from otel_rl.setup.directory import RunDirectory
@@ -28,9 +28,15 @@ from otel_rl.setup.trainings import find_run, renamed
 from otel_rl.trainer.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from otel_rl.journal.records import Finished
 
 logger = log_of("otel_rl")
+
+
+instead: Callable[[Settings], Unrecorded] | None = None
+"""What `otel_rl.testing` opens instead of a session."""
 
 
 def open_session(settings: Settings) -> Session | Unrecorded:
@@ -42,6 +48,8 @@ def open_session(settings: Settings) -> Session | Unrecorded:
     share_with(settings.share)
     redaction.begin(settings.redact.patterns, settings.redact.names, os.environ)
     asked, problems = _named_without_secrets(settings), list[str]()
+    if instead is not None:
+        return instead(asked)
     while True:
         chosen, least = find_run(asked)
         try:
@@ -113,7 +121,7 @@ class Unrecorded:
 
     attempt = 0
     prometheus: str | None = None
-    journal = NOWHERE
+    journal: Sink = NOWHERE
     check_at = math.inf  # there is nothing to check
 
     def __init__(self, settings: Settings) -> None:

@@ -30,11 +30,11 @@ class Phase(JournaledSpan):
     other by `part`. Spans of instrumentation libraries have a `kind` and no memory snapshots.
     """
 
-    kind: SpanKind | None = None
-    scope: tuple[str, str] | None = None  # name and version of the instrumentation library
-    begins_on_entry = True
-    in_phase = ""  # name of the phase that this is a part of
-    _step: int | None = None
+    _steps: Steps
+    _span_kind: SpanKind | None = None
+    _scope: tuple[str, str] | None = None  # name and version of the instrumentation library
+    _begins_on_entry = True
+    _in_phase = ""  # name of the phase that this is a part of
     _device_start: DeviceEvent | None = None
 
     def __init__(self, steps: Steps, name: str, attributes: Mapping[str, object] | None = None) -> None:
@@ -44,12 +44,12 @@ class Phase(JournaledSpan):
         self._attributes = attributes
 
     @property
-    def phase(self) -> str:
+    def _phase(self) -> str:
         """Name of the phase that this is, or is a part of."""
-        return self.in_phase or self._name
+        return self._in_phase or self._name
 
     @property
-    def step_now(self) -> int | None:
+    def _step_now(self) -> int | None:
         """The open step, otherwise the last one."""
         return self._steps.now
 
@@ -73,7 +73,7 @@ class Phase(JournaledSpan):
             attributes: Attributes of its span.
         """
         part = Phase(self._steps, text_of(name), attributes)
-        part.in_phase = self.phase
+        part._in_phase = self._phase
         return part
 
     def begin(self, parent: trace.Span | None = None, start_time: int | None = None) -> Self:
@@ -87,15 +87,15 @@ class Phase(JournaledSpan):
         self._anchor = clock.anchor
         self._began = now = self._anchor + clock.monotonic() if start_time is None else self._moment(start_time)
         step = self._steps.open
-        parent_id, self.trace_id = self._place(parent, step)
-        self.span_id = recorder.ids.span_id()
+        parent_id, self._trace_id = self._place(parent, step)
+        self._span_id = recorder.ids.span_id()
         self._ended = False
         self._step = None if step is None else step.number
-        name, part = (self.in_phase, self._name) if self.in_phase else (self._name, "")
-        begun = (self.span_id, parent_id, self.trace_id, self._step, name, now)
-        kind = self.kind
+        name, part = (self._in_phase, self._name) if self._in_phase else (self._name, "")
+        begun = (self._span_id, parent_id, self._trace_id, self._step, name, now)
+        kind = self._span_kind
         if kind is not None:
-            recorder.write(SpanStarted(*begun, b"", kind.value, None, "", self.scope))
+            recorder.write(SpanStarted(*begun, b"", kind.value, None, "", self._scope))
             return
         devices = recorder.devices
         memory = recorder.memory.recent(now)
@@ -111,11 +111,11 @@ class Phase(JournaledSpan):
         recorder = self._recorder
         if parent is not None and parent is not step:
             if isinstance(parent, JournaledSpan):
-                return parent.span_id, parent.trace_id
+                return parent._span_id, parent._trace_id
             if (found := parent.get_span_context()).is_valid:
                 return found.span_id, found.trace_id.to_bytes(16, "big")
         if step is not None:
-            return step.span_id, step.trace_id
+            return step._span_id, step._trace_id
         if (remote := recorder.remote) is not None:
             return remote.span_id, remote.trace_id.to_bytes(16, "big")
         return 0, recorder.ids.trace_id().to_bytes(16, "big")
@@ -128,24 +128,24 @@ class Phase(JournaledSpan):
         now = self._anchor + recorder.clock.monotonic() if end_time is None else self._moment(end_time)
         if now < self._began:  # noqa: PLR1730 - a call costs more
             now = self._began
-        renamed = self._name if self._renamed and not self.in_phase else None
+        renamed = self._name if self._renamed and not self._in_phase else None
         fields = self._described()
         ok, link_attributes = self._is_ok, self._link_attributes
         devices = recorder.devices
         memory, on_devices, timed = b"", None, False
-        if self.kind is None and devices.found is None:
+        if self._span_kind is None and devices.found is None:
             memory = recorder.memory.snapshot(now)
-        elif self.kind is None:
+        elif self._span_kind is None:
             start, self._device_start = self._device_start, None
-            timed = devices.stop_clock(self._step, self.span_id, start)
+            timed = devices.stop_clock(self._step, self._span_id, start)
             memory = recorder.memory.snapshot(now)
-            on_devices = devices.memory(now, used=bool(self.in_phase))
-        recorder.write(SpanEnded(self.span_id, now, memory, *fields, renamed, on_devices, timed, ok, link_attributes))
+            on_devices = devices.memory(now, used=bool(self._in_phase))
+        recorder.write(SpanEnded(self._span_id, now, memory, *fields, renamed, on_devices, timed, ok, link_attributes))
         self._ended = True
 
     def __enter__(self) -> Self:
         try:
-            if not self.begins_on_entry:
+            if not self._begins_on_entry:
                 here = _current_context()
             elif self._steps.open is None:  # inside a step, the end of the step removes abandoned spans
                 here = context_here(self._recorder)
@@ -153,9 +153,9 @@ class Phase(JournaledSpan):
             else:
                 here = _current_context()
                 self._begin(_current_span(here))
-            self.outer = here
+            self._outer = here
             self._token = _attach(_with_span(self, here))
             return self
         except BaseException as interruption:
-            self.abandon(interruption)
+            self._abandon(interruption)
             raise

@@ -6,6 +6,7 @@ Nothing here raises into the trainer: calls that cannot be served are counted an
 from __future__ import annotations
 
 import os
+import re
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,8 +51,14 @@ if TYPE_CHECKING:
 logger = log_of("otel_rl")
 _REPORTED = "_otel_rl_reported"
 _LONGEST_WARNING = 500
+_MOST_MISTAKES = 64
+"""The number of mistakes that are counted and logged each by itself; a name of a metric may change with the step."""
+_VARYING = re.compile(r"0x[0-9a-f]+|-?\d[\d.e+-]*")
+"""The differences between two texts about the same mistake: numbers of steps, and addresses of objects."""
 _LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "closed"})
 """Reasons to refuse that lose no data of the trainer: documented limits, and otel-rl's own measurements."""
+LOST = "record"
+"""The reason if a record could not be written, such as on a full disk: nobody made a mistake, and data is lost."""
 
 
 class Recorder:
@@ -74,6 +81,7 @@ class Recorder:
         self._reports = reports
         self.exiting: tuple[Ending, object] | None = None
         self._refusals: dict[str, int] = {}
+        self._mistakes: dict[tuple[str, str], tuple[str, int]] = {}  # the first text, and the count
 
     def write(self, record: Record) -> None:
         """Append a record to the journal; a failure is counted and logged."""
@@ -89,7 +97,7 @@ class Recorder:
         except TooLargeError as error:
             self._write_parts(record, error)
         except Exception as error:
-            self.refuse_error("record", error)
+            self.refuse_error(LOST, error)
 
     def _write_parts(self, record: Record, error: TooLargeError) -> None:
         """Write a record that is too large in two halves, or without its attributes and events."""
@@ -107,16 +115,26 @@ class Recorder:
             case Observed() | Configured():
                 self.refuse("value", f"{next(iter(record.values), '')}: {error}")
             case _:
-                self.refuse_error("record", error)
+                self.refuse_error(LOST, error)
 
     def refuse(self, reason: str, text: str) -> None:
-        """Count a call, or a part of it, that cannot be served; log the 1st, 10th, 100th … time."""
+        """Count a call, or a part of it, that cannot be served; log each mistake the 1st, 10th, 100th … time.
+
+        Texts about the same mistake have the same reason and the same name, which is what comes before the colon of a
+        value; other texts are compared without their numbers.
+        """
         let_pass(sys.exc_info()[1])
-        count = self._refusals[reason] = self._refusals.get(reason, 0) + 1
+        self._refusals[reason] = self._refusals.get(reason, 0) + 1
         try:
+            shown = " ".join(text.split())[:_LONGEST_WARNING]
+            mistake = reason, shown.partition(": ")[0] if reason == "value" else _VARYING.sub("", shown)
+            if mistake not in self._mistakes and len(self._mistakes) >= _MOST_MISTAKES:
+                mistake, shown = ("", ""), f"other mistakes, such as {shown}"
+            first, before = self._mistakes.get(mistake, (shown, 0))
+            count = before + 1
+            self._mistakes[mistake] = first, count
             if is_power_of_ten(count):
-                shown = " ".join(text.split())[:_LONGEST_WARNING]
-                logger.warning("%s (refused %d time%s)", shown, count, "" if count == 1 else "s")
+                logger.warning("%s (refused %s)", shown, times(count))
             self._journal.append(Refusals(dict(self._refusals)))
         except Exception as error:
             let_pass(error)  # the journal fails; the next record that can be written has the count
@@ -131,9 +149,18 @@ class Recorder:
         return dict(self._refusals)
 
     @property
-    def has_lost(self) -> bool:
-        """If true, something that the trainer gave was refused."""
-        return not _LOSES_NOTHING.issuperset(self._refusals)
+    def mistakes(self) -> dict[str, int]:
+        """How often each wrong call or value was refused, by the first text about it."""
+        others = {*_LOSES_NOTHING, LOST}
+        return {text: count for (reason, _), (text, count) in self._mistakes.copy().items() if reason not in others}
+
+    @property
+    def unwritten(self) -> str:
+        """The first reason why records could not be written, and how many; empty if all were."""
+        if LOST not in self._refusals:
+            return ""
+        first = next((text for (reason, _), (text, _) in self._mistakes.copy().items() if reason == LOST), "records")
+        return f"not recorded: {first} ({times(self._refusals[LOST])})"
 
     def failed(self, error: BaseException, phase: str, where: tuple[int | None, bytes, int]) -> None:
         """Report an out-of-memory exception, once for all the phases that it passes through.
@@ -179,3 +206,8 @@ class Recorder:
         self._journal = SILENCE
         self.ids = RandomIds()
         self.devices = Devices(self.write, self.refuse, Memory(), modules={})
+
+
+def times(count: int) -> str:
+    """Return a count in words: "1 time", "2 times"."""
+    return f"{count} time{'' if count == 1 else 's'}"

@@ -19,14 +19,14 @@ from opentelemetry import trace
 
 from otel_rl.convert import params
 from otel_rl.convert.attributes import clean_attributes
-from otel_rl.convert.values import is_plain, sort
 from otel_rl.errors.redaction import redacted_name
 from otel_rl.errors.texts import LONGEST_NAME, shown, text_of
 from otel_rl.journal.ids import packed_step_ids
-from otel_rl.journal.records import TRAINED, Configured, Happened, Logged, Observed, Tabled
-from otel_rl.trainer.arguments import column_names, cut_name, refuse_extra, to_weight, to_whole_or_none
-from otel_rl.trainer.finishing import PATIENCE_S, RunEnd
-from otel_rl.trainer.no_span import NO_SPAN, NoSpan
+from otel_rl.journal.records import TRAINED, Configured, Happened, Tabled
+from otel_rl.trainer.arguments import column_names, cut_name, refuse_extra, to_whole_or_none
+from otel_rl.trainer.finishing import PATIENCE_S, Delivery, RunEnd
+from otel_rl.trainer.habits import WithHabits
+from otel_rl.trainer.no_span import NoSpan
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
 from otel_rl.trainer.recorder import Recorder
@@ -46,9 +46,10 @@ if TYPE_CHECKING:
 
 Sampling = TypeVar("Sampling", bound=Rollout)
 _NO_VALUES: Mapping[str, object] = MappingProxyType({})
+_BY_NAME = "; attributes have names, such as host=…"
 
 
-class Run:
+class Run(WithHabits):
     """A run that is being recorded, as `init` returns it; a context manager that finishes it.
 
     Attributes:
@@ -70,6 +71,7 @@ class Run:
         self._session = session
         self._spans = spans
         self._steps = Steps(self._recorder)
+        self._no_span = NoSpan(self._steps)
         self._end = RunEnd(self._steps, session)
         self.tracer_provider: trace.TracerProvider = (
             RunTracerProvider(self._steps) if spans else trace.NoOpTracerProvider()
@@ -103,16 +105,17 @@ class Run:
         recorder, steps = self._recorder, self._steps
         try:
             if _extra:
-                refuse_extra(recorder, "step", _extra)
+                refuse_extra(recorder, "step", _extra, fix=_BY_NAME)
             if type(number) is not int:
                 number = int.__index__(operator.index(number))  # type: ignore[arg-type] # None is refused too
         except Exception:
             recorder.refuse("step", f"step {shown(number)} is not an integer")
             return StepSpan(steps, REFUSED, (b"", 0), attributes)
         if not steps.last_begun < number < STEPS:
-            recorder.refuse("step", f"step {shown(number)} after step {steps.last_begun}; steps count up from 0")
+            after = f" after step {steps.last_begun}" if steps.last_begun >= 0 else ""
+            recorder.refuse("step", f"step {shown(number)}{after}; steps count up from 0")
         elif steps.open is not None and steps.is_inside_step():
-            recorder.refuse("step", f"step {number} inside step {steps.open.number}")
+            recorder.refuse("step", f"step {number} inside step {steps.open.number}; use run.phase() inside")
         else:
             return StepSpan(steps, number, packed_step_ids(self.id, self.attempt, number), attributes)
         return StepSpan(steps, REFUSED, (b"", 0), attributes)
@@ -128,13 +131,13 @@ class Run:
         """
         compiler = getattr(sys.modules.get("torch"), "compiler", None)  # old versions do not have it
         if compiler is not None and getattr(compiler, "is_compiling", bool)():
-            return nullcontext(NO_SPAN)  # type: ignore[return-value] # Dynamo can enter it; `as` gives a NoSpan
+            return nullcontext(self._no_span)  # type: ignore[return-value] # Dynamo can enter it; `as` gives a NoSpan
         recorder = self._recorder
         if _extra:
-            refuse_extra(recorder, "phase", _extra)
+            refuse_extra(recorder, "phase", _extra, fix=_BY_NAME)
         is_short = type(name) is str and len(name) <= LONGEST_NAME
         known = redacted_name(name) if is_short else cut_name(recorder, "phase", name)
-        return Phase(self._steps, known, attributes) if self._spans else NO_SPAN
+        return Phase(self._steps, known, attributes) if self._spans else self._no_span
 
     def rollout(self, *_extra: Never, policy_version: int | None = None, **attributes: object) -> Rollout:
         """Return a context manager for a batch of trajectories, with a trace of its own.
@@ -212,12 +215,14 @@ class Run:
         *_extra: Never,
         step: int | None = None,
         weight: float = 1,
+        commit: object = None,
         **_unknown: Never,
     ) -> None:
         """Record the values of metrics; they are durable when this returns.
 
         Values are floats, ints, and NumPy or torch scalars; others are refused, one by one. GPU values are copied
         asynchronously on the same stream, so they hold the value at the time of the call, and nothing waits for them.
+        Names in nested mappings are joined with "/".
 
         A list or 1-D array holds observations. Those of all calls and ranks in the step are pooled, and `name` becomes
         `name/mean`, `name/max` and so on; `name@max` is this one statistic, named `name`.
@@ -226,28 +231,15 @@ class Run:
             values: Value by name, in the framework's own spelling.
             step: Iteration of the RL loop; by default the open step, otherwise the last one.
             weight: Number of observations that the scalars stand for, 0 or more; means over ranks are weighted by it.
+            commit: No effect, as all values of a step are one row; code written for W&B passes it.
         """
         recorder = self._recorder
         try:
             if _extra or _unknown:
-                refuse_extra(recorder, "log", _extra, _unknown)
+                refuse_extra(recorder, "log", _extra, _unknown, "; write run.log({name: value, …}, step=n)")
                 if _extra:  # perhaps a step: then the values do not belong to the open one
                     return
-            number = self._steps.of("log", step)
-            if number is None:
-                return
-            samples = on_device = None
-            if not is_plain(values):
-                values, samples, on_device = sort(values, recorder.refuse)
-            if type(weight) is not int or weight != 1:
-                weight = to_weight(recorder, weight)
-            now = recorder.clock.now()
-            if values:
-                recorder.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
-            if samples:
-                recorder.write(Observed(number, now, samples))
-            if on_device:
-                recorder.devices.copy_values(on_device, number, weight)
+            self._steps.log(values, step, weight)
         except Exception as error:
             recorder.refuse_error("log", error)
 
@@ -333,8 +325,8 @@ class Run:
                 recorder.clock.now(),
                 clean_attributes(attributes, recorder.refuse),
                 self._steps.now,
-                b"" if here is None else here.trace_id,
-                0 if here is None else here.span_id,
+                b"" if here is None else here._trace_id,
+                0 if here is None else here._span_id,
             )
         )
 
@@ -363,12 +355,14 @@ class Run:
             variables["OTEL_RL_INSECURE"] = "true"
         return variables | {name.upper(): text for name, text in carrier().items()}
 
-    def finish(self, timeout: float = PATIENCE_S, *_extra: Never, **_unknown: Never) -> bool:
-        """End the run and wait for the exporters; return whether everything was delivered in time.
+    def finish(self, timeout: float = PATIENCE_S, *_extra: Never, **_unknown: Never) -> Delivery:
+        """End the run and wait for the exporters; the result is true if everything was delivered in time.
 
-        It also returns false if records were refused, here (see `refused`) or by an exporter, or were lost; one warning
-        says why. The result covers this process only: rows of other ranks, and of earlier attempts that were killed,
-        may still be delivered later. Undelivered records stay in the journal, and the agent goes on with them.
+        It is false if an exporter has not taken everything, refused items for good, or records were lost; one warning
+        says why. Refused calls and values, each with its own warning, were never recorded: `refused` of the result
+        names them, and they do not make it false. The result covers this process only: rows of other ranks, and of
+        earlier attempts that were killed, may still be delivered later. Undelivered records stay in the journal, and
+        the agent goes on with them.
 
         Inside `except` or `finally` it records that the run failed. Later calls, from any thread or signal handler,
         wait for the same result.
@@ -377,7 +371,9 @@ class Run:
             timeout: Seconds to wait at most.
         """
         if _extra or _unknown:
-            refuse_extra(self._recorder, "finish", _extra, _unknown)
+            refuse_extra(
+                self._recorder, "finish", _extra, _unknown, "; exceptions and the exit status say how it ended"
+            )
         return self._end.by_call(timeout)
 
     def __enter__(self) -> Self:
@@ -393,7 +389,7 @@ class Run:
     ) -> Sampling:
         recorder = self._recorder
         if extra:
-            refuse_extra(recorder, call, extra)
+            refuse_extra(recorder, call, extra, fix=_BY_NAME)
         known = to_whole_or_none(recorder, call, "policy_version", version)
         return kind(self._steps, recorded=self._spans, policy_version=known, attributes=attributes)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import traceback
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
@@ -58,17 +58,26 @@ def never_raises(method: Method) -> Method:
     return cast("Method", call)
 
 
+class Logging(Protocol):
+    """The steps of a run, as a span sees them."""
+
+    def log(self, values: Mapping[str, object], step: int | None, weight: float) -> None:
+        """Write the values of metrics."""
+
+
 class JournaledSpan(trace.Span):
     """The common part of phases, steps and spans of instrumentation libraries.
 
     A span stays open until its end is in the journal, so that an interrupted end is repeated.
     """
 
+    _steps: Logging
     _recorder: Recorder
+    _step: int | None = None  # that it began in
     _name: str
     _attributes: Mapping[str, object] | None
-    trace_id = b""  # trace id, as records hold it
-    span_id = 0
+    _trace_id = b""  # trace id, as records hold it
+    _span_id = 0
     _events: Moments = None
     _links: Links = None
     _link_attributes: LinkAttributes = None
@@ -78,23 +87,33 @@ class JournaledSpan(trace.Span):
     _renamed = False
     _anchor = 0  # of the clock, when it began
     _began = 0
-    outer: Context | None = None  # what was current before it was entered
+    _outer: Context | None = None  # what was current before it was entered
     _token: Token[Context] | None = None
     _block: Block | None = None  # the `with` block that entered it
 
     @property
-    def phase(self) -> str:
+    def _phase(self) -> str:
         """Name of the phase that this span is, or is a part of; empty for a step."""
         return ""
 
     @property
-    def step_now(self) -> int | None:
+    def _step_now(self) -> int | None:
         """Number of the step that an exception is reported for."""
         raise NotImplementedError
 
+    @never_raises
+    def log(self, values: Mapping[str, object], *, weight: float = 1) -> None:
+        """Record the values of metrics as `Run.log` does, in the step of this span.
+
+        Args:
+            values: Value by name.
+            weight: Number of observations that the scalars stand for.
+        """
+        self._steps.log(values, self._step, weight)
+
     def get_span_context(self) -> SpanContext:
         """Return the span's identity; it is always sampled, since the agent does the trace sampling."""
-        return SpanContext(int.from_bytes(self.trace_id, "big"), self.span_id, is_remote=False, trace_flags=_SAMPLED)
+        return SpanContext(int.from_bytes(self._trace_id, "big"), self._span_id, is_remote=False, trace_flags=_SAMPLED)
 
     def is_recording(self) -> bool:
         """Return whether the span has not ended yet."""
@@ -170,24 +189,24 @@ class JournaledSpan(trace.Span):
         """End the span; record an exception and let it pass."""
         try:
             if error is not None and not isinstance(error, GeneratorExit):
-                self.fail(error)
+                self._fail(error)
             self.end()
             if error is not None:
-                self._recorder.failed(error, self.phase, (self.step_now, self.trace_id, self.span_id))
+                self._recorder.failed(error, self._phase, (self._step_now, self._trace_id, self._span_id))
             if self._token is not None:
                 detach(self._token)
                 self._token = None
         except BaseException as interruption:
-            self.abandon(interruption)
+            self._abandon(interruption)
             raise
 
-    def fail(self, exception: BaseException) -> None:
+    def _fail(self, exception: BaseException) -> None:
         """Record an exception that passes through the span, and set the error status."""
         if not self._is_ok:
             self._error = (type_of(exception), text_of(exception))
         self.record_exception(exception)
 
-    def abandon(self, interruption: BaseException | None = None) -> None:
+    def _abandon(self, interruption: BaseException | None = None) -> None:
         """End a span whose `__enter__` or `__exit__` was interrupted or never called."""
         if self._error is None and not self._is_ok:
             text = "it was not ended before the next step began" if interruption is None else text_of(interruption)
@@ -195,13 +214,13 @@ class JournaledSpan(trace.Span):
         self.end()
         span = _current_span()
         while span is not self and isinstance(span, JournaledSpan):
-            span = _current_span(span.outer)
-        if span is self and self.outer is not None:
-            _attach(self.outer)
+            span = _current_span(span._outer)
+        if span is self and self._outer is not None:
+            _attach(self._outer)
         self._token = None
 
     @property
-    def is_abandoned(self) -> bool:
+    def _is_abandoned(self) -> bool:
         """If true, the `with` block has been left, but its `__exit__` never completed."""
         return is_left(self._block)
 
@@ -231,8 +250,8 @@ def context_here(recorder: Recorder) -> Context:
     """Return the current context, after ending the spans in it whose `with` block has been left."""
     here = _current_context()
     span = _current_span(here) if here else None
-    while isinstance(span, JournaledSpan) and span.is_abandoned and span.outer is not None:
-        span.abandon()
+    while isinstance(span, JournaledSpan) and span._is_abandoned and span._outer is not None:
+        span._abandon()
         here = _current_context()
         span = _current_span(here)
     if not isinstance(span, JournaledSpan):

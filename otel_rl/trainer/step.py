@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import context, trace
 
-from otel_rl.errors.texts import text_of
-from otel_rl.journal.records import StepEnded, StepStarted
+from otel_rl.convert.values import is_plain, sort
+from otel_rl.errors.interrupts import let_pass
+from otel_rl.errors.texts import shown, text_of
+from otel_rl.journal.records import Logged, Observed, StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
+from otel_rl.trainer.arguments import to_weight
 from otel_rl.trainer.spans import JournaledSpan, context_here
 from otel_rl.trainer.with_blocks import is_left
 
@@ -25,6 +28,7 @@ STEPS = 1 << 63
 """Exclusive upper bound of step numbers."""
 REFUSED = -1
 """Number of a step that was refused, and counted, when it was made. It never begins."""
+_NO_MAPPING = "{} is not a mapping; write run.log({{name: value, …}}, step=n)"
 _attach, _with_span = context.attach, trace.set_span_in_context
 _refused_here: ContextVar[object] = ContextVar("otel_rl_refused_step", default=None)
 
@@ -55,7 +59,7 @@ class Steps:
         """Register a step that begins; return false if it is refused."""
         if step.number <= self.last_begun or (self.open is not None and self.is_inside_step()):
             if step.number != REFUSED:
-                self.recorder.refuse("step", f"step {step.number} is entered again, or inside another")
+                self.recorder.refuse("step", f"step {step.number} is entered again, or inside another; leave it first")
             return False
         if self._refused:  # those that were entered without `with` last at most until the next step begins
             self._forget([one for one in self._refused if one._block is None])
@@ -66,8 +70,8 @@ class Steps:
     def is_inside_step(self) -> bool:
         """Return whether a step is open; end it first if its block has been left."""
         step = self.open
-        if step is not None and step.is_abandoned:
-            step.abandon()
+        if step is not None and step._is_abandoned:
+            step._abandon()
             self.close(step)
         return self.open is not None
 
@@ -100,14 +104,42 @@ class Steps:
         if step is None and self._refused and self._is_inside_refused():
             self.recorder.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
             return None
-        number = self.last if step is None else int.__index__(operator.index(step))
+        try:
+            number = self.last if step is None else int.__index__(operator.index(step))
+        except Exception as error:  # a foreign object may raise anything
+            let_pass(error)
+            number = REFUSED
         if number is None or not 0 <= number < STEPS:
-            self.recorder.refuse("step", f"{call}() at step {text_of(number)}; use `with run.step(n)`, or pass step=n")
+            where = "before the first step" if step is None else f"at step {shown(step)}"
+            self.recorder.refuse("step", f"{call}() {where}; use `with run.step(n):`, or pass step=n, from 0 on")
             return None
         if self.open is None:
             self.last = number
             self.recorder.settle()
         return number
+
+    def log(self, values: Mapping[str, object], step: int | None, weight: float) -> None:
+        """Write the values of metrics, at a step or where the caller is; refuse those that cannot be recorded."""
+        recorder = self.recorder
+        try:
+            number = self.of("log", step)
+            if number is None:
+                return
+            samples = on_device = None
+            if not is_plain(values):
+                values, samples, on_device = sort(values, recorder.refuse)
+            if type(weight) is not int or weight != 1:
+                weight = to_weight(recorder, weight)
+            now = recorder.clock.now()
+            if values:
+                recorder.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
+            if samples:
+                recorder.write(Observed(number, now, samples))
+            if on_device:
+                recorder.devices.copy_values(on_device, number, weight)
+        except Exception as error:
+            is_mapping = hasattr(type(values), "items")
+            recorder.refuse("log", f"log: {text_of(error) if is_mapping else _NO_MAPPING.format(shown(values))}")
 
     def _is_inside_refused(self) -> bool:
         """Return whether the caller is inside a refused step.
@@ -125,6 +157,7 @@ class Steps:
 class StepSpan(JournaledSpan):
     """One iteration of the RL loop: the root span of its trace, with the same ids on every rank."""
 
+    _steps: Steps
     _name = SPAN_LOOP
     _thread = 0  # that entered it
 
@@ -134,8 +167,8 @@ class StepSpan(JournaledSpan):
         self._steps = steps
         self._recorder = steps.recorder
         self._attributes = attributes
-        self.number = number
-        self.trace_id, self.span_id = ids
+        self.number = self._step = number
+        self._trace_id, self._span_id = ids
 
     def end(self, end_time: int | None = None) -> None:
         """End the step; a second call does nothing."""
@@ -155,12 +188,12 @@ class StepSpan(JournaledSpan):
         recorder.devices.arrived()
 
     @property
-    def step_now(self) -> int | None:
+    def _step_now(self) -> int | None:
         """The number of the step; `None` if it was refused."""
         return None if self.number == REFUSED else self.number
 
     @property
-    def is_abandoned(self) -> bool:
+    def _is_abandoned(self) -> bool:
         """If true, the `with` block has been left; without `with`, the next step of the thread has begun."""
         return is_left(self._block) or (self._block is None and self._thread == get_ident())
 
@@ -176,12 +209,12 @@ class StepSpan(JournaledSpan):
                 devices = recorder.devices
                 devices.arrived()
                 recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
-                self.outer = here
+                self._outer = here
                 self._token = _attach(_with_span(self, here))
             elif steps.open is not self:
                 steps.enter_refused(self)
             return self
         except BaseException as interruption:
-            self.abandon(interruption)
+            self._abandon(interruption)
             steps.close(self)
             raise

@@ -46,9 +46,9 @@ class RunTracer(trace.Tracer):
         recorder = self._steps.recorder
         given = clean_attributes(attributes, recorder.refuse)
         span = Phase(self._steps, text_of(name), {"otel.scope.name": self._scope[0], **given})
-        span.kind = kind if isinstance(kind, SpanKind) else SpanKind.INTERNAL
-        span.scope = self._scope
-        span.begins_on_entry = False
+        span._span_kind = kind if isinstance(kind, SpanKind) else SpanKind.INTERNAL
+        span._scope = self._scope
+        span._begins_on_entry = False
         with Guard(partial(recorder.refuse_error, "start_span")):  # links may be invalid
             for link in links or ():
                 span.add_link(link.context, link.attributes)

@@ -37,14 +37,14 @@ _NAME = {"tool": semconv.GEN_AI_TOOL_NAME}
 class Rollout(Phase):
     """A batch of trajectories with a trace of its own; a context manager. If `recorded` is false, it has no span."""
 
-    kind = SpanKind.INTERNAL
-    span_name = semconv.SPAN_ROLLOUT
+    _span_kind = SpanKind.INTERNAL
+    _span_name = semconv.SPAN_ROLLOUT
 
     def __init__(
         self, steps: Steps, *, recorded: bool, policy_version: int | None, attributes: Mapping[str, object]
     ) -> None:
         version = {} if policy_version is None else {semconv.POLICY_VERSION: policy_version}
-        super().__init__(steps, self.span_name, {**version, **attributes})
+        super().__init__(steps, self._span_name, {**version, **attributes})
         self.policy_version = UNKNOWN if policy_version is None else policy_version
         self._recorded = recorded
 
@@ -68,7 +68,7 @@ class Trajectory(Rollout):
     Phases, requests and tool calls inside are in its trace. An inference server joins it by `otel_rl.carrier()`.
     """
 
-    span_name = semconv.SPAN_TRAJECTORY
+    _span_name = semconv.SPAN_TRAJECTORY
     _split: TimeSplit | None = None  # `None` until it begins
 
     def __init__(
@@ -108,11 +108,6 @@ class Trajectory(Rollout):
 
     def _split_from(self, time: int) -> None:
         self._split = TimeSplit(time)
-
-    @property
-    def split(self) -> TimeSplit | None:
-        """The time of its parts; `None` before it begins."""
-        return self._split
 
     @never_raises
     def generated(self, tokens: int, policy_version: int | None = None) -> None:
@@ -166,7 +161,7 @@ class Part(Phase):
     A part whose kind was refused, or whose trajectory is not open, records nothing.
     """
 
-    kind = SpanKind.INTERNAL
+    _span_kind = SpanKind.INTERNAL
 
     def __init__(
         self,
@@ -190,7 +185,7 @@ class Part(Phase):
     def __enter__(self) -> Self:
         if not self._kind:
             return self
-        split = self._trajectory.split
+        split = self._trajectory._split
         if split is None or not split.is_open:
             self._recorder.refuse("part", f"part {shown(self._kind)}: its trajectory is not open")
             return self
@@ -210,7 +205,7 @@ class Part(Phase):
         """Return the current span if it is of the trajectory, else the trajectory: the part may be in a thread."""
         place = super()._place(parent, step)
         whole = self._trajectory
-        return place if place[1] == whole.trace_id else (whole.span_id, whole.trace_id)
+        return place if place[1] == whole._trace_id else (whole._span_id, whole._trace_id)
 
     def end(self, end_time: int | None = None) -> None:
         """End the part; a second call does nothing."""

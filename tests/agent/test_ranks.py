@@ -23,7 +23,7 @@ for n in range(20):
     with run.step(n), run.phase("generate"):
         time.sleep(0.002 * (1 + rank))
         run.log({"loss": float(rank), "tokens": 10, f"only/{rank}": 1.0})
-print(json.dumps([run.prometheus, run.finish(30)]))
+print(json.dumps([run.prometheus, bool(run.finish(30))]))
 """
 
 
@@ -102,7 +102,7 @@ def test_a_run_that_only_recorded_is_delivered_later(tmp_path: Path) -> None:
     run_python(
         "import otel_rl; run = otel_rl.init(dir='runs', project='p', id='i', agent='off', quiet=True)\n"
         "for n in range(5): run.log({'loss': float(n)}, step=n)\n"
-        "assert run.prometheus is None and run.finish() is False",
+        "assert run.prometheus is None and not run.finish()",
         tmp_path,
     )
     run_dir = tmp_path / "runs" / "p" / "i"

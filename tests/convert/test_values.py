@@ -143,7 +143,6 @@ def test_other_numbers(value: object, expected: float) -> None:
         np.complex64(1),
         torch.tensor(1j),
         Decimal("0.5"),
-        {"mean": 1.0},
         [1.0, "2.0"],
         [[1.0, 2.0], [3.0]],
         [1.0, True],
@@ -320,3 +319,26 @@ def test_log_of_a_huge_int(
     recording.log({"a": 1.5, "huge": value}, step=0)
 
     assert [{"a": 1.5, "huge": float(value)}] == [r.values for r in records_of(recording) if isinstance(r, Logged)]
+
+
+def test_nested_mappings() -> None:
+    """Their names are joined with slashes; what is refused in them costs itself alone."""
+    refused: list[tuple[str, str]] = []
+    loop: dict[str, object] = {"ok": 1}
+    loop["again"] = loop
+    values = {"train": {"loss": 0.5, "of": {"kl": np.float32(2), 0: [1.0]}, "bad": None, (): 1}, "loop": loop, "no": {}}
+    scalars, samples, _ = sort(values, lambda reason, text: refused.append((reason, text.partition(": ")[0])))
+
+    assert scalars == {"train/loss": 0.5, "train/of/kl": 2.0, "loop/ok": 1}
+    assert list(samples) == ["train/of/0"]
+    assert refused == [("value", "train/bad"), ("name", "invalid metric name ()"), ("value", "loop/again")]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_name_that_is_given_twice(turned: bool) -> None:
+    """Once nested and once not: the plain one is recorded in any order, and the other one is refused by name."""
+    refused: list[str] = []
+    given = {"train/loss": 1.0, "train": {"loss": 2.0}}
+    scalars, _, _ = sort(dict(reversed(given.items())) if turned else given, lambda _, text: refused.append(text))
+
+    assert (scalars, len(refused), refused[0].partition(": ")[0]) == ({"train/loss": 1.0}, 1, "train/loss")

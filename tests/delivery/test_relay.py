@@ -104,7 +104,7 @@ import threading, otel_rl
 from mine import Csv
 run = otel_rl.init(exporters=[Csv], quiet=True)
 run.log({"loss": 0.5}, step=3)
-print(run.finish(), [t.name for t in threading.enumerate() if t.name.startswith("otel-rl")])
+print(bool(run.finish()), [t.name for t in threading.enumerate() if t.name.startswith("otel-rl")])
 """
 
     assert run_python(script, tmp_path) == "True []\n"

@@ -34,7 +34,7 @@ for _ in range(300):
         time.sleep(0.1)
 if DIES:
     os.kill(os.getpid(), signal.SIGKILL)
-print(run.finish(30))
+print(bool(run.finish(30)))
 """
 _OFF = {"OTEL_RL_AGENT": "off", "OTEL_RL_IDLE_TIMEOUT": "2"}
 _OFF |= {"OTEL_RL_HARDWARE_INTERVAL": "0.5", "OTEL_RL_HARDWARE_FLUSH_INTERVAL": "0.5"}
@@ -87,7 +87,7 @@ def test_a_machine_that_sends_to_a_head(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_agents_end_with_it(tmp_path: Path, watching: subprocess.Popen[str]) -> None:
     """A sidecar that receives SIGTERM ends its agents too."""
-    script = trainer(waits=True).replace("print(run.finish(30))", "input()")
+    script = trainer(waits=True).replace("print(bool(run.finish(30)))", "input()")
     killed = start([sys.executable, "-c", script], tmp_path, **_OFF)
     directory = tmp_path / "runs" / "p" / "watched"
     wait_for(lambda: len(rows_of(directory)) >= 4, "the rows are not there", 60)

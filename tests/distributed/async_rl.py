@@ -98,7 +98,7 @@ while (version := queue.version()) is not None:
         number += 1
     queue.put(tickets)
 post(server, "/flush")
-print(run.finish(60), flush=True)
+print(bool(run.finish(60)), flush=True)
 """
 
 _TRAINER = """
@@ -117,7 +117,7 @@ for n in range(int(os.environ["STEPS"])):
         run.log({"loss": 1.0 / (n + 1)})
         queue.has_trained(n)
 post(server, "/flush")
-print(run.finish(90), flush=True)
+print(bool(run.finish(90)), flush=True)
 """
 
 

@@ -39,7 +39,7 @@ for n in range(int(told.get("BEGIN", 0)), int(told["STEPS"])):
             time.sleep(0.01)
     while n == 20 and not os.path.exists("../go"):
         time.sleep(0.02)
-print(run.finish(90), flush=True)
+print(bool(run.finish(90)), flush=True)
 """
 
 

@@ -38,7 +38,7 @@ with profile(activities=[ProfilerActivity.CPU]) as profiler:
                 dist.barrier()
             run.log({"loss": float(rank)})
 called = [event.name for event in profiler.events() if event.name.startswith("gloo:")]
-print(json.dumps({"dir": str(run.dir), "delivered": run.finish(60), "called": called}))
+print(json.dumps({"dir": str(run.dir), "delivered": bool(run.finish(60)), "called": called}))
 dist.destroy_process_group()
 """
 

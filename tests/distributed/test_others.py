@@ -43,7 +43,7 @@ for n in range(20):
         run.log({"loss": float(n)})
 while not os.path.exists("go"):
     time.sleep(0.02)
-print(run.finish(10), flush=True)
+print(bool(run.finish(10)), flush=True)
 """
 _SERVICES = {"logs": "logs.v1.LogsService", "traces": "trace.v1.TraceService", "metrics": "metrics.v1.MetricsService"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.docs import redaction_page, settings_page
+from tests.docs import mistakes_page, redaction_page, settings_page
 
 
 def test_the_settings_are_up_to_date() -> None:
@@ -15,3 +15,8 @@ def test_the_rules_of_redaction_are_up_to_date() -> None:
     text = redaction_page.PAGE.read_text()
 
     assert redaction_page.page(text) == text
+
+
+def test_the_mistakes_are_up_to_date() -> None:
+    """`docs/reference/mistakes.md` is what `python -m tests.docs.mistakes_page` writes, from runs of each line."""
+    assert mistakes_page.PAGE.read_text() == mistakes_page.page()

@@ -34,7 +34,7 @@ for n in range(20):
     TRACKER.log({"loss": 1 / (n + 1)}, **({"step": 3 * n} if STEPS else {}))
     time.sleep(0.05)
 if OURS:
-    print("DELIVERED", run.finish(60))
+    print("DELIVERED", bool(run.finish(60)))
 TRACKER.finish()
 """
 _OPTIONS = {"wandb": "dir=os.getcwd()", "swanlab": 'logdir="swanlab"'}
@@ -77,7 +77,7 @@ with mlflow.start_run() as active:
         with run.step(n), run.phase("generate"):
             run.log({"loss": 1 / (n + 1)})
         mlflow.log_metric("loss", 1 / (n + 1), step=n)
-    print(run.finish(60))
+    print(bool(run.finish(60)))
 client = mlflow.MlflowClient()
 for name in ("loss", "otel_rl/time/generate"):
     print([metric.step for metric in client.get_metric_history(active.info.run_id, name)] == list(range(10)))

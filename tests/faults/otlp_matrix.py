@@ -116,7 +116,7 @@ def line(case: Case, protocol: str, tls: Path, directory: Path) -> str:
         run = otel_rl.init(dir=directory, exporters=[], quiet=True, hardware=False)
         for n in range(ROWS):
             run.log({"loss": float(n)}, step=n)
-        finished = run.finish(_TIMEOUT_S)
+        finished = bool(run.finish(_TIMEOUT_S))
         end_agents(20)
         return row(case, protocol, behavior, finished, (run.dir / "agent.log").read_text())
 

@@ -64,7 +64,7 @@ def test_finish_returns_in_time_and_says_that_not_all_is_delivered(
         delivered = run.finish(timeout=5)
         took = time.monotonic() - started
 
-    assert delivered is False
+    assert not delivered
     assert took < 6
     assert [row["step"] for row in rows_of(run.dir)] == list(range(50))
 
@@ -122,7 +122,7 @@ run = otel_rl.init(dir="runs", project="p", id="i", exporters=[stuck.Stuck, "jso
 for n in range(10):
     run.log({"loss": 1.0}, step=n)
 started = time.monotonic()
-assert run.finish(1) is False
+assert not run.finish(1)
 assert time.monotonic() - started < 2
 """
     run_python(script, tmp_path, OTEL_RL_IDLE_TIMEOUT="0.5")

@@ -26,7 +26,7 @@ _TRAIN = """
 import otel_rl
 run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, hardware=False)
 run.log({"loss": 1.0}, step=run.attempt)
-print(run._session.directory.local, run.finish(30))
+print(run._session.directory.local, bool(run.finish(30)))
 """
 
 

@@ -227,7 +227,7 @@ def test_it_closes_nothing_twice(recording: Run, tmp_path: Path) -> None:
 def test_several_threads(recording: Run, records_of: RecordsOf) -> None:
     """Of 20 threads that end the run at once, one does, and all have its result."""
     found: list[bool] = []
-    threads = [threading.Thread(target=lambda: found.append(recording.finish(10))) for _ in range(20)]
+    threads = [threading.Thread(target=lambda: found.append(bool(recording.finish(10)))) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -250,10 +250,10 @@ def test_a_thread_waits_no_longer_than_it_says(recording: Run, monkeypatch: pyte
     first.start()
     waits.wait(60)
 
-    assert recording.finish(0.01) is False
+    assert not recording.finish(0.01)
     goes_on.set()
     first.join()
-    assert recording.finish(0) is True
+    assert recording.finish(0)
 
 
 def test_a_signal_handler(recording: Run, monkeypatch: pytest.MonkeyPatch, records_of: RecordsOf) -> None:
@@ -263,48 +263,68 @@ def test_a_signal_handler(recording: Run, monkeypatch: pytest.MonkeyPatch, recor
     def wait(timeout: float) -> bool:
         if not found:
             found.append(False)
-            found.append(recording.finish(1))
+            found.append(bool(recording.finish(1)))
         return True
 
     monkeypatch.setattr(recording._session, "wait_until_delivered", wait)
 
-    assert recording.finish(1) is True
+    assert recording.finish(1)
     assert found == [False, True]
     assert isinstance(records_of(recording)[-1], Finished)
 
 
 @pytest.mark.parametrize(
-    ("call", "complete"),
+    ("call", "refused"),
     [
-        (lambda run: None, True),
-        (lambda run: run.table("t", {"text": ["x" * 100_000]}, step=0), True),
-        (lambda run: run.step(-1), False),
-        (lambda run: run.log({"loss": "text"}, step=0), False),
-        (lambda run: run.log(None, step=0), False),
+        (lambda run: None, 0),
+        (lambda run: run.table("t", {"text": ["x" * 100_000]}, step=0), 0),  # a limit as stated
+        (lambda run: run.step(-1), 1),
+        (lambda run: run.log({"loss": "text"}, step=0), 1),
+        (lambda run: run.log(None, step=0), 1),
     ],
 )
-def test_it_is_not_complete_if_something_was_refused(
-    recording: Run, monkeypatch: pytest.MonkeyPatch, call: Callable[[Run], object], complete: bool
+def test_what_was_refused_does_not_make_it_false(
+    recording: Run, monkeypatch: pytest.MonkeyPatch, call: Callable[[Run], object], refused: int
 ) -> None:
-    """Although everything that was recorded was delivered; the limits of a table are as stated, and lose no row."""
+    """It was never recorded, and everything that was recorded is delivered; the result names it."""
     monkeypatch.setattr(recording._session, "wait_until_delivered", lambda timeout: True)
     call(recording)
+    result = recording.finish(1)
 
-    assert recording.finish(1) is complete
+    assert (bool(result), result.missing, len(result.refused)) == (True, "", refused)
 
 
-def test_finish_says_why_it_is_false(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning with what was refused; `refused` has it too."""
+def test_a_record_that_could_not_be_written_makes_it_false(recording: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else is delivered, but what the trainer gave is not."""
+
+    def full(record: Record) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recording._session, "wait_until_delivered", lambda timeout: True)
+    with monkeypatch.context() as disk:
+        disk.setattr(recording._session.journal, "append", full)
+        recording.log({"loss": 1.0}, step=0)
+    result = recording.finish(1)
+
+    assert (bool(result), result.refused) == (False, {})
+    assert result.missing == "not recorded: record: [Errno 28] No space left on device (1 time)"
+
+
+def test_the_last_warning_names_what_was_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each mistake with its count; the rows are there, so the result is true."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, exporters=["jsonl"])
-    run.log({"loss": 1.0, "name": "text"}, step=0)
-    run.log({"loss": 1.0, "name": None}, step=-1)
+    for _ in range(3):
+        run.log({"loss": 1.0, "name": [None]}, step=0)
+    run.log({"loss": 1.0}, step=-1)
+    result = run.finish(30)
 
-    assert run.finish(30) is False
-    assert run.refused == {"value": 1, "step": 1}
-    assert caplog.messages[-1] == (f"run {run.id} is not complete: refused: 1 value, 1 step (see the warnings above)")
+    first, second = result.refused
+    assert (bool(result), run.refused, list(result.refused.values())) == (True, {"value": 3, "step": 1}, [3, 1])
+    expected = f"run {run.id}: not recorded, because it was refused: {first} (3 times), {second} (1 time)"
+    assert caplog.messages[-1] == expected
 
 
 @pytest.mark.parametrize("timeout", [None, "soon", float("nan"), -1, 10**400, [], b"1"])
 def test_a_timeout_that_is_none(recording: Run, timeout: object) -> None:
     """It raises nothing, and does not wait forever."""
-    assert recording.finish(timeout) is False  # type: ignore[arg-type]
+    assert not recording.finish(timeout)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def test_the_options_of_a_backend() -> None:
     """Those that there are, are taken."""
     run = otel_rl.init(exporters=[{f"{__name__}:Csv": {"path": "a.csv"}}], quiet=True, agent="off")
 
-    assert run.finish(0) is False  # there is no agent
+    assert not run.finish(0)  # there is no agent
 
 
 def test_a_variable_of_opentelemetry_does_not_remove_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def test_finish_says_what_a_collector_rejected(protocol: str, tmp_path: Path, mo
         wait_for(lambda: read_status(directories.at(run.dir)).lost, "the loss is not reported")
         page = urllib.request.urlopen(str(run.prometheus)).read().decode()
 
-        assert run.finish(20) is False
+        assert not run.finish(20)
     status = read_status(directories.at(run.dir))
     assert status.lost == {"refused_by_exporter": 2}
     assert "rejected 2: too old" in status.last_error["otlp_logs"]

@@ -163,7 +163,7 @@ for step in range(20):
     with run.step(step), run.phase("rollout"):
         run.log({"loss": 1.0})
 assert run is otel_rl.current() and run.environment() and run.prometheus is None
-print(run.finish(), run.refused["record"] >= 40, otel_rl.current())
+print(bool(run.finish()), run.refused["record"] >= 40, otel_rl.current())
 """
 
 
@@ -200,7 +200,7 @@ def test_a_head_that_cannot_listen(
         head = f"127.0.0.1:{taken.getsockname()[1]}"
         run = begin(tmp_path, agent="auto", hardware=False, head=head, exporters=["jsonl"], **ranks)
         run.log({"loss": 1.0}, step=0)
-        assert run.finish(30) is (world_size == 1)
+        assert bool(run.finish(30)) is (world_size == 1)
 
     assert [row["step"] for row in rows_of(run.dir)] == [0]
     assert f"head='{head}': cannot be listened on" in caplog.messages[0 if world_size == 1 else -1]

@@ -47,7 +47,7 @@ for n in range({STEPS}):
 done.set()
 if case == "thread":
     sampler.join()
-print(run.finish(90), flush=True)
+print(bool(run.finish(90)), flush=True)
 """
 _ROLLOUT = f"""{_SETTINGS}
 run = otel_rl.init(**settings, role="rollout", hardware=False, quiet=True)

@@ -79,7 +79,7 @@ def test_finish_and_the_metrics_endpoint_say_so(tmp_path: Path) -> None:
         return 0.0 if found is None else float(found[1])
 
     wait_for(lambda: dropped() == 1.0, "the page does not say so")
-    assert run.finish(20) is False
+    assert not run.finish(20)
     assert [row["values"]["loss"] for row in rows_of(run.dir)] == [1.0]  # type: ignore[index]
 
 

@@ -58,7 +58,7 @@ for n in range({STEPS}):
 if "STAY" in os.environ:
     print("ready", flush=True)
     time.sleep(300)
-print(run.finish(float(os.environ.get("FINISH", "0.5"))))
+print(bool(run.finish(float(os.environ.get("FINISH", "0.5")))))
 """
 
 

@@ -61,7 +61,7 @@ if RECORDS:
             print(type(error).__name__)
     print(ray.get(next(workers[0].stream.options(num_returns="streaming").remote())))
     ray.shutdown()
-    print(run.finish(30))
+    print(bool(run.finish(30)))
 """
 
 

@@ -53,7 +53,7 @@ class Victim:
         """Return whether the same agent delivers rows, and the run ends with everything delivered."""
         alive = self._pid() == self._agent
         self.pace()
-        return self.run.finish(60) and alive
+        return bool(self.run.finish(60)) and alive
 
     def _pid(self) -> int:
         return agent_start.read_status(directories.at(self.run.dir)).pid

@@ -157,7 +157,7 @@ _AGAIN = "otel_rl.init(agent='off', exporters=[], quiet=True, project='test', id
                 "with run.step(1): run.event('e')",
                 "run.log({'a': object()}, step=-1)",
                 "run.params({})",
-                "print(otel_rl.current(), run.finish(), flush=True)",
+                "print(otel_rl.current(), bool(run.finish()), flush=True)",
             ],
             "None False\n",
             id="uses the run of its parent",

@@ -10,9 +10,12 @@ import pytest
 
 import otel_rl
 from tests.processes import run_python
+from tests.trainer.reading import begin, logged
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.trainer.reading import RecordsOf
 
 HEAVY = (
     *("opentelemetry.sdk", "torch", "numpy", "arro3", "duckdb", "wandb", "tensorboard", "prometheus_client"),
@@ -53,6 +56,55 @@ def test_dir_of_a_run(recording: otel_rl.Run) -> None:
     names = {name for name in dir(recording) if not name.startswith("__")}
 
     assert names == methods | {"id", "attempt", "dir", "prometheus", "refused", "tracer_provider"}
+
+
+_OF_SPANS = {"add_event", "add_link", "end", "get_span_context", "is_recording", "record_exception", "set_attribute"}
+_OF_SPANS |= {"set_attributes", "set_status", "update_name", "log"}
+_OF_PHASES = _OF_SPANS | {"begin", "part", "onload", "execute", "offload"}
+
+
+def test_dir_of_spans(recording: otel_rl.Run) -> None:
+    """Completion shows OpenTelemetry's methods of a span, and those that are for trainers."""
+
+    def public(span: object) -> set[str]:
+        return {name for name in dir(span) if not name.startswith("_")}
+
+    with recording.step(0) as step, recording.phase("generate") as phase, recording.trajectory() as trajectory:
+        part = trajectory.part("model")
+
+    assert public(step) == _OF_SPANS | {"number"}
+    assert public(phase) == _OF_PHASES
+    assert public(trajectory) == _OF_PHASES | {"generated", "rewarded", "ticket", "policy_version"}
+    assert public(part) == _OF_PHASES
+
+
+def test_spans_log(recording: otel_rl.Run, records_of: RecordsOf) -> None:
+    """`step.log` and `phase.log` record at their step, also after it; a refused step records nothing."""
+    with recording.step(0) as step, recording.phase("generate") as phase:
+        phase.log({"a": 1.0}, weight=2)
+        step.log({"b": 2.0})
+    with recording.step(1), recording.step(2) as refused:
+        phase.log({"c": 3.0})
+        step.log({"d": 4.0})
+        refused.log({"e": 5.0})
+    refused.log({"f": 6.0})
+    with recording.phase("save") as outside:
+        outside.log({"g": 7.0})
+
+    assert logged(records_of(recording)) == [
+        *((0, {"a": 1.0}), (0, {"b": 2.0}), (0, {"c": 3.0}), (0, {"d": 4.0}), (1, {"g": 7.0}))
+    ]
+    assert recording.refused == {"step": 3}
+
+
+def test_spans_log_without_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records_of: RecordsOf) -> None:
+    """`OTEL_SDK_DISABLED` switches spans off, not what is logged through them."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    run = begin(tmp_path)
+    with run.step(0), run.phase("generate") as phase:
+        phase.log({"loss": 1.0})
+
+    assert logged(records_of(run)) == [(0, {"loss": 1.0})]
 
 
 def test_recording_is_light(tmp_path: Path) -> None:
@@ -99,6 +151,20 @@ print(before == state())
 """
 
     assert run_python(script, tmp_path) == "True\n"
+
+
+def test_the_last_line_says_where_the_rows_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the file of JSONL, other exporters, and the command that shows the run."""
+    place = {"jsonl": {"path": "mine.jsonl"}}
+    with otel_rl.init(dir=tmp_path, project="p", id="r", hardware=False, exporters=[place, "stdout"]) as run:
+        run.log({"loss": 1.0}, step=7)
+    *_, last = capsys.readouterr().err.splitlines()
+    there = tmp_path / "p" / "r"
+
+    assert (there / "mine.jsonl").exists()
+    assert (
+        last == f"otel-rl: recorded up to step 7; rows: {there}/mine.jsonl, stdout; to look at it: otel-rl top {there}"
+    )
 
 
 def test_quiet(tmp_path: Path) -> None:

@@ -51,18 +51,22 @@ def step_once(run: Run, number: object) -> None:
         (step_twice, "step", "step 1 after step 1"),
         (step_back, "step", "step 0 after step 1"),
         (step_in_step, "step", "step 1 inside step 0"),
-        (lambda run: step_once(run, -1), "step", "step -1 after step -1; steps count up from 0"),
+        (lambda run: step_once(run, -1), "step", "step -1; steps count up from 0"),
         (lambda run: step_once(run, 1.0), "step", "step 1.0 is not an integer"),
         (lambda run: step_once(run, "1"), "step", "step '1' is not an integer"),
         (lambda run: step_once(run, None), "step", "step None is not an integer"),
-        (lambda run: run.log({"loss": 1.0}), "step", "log() at step None; use `with run.step(n)`, or pass step=n"),
+        (
+            lambda run: run.log({"loss": 1.0}),
+            "step",
+            "log() before the first step; use `with run.step(n):`",
+        ),
         (lambda run: run.log({"loss": 1.0}, step=-1), "step", "log() at step -1"),
-        (lambda run: run.log({"loss": 1.0}, step=1.5), "log", "log: 'float' object"),
+        (lambda run: run.log({"loss": 1.0}, step=1.5), "step", "log() at step 1.5"),
         (lambda run: run.log({"loss": 1.0}, step=2**64), "step", f"log() at step {2**64}"),
         (lambda run: run.log({"loss": "low"}, step=0), "value", "loss: str is not a number"),
         (lambda run: run.log({7: 1.0}, step=0), "name", "invalid metric name 7: must be a non-empty str"),
-        (lambda run: run.log(None, step=0), "log", "log: "),
-        (lambda run: run.log([1.0], step=0), "log", "log: "),
+        (lambda run: run.log(None, step=0), "log", "log: None is not a mapping"),
+        (lambda run: run.log([1.0], step=0), "log", "log: [1.0] is not a mapping"),
     ],
 )
 def test_refused(
@@ -117,6 +121,32 @@ def test_refusals_are_logged_seldom(recording: Run, records_of: RecordsOf, caplo
         "100 times)",
         "1000 times)",
     ]
+
+
+def test_each_mistake_is_named(recording: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Mistakes of one reason do not hide each other: by the name of a value, otherwise by the text without numbers."""
+    for step in range(20):
+        recording.log({"train": [{}], "note": "text" if step else None, "loss": 1.0}, step=step)
+        recording.log({"loss": 1.0}, -step / 3)  # type: ignore[arg-type]
+        recording.log(loss=step)  # type: ignore[call-arg]
+
+    assert recording.refused == {"value": 40, "log": 40}
+    assert [text.partition(" (refused")[0] for text in caplog.messages if text.endswith("1 time)")] == [
+        *recording.finish(0).refused
+    ]
+    assert list(recording.finish(0).refused.values()) == [20, 20, 20, 20]
+
+
+def test_mistakes_are_bounded(recording: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Names that change with the step are named 64 times, and counted together afterwards."""
+    for number in range(200):
+        recording.log({f"sample {number}": "text"}, step=0)
+    refused = recording.finish(0).refused
+    named = [text for text in caplog.messages if text.startswith("sample")]
+    others = [text for text in caplog.messages if text.startswith("other mistakes, such as sample 64: ")]
+
+    assert (len(named), len(others), len(refused), sum(refused.values())) == (64, 1, 65, 200)
+    assert caplog.messages[-1].endswith(", 57 other mistakes")
 
 
 def test_after_finish(recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture) -> None:

@@ -191,7 +191,9 @@ run.finish()
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     last = done.stderr.splitlines()[-1]
 
-    assert last == f"otel-rl: recorded up to step 0; to look at it: otel-rl top {tmp_path}/runs/p/one"
+    place = f"{tmp_path}/runs/p/one"
+
+    assert last == f"otel-rl: recorded up to step 0; rows: {place}/rows.jsonl; to look at it: otel-rl top {place}"
     assert "step 0" in run([*CLI, *last.rpartition("otel-rl ")[2].split(), "--once"], tmp_path)
 
 
