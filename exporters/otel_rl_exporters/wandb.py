@@ -106,7 +106,7 @@ class WandbExporter:
         import wandb
 
         known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
-        self._axis, self._reserved = axis, _RESERVED | {axis}
+        self._axis, self._reserved, self._renamed = axis, _RESERVED | {axis}, set[str]()
         if over is not None and over not in get_args(Axis):
             raise ValueError(f"invalid over={over!r}: must be one of {', '.join(get_args(Axis))}")
         self._over = {axes(name)[over] for name in DIALECTS if over in axes(name)} if over else set()
@@ -208,6 +208,9 @@ class WandbExporter:
                 self._attempt, self._exit_code = item.attempt, 0
             is_axis = item.values.get(self._axis) == item.step  # the framework's own name of it
             values = values_of(item, _RESERVED if is_axis else self._reserved)
+            for name in item.values.keys() - values.keys() - self._renamed:
+                logger.warning("wandb: %s is a name of W&B or of the axis; the value is called %s_", name, name)
+                self._renamed.add(name)
             self._draw_over(values.keys())
             self._log(item, values, self._axis)
         elif isinstance(item, Machine):

@@ -67,7 +67,7 @@ class Loop:
         self._encode = msgspec.msgpack.Encoder().encode
         self.unsaved: list[Item] = []
         self.finished = self._finished_before()
-        self._has_measured_all = self._disk_failed = False
+        self._has_measured_all = self._disk_failed = self._has_shrunk = False
         self._save_at = 0.0
 
     @property
@@ -163,12 +163,15 @@ class Loop:
     def _append(self, made: Reduced) -> bool:
         """Write a batch with a checkpoint to the outbox; return whether that worked. On a full disk it is retried."""
         lost = self._losses.lost
-        checkpoint = Checkpoint(self._source.follower.positions, self._pipeline.reducer.state, lost)
+        state = self._pipeline.reducer.state
+        checkpoint = Checkpoint(self._source.follower.positions, state, lost)
         saved = self._encode(checkpoint)
-        if len(saved) > _LARGEST_CHECKPOINT:
-            logger.warning("the open steps take %d MiB: they close now, and what comes later is late", len(saved) >> 20)
-            closed = self._pipeline.reducer.close_all()
-            self.unsaved += self._pipeline.leaving(closed.items, closed, time.time_ns())
+        if len(saved) > _LARGEST_CHECKPOINT and len(self._encode((state.steps, state.window))) > len(saved) / 2:
+            if not self._has_shrunk:
+                logger.warning("open steps take %d MiB: they close now, and what comes later is late", len(saved) >> 20)
+            self._has_shrunk = True
+            closed, leaving = self._pipeline.shrink(time.time_ns())
+            self.unsaved += leaving
             made.add(closed)
             saved = self._encode(checkpoint)
         self._save_at = time.monotonic() + len(saved) / _CHECKPOINT_RATE

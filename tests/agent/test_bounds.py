@@ -90,6 +90,15 @@ def test_times_on_the_device_of_many_phases() -> None:
     assert [span.attributes[semconv.PHASE_DEVICE_DURATION] for span in spans] == [0.1, 0.2, 0.3]
 
 
+def test_a_time_on_the_device_of_a_phase_that_is_not_recorded() -> None:
+    """It does not count as the arrival of a value that the step waits for."""
+    state = State()
+    reducer = reducing({}, state)
+    feed(reducer, "a", started(), StepStarted(0, 0, b""), SpanEnded(7, S, b"", timed=True), DeviceTimed(0, 7, 0.5))
+
+    assert state.journals["a"].awaited == {}
+
+
 def test_open_steps_that_are_too_large() -> None:
     """They close, and what comes later is in a late row of the step."""
     reducer = reducing()

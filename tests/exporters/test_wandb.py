@@ -79,7 +79,7 @@ def test_axis(run):
     assert [line["training/step"] for line in history(run)] == ["5"]
 
 
-def test_names_that_wandb_uses_itself(run):
+def test_names_that_wandb_uses_itself(run, caplog):
     """A value, table or parameter with such a name, or with that of the axis, has a `_` more; nothing is replaced."""
     own = ["step", "_step", "_runtime", "_timestamp", "_wandb"]
     values = {f"{name}{more}": n for more in ("", "_") for n, name in enumerate(own)}
@@ -90,6 +90,7 @@ def test_names_that_wandb_uses_itself(run):
     assert (logged["step"], logged["_timestamp"]) == ("7", "9")
     assert (table["step"], table["step_/_type"]) == ("8", '"table-file"')
     assert wandb_file.config(log(run)) == {"_wandb_": 1}
+    assert caplog.text.count("_step is a name of W&B or of the axis; the value is called _step_") == 1
 
 
 def test_a_value_that_is_the_axis(run):

@@ -9,7 +9,7 @@ from otel_rl.agent.steps import admission
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.trace_sampling import TraceSampler
-from otel_rl.agent.steps.trackers import TrackerRows
+from otel_rl.agent.steps.trackers import TrackerRows, left
 from otel_rl.export import Span
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.stats.statistics import quantile_key
@@ -68,6 +68,11 @@ class Pipeline:
             leaving = self.traces.of(checked, now)
         choose = partial(self.trackers.of, state=self.reducer.state, observed=made.observed)
         return self._each("choice of metrics", leaving, choose, if_failed=True)
+
+    def shrink(self, now: int) -> tuple[Reduced, list[Item]]:
+        """Close all open steps and the window, because they are too large; return what exporters get, too."""
+        made = self.reducer.close_all()
+        return made, [*self.leaving(made.items, made, now), *left(self.reducer.state)]
 
     def _each(
         self, stage: str, items: list[Item], apply: Callable[[list[Item]], list[Item]], *, if_failed: bool

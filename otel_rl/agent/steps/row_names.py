@@ -39,9 +39,14 @@ class RowNames:
 
     def __init__(self, reductions: Reductions, renamed: dict[Source, str]) -> None:
         self._reductions, self._renamed = reductions, renamed
-        self._bases: dict[Source, str] = {}
-        self._owners = {name: source for source, base in renamed.items() for name in self._names(source, base)}
         self.count = len(renamed)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know the names of what was renamed alone."""
+        self._bases: dict[Source, str] = {}
+        saved = self._renamed.items()
+        self._owners = {name: source for source, base in saved for name in self._names(source, base)}
 
     def learn(self, step: Whole) -> None:
         """Choose the names of what is new in this step."""
@@ -50,8 +55,7 @@ class RowNames:
         logged += [(table.name, "table") for one in step.by.values() for table in one.tables]
         new = [source for source in logged if source not in self._bases]
         if new and len(self._owners) > _MOST_REMEMBERED:
-            self._bases.clear()
-            self._owners.clear()
+            self._forget()
             new = logged
         for source in sorted(new, key=self._is_changed):
             self._bases[source] = self._choose(source)

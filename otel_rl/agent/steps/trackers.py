@@ -87,7 +87,7 @@ class TrackerRows:
             if isinstance(item, Row):
                 leaving += self._rows(item, state, (observed or {}).get(identity(item)))
             else:
-                leaving += _left(state) if isinstance(item, Ended) else []
+                leaving += left(state) if isinstance(item, Ended) else []
                 leaving.append(item)
         return leaving
 
@@ -105,12 +105,12 @@ class TrackerRows:
         is_of_window = last is not None and self._window_of(last) == self._window_of(row)
         if rows.has_all_steps or (row.late and not (is_of_window and last and row.step <= last.step)):
             return [row] if rows.window == "mean" or rows.is_due(row.step) else []
-        leaving = [] if is_of_window else _left(state)
+        leaving = [] if is_of_window else left(state)
         if rows.window == "mean":
             window.add(row, observed, self._statistic)
         else:
             window.keep(row)
-        return leaving + (_left(state) if rows.is_due(row.step) else [])
+        return leaving + (left(state) if rows.is_due(row.step) else [])
 
     def _window_of(self, row: Row) -> tuple[int, int]:
         return row.attempt, self._settings.window_of(row.step)
@@ -133,6 +133,7 @@ class TrackerRows:
         return kept
 
 
-def _left(state: State) -> list[Row]:
+def left(state: State) -> list[Row]:
+    """Return the row of the window, which leaves; none if it has no values."""
     row = state.window.pop()
     return [] if row is None else [row]
