@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = log_of("otel_rl")
 _REPORTED = "_otel_rl_reported"
 _LONGEST_WARNING = 500
-_LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "closed"})
+_LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "not_captured", "closed"})
 """Reasons to refuse that lose no data of the trainer: documented limits, and otel-rl's own measurements."""
 
 

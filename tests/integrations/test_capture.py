@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+import torch
 
+from otel_rl.integrations.capture import _Recorder
+from otel_rl.journal.records import Logged
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
+from otel_rl.trainer.current import recorder_of
 from tests.collector import wait_for
 from tests.exporters import wandb_file
 from tests.processes import rows_of, run, start
 from tests.real_parts import needs
+from tests.trainer.reading import refusals
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from otel_rl.trainer.run import Run
+    from tests.trainer.reading import RecordsOf
 
 pytestmark = pytest.mark.timeout(200)
 _TRAINERS = {
@@ -122,6 +132,45 @@ def test_what_fails_with_us_does_not_fail_with_the_tracker(tmp_path: Path) -> No
     assert process.returncode == 0
     assert errors.count("none of them") == errors.count("SettingsError: ") + 1 == 2
     assert list((tmp_path / "tb").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (np.array([1.5]), 1.5),
+        (np.array([[1.5]]), 1.5),
+        (np.float32(1.5), 1.5),
+        (torch.tensor([1.5], requires_grad=True), 1.5),
+        (torch.ones(1, 1, dtype=torch.bfloat16), 1.0),
+        (np.array([True]), 1),
+        (torch.tensor(False), 0),
+        (True, 1),
+        (Decimal("1.5"), 1.5),
+    ],
+    ids=repr,
+)
+def test_what_trackers_chart_is_recorded(value: object, number: float, recording: Run, records_of: RecordsOf) -> None:
+    """Whatever has one element, and truth values."""
+    _Recorder("tensorboard").record({"x": value}, 3)
+
+    assert [(one.step, one.values) for one in records_of(recording) if isinstance(one, Logged)] == [(3, {"x": number})]
+
+
+def test_the_rest_is_counted(recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture) -> None:
+    """By name, beside what is recorded; the run is complete without it."""
+    others = {
+        "text": "1.5",
+        "none": None,
+        "list": [1.5],
+        "array": np.ones(2),
+        "empty": torch.ones(0),
+        "table": object(),
+    }
+    _Recorder("wandb").record({"loss": 1.0} | others, 3)
+
+    assert refusals(records_of(recording)) == {"not_captured": len(others)}
+    assert "text: --capture wandb records numbers, not a str" in caplog.text
+    assert not recorder_of(recording).has_lost
 
 
 @pytest.mark.parametrize("option", ["--capture=clearml", "--instrument=keras"])
