@@ -23,7 +23,8 @@ from otel_rl.trainer.current import recorder_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_last_step = [-1]
+on_step: list[Callable[[int], None]] = []
+"""Called with the step of each value, before it is recorded."""
 _OWN_THREADS = "otel-rl-"  # the names of otel-rl's threads, which write to trackers too
 
 
@@ -105,11 +106,6 @@ def patch_swanlab(module: Any, patches: Patches) -> None:
     patches.observe(module, "Run.log", ("data", "step"), log, what="capture")
 
 
-def last_step() -> int:
-    """Return the highest step of the values so far, -1 before the first one."""
-    return _last_step[0]
-
-
 class _Recorder:
     """Records the values of one tracker. Begins a run if there is none, and gives up if a setting is wrong.
 
@@ -141,7 +137,8 @@ class _Recorder:
             if name not in numbers:
                 what = f"{text_of(name)}: --capture {self._tracker} records numbers, not a {type(value).__name__}"
                 recorder_of(run).refuse("not_captured", what)
-        _last_step[0] = max(_last_step[0], -1 if step is None else step)
+        for see in on_step if step is not None else ():
+            see(step)
         run.log(numbers, step=step)
 
     def finish(self) -> None:
