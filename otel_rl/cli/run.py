@@ -24,7 +24,8 @@ _SITE = Path(__file__).parents[1] / "integrations" / "site"
 @click.option(
     "--capture",
     default="",
-    help="Trackers whose logged values are captured, separated by commas: wandb, tensorboard, mlflow, swanlab.",
+    help="Trackers whose logged values are captured, separated by commas: wandb, tensorboard, mlflow, swanlab, "
+    "trackio.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import otel_rl
 from otel_rl.errors.texts import text_of
+from otel_rl.integrations.instrument import capture
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording, flat, unless_set
 from otel_rl.integrations.wandb_axes import Axes
@@ -76,6 +77,21 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
         patches.observe(module, f"SummaryWriter.{name}", arguments, record, what="capture")
 
 
+def patch_skrl(module: Any, patches: Patches) -> None:
+    """Record what goes through the writer that skrl has of its own."""
+    recorder = _Recorder("tensorboard")
+
+    def one(writer: Any, given: dict[str, Any]) -> None:
+        recorder.record({given["tag"]: given["value"]}, given["timestep"])
+
+    patches.observe(module, "SummaryWriter.add_scalar", (), one, what="capture")
+
+
+def patch_wandb_tensorboard(module: Any, patches: Patches) -> None:
+    """Capture TensorBoard too where W&B reads its files: `sync_tensorboard=True`."""
+    patches.observe(module, "patch", (), lambda _, given: capture("tensorboard"), what="capture")
+
+
 def patch_mlflow(module: Any, patches: Patches) -> None:
     """Record what goes through a `MlflowClient`, which the fluent interface uses too; without a step it is step 0."""
     recorder = _Recorder("mlflow")
@@ -104,6 +120,17 @@ def patch_swanlab(module: Any, patches: Patches) -> None:
         recorder.record(dict(flat(given.get("data") or {})), run._ctx._global_step if step is None else step)
 
     patches.observe(module, "Run.log", ("data", "step"), log, what="capture")
+
+
+def patch_trackio(module: Any, patches: Patches) -> None:
+    """Record what goes through trackio's `log`; without a step it is at trackio's counter."""
+    recorder = _Recorder("trackio")
+
+    def log(run: Any, given: dict[str, Any]) -> None:
+        step = given.get("step")
+        recorder.record(given["metrics"], run._next_step - 1 if step is None else step)
+
+    patches.observe(module, "Run.log", ("metrics", "step"), log, what="capture")
 
 
 class _Recorder:

@@ -26,7 +26,12 @@ logger = log_of("otel_rl")
 _CAPTURE = "otel_rl.integrations.capture"
 TRACKERS: dict[str, Framework] = {
     "wandb": Framework(
-        distribution="wandb", tested=">=0.19,<1", hooks={"wandb.sdk.wandb_run": f"{_CAPTURE}:patch_wandb"}
+        distribution="wandb",
+        tested=">=0.19,<1",
+        hooks={
+            "wandb.sdk.wandb_run": f"{_CAPTURE}:patch_wandb",
+            "wandb.integration.tensorboard.monkeypatch": f"{_CAPTURE}:patch_wandb_tensorboard",
+        },
     ),
     "tensorboard": Framework(
         distribution="tensorboard",
@@ -34,6 +39,7 @@ TRACKERS: dict[str, Framework] = {
         hooks={
             "torch.utils.tensorboard.writer": f"{_CAPTURE}:patch_summary_writer",
             "tensorboardX.writer": f"{_CAPTURE}:patch_summary_writer",
+            "skrl.utils.tensorboard": f"{_CAPTURE}:patch_skrl",
         },
     ),
     "mlflow": Framework(
@@ -41,6 +47,9 @@ TRACKERS: dict[str, Framework] = {
     ),
     "swanlab": Framework(
         distribution="swanlab", tested=">=0.10,<0.11", hooks={"swanlab.sdk.internal.run": f"{_CAPTURE}:patch_swanlab"}
+    ),
+    "trackio": Framework(
+        distribution="trackio", tested=">=0.43,<1", hooks={"trackio.run": f"{_CAPTURE}:patch_trackio"}
     ),
 }
 """The trackers whose calls can be recorded, by the name in `OTEL_RL_CAPTURE`."""

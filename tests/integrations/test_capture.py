@@ -69,6 +69,14 @@ for n in range(10):
 swanlab.log({"acc": 0.5, "val": 0.25})
 swanlab.finish()
 """,
+    "trackio": """
+import trackio
+run = trackio.init(project="p", auto_log_gpu=False)
+for n in range(10):
+    trackio.log({"loss": 1 / (n + 1)}, step=n * 2)
+trackio.log({"acc": 0.5, "val": 0.25})
+trackio.finish()
+""",
 }
 _QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
@@ -92,7 +100,9 @@ def captured(directory: Path, tracker: str, **environment: str) -> dict[int, Any
 def test_captured(tracker: str, tmp_path: Path) -> None:
     """At the steps that the tracker has, under its names, bit for bit."""
     rows = captured(tmp_path, tracker)
-    last = {"wandb": (18, 18), "tensorboard": (18, 18), "mlflow": (18, 18), "swanlab": (19, 19)}[tracker]
+    last = {"wandb": (18, 18), "tensorboard": (18, 18), "mlflow": (18, 18), "swanlab": (19, 19), "trackio": (19, 19)}[
+        tracker
+    ]
     names = ("eval/acc", "eval/val") if tracker == "tensorboard" else ("acc", "val")
 
     assert [rows[n * 2]["loss"] for n in range(10)] == [1 / (n + 1) for n in range(10)]
@@ -119,6 +129,27 @@ def test_the_tracker_gets_what_it_was_given(tmp_path: Path) -> None:
 
     assert found[0] == found[1]
     assert json.loads(found[0][0]["loss"]) == 1.0
+
+
+_SYNCED = """
+import os, wandb
+from torch.utils.tensorboard import SummaryWriter
+wandb.init(project="p", mode="offline", dir=os.getcwd(), sync_tensorboard=True)
+writer = SummaryWriter("tb")
+writer.add_scalar("loss", 0.5, 7)
+writer.close()
+wandb.finish()
+"""
+
+
+@pytest.mark.slow
+@needs("wandb")
+@needs("tensorboard")
+def test_wandb_that_reads_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sync_tensorboard=True`: what the script gives to TensorBoard is in W&B, and is captured."""
+    monkeypatch.setitem(_TRAINERS, "wandb", _SYNCED)
+
+    assert captured(tmp_path, "wandb") == {7: {"loss": 0.5}}
 
 
 @pytest.mark.slow
