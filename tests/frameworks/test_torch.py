@@ -51,9 +51,9 @@ def test_rows_are_what_the_script_logged(directory: Path) -> None:
 
 
 def test_a_script_of_which_nothing_is_recorded_says_so(tmp_path: Path) -> None:
-    """One line names what can be done."""
+    """One line names what was seen, and what can be done."""
     errors = told_by(tmp_path, "torch_ppo.py", **_TOLD)
 
     assert errors.count("otel-rl recorded nothing") == 1
-    assert "--instrument torch" in errors
+    assert "imported: tensorboard; add --instrument torch for a loop of your own, or --capture tensorboard" in errors
     assert not (tmp_path / "runs").exists()
