@@ -164,8 +164,9 @@ class _Recorder:
             if name not in numbers:
                 what = f"{text_of(name)}: --capture {self._tracker} records numbers, not a {type(value).__name__}"
                 recorder_of(run).refuse("not_captured", what)
-        for see in on_step if step is not None else ():
-            see(step)
+        if step is not None:
+            for see in on_step:
+                see(step)
         run.log(numbers, step=step)
 
     def finish(self) -> None:

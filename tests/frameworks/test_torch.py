@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.frameworks.recorded import Recorded, launched, told_by
-from tests.frameworks.results import compared, tensorboard
+from tests.frameworks.results import SOURCES, compared, tensorboard
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -48,6 +49,26 @@ def test_rows_are_what_the_script_logged(directory: Path) -> None:
     found = compared(tensorboard(directory / "tb"), Recorded(directory / "runs" / "p" / "loop").rows, single=True)
 
     assert (len(found.equal), found.different) == (9, [])
+
+
+@pytest.mark.skipif(
+    not (SOURCES / "cleanrl").exists() or find_spec("tyro") is None,
+    reason="no cleanrl in OTEL_RL_SOURCES, or none of its packages: tyro, gymnasium 0.29",
+)
+def test_cleanrl(tmp_path: Path) -> None:
+    """Its PPO, unchanged: every number, and one step for each iteration, in the row of its losses."""
+    script, sizes = str(SOURCES / "cleanrl" / "cleanrl" / "ppo.py"), ["--num-steps", "64", "--total-timesteps", "4000"]
+    options = ["--instrument", "torch", "--capture", "tensorboard"]
+    launched(tmp_path, script, *sizes, "--no-cuda", options=options, OTEL_RL_DIR="otel", **_TOLD)
+    (own,) = (tmp_path / "runs").iterdir()
+    recorded = Recorded(tmp_path / "otel" / "p" / "loop")
+    ran = "ppo.py on CartPole, unchanged, `--instrument torch --capture tensorboard`; compared in single precision"
+    title = "CleanRL (a plain PyTorch loop)"
+    found = recorded.agrees(tensorboard(own), title, "fe8d8a0", ran, single=True, users_names=True)
+
+    assert "charts/episodic_return" in found.names
+    assert list(recorded.phases) == [256 * n for n in range(1, 16)]
+    assert {phases.count("backward") for phases in recorded.phases.values()} == {16}
 
 
 def test_a_script_of_which_nothing_is_recorded_says_so(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from otel_rl.cli.run import _isolating
 from otel_rl.integrations.capture import _Recorder
 from otel_rl.journal.records import Logged
 from otel_rl.setup import agent_start
@@ -211,6 +212,30 @@ def test_a_wrong_name(option: str, tmp_path: Path) -> None:
 
     assert "must be one of" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
+
+
+def test_a_python_that_ignores_its_environment(tmp_path: Path) -> None:
+    """A line says that the hooks cannot be imported, and the trainer runs."""
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-I", "-c", "print('trainer')"]
+    output, errors = start(command, tmp_path).communicate(timeout=60)
+
+    assert "otel-rl: nothing is recorded: with -I, Python ignores PYTHONPATH" in errors
+    assert output == "trainer\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("python3.11 -W ignore -uE train.py", "-uE"),
+        ("torchrun --nproc-per-node 2 train.py -I", ""),
+        ("nice /usr/bin/python -S -m train", "-S"),
+        ("python -WI -u train.py -I", ""),
+        ("python -c -I", ""),
+    ],
+)
+def test_options_that_ignore_the_environment(command: str, option: str) -> None:
+    """Those of Python alone, before its script."""
+    assert _isolating(command.split()) == option
 
 
 def test_an_environment_without_otel_rl(tmp_path: Path) -> None:
