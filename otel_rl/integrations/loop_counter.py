@@ -1,6 +1,6 @@
 """The variable in which a training loop counts its steps, found by where its value is logged.
 
-A plain loop tells a tracker its step when it logs, after the work of the step. So that the work gets the same number,
+A plain loop names its step only when it logs, after the work of the step. So that the work gets the same number,
 the variable that holds the logged step is looked for on the stack, and read when the next step begins. Some loops
 count between the two: then the difference is added.
 """

@@ -105,5 +105,5 @@ def _number_of_step(variables: Mapping[str, Any]) -> int:
 
 
 _hooked: list[Patches] = []
-"""What records the timers; the last one may be removed again."""
+"""The hooks of the timers; the last ones may have been removed again."""
 _TIMERS = Timers("global_step", _number_of_step, before=("peft_train",))

@@ -1,4 +1,4 @@
-"""What slime and prime-rl log to W&B with their own code, captured, and compared with what W&B wrote itself.
+"""Values that slime and prime-rl log to W&B with their own code, captured, and compared with what W&B wrote.
 
 `OTEL_RL_SOURCES` has checkouts of both. prime-rl needs `loguru` and `prime-pydantic-config`.
 """

@@ -189,7 +189,7 @@ def test_what_trackers_chart_is_recorded(value: object, number: float, recording
 
 
 def test_the_rest_is_counted(recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture) -> None:
-    """By name, beside what is recorded; the run is complete without it."""
+    """Its name is logged, its neighbors are recorded, and the run is complete without it."""
     others = {
         "text": "1.5",
         "none": None,
