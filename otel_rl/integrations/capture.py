@@ -177,12 +177,18 @@ class _Recorder:
 
 def _number(value: Any) -> Any:
     """Return what trackers chart for a value: a number, or an array without dimensions; `None` if nothing."""
-    if isinstance(value, (int, float)) or value is None or isinstance(value, (str, bytes)):
-        return value if isinstance(value, (int, float)) else None
-    shape = getattr(value, "shape", None)
-    if not isinstance(shape, tuple):
-        return float(value) if hasattr(value, "__float__") else None
-    if math.prod(shape) != 1:
+    if isinstance(value, (int, float)):
+        return value
+    if value is None or isinstance(value, (str, bytes)):
         return None
-    is_ready = getattr(value, "is_ready", None)  # of JAX; the tracker has just read the value, so nothing waits
-    return value.item() if is_ready is not None and is_ready() else value.reshape(())
+    try:
+        shape = getattr(value, "shape", None)
+        if not isinstance(shape, tuple):
+            return float(value) if hasattr(value, "__float__") else None
+        if math.prod(shape) != 1:
+            return None
+        if (is_ready := getattr(value, "is_ready", None)) is not None and is_ready():
+            return value.item()  # of JAX; the tracker has just read it, so nothing waits
+        return value.reshape(()) if shape else value
+    except Exception:  # a foreign object may raise anything
+        return None

@@ -8,9 +8,9 @@ The logger records values on the main process alone, as Lightning's loggers do; 
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
@@ -148,7 +148,7 @@ def _place() -> dict[str, Any]:
 
     Lightning sets no `RANK`, and removes `WORLD_SIZE` after each `fit` or `validate`, so that the settings miss them.
     """
-    ranks = torch.distributed
+    ranks: Any = sys.modules["torch.distributed"]  # Lightning imports it
     if "RANK" in os.environ or not ranks.is_available() or not ranks.is_initialized():
         return {}
     found = find_place({**os.environ, "RANK": str(ranks.get_rank()), "WORLD_SIZE": str(ranks.get_world_size())})

@@ -12,13 +12,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     Place = tuple[object, str]
     """The code of a function and the name of a variable, or a type and the name of an attribute of `self`."""
 
 _LIKELY = ("global_step", "step", "iteration", "update", "epoch")
 """Names that are believed after the first value that was logged; any other variable needs a second one."""
+
+
+_OTHERS = ("otel_rl", "wrapt", "torch")
+"""The packages whose functions are between a loop and this file."""
 
 
 class LoopCounter:
@@ -36,7 +40,7 @@ class LoopCounter:
         Args:
             guess: If true, and nothing was logged yet, the variable is `global_step`.
         """
-        self._before = {place: value for place, value in _variables() if not self._is_certain or place in self._ahead}
+        self._before = dict(_variables(self._ahead if self._is_certain else ()))
         if self._first is None:
             return next((value for (_, name), value in self._before.items() if guess and name == _LIKELY[0]), None)
         steps = [
@@ -58,19 +62,25 @@ class LoopCounter:
             self._ahead, self._is_certain = both, self._is_certain or step != self._first
 
 
-def _variables() -> Iterator[tuple[Place, int]]:
-    """Yield the whole numbers in the variables of the functions that are being called, and in their `self`."""
+def _variables(wanted: Collection[Place] = ()) -> Iterator[tuple[Place, int]]:
+    """Yield the whole numbers in the variables of the functions that are being called, and in their `self`.
+
+    Args:
+        wanted: The only variables that are looked at; all if there are none.
+    """
+    owners = {owner for owner, _ in wanted}
+    are_all_functions = bool(owners) and not any(isinstance(owner, type) for owner in owners)
     frame = sys._getframe(1)
     while (frame := frame.f_back) is not None:  # type: ignore[assignment] # the loop ends with it
-        if frame.f_globals.get("__name__", "").partition(".")[0] in ("otel_rl", "wrapt", "torch"):
+        if are_all_functions and frame.f_code not in owners:
+            continue
+        if frame.f_globals.get("__name__", "").partition(".")[0] in _OTHERS:
             continue
         found: dict[str, Any] = frame.f_locals
-        for name, value in [*found.items()]:
-            if type(value) is int:
-                yield (frame.f_code, name), value
         this = found.get("self")
-        for name, value in [*getattr(this, "__dict__", {}).items()]:
-            if type(value) is int:
-                yield (type(this), name), value
+        for owner, variables in ((frame.f_code, found), (type(this), getattr(this, "__dict__", {}))):
+            for name in [one for where, one in wanted if where is owner] if wanted else [*variables]:
+                if type(value := variables.get(name)) is int:
+                    yield (owner, name), value
         if isinstance(found, dict) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             found.clear()  # before Python 3.13, the frame would keep this copy, and the tensors in it, until it returns

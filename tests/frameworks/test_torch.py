@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,17 @@ def test_cleanrl(tmp_path: Path) -> None:
     assert "charts/episodic_return" in found.names
     assert list(recorded.phases) == [256 * n for n in range(1, 16)]
     assert {phases.count("backward") for phases in recorded.phases.values()} == {16}
+
+
+@pytest.mark.skipif(find_spec("skrl") is None, reason="no skrl")
+def test_skrl(tmp_path: Path) -> None:
+    """Every number of its PPO, which has a writer of its own."""
+    launched(tmp_path, "skrl_ppo.py", options=["--capture", "tensorboard"], **_TOLD)
+    recorded, own = Recorded(tmp_path / "runs" / "p" / "loop"), tensorboard(tmp_path / "own" / "ppo")
+    ran = "PPO on CartPole, `--capture tensorboard`; compared in single precision"
+    found = recorded.agrees(own, "skrl (its TensorBoard)", version("skrl"), ran, single=True, users_names=True)
+
+    assert "Loss / Policy loss" in found.names
 
 
 def test_a_script_of_which_nothing_is_recorded_says_so(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import types
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import pytest
 import torch
 
 from otel_rl.cli.run import _isolating
-from otel_rl.integrations.capture import _Recorder
+from otel_rl.integrations.capture import _Recorder, patch_skrl
+from otel_rl.integrations.patches import Patches
 from otel_rl.journal.records import Logged
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
@@ -186,6 +188,21 @@ def test_what_trackers_chart_is_recorded(value: object, number: float, recording
     _Recorder("tensorboard").record({"x": value}, 3)
 
     assert [(one.step, one.values) for one in records_of(recording) if isinstance(one, Logged)] == [(3, {"x": number})]
+
+
+def test_the_writer_of_skrl(recording: Run, records_of: RecordsOf) -> None:
+    """It has names of its own: `tag`, `value`, `timestep`, of `skrl/utils/tensorboard.py` of 2.1.1."""
+
+    class SummaryWriter:
+        def add_scalar(self, *, tag: str, value: float, timestep: int) -> None:
+            """Write a value."""
+
+    module = types.SimpleNamespace(SummaryWriter=SummaryWriter)
+    patch_skrl(module, Patches())
+    module.SummaryWriter().add_scalar(tag="Loss / Policy loss", value=np.float32(0.5), timestep=64)
+
+    (logged,) = [one for one in records_of(recording) if isinstance(one, Logged)]
+    assert (logged.step, logged.values) == (64, {"Loss / Policy loss": 0.5})
 
 
 def test_the_rest_is_counted(recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture) -> None:
