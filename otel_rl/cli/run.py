@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from otel_rl.semconv.frameworks import INSTRUMENTED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SITE = Path(__file__).parents[1] / "integrations" / "site"
 
@@ -24,7 +29,8 @@ _SITE = Path(__file__).parents[1] / "integrations" / "site"
 @click.option(
     "--capture",
     default="",
-    help="Trackers whose logged values are captured, separated by commas: wandb, tensorboard, mlflow, swanlab.",
+    help="Trackers whose logged values are captured, separated by commas: wandb, tensorboard, mlflow, swanlab, "
+    "trackio.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
@@ -41,6 +47,12 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
         unknown = [name for name in names.split(",") if name not in ("", "all", *known)]
         if unknown:
             raise click.UsageError(f"unknown name {unknown[0]!r}: must be one of {', '.join(known)}")
+    if option := _isolating(command):
+        click.echo(
+            f"otel-rl: nothing is recorded: with {option}, Python ignores PYTHONPATH, which has otel-rl's hooks; leave "
+            "it out, or call otel_rl.integrations.instrument.from_environment(os.environ) in the script",
+            err=True,
+        )
     paths = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {INSTRUMENT_VARIABLE: chosen, "PYTHONPATH": os.pathsep.join(paths)}
     environment |= {CAPTURE_VARIABLE: captured} if captured else {}
@@ -48,3 +60,17 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
         os.execvpe(command[0], command, environment)
     except OSError as error:
         raise click.ClickException(f"{command[0]}: {error.strerror}") from error
+
+
+def _isolating(command: Sequence[str]) -> str:
+    """Return the option with which the first Python of a command does not import otel-rl's hooks; empty if none."""
+    is_python = [bool(re.fullmatch(r"python[0-9.]*", Path(argument).name)) for argument in command]
+    options = iter(command[is_python.index(True) + 1 :] if any(is_python) else ())
+    for option in options:
+        if not re.fullmatch("-[a-zA-Z].*", option) or option[1] in "cm":
+            break
+        if option in ("-W", "-X"):
+            next(options, None)
+        elif option[1] not in "WX" and not {"I", "E", "S"}.isdisjoint(option):
+            return option
+    return ""

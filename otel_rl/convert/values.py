@@ -180,13 +180,11 @@ def to_number(value: object) -> int | float:
     """Convert a real scalar to `int` or `float` without rounding.
 
     Raises:
-        Unconvertible: The value is a bool, a text, complex, not a scalar, masked, more than a number, or on a device.
+        Unconvertible: The value is a text, complex, not a scalar, masked, more than a number, or on a device.
     """
     if type(value) is float:
         return value
-    if isinstance(value, bool):
-        raise Unconvertible("a bool is not a number; log int(value) to record it as one")
-    if isinstance(value, int):
+    if isinstance(value, int):  # a truth value is 0 or 1, as trackers chart it
         return int(value) if -_LARGEST_INT <= value < 2 * _LARGEST_INT else float(value)
     _check_plain(value)
     item = getattr(value, "item", None)
@@ -198,7 +196,7 @@ def to_number(value: object) -> int | float:
         scalar = item()
         if isinstance(scalar, (str, bytes)):
             raise Unconvertible("a text is not a number")
-        return float(scalar) if not isinstance(scalar, (bool, int, float)) else to_number(scalar)
+        return float(scalar) if not isinstance(scalar, (int, float)) else to_number(scalar)
     if isinstance(value, numbers.Real):
         return float(value)
     raise Unconvertible(f"{type(value).__name__} is not a number{_INSTEAD.get(type(value), '')}")

@@ -1,57 +1,70 @@
-"""Records values that a trainer logs to W&B, TensorBoard, MLflow or SwanLab itself.
+"""Records values that a trainer logs to W&B, TensorBoard, MLflow, SwanLab or trackio itself.
 
 `OTEL_RL_CAPTURE=wandb,tensorboard otel-rl run -- python train.py`, or `capture("wandb")` in code before the tracker is
-used. The tracker gets its values first and unchanged. Values that cannot be recorded are counted. Names are those of
-the tracker; nested ones are joined as in W&B's charts (`loss.policy`). The step is the one in the call. Without one,
-W&B's step is `global_step`, `train/global_step` or `trainer/global_step` among the values, else the counter of its run.
+used. The tracker gets its values first and unchanged. Every number that it charts is recorded, a truth value as 0 or 1
+and an array of one element as its element; everything else is counted. Names are those of the tracker; nested ones are
+joined as in its charts (`loss.policy`). `wandb_axes` says at which step a value of W&B is.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import otel_rl
+from otel_rl.errors.texts import text_of
+from otel_rl.integrations.instrument import capture
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording, flat, unless_set
+from otel_rl.integrations.wandb_axes import Axes
+from otel_rl.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_AXES = ("global_step", "train/global_step", "trainer/global_step")
-_last_step = [-1]
+on_step: list[Callable[[int], None]] = []
+"""Called with the step of each value, before it is recorded."""
 _OWN_THREADS = "otel-rl-"  # the names of otel-rl's threads, which write to trackers too
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def patch_wandb(module: Any, patches: Patches) -> None:
-    """Record what goes through `wandb.Run.log`."""
-    recorder = _Recorder()
+    """Record what goes through `wandb.Run.log`, at the steps of the axes that `define_metric` declares."""
+    recorder = _Recorder("wandb")
+    axes_of: WeakKeyDictionary[Any, Axes] = WeakKeyDictionary()
+
+    def define(run: Any, given: dict[str, Any]) -> None:
+        axis = given.get("step_metric")
+        axes_of.setdefault(run, Axes()).define(given["name"], getattr(axis, "name", axis))
 
     def log(function: Callable[..., Any], run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        before = getattr(run, "_local_step", None)
+        counter = getattr(run, "_local_step", None)
         answer = function(*args, **kwargs)
         with harmless("capture"):
             given = dict(zip(("data", "step"), args, strict=False)) | kwargs
-            data = given.get("data") or {}
-            steps = [data[name] for name in _AXES if isinstance(data.get(name), int)]
-            step = next((step for step in (*steps, given.get("step")) if step is not None), before)
-            recorder.record(dict(flat(data, between=".")), step, project=getattr(run, "project", ""))
+            values = dict(flat(given.get("data") or {}, between="."))
+            axes = axes_of.setdefault(run, Axes())
+            for step, of_step in axes.by_step(values, given.get("step"), counter).items():
+                recorder.record(of_step, step, project=getattr(run, "project", ""))
         return answer
 
     def finish(run: Any, given: dict[str, Any]) -> None:
         recorder.finish()
 
     patches.wrap(module, "Run.log", log)
+    patches.observe(module, "Run.define_metric", ("name", "step_metric"), define, what="capture")
     patches.observe(module, "Run.finish", (), finish, what="capture", first=True)
 
 
 def patch_summary_writer(module: Any, patches: Patches) -> None:
     """Record what goes through a `SummaryWriter`'s `add_scalar` and `add_scalars`; without a step it is step 0."""
-    recorder = _Recorder()
+    recorder = _Recorder("tensorboard")
 
     def one(writer: Any, given: dict[str, Any]) -> None:
-        recorder.record({str(given["tag"]): given["scalar_value"]}, given.get("global_step") or 0)
+        value = given["scalar_value"]
+        value = float(value) if isinstance(value, str) else value
+        recorder.record({str(given["tag"]): value}, given.get("global_step") or 0)
 
     def several(writer: Any, given: dict[str, Any]) -> None:
         values = {f"{given['main_tag']}/{name}": value for name, value in given["tag_scalar_dict"].items()}
@@ -64,9 +77,24 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
         patches.observe(module, f"SummaryWriter.{name}", arguments, record, what="capture")
 
 
+def patch_skrl(module: Any, patches: Patches) -> None:
+    """Record what goes through the writer that skrl has of its own."""
+    recorder = _Recorder("tensorboard")
+
+    def one(writer: Any, given: dict[str, Any]) -> None:
+        recorder.record({given["tag"]: given["value"]}, given["timestep"])
+
+    patches.observe(module, "SummaryWriter.add_scalar", (), one, what="capture")
+
+
+def patch_wandb_tensorboard(module: Any, patches: Patches) -> None:
+    """Capture TensorBoard too where W&B reads its files: `sync_tensorboard=True`."""
+    patches.observe(module, "patch", (), lambda _, given: capture("tensorboard"), what="capture")
+
+
 def patch_mlflow(module: Any, patches: Patches) -> None:
     """Record what goes through a `MlflowClient`, which the fluent interface uses too; without a step it is step 0."""
-    recorder = _Recorder()
+    recorder = _Recorder("mlflow")
 
     def one(client: Any, given: dict[str, Any]) -> None:
         recorder.record({str(given["key"]): given["value"]}, given.get("step") or 0)
@@ -85,43 +113,61 @@ def patch_mlflow(module: Any, patches: Patches) -> None:
 
 def patch_swanlab(module: Any, patches: Patches) -> None:
     """Record what goes through SwanLab's `log`."""
-    recorder = _Recorder()
+    recorder = _Recorder("swanlab")
 
     def log(run: Any, given: dict[str, Any]) -> None:
         step = given.get("step")
-        recorder.record(given.get("data") or {}, run._ctx._global_step if step is None else step)
+        recorder.record(dict(flat(given.get("data") or {})), run._ctx._global_step if step is None else step)
 
     patches.observe(module, "Run.log", ("data", "step"), log, what="capture")
 
 
-def last_step() -> int:
-    """Return the highest step of the values so far, -1 before the first one."""
-    return _last_step[0]
+def patch_trackio(module: Any, patches: Patches) -> None:
+    """Record what goes through trackio's `log`; without a step it is at trackio's counter."""
+    recorder = _Recorder("trackio")
+
+    def log(run: Any, given: dict[str, Any]) -> None:
+        step = given.get("step")
+        recorder.record(given["metrics"], run._next_step - 1 if step is None else step)
+
+    patches.observe(module, "Run.log", ("metrics", "step"), log, what="capture")
 
 
 class _Recorder:
-    """Records the values of one tracker. Begins a run if there is none, and gives up if a setting is wrong."""
+    """Records the values of one tracker. Begins a run if there is none, and gives up if a setting is wrong.
 
-    def __init__(self) -> None:
+    Args:
+        tracker: The name of the tracker.
+    """
+
+    def __init__(self, tracker: str) -> None:
+        self._tracker = tracker
         self._given_up = False
         self._recording: Recording | None = None
 
     def record(self, values: Mapping[str, Any], step: int | None, **options: str) -> None:
-        """Record the numbers among the values."""
+        """Record the numbers among the values, and count the others."""
         if self._given_up or threading.current_thread().name.startswith(_OWN_THREADS):
             return
-        numbers = {name: value for name, value in values.items() if name not in _AXES and _is_number(value)}
-        if not numbers:
+        numbers = {name: number for name, value in values.items() if (number := _number(value)) is not None}
+        run = otel_rl.current()
+        if run is None and not numbers:
             return
         try:
-            if (run := otel_rl.current()) is None:
+            if run is None:
                 self._recording = Recording(**unless_set(**options))
                 run = self._recording.run
         except otel_rl.SettingsError:
             self._given_up = True
             raise
-        _last_step[0] = max(_last_step[0], -1 if step is None else step)
-        run.log({k: int(v) if isinstance(v, bool) else v for k, v in numbers.items()}, step=step)
+        for name, value in values.items():
+            if name not in numbers:
+                what = f"{text_of(name)}: --capture {self._tracker} records numbers, not a {type(value).__name__}"
+                recorder_of(run).refuse("not_captured", what)
+        if step is not None:
+            for see in on_step:
+                see(step)
+        run.log(numbers, step=step)
 
     def finish(self) -> None:
         """End the run with the tracker's, if this object began it."""
@@ -129,5 +175,20 @@ class _Recorder:
             self._recording.finish()
 
 
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, (str, bytes)) and hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0
+def _number(value: Any) -> Any:
+    """Return what trackers chart for a value: a number, or an array without dimensions; `None` if nothing."""
+    if isinstance(value, (int, float)):
+        return value
+    if value is None or isinstance(value, (str, bytes)):
+        return None
+    try:
+        shape = getattr(value, "shape", None)
+        if not isinstance(shape, tuple):
+            return float(value) if hasattr(value, "__float__") else None
+        if math.prod(shape) != 1:
+            return None
+        if (is_ready := getattr(value, "is_ready", None)) is not None and is_ready():
+            return value.item()  # of JAX; the tracker has just read it, so nothing waits
+        return value.reshape(()) if shape else value
+    except Exception:  # a foreign object may raise anything
+        return None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.semconv.frameworks import FRAMEWORKS, INSTRUMENTED, Framework
+from otel_rl.setup.launcher import find_place
 from otel_rl.setup.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE
 from otel_rl.trainer.current import end_by_status
 
@@ -28,7 +29,12 @@ logger = log_of("otel_rl")
 _CAPTURE = "otel_rl.integrations.capture"
 TRACKERS: dict[str, Framework] = {
     "wandb": Framework(
-        distribution="wandb", tested=">=0.19,<1", hooks={"wandb.sdk.wandb_run": f"{_CAPTURE}:patch_wandb"}
+        distribution="wandb",
+        tested=">=0.19,<1",
+        hooks={
+            "wandb.sdk.wandb_run": f"{_CAPTURE}:patch_wandb",
+            "wandb.integration.tensorboard.monkeypatch": f"{_CAPTURE}:patch_wandb_tensorboard",
+        },
     ),
     "tensorboard": Framework(
         distribution="tensorboard",
@@ -36,6 +42,7 @@ TRACKERS: dict[str, Framework] = {
         hooks={
             "torch.utils.tensorboard.writer": f"{_CAPTURE}:patch_summary_writer",
             "tensorboardX.writer": f"{_CAPTURE}:patch_summary_writer",
+            "skrl.utils.tensorboard": f"{_CAPTURE}:patch_skrl",
         },
     ),
     "mlflow": Framework(
@@ -43,6 +50,9 @@ TRACKERS: dict[str, Framework] = {
     ),
     "swanlab": Framework(
         distribution="swanlab", tested=">=0.10,<0.11", hooks={"swanlab.sdk.internal.run": f"{_CAPTURE}:patch_swanlab"}
+    ),
+    "trackio": Framework(
+        distribution="trackio", tested=">=0.43,<1", hooks={"trackio.run": f"{_CAPTURE}:patch_trackio"}
     ),
 }
 """The trackers whose calls can be recorded, by the name in `OTEL_RL_CAPTURE`."""
@@ -59,12 +69,12 @@ ON_REQUEST: dict[str, Framework] = {
     )
 }
 """What "all" does not include."""
-_NOTHING = (
-    "otel-rl recorded nothing: no trainer of %s ran; add --instrument torch for a loop of your own, or --capture for "
-    "the trackers that it logs to"
-)
-
+_NOTHING = "otel-rl recorded nothing, though an optimizer of PyTorch made steps: %s"
 _active: dict[str, Patches] = {}
+_status: list[object] = []
+"""What `sys.exit` was called with; at the exit of the process, Python does not expose its status."""
+_trained: set[bool] = set()
+"""Not empty if an optimizer of PyTorch has made a step."""
 
 
 def instrument(*names: str) -> None:
@@ -98,6 +108,10 @@ def from_environment(environ: Mapping[str, str]) -> None:
     An unknown name is logged, because nobody can catch an error at the start of a process. So is, at its end, that
     nothing was recorded.
     """
+    from wrapt import register_post_import_hook  # where something is instrumented
+
+    register_post_import_hook(_watch_optimizers, "torch.optim.optimizer")
+    Patches().observe(sys, "exit", ("status",), lambda _, given: _status.append(given.get("status")), first=True)
     atexit.register(_warn_if_nothing)
     _record_exits()
     for variable, call in ((INSTRUMENT_VARIABLE, instrument), (CAPTURE_VARIABLE, capture)):
@@ -130,14 +144,34 @@ def _hook_all(known: Mapping[str, Framework], names: Iterable[str]) -> None:
             _active[name] = hook(known[name])
 
 
+def _watch_optimizers(module: Any) -> None:
+    module.register_optimizer_step_pre_hook(lambda *_: _trained.add(True))
+
+
 def _warn_if_nothing() -> None:
-    """Log one line if a script that uses PyTorch has ended without a run."""
-    script = sys.argv[0] if sys.argv else ""  # Python has removed `__file__` of the script by now
+    """Log one line if a training with PyTorch has ended without an exception and without a run, once for all ranks."""
     processes = sys.modules.get("multiprocessing.process")
     is_worker = processes is not None and processes.parent_process() is not None
-    is_script = script.endswith(".py") and "site-packages" not in script and not is_worker  # and no launcher
-    if is_script and "torch.optim" in sys.modules and "otel_rl.trainer.opening" not in sys.modules:
-        logger.warning(_NOTHING, ", ".join(_active))
+    is_later_rank = find_place(os.environ).rank or os.environ.get("LOCAL_RANK", "0") != "0"
+    has_failed = hasattr(sys, "last_value") or (_status and _status[-1])
+    if not _trained or is_worker or is_later_rank or has_failed:
+        return
+    if "otel_rl.trainer.opening" not in sys.modules:
+        logger.warning(_NOTHING, _what_was_seen())
+
+
+def _what_was_seen() -> str:
+    """Return what was looked for, what of it was imported, and what can be done."""
+    imported = [name for name, one in (FRAMEWORKS | TRACKERS).items() if not sys.modules.keys().isdisjoint(one.hooks)]
+    captured = [name for name in TRACKERS if name in _active]
+    others = ",".join(name for name in imported if name in TRACKERS and name not in _active)
+    looked_for = ", ".join(name for name in _active if name not in captured)
+    seen = [f"no trainer of {looked_for} ran"] if looked_for else []
+    seen += [f"imported: {', '.join(imported)}"] if imported else []
+    seen += [f"no number reached {', '.join(captured)}"] if captured else []
+    ways = [] if "torch" in _active else ["--instrument torch for a loop of your own"]
+    ways += [f"--capture {others} for what it logs there"] if others else []
+    return "; ".join([*seen, f"add {', or '.join(ways)}" if ways else "call otel_rl.init in the script"])
 
 
 def uninstrument(*names: str) -> None:

@@ -2,21 +2,23 @@
 
     trainer = Trainer(logger=OtelRlLogger(project="sft"), callbacks=[OtelRlCallback()])
 
-The logger records on the main process alone, as Lightning's loggers do.
+The logger records values on the main process alone, as Lightning's loggers do; steps and phases are those of all ranks.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
-import otel_rl
 from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import harmless
-from otel_rl.integrations.recording import Recording
+from otel_rl.integrations.recording import Recording, unless_set
+from otel_rl.setup.launcher import find_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,13 +44,13 @@ class OtelRlLogger(Logger):  # type: ignore[misc] # mypy does not read Lightning
     def recording(self) -> Recording:
         """The recording. The first access begins it, and the first one after another training has taken its place."""
         if self._recording is None or not self._recording.is_open:
-            self._recording = Recording(self, self._recording, **self._options)
+            self._recording = Recording(self, self._recording, **(_place() | self._options))
         return self._recording
 
     def begin_training(self, first: int) -> None:
         """Begin another training if its first step was recorded before."""
         if (before := self._recording) is not None and before.number is not None and first <= before.number:
-            self._recording = Recording(self, before if first else None, **self._options)
+            self._recording = Recording(self, before if first else None, **(_place() | self._options))
 
     @property
     def name(self) -> str:
@@ -90,12 +92,11 @@ class OtelRlCallback(Callback):  # type: ignore[misc] # mypy does not read Light
         self._recording: Recording | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin the training; on other ranks than the first one only if a run exists."""
+        """Begin the training."""
         with harmless("on_train_start"):
-            if trainer.is_global_zero or otel_rl.current() is not None:
-                self._logger = next((one for one in trainer.loggers if isinstance(one, OtelRlLogger)), self._logger)
-                self._logger.begin_training(trainer.fit_loop.epoch_loop._batches_that_stepped)
-                self._recording = self._logger.recording
+            self._logger = next((one for one in trainer.loggers if isinstance(one, OtelRlLogger)), self._logger)
+            self._logger.begin_training(trainer.fit_loop.epoch_loop._batches_that_stepped)
+            self._recording = self._logger.recording
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begin the step, unless gradients are accumulated in one that has begun."""
@@ -140,6 +141,18 @@ class OtelRlCallback(Callback):  # type: ignore[misc] # mypy does not read Light
     def _begin(self, name: str) -> None:
         if self._recording is not None:
             self._recording.begin_phase(name)
+
+
+def _place() -> dict[str, Any]:
+    """Return rank, number of ranks and identity of a run whose processes Lightning has started; else nothing.
+
+    Lightning sets no `RANK`, and removes `WORLD_SIZE` after each `fit` or `validate`, so that the settings miss them.
+    """
+    ranks: Any = sys.modules["torch.distributed"]  # Lightning imports it
+    if "RANK" in os.environ or not ranks.is_available() or not ranks.is_initialized():
+        return {}
+    found = find_place({**os.environ, "RANK": str(ranks.get_rank()), "WORLD_SIZE": str(ranks.get_world_size())})
+    return unless_set(id=found.id or "", rank=found.rank, world_size=found.world_size)
 
 
 def patch(module: Any, patches: Patches) -> None:

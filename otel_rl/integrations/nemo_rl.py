@@ -98,7 +98,10 @@ class Backend:
 
 
 class Logger(Backend):
-    """Records into every backend that NeMo-RL's `logger` section enables, possibly none; intervals are in seconds."""
+    """Records into every backend that NeMo-RL's `logger` section enables; intervals are in seconds.
+
+    If it enables none, the exporters are those of otel-rl's settings.
+    """
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self.base_log_dir = str(cfg.get("log_dir", "logs"))
@@ -109,7 +112,8 @@ class Logger(Backend):
             dir=self.base_log_dir,
             exporters=[
                 {name: self._options(name, sections[name])} for name in _BACKENDS if cfg.get(f"{name}_enabled", False)
-            ],
+            ]
+            or None,
             dialect="nemo_rl",
             hardware={
                 "enabled": cfg.get("monitor_gpus"),

@@ -201,8 +201,8 @@ def unless_set(**options: Any) -> dict[str, Any]:
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without texts, truth values and `None`."""
-    return {name: value for name, value in values.items() if not isinstance(value, (str, bool)) and value is not None}
+    """Return the values without texts and `None`."""
+    return {name: value for name, value in values.items() if not isinstance(value, str) and value is not None}
 
 
 def flat(values: Mapping[str, Any], prefix: str = "", between: str = "/") -> Iterator[tuple[str, Any]]:

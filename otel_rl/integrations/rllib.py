@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
+from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat, numbers, unless_set
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
     from otel_rl.integrations.patches import Patches
 
+logger = log_of("otel_rl")
+_OLD_STACK = (
+    "RLlib's old API stack times its work in another way: rows are recorded, phases are not; use the new API stack, or "
+    "`with otel_rl.current().phase(name)`"
+)
 _MARK = "_otel_rl_recording"
 _WHOLES = ("training_iteration", "training_step")
 """Timers around the others, which are not recorded as phases."""
@@ -48,6 +54,8 @@ class _Algorithm:
     def __init__(self, algorithm: Any, options: dict[str, Any]) -> None:
         self._algorithm = algorithm
         self.recording = Recording(algorithm, **(unless_set(dialect="rllib") | options))
+        if not algorithm.config.enable_env_runner_and_connector_v2:
+            logger.warning(_OLD_STACK)
         config = algorithm.config.to_dict()
         self.recording.run.params({name: value for name, value in config.items() if isinstance(value, _SIMPLE)})
         self._step, self._log_result = algorithm.step, algorithm.log_result

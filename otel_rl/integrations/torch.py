@@ -3,7 +3,7 @@
     otel-rl run --instrument torch --capture tensorboard -- python train.py
 
 A step begins with the first `backward` after a step of the optimizer. With several optimizers, the first one that steps
-counts.
+counts. If a tracker is captured, the step has the number at which the loop logs next, and lasts while that stays.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import otel_rl
 from otel_rl.integrations import capture
+from otel_rl.integrations.instrument import TRACKERS, active
+from otel_rl.integrations.loop_counter import LoopCounter
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording
 from otel_rl.trainer.current import steps_of
@@ -33,6 +35,16 @@ class _Loop:
         self._optimizer: int | None = None
         self._has_stepped = True
         self._phase: Phase | NoSpan | None = None
+        self._counter = LoopCounter()
+        self._logged = -1
+        self._awaits_log = False
+
+    def see(self, step: int) -> None:
+        """Note the step of a value that is captured."""
+        if self._awaits_log:
+            self._awaits_log = False
+            self._counter.learn(step)
+        self._logged = max(self._logged, step)
 
     def begin_step(self) -> None:
         """Begin a step, unless the optimizer has not stepped since the last one, or somebody else makes steps."""
@@ -45,7 +57,10 @@ class _Loop:
         mine = self._recording.number in (None, steps.last_begun)
         if self._has_stepped and mine:
             self._has_stepped = False
-            self._recording.begin_step(max(steps.last_begun + 1, capture.last_step()))
+            number = self._counter.read(guess=not TRACKERS.keys().isdisjoint(active()))
+            if number is None or number < steps.last_begun:
+                number = max(steps.last_begun + 1, self._logged)
+            self._recording.begin_step(number)
 
     def begin_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Begin the phase of an optimizer."""
@@ -60,7 +75,8 @@ class _Loop:
             if phase is not None:
                 phase.__exit__(None, None, None)
             self._optimizer = self._optimizer or id(optimizer)
-            self._has_stepped = self._has_stepped or id(optimizer) == self._optimizer
+            if id(optimizer) == self._optimizer:
+                self._has_stepped = self._awaits_log = True
 
 
 _LOOP = _Loop()
@@ -68,6 +84,8 @@ _LOOP = _Loop()
 
 def patch_autograd(module: Any, patches: Patches) -> None:
     """Record backward passes, the first of which begins a step."""
+    capture.on_step.append(_LOOP.see)
+    patches.at_undo(lambda: capture.on_step.remove(_LOOP.see))
     patches.wrap(module, "backward", partial(_timed, "backward", _LOOP.begin_step))
 
 

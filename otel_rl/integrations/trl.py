@@ -110,9 +110,17 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         """Record the values that the trainer logs, on the first rank only, as trackers do."""
         with harmless("on_log"):
             if logs and state.is_world_process_zero:
-                logged = {**(state.log_history[-1] if state.log_history else {}), **logs}  # callbacks remove some
-                numbers = {name: n for name, n in logged.items() if name != "step" and isinstance(n, (int, float))}
-                self.recording(args).run.log(rewrite_logs(numbers), step=state.global_step)
+                history = (
+                    state.log_history[-1] if state.log_history else {}
+                )  # callbacks change and remove some of `logs`
+                logged = {**logs, **(history if history.get("step") == state.global_step else {})}
+                self._log(args, state, logged)
+
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
+        """Record the metrics of predictions, which the trainer passes to callbacks alone."""
+        with harmless("on_predict"):
+            if metrics and state.is_world_process_zero:
+                self._log(args, state, metrics)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the step. The run stays open for evaluations, until the next training or the end of the process."""
@@ -124,6 +132,10 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         """End the step with the exception."""
         if self._recording is not None:
             self._recording.abandon(error)
+
+    def _log(self, args: Any, state: Any, logged: dict[str, Any]) -> None:
+        numbers = {name: n for name, n in logged.items() if name != "step" and isinstance(n, (int, float))}
+        self.recording(args).run.log(rewrite_logs(numbers), step=state.global_step)
 
     def _begin(self, args: Any, after: Recording | None = None) -> Recording:
         self._recording = Recording(self, after, **(unless_set(dialect=imported(sys.modules) or "trl") | self.options))

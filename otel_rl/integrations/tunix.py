@@ -16,13 +16,12 @@ import jax
 from tunix.sft import metrics_logger
 
 from otel_rl.integrations.metrax import LoggingBackend
+from otel_rl.integrations.patches import Patches
 from otel_rl.integrations.recording import unless_set
 from otel_rl.integrations.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from otel_rl.integrations.patches import Patches
 
 __all__ = ["LoggingBackend", "MetricsLogger", "MetricsLoggerOptions", "Mode"]
 MetricsLogger = metrics_logger.MetricsLogger
@@ -57,12 +56,22 @@ class MetricsLoggerOptions(metrics_logger.MetricsLoggerOptions):  # type: ignore
             own = copy.copy(self)
             own.backend_kwargs = {**self.backend_kwargs, "custom_backend": custom}
         backends: list[Any] = super(MetricsLoggerOptions, own).create_backends()
-        return backends + _recorders(self, backends)
+        if recorders := _recorders(self, backends):
+            _hook_timers(Patches())
+        return backends + recorders
 
 
 def patch(module: Any, patches: Patches) -> None:
     """Add a backend that records to every new logger, and record learners and trainers as steps and phases."""
     patches.observe(metrics_logger, "MetricsLogger.__init__", ("metrics_logger_options",), _begin, what="MetricsLogger")
+    _hook_timers(patches)
+
+
+def _hook_timers(patches: Patches) -> None:
+    """Record learners and trainers as steps and phases, once for all that ask."""
+    if any(one.active for one in _hooked):
+        return
+    _hooked.append(patches)
     for path, phase in _METHODS.items():
         owner, _, name = path.partition(":")
         _TIMERS.hook_method(patches, owner, name, phase)
@@ -95,4 +104,6 @@ def _number_of_step(variables: Mapping[str, Any]) -> int:
     return int(caller.train_steps + 1 if number is None else number)
 
 
+_hooked: list[Patches] = []
+"""The hooks of the timers; the last ones may have been removed again."""
 _TIMERS = Timers("global_step", _number_of_step, before=("peft_train",))

@@ -38,7 +38,7 @@ from otel_rl.semconv.vocabulary import OWN, Vocabulary
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_ROWS = "rows.jsonl"
+_ROWS, _MANIFEST = "rows.jsonl", "run.json"
 _NAME = re.compile(r"[\w.@:{}*<>-]+(/[\w.@:{}*<>-]+)+")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _HOLE = "\0"
@@ -202,6 +202,15 @@ def _categorized() -> frozenset[str]:
     return frozenset({"step", *(phase for phases in categories.values() for phase in phases)})
 
 
+def _of_manifest(run: Path) -> str | None:
+    """Return the dialect in the settings of a run; `None` if it is detected, or if this is not a run."""
+    try:
+        chosen = msgspec.json.decode((run / _MANIFEST).read_bytes())["dialect"]
+    except (OSError, msgspec.DecodeError, KeyError):
+        return None
+    return chosen if chosen in DIALECTS else None
+
+
 def _detected(names: Iterable[str]) -> str | None:
     vocabulary = Vocabulary("auto")
     vocabulary.learn(names)
@@ -215,7 +224,7 @@ def main(arguments: Sequence[str]) -> str | None:
         description="Measure how many metric names of a framework's source, or of a run, its dialect knows.",
     )
     parser.add_argument("path", type=Path, help="a run directory, a Python file, or the folder of a package")
-    parser.add_argument("--dialect", choices=DIALECTS, help="detected from the names by default")
+    parser.add_argument("--dialect", choices=DIALECTS, help="the run's by default, else detected from the names")
     parser.add_argument("--at-least", type=float, default=100, metavar="PERCENT", help="known share; 100 by default")
     given = parser.parse_args(arguments)
     path: Path = given.path
@@ -224,7 +233,7 @@ def main(arguments: Sequence[str]) -> str | None:
     is_run = (path / _ROWS).is_file()
     places = {_ROWS: of_run(path)} if is_run else of_source(path)
     names = {name for found in places.values() for name in found}
-    framework = given.dialect or _detected(names)
+    framework = given.dialect or _of_manifest(path) or _detected(names)
     if framework is None:
         parser.error(f"cannot detect the dialect of {path}: use --dialect {{{','.join(DIALECTS)}}}")
     found = sorted_out(names, framework, whole=is_run)

@@ -55,7 +55,7 @@ _MOST_MISTAKES = 64
 """The number of mistakes that are counted and logged each by itself; a name of a metric may change with the step."""
 _VARYING = re.compile(r"0x[0-9a-f]+|-?\d[\d.e+-]*")
 """The differences between two texts about the same mistake: numbers of steps, and addresses of objects."""
-_LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "closed"})
+_LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "not_captured", "closed"})
 """Reasons to refuse that lose no data of the trainer: documented limits, and otel-rl's own measurements."""
 LOST = "record"
 """The reason if a record could not be written, such as on a full disk: nobody made a mistake, and data is lost."""

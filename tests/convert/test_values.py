@@ -118,6 +118,9 @@ def test_float32(value: float) -> None:
         (Percent(0.5), 0.5),
         (Fraction(1, 3), 1 / 3),
         (np.array(Fraction(1, 4), dtype=object), 0.25),
+        (True, 1),
+        (np.bool_(False), 0),
+        (torch.tensor(True), 1),
     ],
 )
 def test_other_numbers(value: object, expected: float) -> None:
@@ -130,11 +133,7 @@ def test_other_numbers(value: object, expected: float) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        True,
-        False,
-        np.bool_(True),
         np.array([True]),
-        torch.tensor(True),
         None,
         "0.5",
         b"0.5",
@@ -145,7 +144,6 @@ def test_other_numbers(value: object, expected: float) -> None:
         Decimal("0.5"),
         [1.0, "2.0"],
         [[1.0, 2.0], [3.0]],
-        [1.0, True],
         [torch.tensor(1.0, device="meta")],
         np.ma.masked,
         np.ma.array(5.0, mask=True),

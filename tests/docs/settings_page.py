@@ -68,7 +68,7 @@ _OTHERS = """
 | `OTEL_RL_TLS_CERTIFICATE`, `OTEL_RL_TLS_KEY` | PEM files for TLS of the head and the metrics endpoint. |
 | `OTEL_RL_TLS_CA` | PEM file of the authority that signed the head's certificate. |
 | `OTEL_RL_INSTRUMENT` | Frameworks that `otel-rl run` instruments, separated by commas, or `all`. |
-| `OTEL_RL_CAPTURE` | Trackers that `otel-rl run` captures: `wandb`, `tensorboard`, `mlflow`, `swanlab`. |
+| `OTEL_RL_CAPTURE` | Trackers that `otel-rl run` captures: `wandb`, `tensorboard`, `mlflow`, `swanlab`, `trackio`. |
 """
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from otel_rl.semconv import dialect
 from otel_rl.semconv.drift import sorted_out
+from otel_rl.semconv.frameworks import DIALECTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,8 +75,9 @@ def compared(wrote: Values, rows: Values, *, single: bool = False) -> Compared:
     found = Compared([], [])
     for step, values in wrote.items():
         for name, value in values.items():
-            recorded = rows.get(step, {}).get(name)
-            is_equal = recorded == value or (single and recorded is not None and np.float32(recorded) == value)
+            recorded = rows.get(step, {}).get(name, "missing")
+            is_equal = recorded == value or (recorded != recorded and value != value)  # noqa: PLR0124 - not a number
+            is_equal |= single and recorded != "missing" and np.float32(recorded) == value
             (found.equal if is_equal else found.different).append((step, name))
     return found
 
@@ -98,7 +100,7 @@ def keep(framework: str, revision: str, ran: str, found: Compared, coverage: flo
     """Write the counts into the row of the framework in the table of the page, if somebody asks for them.
 
     Args:
-        framework: Name of the dialect.
+        framework: Name of the dialect, or the title of a framework without one.
         revision: Version or revision of the framework that ran.
         ran: What ran, and what readers need to know of the comparison.
         found: The numbers.
@@ -106,10 +108,11 @@ def keep(framework: str, revision: str, ran: str, found: Compared, coverage: flo
     """
     if not _KEEPS:
         return
-    names = sorted_out(found.names, framework)
+    has_dialect = framework in DIALECTS
+    names = sorted_out(found.names if has_dialect else (), framework)
     known = len(names.mapped) + len(names.declared)
     cells = (
-        *(dialect.framework(framework)["title"], revision, ran),
+        *(dialect.framework(framework)["title"] if has_dialect else framework, revision, ran),
         *(len(found.equal) + len(found.different), len(found.equal), len(found.different), len(found.steps)),
         "" if coverage is None else f"{coverage:.0%}",
         *(len(found.names), len(names.mapped), "all" if known == len(found.names) else known),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain
+from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain, told_by
 from tests.frameworks.results import by_step
 
 if TYPE_CHECKING:
@@ -56,6 +57,21 @@ def test_phases(recorded: Recorded) -> None:
     assert list(recorded.phases) == list(range(8))
     assert recorded.phases[0] == accumulated
     assert recorded.phases[3] == [*accumulated, "validation"]
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """All ranks that Lightning starts are in one run, with the values of the first one, and no line says otherwise."""
+    lines = (
+        (EXAMPLES / _SCRIPT).read_text().replace('"cpu"', '"cpu", devices=2, strategy="ddp"').splitlines(keepends=True)
+    )
+    (tmp_path / "fit.py").write_text("".join(line for line in lines if "OtelRl" not in line))
+    errors = told_by(tmp_path, "fit.py", OTEL_RL_PROJECT="p")
+    recorded = only(tmp_path / "runs" / "p")
+    ranks = Counter(span.attributes["rl.rank"] for span in recorded.spans if span.name == "backward")
+
+    assert ranks == {0: 8, 1: 8}
+    assert {"loss", "val_loss", "test_loss"} <= {name for row in recorded.rows.values() for name in row}
+    assert "recorded nothing" not in errors
 
 
 def test_hyper_parameters(recorded: Recorded) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +13,7 @@ from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.frameworks.recorded import Recorded, launched, told_by
-from tests.frameworks.results import compared, tensorboard
+from tests.frameworks.results import SOURCES, compared, tensorboard
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -32,13 +34,13 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_steps_are_the_optimizers(directory: Path) -> None:
-    """Each update is a step; they go on from the last captured step, so that both have one axis."""
+def test_steps_are_those_that_the_script_logs(directory: Path) -> None:
+    """The updates of one iteration are a step, and have the number at which it logs after them."""
     recorded = Recorded(directory / "runs" / "p" / "loop")
     inside = [Counter(phases) for phases in recorded.phases.values()]
 
-    assert list(recorded.phases) == [0, 1, 2, 3, 128, 129, 130, 131, 256, 257, 258, 259]
-    assert all((found["backward"], found["optimizer_step"]) == (1, 1) for found in inside)
+    assert list(recorded.phases) == [128, 256, 384]
+    assert all((found["backward"], found["optimizer_step"]) == (4, 4) for found in inside)
     assert sum(found["data"] for found in inside) == 17  # 12 batches and 6 ends of an epoch, but for the first batch
     assert [span.error for span in recorded.spans if span.error] == []
 
@@ -50,10 +52,41 @@ def test_rows_are_what_the_script_logged(directory: Path) -> None:
     assert (len(found.equal), found.different) == (9, [])
 
 
+@pytest.mark.skipif(
+    not (SOURCES / "cleanrl").exists() or find_spec("tyro") is None,
+    reason="no cleanrl in OTEL_RL_SOURCES, or none of its packages: tyro, gymnasium 0.29",
+)
+def test_cleanrl(tmp_path: Path) -> None:
+    """Its PPO, unchanged: every number, and one step for each iteration, in the row of its losses."""
+    script, sizes = str(SOURCES / "cleanrl" / "cleanrl" / "ppo.py"), ["--num-steps", "64", "--total-timesteps", "4000"]
+    options = ["--instrument", "torch", "--capture", "tensorboard"]
+    launched(tmp_path, script, *sizes, "--no-cuda", options=options, OTEL_RL_DIR="otel", **_TOLD)
+    (own,) = (tmp_path / "runs").iterdir()
+    recorded = Recorded(tmp_path / "otel" / "p" / "loop")
+    ran = "ppo.py on CartPole, unchanged, `--instrument torch --capture tensorboard`; compared in single precision"
+    title = "CleanRL (a plain PyTorch loop)"
+    found = recorded.agrees(tensorboard(own), title, "fe8d8a0", ran, single=True, users_names=True)
+
+    assert "charts/episodic_return" in found.names
+    assert list(recorded.phases) == [256 * n for n in range(1, 16)]
+    assert {phases.count("backward") for phases in recorded.phases.values()} == {16}
+
+
+@pytest.mark.skipif(find_spec("skrl") is None, reason="no skrl")
+def test_skrl(tmp_path: Path) -> None:
+    """Every number of its PPO, which has a writer of its own."""
+    launched(tmp_path, "skrl_ppo.py", options=["--capture", "tensorboard"], **_TOLD)
+    recorded, own = Recorded(tmp_path / "runs" / "p" / "loop"), tensorboard(tmp_path / "own" / "ppo")
+    ran = "PPO on CartPole, `--capture tensorboard`; compared in single precision"
+    found = recorded.agrees(own, "skrl (its TensorBoard)", version("skrl"), ran, single=True, users_names=True)
+
+    assert "Loss / Policy loss" in found.names
+
+
 def test_a_script_of_which_nothing_is_recorded_says_so(tmp_path: Path) -> None:
-    """One line names what can be done."""
+    """One line names what was seen, and what can be done."""
     errors = told_by(tmp_path, "torch_ppo.py", **_TOLD)
 
     assert errors.count("otel-rl recorded nothing") == 1
-    assert "--instrument torch" in errors
+    assert "imported: tensorboard; add --instrument torch for a loop of your own, or --capture tensorboard" in errors
     assert not (tmp_path / "runs").exists()

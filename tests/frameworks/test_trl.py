@@ -212,8 +212,11 @@ from otel_rl.integrations.trl import record
 
 class Told(TrainerCallback):
     entries = []
-    def on_log(self, args, state, control, **kwargs):
+    def on_log(self, args, state, control, logs, **kwargs):
         self.entries.append(dict(state.log_history[-1]))
+        logs.update({{name: round(value) for name, value in logs.items()}})  # for a progress bar, as ms-swift
+    def on_predict(self, args, state, control, metrics, **kwargs):
+        self.entries.append({{"step": state.global_step, **metrics}})
 
 data = Dataset.from_dict({{"text": ["abc", "xyz", "hello", "grpo"] * 8}})
 how = dict(use_cpu=True, seed=7, disable_tqdm=True, report_to=[], logging_steps=2, max_length=16)
@@ -223,6 +226,7 @@ record(trainer, project="p", id="sft", hardware=False)
 trainer.evaluate()
 trainer.train()
 trainer.evaluate()
+trainer.predict(trainer.eval_dataset)
 print(json.dumps(Told.entries))
 """
 
@@ -238,7 +242,8 @@ def test_two_trainings_of_a_script_are_two_runs(tmp_path: Path) -> None:
 def test_supervised_fine_tuning(tmp_path: Path) -> None:
     """Any trainer on `transformers.Trainer`, recorded once by two ways; evaluations around the training are in its run.
 
-    Steps that it does not log are steps all the same.
+    Steps that it does not log are steps all the same. Predictions are recorded, and what a callback makes of the values
+    that it gets is not.
     """
     told = {name: value for name, value in _TOLD.items() if name not in ("OTEL_RL_RUN_ID", "OTEL_RL_PROJECT")}
     entries = json.loads(launched(tmp_path, "-c", _SFT, **told).splitlines()[-1])
@@ -246,6 +251,7 @@ def test_supervised_fine_tuning(tmp_path: Path) -> None:
 
     assert recorded.directory.name == "sft"
     assert [entry["step"] for entry in entries if "eval_loss" in entry] == [0, 4]
+    assert [entry["step"] for entry in entries if "test_loss" in entry] == [4]
     assert [phases.count("training_step") for phases in recorded.phases.values()] == [1] * 4
     assert list(recorded.phases) == [1, 2, 3, 4]
     assert sum(span.name == "evaluate" for span in recorded.spans) == 2

@@ -55,7 +55,7 @@ def grpo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def peft(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A `PeftTrainer` with otel-rl's options in its configuration, and without hooks."""
+    """A `PeftTrainer` with otel-rl's options in its configuration, and without `otel-rl run`."""
     place: Path = tmp_path_factory.mktemp("peft")
     plain(place, "tunix_peft.py", **_TOLD)
     return place
@@ -112,6 +112,12 @@ def test_rows_of_a_trainer_are_what_tunix_wrote(peft: Path) -> None:
     assert found.different == []
     assert {step for step, name in found.equal if name == "train/loss"} == {1, 2, 3, 4, 5, 6}
     assert {step for step, name in found.equal if name == "eval/loss"} == {0, 2, 4, 6}
+
+
+def test_phases_of_a_trainer(peft: Path) -> None:
+    """The options alone record them, and each update is a step."""
+    assert [int(str(root.attributes["rl.loop.iteration"])) for root in recorded(peft).roots] == [1, 2, 3, 4, 5, 6]
+    assert {"evaluate", "log_metrics"} <= phases(peft, 2)
 
 
 class Backend:

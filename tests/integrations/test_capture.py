@@ -5,19 +5,32 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import types
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+import torch
 
+from otel_rl.cli.run import _isolating
+from otel_rl.integrations.capture import _Recorder, patch_skrl
+from otel_rl.integrations.patches import Patches
+from otel_rl.journal.records import Logged
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
+from otel_rl.trainer.current import recorder_of
 from tests.collector import wait_for
 from tests.exporters import wandb_file
 from tests.processes import rows_of, run, start
 from tests.real_parts import needs
+from tests.trainer.reading import refusals
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from otel_rl.trainer.run import Run
+    from tests.trainer.reading import RecordsOf
 
 pytestmark = pytest.mark.timeout(200)
 _TRAINERS = {
@@ -59,6 +72,14 @@ for n in range(10):
 swanlab.log({"acc": 0.5, "val": 0.25})
 swanlab.finish()
 """,
+    "trackio": """
+import trackio
+run = trackio.init(project="p", auto_log_gpu=False)
+for n in range(10):
+    trackio.log({"loss": 1 / (n + 1)}, step=n * 2)
+trackio.log({"acc": 0.5, "val": 0.25})
+trackio.finish()
+""",
 }
 _QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
@@ -82,7 +103,9 @@ def captured(directory: Path, tracker: str, **environment: str) -> dict[int, Any
 def test_captured(tracker: str, tmp_path: Path) -> None:
     """At the steps that the tracker has, under its names, bit for bit."""
     rows = captured(tmp_path, tracker)
-    last = {"wandb": (18, 18), "tensorboard": (18, 18), "mlflow": (18, 18), "swanlab": (19, 19)}[tracker]
+    last = {"wandb": (18, 18), "tensorboard": (18, 18), "mlflow": (18, 18), "swanlab": (19, 19), "trackio": (19, 19)}[
+        tracker
+    ]
     names = ("eval/acc", "eval/val") if tracker == "tensorboard" else ("acc", "val")
 
     assert [rows[n * 2]["loss"] for n in range(10)] == [1 / (n + 1) for n in range(10)]
@@ -111,6 +134,27 @@ def test_the_tracker_gets_what_it_was_given(tmp_path: Path) -> None:
     assert json.loads(found[0][0]["loss"]) == 1.0
 
 
+_SYNCED = """
+import os, wandb
+from torch.utils.tensorboard import SummaryWriter
+wandb.init(project="p", mode="offline", dir=os.getcwd(), sync_tensorboard=True)
+writer = SummaryWriter("tb")
+writer.add_scalar("loss", 0.5, 7)
+writer.close()
+wandb.finish()
+"""
+
+
+@pytest.mark.slow
+@needs("wandb")
+@needs("tensorboard")
+def test_wandb_that_reads_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sync_tensorboard=True`: what the script gives to TensorBoard is in W&B, and is captured."""
+    monkeypatch.setitem(_TRAINERS, "wandb", _SYNCED)
+
+    assert captured(tmp_path, "wandb") == {7: {"loss": 0.5}}
+
+
 @pytest.mark.slow
 @needs("tensorboard")
 def test_what_fails_with_us_does_not_fail_with_the_tracker(tmp_path: Path) -> None:
@@ -124,6 +168,60 @@ def test_what_fails_with_us_does_not_fail_with_the_tracker(tmp_path: Path) -> No
     assert list((tmp_path / "tb").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (np.array([1.5]), 1.5),
+        (np.array([[1.5]]), 1.5),
+        (np.float32(1.5), 1.5),
+        (torch.tensor([1.5], requires_grad=True), 1.5),
+        (torch.ones(1, 1, dtype=torch.bfloat16), 1.0),
+        (np.array([True]), 1),
+        (torch.tensor(False), 0),
+        (True, 1),
+        (Decimal("1.5"), 1.5),
+    ],
+    ids=repr,
+)
+def test_what_trackers_chart_is_recorded(value: object, number: float, recording: Run, records_of: RecordsOf) -> None:
+    """Whatever has one element, and truth values."""
+    _Recorder("tensorboard").record({"x": value}, 3)
+
+    assert [(one.step, one.values) for one in records_of(recording) if isinstance(one, Logged)] == [(3, {"x": number})]
+
+
+def test_the_writer_of_skrl(recording: Run, records_of: RecordsOf) -> None:
+    """It has names of its own: `tag`, `value`, `timestep`, of `skrl/utils/tensorboard.py` of 2.1.1."""
+
+    class SummaryWriter:
+        def add_scalar(self, *, tag: str, value: float, timestep: int) -> None:
+            """Write a value."""
+
+    module = types.SimpleNamespace(SummaryWriter=SummaryWriter)
+    patch_skrl(module, Patches())
+    module.SummaryWriter().add_scalar(tag="Loss / Policy loss", value=np.float32(0.5), timestep=64)
+
+    (logged,) = [one for one in records_of(recording) if isinstance(one, Logged)]
+    assert (logged.step, logged.values) == (64, {"Loss / Policy loss": 0.5})
+
+
+def test_the_rest_is_counted(recording: Run, records_of: RecordsOf, caplog: pytest.LogCaptureFixture) -> None:
+    """Its name is logged, its neighbors are recorded, and the run is complete without it."""
+    others = {
+        "text": "1.5",
+        "none": None,
+        "list": [1.5],
+        "array": np.ones(2),
+        "empty": torch.ones(0),
+        "table": object(),
+    }
+    _Recorder("wandb").record({"loss": 1.0} | others, 3)
+
+    assert refusals(records_of(recording)) == {"not_captured": len(others)}
+    assert "text: --capture wandb records numbers, not a str" in caplog.text
+    assert not recorder_of(recording).has_lost
+
+
 @pytest.mark.parametrize("option", ["--capture=clearml", "--instrument=keras"])
 def test_a_wrong_name(option: str, tmp_path: Path) -> None:
     """It fails before the trainer begins."""
@@ -131,6 +229,30 @@ def test_a_wrong_name(option: str, tmp_path: Path) -> None:
 
     assert "must be one of" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
+
+
+def test_a_python_that_ignores_its_environment(tmp_path: Path) -> None:
+    """A line says that the hooks cannot be imported, and the trainer runs."""
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "-I", "-c", "print('trainer')"]
+    output, errors = start(command, tmp_path).communicate(timeout=60)
+
+    assert "otel-rl: nothing is recorded: with -I, Python ignores PYTHONPATH" in errors
+    assert output == "trainer\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("python3.11 -W ignore -uE train.py", "-uE"),
+        ("torchrun --nproc-per-node 2 train.py -I", ""),
+        ("nice /usr/bin/python -S -m train", "-S"),
+        ("python -WI -u train.py -I", ""),
+        ("python -c -I", ""),
+    ],
+)
+def test_options_that_ignore_the_environment(command: str, option: str) -> None:
+    """Those of Python alone, before its script."""
+    assert _isolating(command.split()) == option
 
 
 def test_an_environment_without_otel_rl(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from otel_rl.integrations import instrument
 from otel_rl.integrations.instrument import hook
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.semconv.frameworks import FRAMEWORKS, Framework
+from tests.processes import start
 from tests.trainer.reading import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from otel_rl import Run
     from otel_rl.journal.records import Record
@@ -160,3 +162,24 @@ def test_twice_is_once() -> None:
     instrument.uninstrument("roll")
 
     assert "roll" not in instrument.active()
+
+
+_TRAINER = """
+import sys, torch
+weight = torch.nn.Parameter(torch.ones(1))
+torch.optim.SGD([weight]).step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "rank", "lines"),
+    [("sys.exit(0)", "0", 1), ("sys.exit(3)", "0", 0), ("raise RuntimeError", "0", 0), ("", "1", 0)],
+)
+def test_nothing_was_recorded(end: str, rank: str, lines: int, tmp_path: Path) -> None:
+    """One line says so, of the first rank, after a training that ended well."""
+    (tmp_path / "train.py").write_text(_TRAINER + end)
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--", sys.executable, "train.py"]
+    _, errors = start(command, tmp_path, LOCAL_RANK=rank).communicate(timeout=60)
+
+    assert errors.count("otel-rl recorded nothing") == lines

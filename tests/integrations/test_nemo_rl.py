@@ -115,13 +115,15 @@ def test_the_environment_names_the_run(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_no_backend_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run is recorded all the same."""
+    """The run is recorded all the same, by the exporters of the settings."""
     monkeypatch.setenv("OTEL_RL_AGENT", "off")
     logger = Logger({"log_dir": str(tmp_path)})
     logger.log_metrics({"loss": 0.5}, step=0)
     logger.finish()
+    (manifest,) = tmp_path.glob("*/*/run.json")
 
     assert otel_rl.current() is None
+    assert ["jsonl", {}] in json.loads(manifest.read_text())["exporters"]
 
 
 def test_json_lines(recording: otel_rl.Run, tmp_path: Path) -> None:

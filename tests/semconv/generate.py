@@ -52,7 +52,7 @@ one of them with its option `over`, such as `{wandb = {over = "tokens"}}`, and o
 | dialect | axis | metric |
 |---|---|---|
 """
-_CAPTURE = "| any trainer that logs to W&B, TensorBoard, MLflow or SwanLab | | `--capture` |"
+_CAPTURE = "| any trainer that logs to W&B, TensorBoard, MLflow, SwanLab or trackio | | `--capture` |"
 _OF_THE_DOCS = ("title", "line", "needs_line")
 """Fields of the section `framework`: the title and the line in Markdown, and whether the hooks need that line."""
 _PREFIXES = {"metric": "METRIC_", "event": "EVENT_", "span": "SPAN_"}

@@ -91,13 +91,15 @@ def test_a_phase_without_a_category() -> None:
 
 
 def test_names_of_a_run(tmp_path: Path) -> None:
-    """They are those of its rows; those of otel-rl itself are left out."""
+    """They are those of its rows; those of otel-rl itself are left out. Its settings name the dialect."""
     rows = [{"step": 1, "values": {"actor/pg_loss": 1.0, "perf/goodput": 1.0}}, {"step": 2, "values": {"x/y": 1.0}}]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     found = sorted_out(of_run(tmp_path), "verl")
 
     assert (found.mapped, found.declared, found.unknown) == (["actor/pg_loss"], [], ["x/y"])
     assert drift(str(tmp_path), "--dialect", "verl").returncode == 1
+    (tmp_path / "run.json").write_text('{"dialect": "tunix"}')
+    assert "dialect tunix" in drift(str(tmp_path)).stdout
 
 
 def test_the_command(source: Path) -> None:
