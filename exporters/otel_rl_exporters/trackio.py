@@ -1,4 +1,4 @@
-"""Rows as the metrics of a trackio run: in a local database, or in a Hugging Face Space."""
+"""Rows as the metrics of a trackio run: in a local database, on a server, or in a Hugging Face Space."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class TrackioExporter:
     """Logs each row to a trackio run that is named by the run's id; a restarted run continues it.
 
-    A row is in the database when `export` returns. Its id is derived from the row's identity, so a repeated row is
-    stored once. (For a Space, trackio's thread sends the row later, with the same id.) Rows of a resumed run have the
-    value `rl/attempt`, from 1: the highest attempt of a step is the valid one. trackio has no status of a run, so the
-    values `rl/outcome` and `rl/exit_code` say how an attempt ended.
+    A row is in the database, or on the server, when `export` returns. Its id is derived from the row's identity, so a
+    repeated row is stored once. (With a Hugging Face Bucket, trackio's thread sends it later.) Rows of a resumed run
+    have the value `rl/attempt`, from 1: the highest attempt of a step is the valid one. trackio has no status of a run,
+    so the values `rl/outcome` and `rl/exit_code` say how an attempt ended.
 
     NaN and infinities are stored by name, as trackio does. trackio puts `__` before the names that it uses itself:
     `project`, `run`, `timestamp`, `step`, `time`, `metrics`, and all that begin with `__`. A parameter that begins
@@ -43,6 +43,8 @@ class TrackioExporter:
         name: The run's name; by default its id, which a restarted run finds again.
         group: The group of the run in trackio.
         space_id: The Hugging Face Space that shows the run; none by default.
+        server_url: The address of a trackio server; by default `TRACKIO_SERVER_URL`, else none. The variable
+            `TRACKIO_WRITE_TOKEN` has its write token.
         dir: The directory of the database, relative to the run directory; by default `TRACKIO_DIR`,
             else `trackio`.
     """
@@ -59,6 +61,7 @@ class TrackioExporter:
         name: str | None = None,
         group: str | None = None,
         space_id: str | None = None,
+        server_url: str | None = None,
         dir: str | None = None,  # noqa: A002 - what trackio's variable calls it
     ) -> None:
         if dir is not None or "TRACKIO_DIR" not in os.environ:  # read once, when trackio is imported
@@ -67,7 +70,8 @@ class TrackioExporter:
 
         self._trackio: Any = trackio
         self._options = {"project": _project(project or run.project), "name": name or run.id, "group": group}
-        self._space = {"space_id": space_id} if space_id else {}
+        self._place = {name: one for name, one in (("space_id", space_id), ("server_url", server_url)) if one}
+        self._client: Any = None
         self._kept = Path(run.directory, "trackio.params.json")
         self._config: dict[str, object] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._run: Any = None
@@ -105,19 +109,25 @@ class TrackioExporter:
     def _log(
         self, item: Row | Machine | Table | Params | Ended, values: dict[str, Any], step: int | None = None
     ) -> None:
-        """Let trackio build the entry, and write it immediately: its thread drops entries that it cannot write."""
+        """Let trackio build the entry, and write or send it immediately: its thread drops what it cannot write."""
         from trackio.sqlite_storage import SQLiteStorage
 
         run = self._opened()
+        is_later = run._storage_mode == "jsonl"
+        if not run._is_local and not is_later:
+            self._connect(run)
         with run._client_lock:  # its thread reads no entries meanwhile
             run.log(values, step=step)
             with run._queue_lock:
                 entries, run._queued_logs = run._queued_logs, []
             for entry in entries:
                 entry["log_id"] = sha256(repr((run.id, identity(item), item.time_unix_nano)).encode()).hexdigest()[:32]
-            if not run._is_local or run._storage_mode == "jsonl":
+            if is_later:
                 with run._queue_lock:
                     run._queued_logs = entries + run._queued_logs
+                return
+            if not run._is_local:
+                self._client.predict(api_name="/bulk_log", logs=entries, hf_token=run._hf_token_for_remote())
                 return
             if not self._watched:
                 self._watched = Watched(SQLiteStorage.init_db(entries[0]["project"]))
@@ -134,12 +144,24 @@ class TrackioExporter:
                     log_ids=[entry["log_id"]],
                 )
 
+    def _connect(self, run: Any) -> None:
+        """Connect to the server, and take the id that it knows the run by: trackio makes another one in an outage."""
+        if self._client is None:
+            from trackio.remote_client import RemoteClient
+
+            url = run._server_base_url or run.url
+            token = run._hf_token_for_remote()
+            client = RemoteClient(url, hf_token=token, write_token=run._write_token, verbose=False)
+            known = client.predict(run.project, api_name="/get_runs_for_project")
+            run.id = next((one["id"] for one in known if one["name"] == run.name and one.get("id")), run.id)
+            self._client = client
+
     def _opened(self) -> Any:
         """Return the trackio run. The first call begins it, with the parameters known so far."""
         if self._run is None:
             self._run = self._trackio.init(
                 **self._options,
-                **self._space,
+                **self._place,
                 config=self._config,
                 resume="allow",
                 embed=False,
