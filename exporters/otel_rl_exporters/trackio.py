@@ -49,7 +49,7 @@ class TrackioExporter:
             else `trackio`.
     """
 
-    batch_size = 1
+    batch_size = 64
     requires = ("trackio",)
     extra = "trackio"
 
@@ -72,6 +72,7 @@ class TrackioExporter:
         self._options = {"project": _project(project or run.project), "name": name or run.id, "group": group}
         self._place = {name: one for name, one in (("space_id", space_id), ("server_url", server_url)) if one}
         self._client: Any = None
+        self._unsent: list[Any] = []  # entries for the server
         self._kept = Path(run.directory, "trackio.params.json")
         self._config: dict[str, object] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._run: Any = None
@@ -79,7 +80,11 @@ class TrackioExporter:
         self._watched = Watched(None)
 
     def export(self, items: Sequence[Item]) -> None:
-        """Log the rows and tables among `items`, and remember the parameters."""
+        """Log the rows and tables among `items`, and remember the parameters.
+
+        Logging an item again is harmless: trackio stores an id once.
+        """
+        self._unsent.clear()
         for item in items:
             if isinstance(item, Row | Machine):
                 self._step = item.step
@@ -95,6 +100,9 @@ class TrackioExporter:
                     self._log(item, {"config": self._trackio.Table(columns=["name", "value"], data=rows)})
             elif isinstance(item, Ended):
                 self._log(item, {"rl/outcome": item.outcome, "rl/exit_code": item.exit_code}, self._step)
+        if self._unsent:
+            token = self._run._hf_token_for_remote()
+            self._client.predict(api_name="/bulk_log", logs=self._unsent, hf_token=token)
 
     def shutdown(self) -> None:
         """Finish the run: trackio writes the entries that its own thread still holds.
@@ -109,7 +117,7 @@ class TrackioExporter:
     def _log(
         self, item: Row | Machine | Table | Params | Ended, values: dict[str, Any], step: int | None = None
     ) -> None:
-        """Let trackio build the entry, and write or send it immediately: its thread drops what it cannot write."""
+        """Let trackio build the entry, and write it immediately: its thread drops entries that it cannot write."""
         from trackio.sqlite_storage import SQLiteStorage
 
         run = self._opened()
@@ -127,7 +135,7 @@ class TrackioExporter:
                     run._queued_logs = entries + run._queued_logs
                 return
             if not run._is_local:
-                self._client.predict(api_name="/bulk_log", logs=entries, hf_token=run._hf_token_for_remote())
+                self._unsent += entries
                 return
             if not self._watched:
                 self._watched = Watched(SQLiteStorage.init_db(entries[0]["project"]))

@@ -39,8 +39,9 @@ _LOOK_S = 0.1
 """Seconds between two checks of which items are durable."""
 _STUCK_S = 60.0
 """Seconds after which an exporter is replaced if none of its items becomes durable."""
-LONGEST_CALL_S = 900.0
-"""Maximum time in seconds for which a call counts as progress: trackers on slow file systems take minutes to start."""
+_LONGEST_START_S, _LONGEST_CALL_S, _LONGEST_END_S = 900.0, 30.0, 120.0
+"""Seconds for which a call counts as progress, so that one that hangs does not keep the agent. On slow file systems,
+trackers take minutes to start; W&B takes up to 80 s to finish a run."""
 _dice = random.Random()  # a relay runs in the trainer, and must not use its random numbers
 
 
@@ -157,7 +158,10 @@ class ExporterThread(threading.Thread):
     def is_at_work(self, now: float) -> bool:
         """Return whether a call is in progress that may still work: none has failed since the cursor moved."""
         began = self._began_call
-        return began is not None and not self._first_cause and now - began < LONGEST_CALL_S
+        longest = _LONGEST_START_S
+        if self._handover.is_open:
+            longest = _LONGEST_END_S if self._is_ending else _LONGEST_CALL_S
+        return began is not None and not self._first_cause and now - began < longest
 
     @property
     def backlog(self) -> int:
