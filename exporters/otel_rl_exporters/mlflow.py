@@ -38,7 +38,7 @@ _ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 _OF_THE_ITEM = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
-"""Errors that a retry does not change. What an account may do and what exists can change, so these are retried."""
+"""Errors that a retry does not change. Missing permissions, projects and runs can change, so these are retried."""
 
 
 class MlflowExporter:

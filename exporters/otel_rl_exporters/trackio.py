@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, RunInfo
 
 
+_ANSWERS_WITHIN_S = 20
+
+
 class TrackioExporter:
     """Logs each row to a trackio run that is named by the run's id; a restarted run continues it.
 
@@ -155,9 +158,12 @@ class TrackioExporter:
     def _connect(self, run: Any) -> None:
         """Connect to the server, and take the id that it knows the run by: trackio makes another one in an outage."""
         if self._client is None:
+            import httpx
             from trackio.remote_client import RemoteClient
 
             url = run._server_base_url or run.url
+            if run._server_base_url:  # trackio's client hides why there is no connection
+                httpx.get(f"{url.rstrip('/')}/version", timeout=_ANSWERS_WITHIN_S).raise_for_status()
             token = run._hf_token_for_remote()
             client = RemoteClient(url, hf_token=token, write_token=run._write_token, verbose=False)
             known = client.predict(run.project, api_name="/get_runs_for_project")

@@ -152,7 +152,7 @@ class ExporterThread(threading.Thread):
 
     @property
     def progress(self) -> object:
-        """A value that changes when the exporter gets on; items that are given again are no progress."""
+        """A value that changes when the exporter gets on; items that are given again do not count."""
         return self._reached, self.delivered, self.is_shut
 
     def is_at_work(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a user can do about an error of a network: one line per cause, for every tracker."""
+"""Fixes of errors of a network: one line per cause, for every tracker."""
 
 from __future__ import annotations
 

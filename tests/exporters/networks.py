@@ -153,10 +153,10 @@ class Trackio(Network):
 
     def _stored(self, query: str, run: str) -> list[Any]:
         place = self.directory / "p.db"
-        if not place.exists():
-            return []
-        with contextlib.closing(sqlite3.connect(place)) as database:
-            return database.execute(query, [run]).fetchall()
+        if place.exists():
+            with contextlib.suppress(sqlite3.OperationalError), contextlib.closing(sqlite3.connect(place)) as database:
+                return database.execute(query, [run]).fetchall()
+        return []  # the server is about to make it
 
 
 def _answers(url: str) -> bool:
