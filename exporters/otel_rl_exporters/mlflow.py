@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -39,7 +38,7 @@ _ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 _OF_THE_ITEM = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
-_NEVER_TAKEN = (*_OF_THE_ITEM, "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST")
+"""Errors that a retry does not change. Missing permissions, projects and runs can change, so these are retried."""
 
 
 class MlflowExporter:
@@ -173,9 +172,13 @@ class MlflowExporter:
     def _open(self, experiment: str, artifacts: str | None, name: str, tags: dict[str, str]) -> str:
         known = self._client.get_experiment_by_name(experiment)
         if known is None:
-            with contextlib.suppress(self._error):  # another run was quicker
+            try:
                 self._client.create_experiment(experiment, artifact_location=artifacts)
-            known = self._client.get_experiment_by_name(experiment)
+            except self._error:
+                known = self._client.get_experiment_by_name(experiment)
+                if known is None:  # otherwise another run was quicker
+                    raise
+            known = known or self._client.get_experiment_by_name(experiment)
         pattern = re.sub(r"['\"`\\]", "_", tags[_RUN_ID_TAG])  # a filter has no way to quote a quote
         found = self._client.search_runs([known.experiment_id], filter_string=f"tags.`{_RUN_ID_TAG}` LIKE '{pattern}'")
         for run_id in [run.info.run_id for run in found if run.data.tags[_RUN_ID_TAG] == tags[_RUN_ID_TAG]]:
@@ -233,9 +236,8 @@ def _database(uri: str) -> tuple[str, Watched]:
 
 
 def _is_final(error: Exception) -> bool:
-    """Return whether a retry would fail too. For artifacts, a missing client or permission is final as well."""
-    code = getattr(error, "error_code", None)
-    return isinstance(error, (ImportError, PermissionError)) or code in _NEVER_TAKEN
+    """Return whether a retry would fail too. For artifacts, a missing client or file permission is final as well."""
+    return isinstance(error, (ImportError, PermissionError)) or getattr(error, "error_code", None) in _OF_THE_ITEM
 
 
 _NOT_ALLOWED = re.compile(

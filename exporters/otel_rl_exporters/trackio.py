@@ -1,4 +1,4 @@
-"""Rows as the metrics of a trackio run: in a local database, or in a Hugging Face Space."""
+"""Rows as the metrics of a trackio run: in a local database, on a server, or in a Hugging Face Space."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, RunInfo
 
 
+_ANSWERS_WITHIN_S = 20
+
+
 class TrackioExporter:
     """Logs each row to a trackio run that is named by the run's id; a restarted run continues it.
 
-    A row is in the database when `export` returns. Its id is derived from the row's identity, so a repeated row is
-    stored once. (For a Space, trackio's thread sends the row later, with the same id.) Rows of a resumed run have the
-    value `rl/attempt`, from 1: the highest attempt of a step is the valid one. trackio has no status of a run, so the
-    values `rl/outcome` and `rl/exit_code` say how an attempt ended.
+    A row is in the database, or on the server, when `export` returns. Its id is derived from the row's identity, so a
+    repeated row is stored once. (With a Hugging Face Bucket, trackio's thread sends it later.) Rows of a resumed run
+    have the value `rl/attempt`, from 1: the highest attempt of a step is the valid one. trackio has no status of a run,
+    so the values `rl/outcome` and `rl/exit_code` say how an attempt ended.
 
     NaN and infinities are stored by name, as trackio does. trackio puts `__` before the names that it uses itself:
     `project`, `run`, `timestamp`, `step`, `time`, `metrics`, and all that begin with `__`. A parameter that begins
@@ -43,11 +46,13 @@ class TrackioExporter:
         name: The run's name; by default its id, which a restarted run finds again.
         group: The group of the run in trackio.
         space_id: The Hugging Face Space that shows the run; none by default.
+        server_url: The address of a trackio server; by default `TRACKIO_SERVER_URL`, else none. The variable
+            `TRACKIO_WRITE_TOKEN` has its write token.
         dir: The directory of the database, relative to the run directory; by default `TRACKIO_DIR`,
             else `trackio`.
     """
 
-    batch_size = 1
+    batch_size = 64
     requires = ("trackio",)
     extra = "trackio"
 
@@ -59,6 +64,7 @@ class TrackioExporter:
         name: str | None = None,
         group: str | None = None,
         space_id: str | None = None,
+        server_url: str | None = None,
         dir: str | None = None,  # noqa: A002 - what trackio's variable calls it
     ) -> None:
         if dir is not None or "TRACKIO_DIR" not in os.environ:  # read once, when trackio is imported
@@ -67,7 +73,9 @@ class TrackioExporter:
 
         self._trackio: Any = trackio
         self._options = {"project": _project(project or run.project), "name": name or run.id, "group": group}
-        self._space = {"space_id": space_id} if space_id else {}
+        self._place = {name: one for name, one in (("space_id", space_id), ("server_url", server_url)) if one}
+        self._client: Any = None
+        self._unsent: list[Any] = []  # entries for the server
         self._kept = Path(run.directory, "trackio.params.json")
         self._config: dict[str, object] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._run: Any = None
@@ -75,7 +83,11 @@ class TrackioExporter:
         self._watched = Watched(None)
 
     def export(self, items: Sequence[Item]) -> None:
-        """Log the rows and tables among `items`, and remember the parameters."""
+        """Log the rows and tables among `items`, and remember the parameters.
+
+        Logging an item again is harmless: trackio stores an id once.
+        """
+        self._unsent.clear()
         for item in items:
             if isinstance(item, Row | Machine):
                 self._step = item.step
@@ -91,6 +103,9 @@ class TrackioExporter:
                     self._log(item, {"config": self._trackio.Table(columns=["name", "value"], data=rows)})
             elif isinstance(item, Ended):
                 self._log(item, {"rl/outcome": item.outcome, "rl/exit_code": item.exit_code}, self._step)
+        if self._unsent:
+            token = self._run._hf_token_for_remote()
+            self._client.predict(api_name="/bulk_log", logs=self._unsent, hf_token=token)
 
     def shutdown(self) -> None:
         """Finish the run: trackio writes the entries that its own thread still holds.
@@ -109,15 +124,21 @@ class TrackioExporter:
         from trackio.sqlite_storage import SQLiteStorage
 
         run = self._opened()
+        is_later = run._storage_mode == "jsonl"
+        if not run._is_local and not is_later:
+            self._connect(run)
         with run._client_lock:  # its thread reads no entries meanwhile
             run.log(values, step=step)
             with run._queue_lock:
                 entries, run._queued_logs = run._queued_logs, []
             for entry in entries:
                 entry["log_id"] = sha256(repr((run.id, identity(item), item.time_unix_nano)).encode()).hexdigest()[:32]
-            if not run._is_local or run._storage_mode == "jsonl":
+            if is_later:
                 with run._queue_lock:
                     run._queued_logs = entries + run._queued_logs
+                return
+            if not run._is_local:
+                self._unsent += entries
                 return
             if not self._watched:
                 self._watched = Watched(SQLiteStorage.init_db(entries[0]["project"]))
@@ -134,12 +155,27 @@ class TrackioExporter:
                     log_ids=[entry["log_id"]],
                 )
 
+    def _connect(self, run: Any) -> None:
+        """Connect to the server, and take the id that it knows the run by: trackio makes another one in an outage."""
+        if self._client is None:
+            import httpx
+            from trackio.remote_client import RemoteClient
+
+            url = run._server_base_url or run.url
+            if run._server_base_url:  # trackio's client hides why there is no connection
+                httpx.get(f"{url.rstrip('/')}/version", timeout=_ANSWERS_WITHIN_S).raise_for_status()
+            token = run._hf_token_for_remote()
+            client = RemoteClient(url, hf_token=token, write_token=run._write_token, verbose=False)
+            known = client.predict(run.project, api_name="/get_runs_for_project")
+            run.id = next((one["id"] for one in known if one["name"] == run.name and one.get("id")), run.id)
+            self._client = client
+
     def _opened(self) -> Any:
         """Return the trackio run. The first call begins it, with the parameters known so far."""
         if self._run is None:
             self._run = self._trackio.init(
                 **self._options,
-                **self._space,
+                **self._place,
                 config=self._config,
                 resume="allow",
                 embed=False,

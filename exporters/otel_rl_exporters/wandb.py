@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -17,6 +16,7 @@ from otel_rl.semconv.dialect import Axis, axes
 from otel_rl.semconv.frameworks import DIALECTS
 from otel_rl_exporters import wandb_files
 from otel_rl_exporters.in_place import Watched
+from otel_rl_exporters.wandb_api import ServerRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +37,7 @@ _SETTINGS: dict[str, Any] = {
     "x_disable_stats": True,  # nor is its load
     "silent": True,
     "x_transaction_log_flush_interval": 0.25,  # seconds until a row is durable; 15 by default
+    "x_file_stream_transmit_interval": 5.0,  # seconds until the server gets a row; 15 by default
     "finish_timeout": 60.0,  # by default W&B waits for its server without a limit; `wandb sync` sends the rest
 }
 
@@ -44,10 +45,10 @@ _SETTINGS: dict[str, Any] = {
 class WandbExporter:
     """Logs each row to a W&B run with the run's id, project and name; a restarted run resumes it.
 
-    A row is durable, and the cursor moves past it, when W&B's service has written it to its transaction log in
-    `wandb/`. The next exporter reads all of these logs and logs nothing twice. Online, it also logs the rows that had
-    not reached the server (those after `run.starting_step`). Send tables among them with `wandb sync`. This was tested
-    offline only, not with W&B's cloud.
+    Offline, a row is durable, and the cursor moves past it, when W&B's service has written it to its transaction log in
+    `wandb/`. Online, it is durable when W&B's server has it: the exporter asks the server for the number of its rows.
+    W&B's service stops sending for good after 401, 403, 404 or 409. It is replaced then, and the next one sends what
+    the server lacks. The file of a table can be missing after a kill of the agent: send it with `wandb sync`.
 
     Rows of a resumed run have the value `rl/attempt`, from 1: the highest attempt of a step is the valid one. W&B has a
     rewind, but it needs the server and removes rows, so otel-rl does not use it.
@@ -114,28 +115,39 @@ class WandbExporter:
         self._given = 0
         # W&B itself reads the variable once in a process, maybe before it was set.
         asked: Any = mode or os.environ.get("WANDB_MODE")
-        self._run = wandb.init(
-            id=_run_id(run.id),
-            project=project or run.project,
-            name=name or run.name,
-            entity=entity,
-            mode=asked,
-            group=group,
-            tags=tags,
-            notes=notes,
-            dir=run.directory,
-            resume="allow",
-            reinit="create_new",  # if the process has its own W&B run, it stays `wandb.run`
-            settings=wandb.Settings(**{**known, **(settings or {})}),
-        )
+        id_ = _run_id(run.id)
+        earlier = wandb_files.earlier(Path(run.directory), id_)
+        if not wandb_files.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
+            logger.warning("wandb: another process still writes one of %s; its rows may be repeated", earlier)
         try:
-            self._begin()
+            self._run = wandb.init(
+                id=id_,
+                project=project or run.project,
+                name=name or run.name,
+                entity=entity,
+                mode=asked,
+                group=group,
+                tags=tags,
+                notes=notes,
+                config=wandb_files.config(
+                    earlier
+                ),  # W&B sends a config again and again until it ends, but not after 401
+                dir=run.directory,
+                resume="allow",
+                reinit="create_new",  # if the process has its own W&B run, it stays `wandb.run`
+                settings=wandb.Settings(**{**known, **(settings or {})}),
+            )
+        except BaseException:
+            _end_service()
+            raise
+        try:
+            self._begin(earlier)
         except BaseException:
             self._run.finish()  # else W&B refuses the id of the run to the next exporter of this process
             raise
 
-    def _begin(self) -> None:
-        """Define the axis, and read the earlier logs of the run."""
+    def _begin(self, earlier: Sequence[Path]) -> None:
+        """Define the axis, and find out what W&B has of the run."""
         self._run.define_metric(self._axis)
         # Every row has its axis; W&B is not to add the last step to measurements, which have another one.
         self._run.define_metric("*", step_metric=self._axis, step_sync=False)
@@ -144,26 +156,28 @@ class WandbExporter:
         self._exit_code = self._attempt = 0
         log = Path(self._run.settings.sync_file)
         self._written = wandb_files.Written(log) if log.exists() else None  # without one, W&B is switched off
+        is_online = self._written is not None and self._run.settings.mode == "online"
+        self._server = ServerRows(self._run) if is_online else None
         # Online, W&B's server has the rows; a second delivery would repeat them.
         self._watched = Watched(log if self._written is not None and self._run.offline else None)
-        earlier = [path for path in log.parent.parent.glob(f"*run-*/{log.name}") if path != log]
-        if not wandb_files.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
-            logger.warning("wandb: another process still writes one of %s; its rows may be repeated", earlier)
-        self._held = Identities(row.key for path in earlier for row in wandb_files.history(path, self._axis))
-        if not self._run.offline:
-            self._log_again([path for path in earlier if not path.parent.name.startswith("offline-")])
+        first = self._run.starting_step if is_online else None
+        self._held = Identities(wandb_files.held(earlier, self._axis, first))
 
     def durable(self) -> int:
-        """Return the number of items that W&B's service has written to its transaction log.
+        """Return the number of items that W&B's server has; offline, those in the log of W&B's service.
 
         Raises:
             Gone: The log of an offline run was removed or replaced.
+            NotNow: W&B's server does not answer, or refuses to.
+            ConnectionError: W&B's service has stopped sending.
         """
         self._watched.check()
-        return self._given if self._written is None else self._written.items()
+        if self._written is None:
+            return self._given
+        return self._written.items(None if self._server is None else self._server.rows())
 
     def holds(self, item: Item) -> bool:
-        """Return whether a transaction log of the run had the item when the exporter was built."""
+        """Return whether W&B's server, or offline a transaction log, had the item when the exporter was built."""
         if isinstance(item, Table):
             return wandb_files.key(item, self._table_key(item)) in self._held
         return isinstance(item, Row | Machine) and wandb_files.key(item) in self._held
@@ -184,20 +198,28 @@ class WandbExporter:
             self._given += 1
             if self._written is not None:
                 self._written.add(*records)
+            if self._server is not None:
+                self._server.sent += records[0]
 
     def shutdown(self) -> None:
-        """Finish the W&B run: wait until its server has everything, within `finish_timeout`.
+        """Finish the W&B run: wait until its server has everything and shows the end, within `finish_timeout`.
 
         Raises:
-            TimeoutError: W&B's service has not written all of the local file yet.
+            TimeoutError: W&B's server, or offline the local file, does not have everything.
             Gone: The file of an offline run was removed or replaced.
         """
         self._run.finish(exit_code=self._exit_code)
-        deadline = time.monotonic() + _WRITTEN_WITHIN_S
-        while (safe := self.durable()) < self._given:  # it may still be writing the end of the file
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"W&B's service has written {safe} of {self._given} items")
-            time.sleep(0.01)
+        try:
+            if self._server is not None:
+                self._server.wait_for_end(self._run.config.keys(), _WRITTEN_WITHIN_S)
+            deadline = time.monotonic() + _WRITTEN_WITHIN_S
+            while (safe := self.durable()) < self._given:  # it may still be writing the end of the file
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"W&B has {safe} of {self._given} items")
+                time.sleep(0.01)
+        except BaseException:
+            _end_service()
+            raise
         if self._written is not None:
             self._written.close()
 
@@ -233,15 +255,6 @@ class WandbExporter:
             return 0, 0
         return 1, 0
 
-    def _log_again(self, logs: Sequence[Path]) -> None:
-        """Log the rows that a killed agent had logged and not sent."""
-        lost = wandb_files.missing(logs, self._axis, self._run.starting_step)
-        for row in lost:
-            if row.values is not None:
-                self._run.log({name: json.loads(text) for name, text in row.values.items()})
-        if tables := sum(row.values is None for row in lost):
-            logger.warning("wandb: %d table(s) did not reach the server; send them with `wandb sync %s`", tables, logs)
-
     def _log(self, item: Row | Machine | Table, values: Mapping[str, Any], axis: str) -> None:
         # W&B keeps a `_timestamp` that it is given, so rows that are replayed keep their time.
         named = {name or _EMPTY: value for name, value in values.items()}
@@ -265,6 +278,14 @@ class WandbExporter:
             return wandb.Table(columns=columns, data=rows)
         except TypeError:  # a column of numbers and texts
             return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
+
+
+def _end_service() -> None:
+    """End W&B's service, which has the run and does not get on: it refuses the id of the run to the next exporter."""
+    import wandb
+
+    if wandb.run is None:  # otherwise the process has a W&B run of its own, which would end too
+        wandb.teardown()
 
 
 def _run_id(id_: str) -> str:

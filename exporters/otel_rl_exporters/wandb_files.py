@@ -22,12 +22,10 @@ class Logged(NamedTuple):
     Attributes:
         number: W&B's own step.
         key: The identity of the item.
-        values: The logged values; `None` if they include files, such as those of tables.
     """
 
     number: int
     key: Identity
-    values: dict[str, Any] | None
 
 
 def key(item: Row | Machine | Table, table_key: str = "") -> Identity:
@@ -39,16 +37,29 @@ def key(item: Row | Machine | Table, table_key: str = "") -> Identity:
     return ("machine", step, at) if isinstance(item, Machine) else ("table", table_key, step, at)
 
 
-def history(path: Path, axis: str) -> Iterator[Logged]:
-    """Yield the rows in a transaction log. A torn record at the end is skipped, as W&B does."""
+def _records(path: Path) -> Iterator[Any]:
+    """Yield the records in a transaction log. A torn record at the end is skipped, as W&B does."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     reader = LogReader(path)
-    for content in reader.read():
-        record = Record.FromString(content)
-        if record.WhichOneof("record_type") == "history":
-            yield _logged(record.history, axis)
+    yield from map(Record.FromString, reader.read())
     reader.close()
+
+
+def config(logs: Iterable[Path]) -> dict[str, Any]:
+    """Return the config that earlier sessions of an online run have set."""
+    updates = (one for path in logs for record in _records(path) for one in _updates(record))
+    return {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in updates}
+
+
+def _updates(record: Any) -> Iterable[Any]:
+    of_run = record.run.config.update if record.WhichOneof("record_type") == "run" else ()
+    return (one for one in (*of_run, *record.config.update) if (one.key or one.nested_key[0]) != "_wandb")
+
+
+def history(path: Path, axis: str) -> Iterator[Logged]:
+    """Yield the rows in a transaction log."""
+    return (_logged(one.history, axis) for one in _records(path) if one.WhichOneof("record_type") == "history")
 
 
 def _logged(record: Any, axis: str) -> Logged:
@@ -56,25 +67,33 @@ def _logged(record: Any, axis: str) -> Logged:
     tables = [name.removesuffix("/_type") for name, text in texts.items() if text == '"table-file"']
     at = float(texts.get("_timestamp", "nan"))
     if tables:
-        return Logged(record.step.num, ("table", tables[0], _value(texts, axis), at), None)
+        return Logged(record.step.num, ("table", tables[0], _value(texts, axis), at))
     machine = next((one for one in MACHINE_AXES if one in texts and axis not in texts), None)
     if machine is not None:
         found: Identity = ("machine", _value(texts, machine), at)
     else:
         found = ("row", _value(texts, axis), _value(texts, ATTEMPT), _value(texts, PART), at)
-    values = {name: text for name, text in texts.items() if name not in ("_step", "_runtime", "_wandb")}
-    return Logged(record.step.num, found, values)
+    return Logged(record.step.num, found)
 
 
 def _value(texts: dict[str, str], name: str) -> Any:
     return json.loads(texts.get(name, "0"))
 
 
-def missing(logs: Iterable[Path], axis: str, first: int) -> list[Logged]:
-    """Return the rows in the logs of an online run that its server did not get, if W&B continues at step `first`."""
-    rows = [row for path in logs for row in history(path, axis)]
-    arrived = {row.key for row in rows if row.number < first}
-    return list({row.key: row for row in rows if row.key not in arrived}.values())
+def earlier(directory: Path, id_: str) -> list[Path]:
+    """Return the transaction logs of a run so far, the oldest first."""
+    return sorted(directory.glob(f"wandb/*run-*/run-{id_}.wandb"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def held(logs: Iterable[Path], axis: str, first: int | None) -> Iterator[Identity]:
+    """Return the identities in the logs; of an online run that W&B continues at step `first`, what its server has."""
+    if first is None:
+        return (row.key for path in logs for row in history(path, axis))
+    at: dict[int, Identity] = {}  # a later service repeats the steps that did not arrive
+    for path in logs:
+        if not path.parent.name.startswith("offline-"):
+            at |= {row.number: row.key for row in history(path, axis)}
+    return (key for number, key in at.items() if number < first)
 
 
 def wait_for_writers(logs: Sequence[Path], timeout: float) -> bool:
@@ -109,8 +128,8 @@ class Written(PendingItems):
         self._reader = LogReader(log)
         self._rows = self._configs = 0
 
-    def items(self) -> int:
-        """Return the number of items in the log, in their order."""
+    def items(self, sent: int | None = None) -> int:
+        """Return the number of items in the log, in their order; of their rows, the first `sent` if that is given."""
         from wandb.proto.wandb_internal_pb2 import Record
 
         if self:
@@ -118,7 +137,7 @@ class Written(PendingItems):
                 kind = Record.FromString(content).WhichOneof("record_type")
                 self._rows += kind == "history"
                 self._configs += kind == "config"
-        return self.count(self._rows, self._configs)
+        return self.count(self._rows if sent is None else min(sent, self._rows), self._configs)
 
     def close(self) -> None:
         """Close the log."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.export import Exporter
+    from otel_rl.journal.segments import Position
     from otel_rl.setup.directory import Manifest, RunDirectory
 
 logger = log_of(__name__)
@@ -158,12 +159,14 @@ class Agent:
             if self._birth.fate():  # before exporters get more, which make the files of a run that are missing
                 self._let_go()
                 raise RemovedError(self._directory)
+            finished = dict(self._loop.finished)  # in this turn, the processes of these journals may prove to be over
             worked = self._try_a_turn()
             self._note_delivery()
-            self._say("ready")
+            self._say("ready", finished)
             if not (lock.is_in_place and self._outbox.is_in_place):
                 self._let_go()
                 raise GoneError(_what_became_of(self._directory, lock.moved_to()))
+            self._exporters.rest(is_done=not worked and self._is_done)
             if not worked and self._may_end() and (delivered := self._end_unless_needed()) is not None:
                 return delivered
             if not worked:
@@ -190,7 +193,7 @@ class Agent:
             for url in () if self._manifest.sends else hardware.engines:  # those of a run, once
                 with contextlib.suppress(ValueError):  # `Target` warns
                     self._poller.measure(Engine(url, self._pipeline.reducer.engines.hear))
-        self._say("ready")
+        self._say("ready", self._loop.finished)
 
     def _try_a_turn(self) -> bool:
         """Take one turn of the loop; return whether there was anything to do. A turn that fails is retried."""
@@ -226,19 +229,19 @@ class Agent:
         with self._quarantine.guard("removal of what is delivered", str(self._directory.outbox)):
             self._release.look([one.cursor for one in self._exporters.threads])
 
-    def _say(self, state: str) -> None:
-        self._status.say(state, self._loop.finished, is_over=self._loop.is_over)
+    def _say(self, state: str, finished: Mapping[str, Position]) -> None:
+        self._status.say(state, finished, is_over=self._loop.is_over)
         with self._quarantine.guard("writing of the present state", "now.json"):
             self._present.show(self._exporters, self._status.said)
 
     def _note_delivery(self) -> None:
-        """Record that everything was delivered, once all items are saved in the outbox and every exporter has them.
+        """Record that everything was delivered, once all items are saved in the outbox and every backend has them.
 
         This comes before the trainer reads so, since its job may end then.
         """
         reducer = self._pipeline.reducer
         is_saved = not self._loop.unsaved and bool(reducer.state.journals)
-        done = is_saved and reducer.is_finished and self._exporters.has_delivered
+        done = is_saved and reducer.is_finished and self._exporters.is_durable
         if done and not self._is_noted:
             self._record_delivery(is_complete=True)
         self._is_noted = done
@@ -263,12 +266,19 @@ class Agent:
             return is_safe or now > self._stopped_at + _LINGER_S
         if not self._source.is_quiet(now):
             return False
-        if self._exporters.has_delivered and not self._loop.unsaved and (self._once or self._loop.is_over):
+        if self._is_done and self._exporters.are_shut:
             return True
-        progress = (follower.positions, [one.taken for one in self._exporters.threads])
-        if progress != self._progress or (follower.alive_here and not self._once):
+        progress = (follower.positions, self._exporters.progress)
+        is_alive = follower.alive_here and not self._once
+        if progress != self._progress or is_alive or self._exporters.are_at_work(now):
             self._progress, self._last_progress = progress, now
         return now - self._last_progress > self._manifest.idle_timeout
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether every exporter has accepted everything, and nothing more is expected."""
+        is_last = (self._once or self._loop.is_over) and self._source.is_quiet(time.monotonic())
+        return is_last and self._exporters.has_delivered and not self._loop.unsaved
 
     def _end_unless_needed(self) -> bool | None:
         """End, unless a process attaches to this agent meanwhile; return what `_end` returns, or `None`."""
@@ -287,7 +297,7 @@ class Agent:
         delivered = self._exporters.has_delivered and self._exporters.are_closed
         if delivered:
             self._record_delivery(is_complete=self._loop.is_over)
-        self._say("ended")
+        self._say("ended", self._loop.finished)
         said = self._status.said
         if self._manifest.sends and self._directory.is_elsewhere:
             try:

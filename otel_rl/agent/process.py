@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import threading
+import warnings
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -65,6 +66,12 @@ def log_to_stderr() -> None:
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
 
 
+def _let_warn() -> None:
+    """Let warnings be warnings here: with a trainer's `PYTHONWARNINGS=error`, trackers would fail for good."""
+    warnings.filters[:] = [one for one in warnings.filters if one[0] != "error"]  # type: ignore[index]
+    os.environ.pop("PYTHONWARNINGS", None)  # for the processes that trackers start
+
+
 def _raise_descriptor_limit() -> None:
     """Raise the limit of open files as far as allowed: exporters and their connections need many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -113,6 +120,7 @@ def run_agent(
     parts.remake(directory.local)  # a cleaner of temporary files may have removed it
     lock = Lock(directory.agent_lock, patience=patience)
     _raise_descriptor_limit()
+    _let_warn()
     remove_abandoned(directory.status.parent, directory.journals, directory.cursors)
     try:
         try:

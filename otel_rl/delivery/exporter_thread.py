@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.delivery.fixes import with_fix
 from otel_rl.delivery.handover import Handover, Offer, describe, error_type
 from otel_rl.delivery.outbox import ItemPosition, released_items
 from otel_rl.delivery.outbox_reader import OutboxReader
@@ -38,6 +39,9 @@ _LOOK_S = 0.1
 """Seconds between two checks of which items are durable."""
 _STUCK_S = 60.0
 """Seconds after which an exporter is replaced if none of its items becomes durable."""
+_LONGEST_START_S, _LONGEST_CALL_S, _LONGEST_END_S = 900.0, 30.0, 120.0
+"""Seconds for which a call counts as progress, so that one that hangs does not keep the agent. On slow file systems,
+trackers take minutes to start; W&B takes up to 80 s to finish a run."""
 _dice = random.Random()  # a relay runs in the trainer, and must not use its random numbers
 
 
@@ -86,6 +90,7 @@ class ExporterThread(threading.Thread):
         self._path = cursors / cursor_file(name)
         self.cursor = self._path.name  # the file of its cursor
         self._closing = threading.Event()
+        self._resting = threading.Event()
         self._stopped = threading.Event()
         self._size = int(getattr(factory, "batch_size", 1))
         self.everything = bool(getattr(factory, "everything", False))
@@ -96,6 +101,8 @@ class ExporterThread(threading.Thread):
         self.label = name
         self.last_error = ""
         self._failures = 0
+        self._first_cause = ""  # the first failure since the cursor moved
+        self._began_call: float | None = None  # the start of a call that has not returned
         self.damaged = self.retained = 0  # numbers of items that the outbox does not have any more
         self._gone_pause = _FIRST_PAUSE_S
         self._causes: Counter[str] = Counter()
@@ -136,7 +143,25 @@ class ExporterThread(threading.Thread):
     @property
     def has_everything(self) -> bool:
         """Whether the exporter has accepted everything in the outbox; its shutdown makes the rest durable."""
-        return self._reached >= self._outbox.end
+        return self._reached >= self._outbox.end and not self._handover.waiting
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether the exporter is shut down, with everything in the outbox delivered."""
+        return self.delivered >= self._outbox.end and not (self.is_alive() and self._handover.is_open)
+
+    @property
+    def progress(self) -> object:
+        """A value that changes when the exporter gets on; items that are given again do not count."""
+        return self._reached, self.delivered, self.is_shut
+
+    def is_at_work(self, now: float) -> bool:
+        """Return whether a call is in progress that may still work: none has failed since the cursor moved."""
+        began = self._began_call
+        longest = _LONGEST_START_S
+        if self._handover.is_open:
+            longest = _LONGEST_END_S if self._is_ending else _LONGEST_CALL_S
+        return began is not None and not self._first_cause and now - began < longest
 
     @property
     def backlog(self) -> int:
@@ -148,6 +173,13 @@ class ExporterThread(threading.Thread):
         self._closing.set()
         with self._outbox.grown:
             self._outbox.grown.notify_all()
+
+    def rest(self, *, is_done: bool) -> None:
+        """Shut the exporter down when it has everything, if nothing more is expected; later items build a new one."""
+        if is_done != self._resting.is_set():
+            self._resting.set() if is_done else self._resting.clear()
+            with self._outbox.grown:
+                self._outbox.grown.notify_all()
 
     def lag(self, now: float) -> float:
         """Return the seconds since a call of this last saw it without a backlog; `now` is monotonic."""
@@ -176,14 +208,24 @@ class ExporterThread(threading.Thread):
             elif self._closing.is_set() and handover.waits and not handover.has_room:
                 self._persist("shut down", handover.shutdown)  # the trainer has ended: a new exporter takes the rest
                 self._move()
-            elif self._closing.is_set() and not handover.waiting and self._reader.position >= self._outbox.end:
-                if self._persist("shut down", handover.shutdown):
-                    self._move()
-                    self._reached = self.delivered = self._reader.position
+            elif self._is_ending and not handover.waiting and self._reader.position >= self._outbox.end:
+                if not self._persist("shut down", handover.shutdown, while_=self._is_still_ending):
+                    continue  # a new exporter gets what is not durable
+                self._move()
+                self._reached = self.delivered = self._reader.position
+                if self._closing.is_set():
                     return
+                self._wait(1.0)
             else:
                 self._look()
                 self._wait(_LOOK_S if handover.given else 1.0)
+
+    def _is_still_ending(self) -> bool:
+        return self._is_ending and self._handover.is_open
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._closing.is_set() or self._resting.is_set()
 
     def _wait(self, seconds: float) -> None:
         if self._closing.is_set() or not self._handover.has_room:
@@ -193,7 +235,8 @@ class ExporterThread(threading.Thread):
             self._outbox.grown.wait_for(self._is_called, seconds)
 
     def _is_called(self) -> bool:
-        return self._outbox.end > self._reader.position or self._closing.is_set()
+        is_to_shut = self._resting.is_set() and self._handover.is_open
+        return self._outbox.end > self._reader.position or self._closing.is_set() or is_to_shut
 
     def _read(self) -> None:
         """Read until there is a full batch, or nothing more: a slow exporter gets few and large batches."""
@@ -230,9 +273,10 @@ class ExporterThread(threading.Thread):
             return
         self._looked_at = now
         self._keep_cursor()
+        failures = self._failures
         moved = self._persist("see what is safe", handover.settle) and self._move()
-        if moved or handover.waits or not handover.given:
-            self._safe_at = now
+        if moved or handover.waits or not handover.given or self._failures > failures:
+            self._safe_at = time.monotonic()
         elif now - self._safe_at > _STUCK_S:
             self._safe_at = now
             self._failures += 1
@@ -247,6 +291,7 @@ class ExporterThread(threading.Thread):
         if place is None or place == self._place:
             return False
         self._place = place
+        self._first_cause = ""
         self._persist("move the cursor", self._write_cursor)
         self.delivered = place.position
         return True
@@ -281,11 +326,12 @@ class ExporterThread(threading.Thread):
         self.last_error = f"{type(item).__name__} cannot be exported: {describe(error)}"
         self._quarantine.put("export", self.label, item, error)
 
-    def _persist(self, what: str, call: Callable[[], None]) -> bool:
-        """Call until it does not raise; return false if the thread stops or starts over before that."""
+    def _persist(self, what: str, call: Callable[[], None], *, while_: Callable[[], bool] = lambda: True) -> bool:
+        """Call until it does not raise, while `while_` is true; return false if the thread stops or starts over."""
         pause = _FIRST_PAUSE_S
         while not self._stopped.is_set():
             taken = self.taken
+            self._began_call = time.monotonic()
             try:
                 call()
             except Gone as error:
@@ -293,13 +339,23 @@ class ExporterThread(threading.Thread):
                 return False
             except BaseException as error:  # an exporter may even call sys.exit()
                 self._count(error)
-                self._note(f"{what} failed: {describe(error)}")
+                self._note_failure(what, describe(error))
                 pause = _FIRST_PAUSE_S if self.taken != taken else pause
                 self._stopped.wait(_asked(error) or pause * _dice.uniform(0.75, 1.25))
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
+                if not while_():
+                    return False
             else:
                 return True
+            finally:
+                self._began_call = None
         return False
+
+    def _note_failure(self, what: str, cause: str) -> None:
+        """Note a failure, and the first one since the cursor moved: the others may only follow from it."""
+        first = self._first_cause = self._first_cause or cause
+        since = "" if cause == first else f"; the first failure was: {with_fix(first)}"
+        self._note(f"{what} failed: {cause if since else with_fix(cause)}{since}")
 
     def _begin_again(self, error: Gone) -> None:
         """Start over from the beginning of the outbox: the backend has lost its data."""

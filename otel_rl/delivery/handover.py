@@ -18,7 +18,7 @@ from otel_rl.errors.texts import type_of
 from otel_rl.export import Ended, Gone, Item, NotNow, Refused, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from otel_rl.export import Exporter
 
@@ -84,6 +84,11 @@ class Handover:
         return len(self.given) < MOST_IN_FLIGHT
 
     @property
+    def is_open(self) -> bool:
+        """Whether there is an exporter that is not shut down."""
+        return self._exporter is not None
+
+    @property
     def knows_what_is_safe(self) -> bool:
         """Whether the exporter reports which items are durable; otherwise all accepted items are."""
         return hasattr(self._exporter, "durable")
@@ -108,11 +113,17 @@ class Handover:
         Raises:
             Exception: It failed for a reason that is not in the items; they are still waiting.
         """
-        try:
+        with self._renewing():
             if self._exporter is None:
                 self._exporter, self._counted = self._built()
             if part := self._next_part(self._exporter):
                 self._export(self._exporter, part)
+
+    @contextlib.contextmanager
+    def _renewing(self) -> Iterator[None]:
+        """Rebuild the exporter if a call of it fails, and so did the last ones."""
+        try:
+            yield
         except (NotNow, Gone):
             self._failed_in_a_row = 0
             raise
@@ -132,9 +143,14 @@ class Handover:
         return exporter, 1
 
     def settle(self) -> None:
-        """Forget durable items, and move `safe` after them."""
+        """Forget durable items, and move `safe` after them.
+
+        Raises:
+            Exception: The exporter cannot say which items are durable.
+        """
         durable: Callable[[], int] | None = getattr(self._exporter, "durable", None)
-        count = len(self.given) if durable is None else durable() - self._counted
+        with self._renewing():
+            count = len(self.given) if durable is None else durable() - self._counted
         while self.given and (self.given[0].settled or count > 0):
             entry = self.given.popleft()
             if not entry.settled:
@@ -143,13 +159,19 @@ class Handover:
             self._passed(entry)
 
     def shutdown(self) -> None:
-        """Shut the exporter down, which makes all its items durable.
+        """Shut the exporter down, which makes all its items durable; a new one is built for later items.
 
         Raises:
-            Exception: It failed, and can be retried.
+            Exception: It failed, and can be retried. An exporter that knows what its backend has is rebuilt for that.
         """
         if self._exporter is not None:
-            self._exporter.shutdown()
+            try:
+                self._exporter.shutdown()
+            except BaseException as error:
+                if not isinstance(error, Gone) and _can_be_rebuilt(self._exporter):
+                    self._exporter = None
+                    self._take_back(is_safe=False)
+                raise
             self._exporter = None
         while self.given:
             self._passed(self.given.popleft())
@@ -173,9 +195,12 @@ class Handover:
         except BaseException as error:
             closed = False
             self._note(f"a broken exporter cannot be shut down: {describe(error)}")
+        self._take_back(is_safe=closed and not hasattr(old, "holds"))  # the next exporter confirms what is durable
+
+    def _take_back(self, *, is_safe: bool) -> None:
+        """Let what the exporter was given wait for the next one, unless it is durable."""
         for entry in reversed(self.given):
-            # The shutdown made everything durable, but the next exporter confirms it.
-            entry.settled = entry.settled or (closed and not hasattr(old, "holds"))
+            entry.settled = entry.settled or is_safe
             self.waiting.appendleft(entry)
         self.given.clear()
 
@@ -248,6 +273,11 @@ class Handover:
             self._set_aside(entry.item, error)
         else:
             self.renew()
+
+
+def _can_be_rebuilt(exporter: Exporter) -> bool:
+    """Return whether the next exporter knows which items the backend has, after a shutdown that failed."""
+    return hasattr(exporter, "durable") and hasattr(exporter, "holds")
 
 
 def _holds_nothing(_: Item) -> bool:

@@ -87,9 +87,33 @@ class Exporters:
         return all(one.has_everything for one in self.threads)
 
     @property
+    def is_durable(self) -> bool:
+        """Whether each exporter's backend has everything that is in the outbox."""
+        return all(one.delivered >= self._outbox.end for one in self.threads)
+
+    @property
     def are_closed(self) -> bool:
         """Whether each exporter has ended."""
         return not any(one.is_alive() for one in self.threads)
+
+    @property
+    def are_shut(self) -> bool:
+        """Whether each exporter is shut down with everything delivered; see `rest`."""
+        return all(one.is_shut for one in self.threads)
+
+    @property
+    def progress(self) -> object:
+        """A value that changes when an exporter gets on."""
+        return [one.progress for one in self.threads]
+
+    def are_at_work(self, now: float) -> bool:
+        """Return whether an exporter is in a call that may still work; `now` is monotonic."""
+        return any(one.is_at_work(now) for one in self.threads)
+
+    def rest(self, *, is_done: bool) -> None:
+        """Shut each exporter down when it has everything, if nothing more is expected."""
+        for one in self.threads:
+            one.rest(is_done=is_done)
 
     def waiting(self) -> dict[str, int]:
         """Return how many items each exporter has not got, by name; an exporter with everything is left out."""
