@@ -167,7 +167,7 @@ def test_an_observer_gets_the_arguments_by_name(module: Any) -> None:
 def test_names() -> None:
     """Each framework and tracker has one name."""
     assert not set(FRAMEWORKS) & set(instrument.TRACKERS)
-    with pytest.raises(ValueError, match="unknown name 'keras': must be one of accelerate, lightning, maxent"):
+    with pytest.raises(ValueError, match="unknown name 'keras': must be one of accelerate, areal, light"):
         instrument.instrument("keras")
 
 
