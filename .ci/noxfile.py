@@ -90,6 +90,34 @@ def roll(session: nox.Session) -> None:
 
 
 @nox.session
+def areal(session: nox.Session) -> None:
+    """AReaL, whose engines need GPUs; its trainers, statistics and loggers do not."""
+    packages = ("torch", "torchdata", "transformers<=5.3.0", "datasets", "peft", "math-verify")
+    others = ("tabulate", "pebble", "tenacity", "lark", "numba", "openai", "aiofiles", "aiohttp", "pybase64", "orjson")
+    exporters = ("tensorboardX", "wandb", "swanlab", "trackio", "colorlog")
+    servers = ("ray", "flask", "fastapi", "uvicorn", "cloudpickle", "prettytable", "python-dotenv", "regex")
+    imported = ("omegaconf==2.4.0.dev2", "hydra-core==1.4.0.dev1", "einops", "setproctitle", "uvloop", "pyzmq", "httpx")
+    _run(session, packages + others + exporters + servers + imported, "areal", alone=("areal==1.0.4",))
+
+
+@nox.session
+def slime(session: nox.Session) -> None:
+    """slime, from a checkout in `OTEL_RL_SOURCES`: it is on no package index."""
+    if not os.environ.get("OTEL_RL_SOURCES") and not session.posargs:
+        session.skip("no OTEL_RL_SOURCES")
+    _run(session, ("torch", "ray==2.48.0", "wandb", "httpx", "psutil"), "slime", alone=("megatron-core==0.16.1",))
+
+
+@nox.session
+def rllm(session: nox.Session) -> None:
+    """rLLM, from a checkout in `OTEL_RL_SOURCES`: it is on no package index."""
+    if not os.environ.get("OTEL_RL_SOURCES") and not session.posargs:
+        session.skip("no OTEL_RL_SOURCES")
+    packages = ("torch", "transformers", "datasets", "polars", "codetiming", "omegaconf", "httpx", "openai", "pillow")
+    _run(session, packages, "rllm")
+
+
+@nox.session
 def maxent_grpo(session: nox.Session) -> None:
     """Both generations of MaxEnt-GRPO, from checkouts in `OTEL_RL_SOURCES`; skipped without them."""
     alone = ("oat-llm==0.1.3.post1",)  # its other dependencies are CUDA packages

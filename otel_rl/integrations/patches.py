@@ -42,6 +42,8 @@ class Patches:
         """
         import wrapt  # where something is instrumented
 
+        from otel_rl.integrations.wrappers import Wrapped
+
         try:
             parent, name, original = wrapt.resolve_path(owner, path)
         except AttributeError:
@@ -51,7 +53,7 @@ class Patches:
         def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return wrapper(function, instance, args, kwargs) if self.active else function(*args, **kwargs)
 
-        replaced = wrapt.FunctionWrapper(original, call)
+        replaced = Wrapped(original, call)
         setattr(parent, name, replaced)
         self._undo.append(lambda: _restore(parent, name, replaced, original))
 

@@ -128,7 +128,8 @@ class Timers:
         return number if isinstance(number, int) else None
 
     @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
+    def timed(self, name: str) -> Iterator[None]:
+        """Record the body as a phase."""
         phase = self.begin(name)
         try:
             yield
@@ -140,13 +141,13 @@ class Timers:
     @contextmanager
     def _around(self, name: str, timer: Any) -> Iterator[Any]:
         """Record the body, inside the framework's own timer."""
-        with self._timed(name), timer as value:
+        with self.timed(name), timer as value:
             yield value
 
     def _call(
         self, name: str, function: Callable[..., Any], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        with self._timed(name):
+        with self.timed(name):
             return function(*args, **kwargs)
 
     def _is_between(self, module: str) -> bool:

@@ -45,6 +45,15 @@ FRAMEWORKS: dict[str, Framework] = {
         tested=">=1.0,<2",
         hooks={"accelerate.accelerator": "otel_rl.integrations.accelerate:patch"},
     ),
+    "areal": Framework(
+        modules=("areal",),
+        distribution="areal",
+        tested=">=1.0,<1.1",
+        hooks={
+            "areal.utils.stats_logger": "otel_rl.integrations.areal:patch_logger",
+            "areal.utils.stats_tracker": "otel_rl.integrations.areal:patch_timings",
+        },
+    ),
     "lightning": Framework(
         distribution="lightning",
         tested=">=2.6,<3",
@@ -96,6 +105,16 @@ FRAMEWORKS: dict[str, Framework] = {
         tested=">=2.60,<3",
         hooks={"ray.rllib.algorithms.algorithm": "otel_rl.integrations.rllib:patch"},
     ),
+    "rllm": Framework(
+        modules=("rllm",),
+        hooks={
+            "rllm.utils.tracking": "otel_rl.integrations.rllm:patch_tracking",
+            "rllm.trainer.algorithms.performance": "otel_rl.integrations.rllm:patch_timers",
+            "rllm.trainer.unified_trainer": "otel_rl.integrations.rllm:patch_trainer",
+            "rllm.engine.unified_workflow_engine": "otel_rl.integrations.rllm:patch_workflows",
+            "rllm.engine.agentflow_engine": "otel_rl.integrations.rllm:patch_agents",
+        },
+    ),
     "roll": Framework(
         modules=("roll",),
         hooks={
@@ -111,6 +130,18 @@ FRAMEWORKS: dict[str, Framework] = {
         hooks={
             "skyrl.train.utils.tracking": "otel_rl.integrations.skyrl:patch_tracking",
             "skyrl.train.utils.utils": "otel_rl.integrations.skyrl:patch_timer",
+        },
+    ),
+    "slime": Framework(
+        modules=("slime",),
+        hooks={
+            "slime.observability.logging_utils": "otel_rl.integrations.slime:patch_tracking",
+            "slime.observability.timer": "otel_rl.integrations.slime:patch_timer",
+            "slime.utils.logging_utils": "otel_rl.integrations.slime:patch_tracking",
+            "slime.utils.timer": "otel_rl.integrations.slime:patch_timer",
+            "slime.ray.utils": "otel_rl.integrations.slime:patch_environment",
+            "slime.ray.train_actor": "otel_rl.integrations.slime:patch_trainer",
+            "slime.rollout.base_types": "otel_rl.integrations.slime:patch_rollout",
         },
     ),
     "stable_baselines3": Framework(

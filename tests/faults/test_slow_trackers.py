@@ -31,7 +31,7 @@ settings = dict(dir="runs", project="p", id="r", quiet=True, exporters=["tracker
 run = otel_rl.init(**settings, idle_timeout=0.3)
 for n in range(20):
     run.log({"loss": 0.5}, step=n)
-print(run.finish())
+print(bool(run.finish()))
 """
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,11 @@ class Trainer:
     def train(self, number: int = 1) -> int:
         """Double a number."""
         return 2 * number
+
+
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
 
 
 @pytest.fixture
@@ -83,6 +90,19 @@ def test_a_hook_and_its_end(module: Any) -> None:
 
     assert module.Trainer.train is original
     assert (kept(4), calls) == (8, [((3,), {})])
+
+
+def test_what_is_hooked_can_be_pickled_and_copied() -> None:
+    """As without the hook: Ray sends the functions and methods that a script refers to."""
+    patches, here, trainer = Patches(), sys.modules[__name__], Trainer()
+    for path in ("double", "Trainer.train"):
+        patches.wrap(here, path, lambda function, _, args, kwargs: 10 * function(*args, **kwargs))
+    hooked = (double, Trainer.train, trainer.train)
+    found = pickle.loads(pickle.dumps(hooked)), copy.deepcopy(hooked)
+    answers = [(function(2), method(trainer, 2), bound(2)) for function, method, bound in found]
+    patches.undo()
+
+    assert answers == [(40, 40, 40)] * 2
 
 
 def test_what_somebody_else_hooked_meanwhile_stays(module: Any) -> None:
@@ -149,7 +169,7 @@ def test_an_observer_gets_the_arguments_by_name(module: Any) -> None:
 def test_names() -> None:
     """Each framework and tracker has one name."""
     assert not set(FRAMEWORKS) & set(instrument.TRACKERS)
-    with pytest.raises(ValueError, match="unknown name 'keras': must be one of accelerate, lightning, maxent"):
+    with pytest.raises(ValueError, match="unknown name 'keras': must be one of accelerate, areal, light"):
         instrument.instrument("keras")
 
 

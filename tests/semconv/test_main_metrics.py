@@ -12,7 +12,7 @@ from otel_rl.semconv.main_metrics import MainMetrics, entries
 from otel_rl.semconv.phase_categories import CATEGORIES, category_of
 
 _PLAIN = {"prepare_inputs", "step", "profile", "setup", "log", "onload", "offload", "prefetch", "exec", "to_remote"}
-_PLAIN |= {"get_batch_samples", "stop_server"}
+_PLAIN |= {"get_batch_samples", "stop_server", "data"}
 """Phases that do none of the things that have a category."""
 _NAMES = {
     "trl": [
