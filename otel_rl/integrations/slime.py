@@ -108,6 +108,6 @@ def _join(role: str) -> None:
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int | None:
-    """Return the number of the rollout, unless it is over: the asynchronous loop evaluates during the next one."""
+    """Return the number of the rollout, unless it has ended: the asynchronous loop evaluates during the next one."""
     number = variables.get("rollout_id")
     return number if isinstance(number, int) and number >= (TIMED.number or 0) else None
