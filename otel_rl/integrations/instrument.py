@@ -150,13 +150,13 @@ def _watch_optimizers(module: Any) -> None:
 
 def _warn_if_nothing() -> None:
     """Log one line if a training with PyTorch has ended without an exception and without a run, once for all ranks."""
+    if not _trained or "otel_rl.trainer.opening" in sys.modules:
+        return
     processes = sys.modules.get("multiprocessing.process")
     is_worker = processes is not None and processes.parent_process() is not None
     is_later_rank = find_place(os.environ).rank or os.environ.get("LOCAL_RANK", "0") != "0"
     has_failed = hasattr(sys, "last_value") or (_status and _status[-1])
-    if not _trained or is_worker or is_later_rank or has_failed:
-        return
-    if "otel_rl.trainer.opening" not in sys.modules:
+    if not (is_worker or is_later_rank or has_failed):
         logger.warning(_NOTHING, _what_was_seen())
 
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 _LIKELY = ("global_step", "step", "iteration", "update", "epoch")
 """Names that are believed after the first value that was logged; any other variable needs a second one."""
 
-
 _OTHERS = ("otel_rl", "wrapt", "torch")
 """The packages whose functions are between a loop and this file."""
+_OURS = 3
+"""References to a copy of a function's variables: the frame's, and two of the function that looks at it."""
 
 
 class LoopCounter:
@@ -83,4 +84,6 @@ def _variables(wanted: Collection[Place] = ()) -> Iterator[tuple[Place, int]]:
                 if type(value := variables.get(name)) is int:
                     yield (owner, name), value
         if isinstance(found, dict) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            found.clear()  # before Python 3.13, the frame would keep this copy, and the tensors in it, until it returns
+            del variables
+            if sys.getrefcount(found) <= _OURS:  # nobody has called `locals()` and kept it
+                found.clear()  # before Python 3.13, the frame would keep this copy, and the tensors in it

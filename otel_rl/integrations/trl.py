@@ -110,9 +110,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         """Record the values that the trainer logs, on the first rank only, as trackers do."""
         with harmless("on_log"):
             if logs and state.is_world_process_zero:
-                history = (
-                    state.log_history[-1] if state.log_history else {}
-                )  # callbacks change and remove some of `logs`
+                history = state.log_history[-1] if state.log_history else {}  # `logs` before callbacks change it
                 logged = {**logs, **(history if history.get("step") == state.global_step else {})}
                 self._log(args, state, logged)
 

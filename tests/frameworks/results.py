@@ -75,9 +75,9 @@ def compared(wrote: Values, rows: Values, *, single: bool = False) -> Compared:
     found = Compared([], [])
     for step, values in wrote.items():
         for name, value in values.items():
-            recorded = rows.get(step, {}).get(name, "missing")
-            is_equal = recorded == value or (recorded != recorded and value != value)  # noqa: PLR0124 - not a number
-            is_equal |= single and recorded != "missing" and np.float32(recorded) == value
+            recorded = rows.get(step, {}).get(name)
+            is_equal = recorded == value or (recorded == "NaN" and value != value)  # noqa: PLR0124 - as JSON has it
+            is_equal |= single and isinstance(recorded, int | float) and np.float32(recorded) == value
             (found.equal if is_equal else found.different).append((step, name))
     return found
 

@@ -114,3 +114,14 @@ def test_what_is_read_is_not_kept() -> None:
     del large
 
     assert freed == ["freed"]
+
+
+def test_what_the_script_has_kept_stays() -> None:
+    """Scripts pass `locals()` on as their configuration."""
+
+    def train(rate: float) -> dict[str, object]:
+        config = locals()
+        LoopCounter().read(guess=True)
+        return config
+
+    assert train(0.5)["rate"] == 0.5
