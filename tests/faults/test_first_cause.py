@@ -34,7 +34,7 @@ def test_fixes(cause: str, fix: str) -> None:
 
 
 def test_an_unknown_cause_stays_as_it_is() -> None:
-    """A number inside another one is no status."""
+    """A number inside another one is not a status."""
     assert with_fix("OSError: 14012 bytes") == "OSError: 14012 bytes"
 
 
