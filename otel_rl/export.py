@@ -460,7 +460,8 @@ class Exporter(Protocol):
       false), and memory around phases. An exporter that only the trainer's process can create gets these spans if the
       run has an archive.
     * `durable()`: the number of items that the backend holds durably, counted in order since the exporter was created.
-      The cursor moves no further. By default, items are durable when `export` returns.
+      The cursor moves no further. By default, items are durable when `export` returns. It raises `NotNow` if the
+      backend cannot be asked; after five other errors, the exporter is created again.
     * `waits`: if true, items can stay non-durable until the trainer ends and `shutdown` is called; the agent does not
       replace the exporter because of that.
     * `shows_end`: if true, an exporter that is created again first gets the last `Ended` again, unless a later attempt

@@ -208,8 +208,8 @@ class WandbExporter:
             TimeoutError: W&B's server, or offline the local file, does not have everything.
             Gone: The file of an offline run was removed or replaced.
         """
-        self._run.finish(exit_code=self._exit_code)
         try:
+            self._run.finish(exit_code=self._exit_code)
             if self._server is not None:
                 self._server.wait_for_end(self._run.config.keys(), _WRITTEN_WITHIN_S)
             deadline = time.monotonic() + _WRITTEN_WITHIN_S

@@ -42,6 +42,7 @@ _STUCK_S = 60.0
 _LONGEST_START_S, _LONGEST_CALL_S, _LONGEST_END_S = 900.0, 30.0, 120.0
 """Seconds for which a call counts as progress, so that one that hangs does not keep the agent. On slow file systems,
 trackers take minutes to start; W&B takes up to 80 s to finish a run."""
+_WORK = ("export", "shut down")
 _dice = random.Random()  # a relay runs in the trainer, and must not use its random numbers
 
 
@@ -280,7 +281,9 @@ class ExporterThread(threading.Thread):
         elif now - self._safe_at > _STUCK_S:
             self._safe_at = now
             self._failures += 1
-            self._note(f"none of {len(handover.given)} item(s) is durable {_STUCK_S:.0f} s after the export")
+            stuck = f"none of {len(handover.given)} item(s) is durable {_STUCK_S:.0f} s after the export"
+            self._first_cause = self._first_cause or stuck
+            self._note(stuck)
             self._persist("replace the exporter", handover.renew)
         if not handover.given and not handover.waiting:
             self.delivered = self._reader.position
@@ -331,7 +334,7 @@ class ExporterThread(threading.Thread):
         pause = _FIRST_PAUSE_S
         while not self._stopped.is_set():
             taken = self.taken
-            self._began_call = time.monotonic()
+            self._began_call = time.monotonic() if what in _WORK else None
             try:
                 call()
             except Gone as error:

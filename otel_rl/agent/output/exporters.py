@@ -116,10 +116,14 @@ class Exporters:
             one.rest(is_done=is_done)
 
     def waiting(self) -> dict[str, int]:
-        """Return how many items each exporter has not got, by name; an exporter with everything is left out."""
+        """Return how many items each exporter has not got, by name; an exporter with everything is left out.
+
+        An exporter that cannot be shut down has not got at least one of them, the end of the run.
+        """
         path, count = self._outbox.path, self._outbox.count
-        left = {one.label: count - count_before(path, one.delivered) for one in self.threads if not one.has_everything}
-        return {name: items for name, items in left.items() if items}
+        behind = [one for one in self.threads if one.is_alive() or not one.has_everything]
+        left = {one.label: max(count - count_before(path, one.delivered), one.is_alive()) for one in behind}
+        return {name: int(items) for name, items in left.items() if items}
 
     def losses(self) -> dict[str, int]:
         """Return the number of items that an exporter did not get, by reason."""
