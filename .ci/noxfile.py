@@ -118,6 +118,16 @@ def rllm(session: nox.Session) -> None:
 
 
 @nox.session
+def prime_rl(session: nox.Session) -> None:
+    """prime-rl, from a checkout in `OTEL_RL_SOURCES`: it is on no package index. Its trainer needs GPUs."""
+    if not os.environ.get("OTEL_RL_SOURCES") and not session.posargs:
+        session.skip("no OTEL_RL_SOURCES")
+    packages = ("torch", "transformers", "verifiers==0.4.0", "renderers", "prime-pydantic-config", "prime", "tomli-w")
+    others = ("wandb==0.27.0", "wandb-workspaces", "loguru", "orjson", "jaxtyping", "beartype", "aiolimiter", "pyzmq")
+    _run(session, packages + others, "prime_rl")
+
+
+@nox.session
 def maxent_grpo(session: nox.Session) -> None:
     """Both generations of MaxEnt-GRPO, from checkouts in `OTEL_RL_SOURCES`; skipped without them."""
     alone = ("oat-llm==0.1.3.post1",)  # its other dependencies are CUDA packages

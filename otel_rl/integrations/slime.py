@@ -47,12 +47,14 @@ def patch_environment(module: Any, patches: Patches) -> None:
 
 def patch_tracking(module: Any, patches: Patches) -> None:
     """Record what trackers get, at the step of the axis that slime gives with it; with or without a tracker."""
+    driver: list[bool] = []
 
     def begin(_: object, given: dict[str, Any]) -> None:
         args = given["args"]
         if not given.get("primary", True):
             _join(given.get("role") or "rollout")
         elif not _RECORDINGS:
+            driver.append(True)
             named = {"project": args.wandb_project or args.tb_project_name or ""}
             named["name"] = args.wandb_group or args.tb_experiment_name or ""
             _RECORDINGS.begin(_PROCESS, vars(args), **named, dialect="slime")
@@ -62,9 +64,14 @@ def patch_tracking(module: Any, patches: Patches) -> None:
         step = values.pop(given["step_key"])
         _RECORDINGS.log(_PROCESS, numbers(values), step)
 
+    def end(_: object, given: dict[str, Any]) -> None:
+        TIMED.end()
+        if driver:  # an actor has nothing to wait for: rows are complete when all have moved on
+            _RECORDINGS.finish(_PROCESS)
+
     patches.observe(module, "init_tracking", ("args", "primary"), begin)
     patches.observe(module, "log", ("args", "metrics", "step_key"), log)
-    patches.observe(module, "finish_tracking", (), lambda *_: _RECORDINGS.finish(_PROCESS), first=True)
+    patches.observe(module, "finish_tracking", (), end, first=True)
 
 
 def patch_trainer(module: Any, patches: Patches) -> None:
@@ -108,6 +115,6 @@ def _join(role: str) -> None:
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int | None:
-    """Return the number of the rollout, unless it has ended: the asynchronous loop evaluates during the next one."""
+    """Return the number of the rollout, unless that has ended: the asynchronous loop evaluates during the next one."""
     number = variables.get("rollout_id")
     return number if isinstance(number, int) and number >= (TIMED.number or 0) else None

@@ -91,6 +91,16 @@ FRAMEWORKS: dict[str, Framework] = {
             "openrlhf.trainer.ppo_trainer": "otel_rl.integrations.openrlhf:patch_trainer",
         },
     ),
+    "prime_rl": Framework(
+        modules=("prime_rl",),
+        hooks={
+            "prime_rl.monitors": "otel_rl.integrations.prime_rl:patch_monitors",
+            "prime_rl.trainer.rl.data": "otel_rl.integrations.prime_rl:patch_data",
+            "prime_rl.trainer.model": "otel_rl.integrations.prime_rl:patch_model",
+            "prime_rl.transports.weights": "otel_rl.integrations.prime_rl:patch_weights",
+            "prime_rl.trainer.ckpt": "otel_rl.integrations.prime_rl:patch_checkpoints",
+        },
+    ),
     "ray": Framework(hooks={"ray": "otel_rl.integrations.ray:patch"}),
     "ray_train": Framework(
         modules=("ray.train.v2.api.data_parallel_trainer",),

@@ -43,7 +43,7 @@ def test_rows_are_what_areal_logged(directory: Path, recorded: Recorded) -> None
 
 
 def test_phases(recorded: Recorded) -> None:
-    """The phases that the trainer times are under the root of its step."""
+    """Sections that the trainer times are under the root of their step."""
     assert recorded.phases == {step: [*_PHASES, "clear_batches"] for step in range(4)}
 
 

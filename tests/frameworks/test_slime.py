@@ -56,13 +56,20 @@ def of_wandb(directory: Path) -> Values:
 
 def test_rows_are_what_slime_logged(directory: Path, recorded: Recorded) -> None:
     """Number by number: two updates for each of four rollouts, each with the step of its axis."""
-    ran = "train.py with its Ray actors: a rollout manager and two trainers, 4 rollouts, 8 updates; toy engines"
-    found = recorded.agrees(of_wandb(directory), "slime", REVISION, ran)
-    own = tensorboard(directory / "own" / "tensorboard")
+    ran = "train.py with its Ray actors, 4 rollouts, 8 updates; toy engines; in TensorBoard's single precision"
+    wrote = tensorboard(directory / "own" / "tensorboard")
+    found = recorded.agrees(wrote, "slime", REVISION, ran, single=True)
 
     assert found.steps == [0, 1, 2, 3, 4, 5, 6, 7]
     assert {"train/loss", "rollout/rewards", "rollout/response_len/mean", "perf/train_time", "eval/gsm8k"} < found.names
-    assert compared(own, recorded.rows, single=True).different == []
+
+
+def test_rows_are_what_wandb_got(directory: Path, recorded: Recorded) -> None:
+    """In double precision, as far as the actors have flushed: Ray kills trainers, whose W&B never finishes."""
+    found = compared(of_wandb(directory), recorded.rows)
+
+    assert {"rollout/response_len/mean", "eval/gsm8k"} < found.names
+    assert found.different == []
 
 
 def test_steps_and_phases(recorded: Recorded) -> None:
@@ -70,7 +77,7 @@ def test_steps_and_phases(recorded: Recorded) -> None:
     roles = {str(span.attributes["rl.role"]) for span in recorded.spans if span.name != "rl.loop"}
     phases = {step: set(inside) for step, inside in recorded.phases.items()}
 
-    assert roles == {"actor", "actor-2", "rollout"}
+    assert roles == {"actor", "rollout"}
     assert phases == {
         0: {*_TRAINER, "generate", "evaluate"},
         1: {*_TRAINER, "generate", "evaluate", "save_model"},

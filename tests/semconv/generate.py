@@ -108,16 +108,22 @@ def _formatted(python: str) -> str:
 
 
 def _rows(frameworks: dict[str, dict[str, Any]], *, examples: bool = False) -> str:
-    """Return the lines of the frameworks that have a title in a table of Markdown, by title."""
-    rows = []
+    """Return the lines of the frameworks that have a title in a table of Markdown, by title.
+
+    Without examples, those without a line of code are one row, the last one.
+    """
+    rows, plain = [], []
     for title, name in sorted((entry["title"], name) for name, entry in frameworks.items() if "title" in entry):
         entry = frameworks[name]
+        if not examples and not entry.get("line"):
+            plain.append(title)
+            continue
         cells = [title, entry.get("line", ""), "yes" if "hooks" in entry and not entry.get("needs_line") else ""]
         if examples:
             found = sorted((_ROOT / "tests/frameworks/examples").glob(f"{name}_*.py"))
             cells.append("".join(f"[{path.name}](../../{path.relative_to(_ROOT)})" for path in found[:1]))
         rows.append("".join(f"| {cell} " if cell else "| " for cell in cells) + "|\n")
-    return "".join(rows)
+    return "".join(rows) + (f"| {', '.join(plain)} | | yes |\n" if plain else "")
 
 
 def _constants() -> str:
