@@ -31,7 +31,7 @@ def test_a_process_without_standard_descriptors(tmp_path: Path) -> None:
         "import os, subprocess, otel_rl; run = otel_rl.init(exporters=['jsonl'])\n"
         "with run.step(0): print('printed'); os.write(1, b'written'); os.write(2, b'written'); run.log({'loss': 1.0})\n"
         "subprocess.run(['sh', '-c', 'echo written; echo written >&2'], check=True)\n"
-        "open('said', 'w').write(f'{run.finish(60)} {run.refused}')"
+        "open('said', 'w').write(f'{bool(run.finish(60))} {run.refused}')"
     )
     closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
     start([*closing, sys.executable, str(script)], tmp_path).wait(100)

@@ -18,6 +18,7 @@ _OWN = {
     "otel_rl/setup/tokens.py",  # a file of the user, of mode 0600
     "otel_rl/cli/stack.py",  # a process with a umask of its own
     "otel_rl/demo/grpo.py",  # the same
+    "otel_rl/testing.py",  # inside of a temporary directory of mode 0700
 }
 
 
