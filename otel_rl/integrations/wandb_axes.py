@@ -2,8 +2,7 @@
 
 W&B charts a metric over the axis that `define_metric` declares for its name, or for a prefix of it: `train/*`, `*`. A
 call that leaves the axis out gets its last value. Metrics without an axis are at the `step=` of the call, else at a
-usual axis among its values, else at an axis that other metrics have. Without any of these they are at W&B's own counter
-of calls; if the run has axes, they are at the last step, because the counter would run ahead of them.
+usual axis among its values, else at the axis of `*`, else at W&B's own counter of calls, as W&B charts them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ class Axes:
     def __init__(self) -> None:
         self._axis_of: dict[str, str] = {}
         self._last: dict[str, int] = {}
-        self._last_step: int | None = None
 
     def define(self, name: str, axis: str | None) -> None:
         """Declare the axis of a metric, or of all whose names begin as one that ends with `*`."""
@@ -46,17 +44,15 @@ class Axes:
             name: "" if axis in values and axis not in here else axis for name, axis in self._axis_of.items()
         }
         axes = {name: self._axis(name) for name in values if name not in _OF_WANDB}
-        usual = _read(values, _USUAL) | here
+        usual = _read(values, _USUAL)
         self._last |= here
-        common = next(iter(usual.values()), self._last_step if self._last else None) if given is None else given
-        if common is None:
-            common = counter
+        of_all = self._last.get(self._axis_of.get("*", ""), counter)
+        common = next(iter(usual.values()), of_all) if given is None else given
         used = {*here}.intersection(axes.values()).union([*usual][:1] if given is None else ())
         found: dict[int | None, dict[str, Any]] = {}
         for name, axis in axes.items():
             if name not in used:
-                self._last_step = self._last.get(axis, common)
-                found.setdefault(self._last_step, {})[name] = values[name]
+                found.setdefault(self._last.get(axis, common), {})[name] = values[name]
         return found
 
     def _axis(self, name: str) -> str:

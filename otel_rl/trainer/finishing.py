@@ -154,7 +154,7 @@ class RunEnd:
         if len(named) > _MOST_NAMED:
             named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} other mistakes"]
         why = [result.missing] if result.missing else []
-        why += [f"not recorded, because it was refused: {', '.join(named)}"] if named else []
+        why += [f"refused, or recorded in part: {', '.join(named)}"] if named else []
         if why:
             what = " is not complete" if result.missing else ""
             logger.warning("run %s%s: %s", self._session.settings.id, what, "; ".join(why))

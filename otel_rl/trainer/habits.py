@@ -66,6 +66,18 @@ class Absent(str):
     def __exit__(self, *_error: object) -> None:
         """Do nothing."""
 
+    def get(self, key: object, default: Any = None) -> Any:
+        """Return the default."""
+        return default
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    __gt__ = __le__ = __ge__ = __lt__
+
+    def __format__(self, spec: str) -> str:
+        return ""
+
     def __add__(self, other: Any) -> Any:
         return other
 
@@ -97,6 +109,17 @@ class Config(dict[str, Any]):
     def __setitem__(self, name: str, value: object) -> None:
         self.update({name: value})
 
+    def __delattr__(self, name: str) -> None:
+        self.pop(name, None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a copy."""
+        return dict(self)
+
+    def setdefaults(self, values: Mapping[str, object]) -> None:
+        """Set and record those that are not set."""
+        self.update({name: value for name, value in values.items() if name not in self})
+
     def update(self, values: object = _NOTHING, **_options: object) -> None:  # type: ignore[override]
         """Set and record hyper-parameters, of a mapping or of an object with fields."""
         self._record(values)
@@ -122,7 +145,9 @@ class WithHabits:
 
         def __setattr__(self, name: str, value: object) -> None:
             """Set an attribute; warn if it is one that W&B would show."""
-            if name in ("name", "project"):
+            if name == "config" and not isinstance(value, Config):
+                self.config.update(value)
+            elif name in ("name", "project"):
                 self._recorder.refuse("wandb", f"run.{name}: cannot be changed; give it to init({name}=…)")
             elif name not in INSTEAD:
                 super().__setattr__(name, value)

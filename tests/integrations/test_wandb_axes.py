@@ -49,11 +49,28 @@ def test_without_a_declared_axis() -> None:
     assert steps({}, call, given=9) == [{9: call}]
     assert steps({}, call, {"loss": 2.0}) == [{5: {"loss": 1.0}}, {1: {"loss": 2.0}}]
     assert steps({}, {"train/step": 4, "x": 1}) == [{4: {"x": 1}}]
-    assert steps({"train/*": "my/step"}, {"my/step": 6, "other": 1}) == [{6: {"other": 1}}]
+
+
+def test_metrics_beyond_the_axis_of_others() -> None:
+    """Only metrics that were declared have that axis; those of other calls keep W&B's counter, so that none is lost."""
+    calls = (
+        {"loss": 0},
+        {"eval/step": 50, "eval/score": 1},
+        {"loss": 2},
+        {"loss": 3, "eval/step": 60, "eval/score": 4},
+    )
+    found = steps({"eval/*": "eval/step"}, *calls)
+
+    assert found == [
+        {0: {"loss": 0}},
+        {50: {"eval/score": 1}},
+        {2: {"loss": 2}},
+        {3: {"loss": 3}, 60: {"eval/score": 4}},
+    ]
 
 
 def test_an_axis_that_is_not_a_step() -> None:
-    """Times and fractions are not steps: such values are at the last step of other axes, or at the counter."""
+    """Times and fractions are not steps: such values are at the last step of all others, or at the counter."""
     timed = steps({"*": "step", "load/*": "_timestamp"}, {"a": 1, "step": 4}, {"load/b": 2, "_timestamp": 1.7e9})
     epochs = [{"eval/a": n, "epoch": epoch} for n, epoch in enumerate((0.5, 1.0))]
 

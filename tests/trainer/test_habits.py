@@ -41,7 +41,9 @@ def test_whatever_is_done_with_it(recording: Run, caplog: pytest.LogCaptureFixtu
         found["a"]["b"] = found.c.d = 1
     setattr(recording, name, absent + ("x",))  # noqa: RUF005 - as it is written for tags
 
-    assert (f"{absent}", list(absent), bool(absent)) == ("", [], False)
+    assert (f"{absent}", f"{absent['best']:.3f}", list(absent), bool(absent)) == ("", "", [], False)
+    assert not absent["best"] > 0.5
+    assert absent.get("best", 3) == 3
     assert list(range(absent, 1)) == [0]
     assert caplog.messages == [f"run.{name}: only W&B's run has it; {INSTEAD[name]} (refused 1 time)"]
 
@@ -66,10 +68,14 @@ def test_config(tmp_path: Path, records_of: RecordsOf) -> None:
     run.config["batch"] = 8
     run.config.update(argparse.Namespace(layers=4), allow_val_change=True)
     run.config.update(More())
+    run.config.setdefaults({"seed": 2})
+    run.config = {"top": 5}
+    del run.config.layers
     values = [record.values for record in records_of(run) if isinstance(record, Configured)]
 
-    assert (run.config.lr, run.config["seed"], run.config.layers, run.config.depth) == (1e-6, 1, 4, 2)
-    assert values == [{"lr": 1e-6}, {"seed": 1}, {"batch": 8}, {"layers": 4}, {"depth": 2}]
+    assert run.config.as_dict() == {"lr": 1e-6, "seed": 1, "batch": 8, "depth": 2, "top": 5}
+    assert (run.config.lr, run.config["seed"]) == (1e-6, 1)
+    assert [*filter(None, values)] == [{"lr": 1e-6}, {"seed": 1}, {"batch": 8}, {"layers": 4}, {"depth": 2}, {"top": 5}]
 
 
 def test_names(tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ def left(seconds: float) -> str:
 
 
 def seen(since: int, at: int) -> str:
-    """Return how long ago something was, in the largest unit alone."""
+    """Return how long ago something was, in the largest unit alone; nothing if that is unknown."""
+    if not since:
+        return ""
     seconds = max(0, round((at - since) / _NS))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
