@@ -18,8 +18,6 @@ from tests.view.browser import chromium
 from tests.view.recorded import Shape, record
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
     from otel_rl.archive.runs import Place
 
 _IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -30,26 +28,32 @@ _PICTURES = {"report.png": ("", 1440, 1560), "report_step.png": ("#step=75&rank=
 
 def draw() -> None:
     """Write the screenshots."""
-    with tempfile.TemporaryDirectory() as name, chromium() as browser:
+    with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        _draw_terminal(browser, place)
+        terminal = _of_demo(place / "demo")
         write_report(record(place / "run", _SHAPE), place / "report.html")
+        _draw(terminal, place / "report.html")
+
+
+def _draw(terminal: str, report: Path) -> None:
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1240, "height": 810})
+        page.set_content(terminal)
+        page.screenshot(path=_IMAGES / "terminal.png")
         for file, (address, width, height) in _PICTURES.items():
             page = browser.new_page(viewport={"width": width, "height": height})
-            page.goto((place / "report.html").as_uri() + address)
+            page.goto(report.as_uri() + address)
             page.locator("html[data-ready=all]").wait_for()
             page.wait_for_timeout(1000)
             page.screenshot(path=_IMAGES / file)
 
 
-def _draw_terminal(browser: Browser, place: Path) -> None:
-    """Look at the demo after three quarters of its steps."""
+def _of_demo(place: Path) -> str:
+    """Return what `otel-rl top` shows of the demo after three quarters of its steps, as SVG."""
     options = ("--steps", "60", "--ranks", "2", "--dir", str(place))
     with subprocess.Popen((Path(sys.executable).with_name("otel-rl"), "demo", *options), stdout=subprocess.DEVNULL):
         wait_for(lambda: any(present_of(run).progress.steps >= 45 for run in _runs(place)), "no step 45", 600)
-        page = browser.new_page(viewport={"width": 1240, "height": 810})
-        page.set_content(asyncio.run(_screenshot(*_runs(place))))
-        page.screenshot(path=_IMAGES / "terminal.png")
+        return asyncio.run(_screenshot(*_runs(place)))
 
 
 def _runs(place: Path) -> list[Place]:
