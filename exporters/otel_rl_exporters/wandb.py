@@ -129,9 +129,7 @@ class WandbExporter:
                 group=group,
                 tags=tags,
                 notes=notes,
-                config=wandb_files.config(
-                    earlier
-                ),  # W&B sends a config again and again until it ends, but not after 401
+                config=wandb_files.config(earlier),  # W&B's service does not send it again after 401
                 dir=run.directory,
                 resume="allow",
                 reinit="create_new",  # if the process has its own W&B run, it stays `wandb.run`
