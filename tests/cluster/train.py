@@ -57,6 +57,6 @@ for n in range(first, steps):
         say(f"saved {n + 1} rank {rank}")
         break
 if finish := os.environ.get("FINISH", "60"):
-    say(f"finish {run.finish(float(finish))} rank {rank}")
+    say(f"finish {bool(run.finish(float(finish)))} rank {rank}")
 say(f"done rank {rank}")
 sys.exit(int(os.environ.get("EXIT", "0")))

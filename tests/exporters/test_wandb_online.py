@@ -27,7 +27,7 @@ run.params({"lr": 0.5})
 for n in range(300):
     run.log({"a": float(n)}, step=n)
 input()
-print(run.finish(200))
+print(bool(run.finish(200)))
 """
 
 
