@@ -148,7 +148,7 @@ def _wandb(run_dir: Path) -> Shown:
             for row in history(path, "step"):
                 if row.key[0] == "row":
                     _, step, attempt, part, _ = row.key
-                    yield attempt, step, part, {name: json.loads(text) for name, text in (row.values or {}).items()}  # type: ignore[misc]
+                    yield attempt, step, part, {name: json.loads(text) for name, text in row.values.items()}  # type: ignore[misc]
 
     return _shown(rows())
 

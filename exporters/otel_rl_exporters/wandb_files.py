@@ -22,10 +22,12 @@ class Logged(NamedTuple):
     Attributes:
         number: W&B's own step.
         key: The identity of the item.
+        values: Its values as JSON, by name.
     """
 
     number: int
     key: Identity
+    values: dict[str, str]
 
 
 def key(item: Row | Machine | Table, table_key: str = "") -> Identity:
@@ -67,13 +69,13 @@ def _logged(record: Any, axis: str) -> Logged:
     tables = [name.removesuffix("/_type") for name, text in texts.items() if text == '"table-file"']
     at = float(texts.get("_timestamp", "nan"))
     if tables:
-        return Logged(record.step.num, ("table", tables[0], _value(texts, axis), at))
+        return Logged(record.step.num, ("table", tables[0], _value(texts, axis), at), texts)
     machine = next((one for one in MACHINE_AXES if one in texts and axis not in texts), None)
     if machine is not None:
         found: Identity = ("machine", _value(texts, machine), at)
     else:
         found = ("row", _value(texts, axis), _value(texts, ATTEMPT), _value(texts, PART), at)
-    return Logged(record.step.num, found)
+    return Logged(record.step.num, found, texts)
 
 
 def _value(texts: dict[str, str], name: str) -> Any:

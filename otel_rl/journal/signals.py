@@ -50,7 +50,8 @@ class Watched:
         for number, file in self._files.items():
             if not file.closed and signal.getsignal(number) is signal.SIG_DFL:
                 faulthandler.unregister(number)
-            file.close()
+            with suppress(OSError):  # somebody has closed its descriptor
+                file.close()
             if not in_child:  # a child that a signal ended early may have written into it
                 with suppress(OSError):
                     Path(file.name).unlink()

@@ -12,9 +12,9 @@ from otel_rl.testing import capture
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "mistakes.md"
 _HEAD = """# First mistakes
 
-A wrong call never raises after `init`. It is refused, counted by kind in `run.refused`, and named in a warning: each mistake
-the 1st, 10th and 100th time, and up to 64 different ones. `finish()` names them again. It is true all the same if
-everything that was recorded is delivered:
+A wrong call never raises after `init`. It is refused, counted by kind in `run.refused`, and named in a warning: each
+mistake the 1st, 10th and 100th time, and up to 64 different ones. `finish()` names them again. It is true all the same
+if everything that was recorded is delivered:
 
 ```python
 import otel_rl

@@ -164,10 +164,11 @@ class Stragglers:
 def falls_behind(stays: Mapping[int, Stay]) -> dict[int, float]:
     """Return by how many seconds each rank became later than the median of the ranks while it was in a phase.
 
-    Of an even number of ranks, it is the earlier one of the two in the middle: of two ranks, the other one.
+    Of two ranks, it is compared with the one that is earlier.
     """
-    entering = median_low(entered for entered, _ in stays.values())
-    leaving = median_low(left for _, left in stays.values())
+    middle = median_low if len(stays) == 2 else median
+    entering = middle(entered for entered, _ in stays.values())
+    leaving = middle(left for _, left in stays.values())
     return {
         rank: (max(0.0, left - leaving) - max(0.0, entered - entering)) / 1e9 for rank, (entered, left) in stays.items()
     }

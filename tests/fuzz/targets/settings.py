@@ -153,4 +153,5 @@ def _load(keywords: dict[str, object], environ: dict[str, str]) -> None:
         str(error).encode("utf-8", "surrogateescape")
         return
     exporters = [(one.name, one.options) for one in settings.exporters]
-    msgspec.json.encode([msgspec.structs.replace(settings, exporters=()), exporters])  # for the agent
+    sent = msgspec.structs.replace(settings, exporters=(), dir="", local_dir="")  # paths may be any bytes
+    msgspec.json.encode([sent, exporters])  # for the agent
