@@ -30,7 +30,7 @@ def make_current(run: Run | None) -> None:
 
 
 def release() -> None:
-    """Keep a run that is over no longer: a process may record thousands of runs."""
+    """Forget a run that has ended: a process may record thousands of runs."""
     if current() is None:
         make_current(None)
 

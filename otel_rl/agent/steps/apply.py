@@ -239,9 +239,8 @@ class Applier:
     def _time_on_device(self, name: str, journal: Journal, record: DeviceTimed) -> Sequence[Item]:
         """Add the time on the device to a phase; the gap is the host's seconds less the device's."""
         timed = journal.timed.pop(record.span_id, None)
-        if record.step is not None and (
-            timed is not None or record.span_id in journal.spans
-        ):  # else it is not recorded
+        is_recorded = timed is not None or record.span_id in journal.spans
+        if record.step is not None and is_recorded:
             _await(journal, record.step, -1)
         if timed is None or math.isnan(record.seconds):
             return ()
