@@ -358,6 +358,11 @@ def in_sample(first: int, last: int, most: int, ranges: int) -> str:
     return f"({' OR '.join(f'step BETWEEN {begin} AND {begin + length}' for begin in begins)})"
 
 
+def middle_of(times: str) -> str:
+    """Return what a rank is compared with, in SQL, as the agent's analysis does: the median; of two, the earlier."""
+    return f"CASE count(*) WHEN 2 THEN min({times}) ELSE median({times}) END"
+
+
 def _lines(result: Result) -> list[tuple[Any, ...]]:
     """Return the lines of a small result as plain values; `None` for missing ones."""
     return list(zip(*(result[name].tolist() for name in result.columns), strict=True))

@@ -146,7 +146,7 @@ def _flat_since(course: _Course) -> int | None:
     begin = int(away[-1]) + 1 if len(away) else 0
     while len(later := means[begin:]) >= max(4, _FLAT_PART * len(means)):
         half = len(later) // 2
-        if 4 * abs(float(later[half:].mean() - later[:half].mean())) <= little:  # a straight line would change half
+        if 4 * abs(float(later[half:].mean() - later[:half].mean())) <= little:  # twice what a line would change
             return begin
         begin += 1
     return None

@@ -10,7 +10,7 @@ from otel_rl import semconv
 from otel_rl.archive.valid import literal
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
-from otel_rl.insight.recorded import PHASE, in_sample
+from otel_rl.insight.recorded import PHASE, in_sample, middle_of
 from otel_rl.insight.series import Series
 from otel_rl.insight.shifts import shifts
 
@@ -124,7 +124,7 @@ def _delays(recorded: Recorded, rank: int, phase: str, first: int, last: int) ->
                 max(ended) FILTER (phase = {literal(phase)}) AS gone
             FROM found GROUP BY 1, 2
         ), of_step AS (
-            SELECT step, quantile_disc(entered - zero, 0.5) AS entering, quantile_disc(gone - zero, 0.5) AS leaving,
+            SELECT step, {middle_of("entered - zero")} AS entering, {middle_of("gone - zero")} AS leaving,
                 median(done - zero) AS took
             FROM of_rank WHERE entered IS NOT NULL GROUP BY 1
         )

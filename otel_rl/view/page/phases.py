@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otel_rl.insight import CATEGORIES, category_of
-from otel_rl.insight.recorded import PHASE
+from otel_rl.insight.recorded import PHASE, middle_of
 from otel_rl.view.page.packed import packed, packed_steps
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ WITH stays AS (
         SELECT step, phase, rank, entered - min(entered) OVER own AS entered, left_at - min(entered) OVER own AS left_at
         FROM stays WINDOW own AS (PARTITION BY step, rank)),
     usual AS (
-        SELECT step, phase, quantile_disc(entered, 0.5) AS entered, quantile_disc(left_at, 0.5) AS left_at
+        SELECT step, phase, {middle_of("entered")} AS entered, {middle_of("left_at")} AS left_at
         FROM counted GROUP BY ALL HAVING count(*) > 1),
     behind AS (
         SELECT counted.step AS step, rank, sum(greatest(0, greatest(0, counted.left_at - usual.left_at)
