@@ -79,6 +79,7 @@ def test_a_rank_that_dies_is_named_in_the_rows(tmp_path: Path) -> None:
     assert [row.get("missing_ranks") for row in rows] == [None] * 5 + [[1]] * 15
 
 
+@pytest.mark.slow
 def test_ranks_that_were_numbered_by_hand_are_awaited(tmp_path: Path) -> None:
     """No launcher, and rank 1 begins when rank 0 has gone through several steps: each row is of both."""
     script = (
@@ -95,6 +96,7 @@ def test_ranks_that_were_numbered_by_hand_are_awaited(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_that_only_recorded_is_delivered_later(tmp_path: Path) -> None:
     """`agent="off"` writes journals alone; `otel-rl agent RUN_DIR --once` delivers them and says so."""
     from otel_rl.cli import main

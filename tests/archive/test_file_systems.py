@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import otel_rl
 from otel_rl.archive import files
 from otel_rl.archive.writer import Writer
@@ -38,12 +40,14 @@ def check(directory: Path) -> None:
     assert not list((place / files.TAIL).rglob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_sshfs(tmp_path: Path) -> None:
     """A directory over SFTP, where a directory cannot be synchronized."""
     with sshfs(tmp_path) as shared:
         check(shared)
 
 
+@pytest.mark.slow
 def test_a_file_system_that_ignores_case(case_insensitive: Path) -> None:
     """Names of files differ by more than case; metrics may differ by case alone."""
     check(case_insensitive)

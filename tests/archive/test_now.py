@@ -7,6 +7,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 import otel_rl
 from otel_rl.archive.now import OpenPhase, read_now
 from tests.collector import wait_for
@@ -24,6 +26,7 @@ with run.step(7), run.phase("generate"):
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_and_is_killed(tmp_path: Path) -> None:
     """The file names its step and its open phase with their starts, then how it ended."""
     process = start_python(_HANGS, tmp_path, OTEL_RL_IDLE_TIMEOUT="1")

@@ -7,6 +7,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +20,6 @@ from tests.agent.reducing import S, reducing, started
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import pytest
 
     from otel_rl.export import Item
     from otel_rl.journal.records import Record
@@ -84,6 +83,7 @@ class Training:
             self._writer.add(item)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.integers(1, 16), st.data())
 def test_what_ranks_logged_is_read(tmp_path_factory: pytest.TempPathFactory, ranks: int, data: st.DataObject) -> None:

@@ -113,6 +113,7 @@ def trainings(draw: st.DrawFn) -> dict[str, list[Row]]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(trainings(), st.data())
 def test_the_last_attempt_wins(

@@ -147,6 +147,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, seals: 
     assert files.holes(files.listed(place / ROWS.name)) == []
 
 
+@pytest.mark.slow
 def test_young_files_are_merged(tmp_path: Path) -> None:
     """A run of slow steps writes a file for each, and there are never many; also after a writer was killed."""
     place, items, most = tmp_path / "node1", measurements(200), 0

@@ -71,6 +71,7 @@ def test_a_run_arrives_as_it_was(
     ]
 
 
+@pytest.mark.slow
 def test_what_was_answered_survives_a_kill(bridge: Bridge) -> None:
     """It is on disk before the answer: the next bridge delivers it, once, also if the sender sends it again."""
     for n in range(200):

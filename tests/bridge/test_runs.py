@@ -73,6 +73,7 @@ def test_a_step_may_have_several_rows(run: BridgedRun, tmp_path: Path) -> None:
     assert run.repeated == 2
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans()), max_size=6), max_size=8))
 def test_any_order(tmp_path_factory: pytest.TempPathFactory, requests: list[list[tuple[int, int, bool]]]) -> None:

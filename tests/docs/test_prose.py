@@ -1,4 +1,4 @@
-"""The checker of texts, and all texts."""
+"""The checker of texts. `.ci/run docs` runs it on all of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from tests.docs.snippets import ROOT
 def _prose(*paths: object) -> str:
     command = [sys.executable, ROOT / ".ci" / "prose", *paths]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-
-
-def test_the_texts_are_plain_english() -> None:
-    """No tracked text has one of the patterns that readers have to decode: docs, code, registry, alerts and tests."""
-    assert _prose() == ""
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @needs_program("prometheus")
 def test_prometheus_holds_what_the_rows_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Step, reward, loss, phase durations and heartbeat are there by query, with the values of the rows."""

@@ -170,6 +170,7 @@ assert not {{"torch", "tensorflow"}} & set(sys.modules)
     run_python(program, tmp_path, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "load_fast"), [("single", "true"), ("single", "false"), ("double", "false")])
 def test_served(run, precision, load_fast):
     """A TensorBoard server shows the curves; of double precision only without its fast loader."""
@@ -184,6 +185,7 @@ def test_served(run, precision, load_fast):
         assert "<td>lr</td>\n<td>0.5</td>" in config[0]["text"]
 
 
+@pytest.mark.slow
 def test_served_session_and_table(run):
     """It shows the parameters in the HParams dashboard, and tables, by its fast loader, too."""
     SINGLE.deliver(run, same_run.items())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
 ATTEMPTS = ("attempts", "attempts/attempt0", "attempts/attempt0.HOST", "attempts/rank0.attempt0")
 ARCHIVE = ("archive", "archive/HOST", "archive/HOST/now.json")
 RUN = ("agent.log", *ARCHIVE, *ATTEMPTS, "local", "run.json")
@@ -54,12 +55,6 @@ TABLES = tuple(f"archive/HOST/{name}" for name in ("attempts", "ends", "environm
 AFTER = (*FILES, *TABLES, "run.end.json")
 """Everything that there is when its agent has ended."""
 HALF, STEPS = 20, 40
-SAMPLE = ("local/HOST/journals/rank0.attempt0", "local/HOST/outbox", "attempts")
-
-
-def every(files: Iterable[str], sample: Iterable[str] = SAMPLE) -> list[object]:
-    """Return parameters: a sample for every day, and the others for CI."""
-    return [name if name in sample else pytest.param(name, marks=pytest.mark.slow) for name in files]
 
 
 def begin(tmp_path: Path, **given: object) -> otel_rl.Run:
@@ -147,7 +142,6 @@ def wait_for_the_end(run_dir: Path) -> None:
     wait_for(lambda: not agent_start.is_looked_after(directories.at(run_dir)), "the agent does not end")
 
 
-@pytest.mark.slow
 def test_files_are_known(tmp_path: Path) -> None:
     """The list of files to remove has everything that a run makes."""
     run = begin(tmp_path)
@@ -160,7 +154,7 @@ def test_files_are_known(tmp_path: Path) -> None:
     assert sorted(named(run.dir)) == sorted(AFTER)
 
 
-@pytest.mark.parametrize("name", every(FILES, SAMPLE[:1]))
+@pytest.mark.parametrize("name", FILES)
 def test_removed_during_a_run(tmp_path: Path, name: str) -> None:
     """The trainer goes on; `finish` is true only if every row is in both outputs, as it is without the outbox."""
     run = begin(tmp_path)
@@ -175,7 +169,7 @@ def test_removed_during_a_run(tmp_path: Path, name: str) -> None:
     assert run.refused == {}
 
 
-@pytest.mark.parametrize("names", every([*AFTER, "attempts local/HOST/journals"]))
+@pytest.mark.parametrize("names", [*AFTER, "attempts local/HOST/journals"])
 def test_removed_between_two_attempts(tmp_path: Path, names: str) -> None:
     """The second start is another attempt if any file shows that; its rows arrive, and no row comes twice."""
     run = begin(tmp_path)
@@ -199,7 +193,7 @@ def deliver(run_dir: Path) -> bool | None:
         return None
 
 
-@pytest.mark.parametrize("name", every(AFTER))
+@pytest.mark.parametrize("name", AFTER)
 def test_removed_before_once(tmp_path: Path, name: str) -> None:
     """Half of the rows were not delivered when the file went: all come, or it is known that some do not."""
     run = begin(tmp_path)

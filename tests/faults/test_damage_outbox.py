@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
     from otel_rl.journal.records import Record
 
+pytestmark = pytest.mark.slow
+
 
 class Older(msgspec.Struct, array_like=True):
     """A batch with two more fields in between."""
@@ -244,7 +246,6 @@ def test_an_outbox_of_another_version(waiting: Path) -> None:
     assert sorted(map(int, (waiting / "gated.txt").read_text().split())) == [*range(STEPS)]
 
 
-@pytest.mark.slow
 def test_a_reader_in_the_trainer_counts_what_is_damaged(tmp_path: Path) -> None:
     """An exporter that only the trainer can build meets damaged batches: it gets the others, and `finish` is false."""
     opened, seen = threading.Event(), []

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import otel_rl
 from otel_rl.agent.input.follow import Follower
 from otel_rl.agent.input.remote import Appender, RemoteJournal
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _LIMIT = 256
 
 
+@pytest.mark.slow
 def test_a_process_without_standard_descriptors(tmp_path: Path) -> None:
     """Its output, and that of its children, is in no file of otel-rl, and the run is delivered."""
     script = tmp_path / "train.py"
@@ -41,6 +44,7 @@ def test_a_process_without_standard_descriptors(tmp_path: Path) -> None:
     assert [path for path in files if b"written" in path.read_bytes()] == []
 
 
+@pytest.mark.slow
 def test_an_agent_with_few_descriptors(tmp_path: Path) -> None:
     """An agent under a hard limit of 256 delivers the rows of 300 living ranks and 1,000 processes that ended."""
     recording = otel_rl.init(dir=tmp_path, agent="off", exporters=["jsonl"], quiet=True, id="r", role="first")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     RecordsOf = Callable[..., list[Record]]
 
+pytestmark = pytest.mark.slow
+
 
 def step(run: Run, number: int) -> None:
     with run.step(number, seed=1):
@@ -140,7 +142,6 @@ def test_the_next_call_in_the_same_function(recording: Run, name: str) -> None:
         assert (place, context.get_current(), steps_of(recording).open) == (place, {}, None)
 
 
-@pytest.mark.slow
 def test_a_finished_run_stays_finished(tmp_path: Path, records_of: RecordsOf) -> None:
     """An interrupt at any line of `finish` leaves what a second call completes: one end, all values, nothing open."""
     runs: list[Run] = []
@@ -176,7 +177,7 @@ def test_the_finish_of_another_thread(tmp_path: Path, records_of: RecordsOf) -> 
     runs[-1].finish(0)
 
 
-@pytest.mark.parametrize("every", [pytest.param(7, marks=pytest.mark.slow), 31])
+@pytest.mark.parametrize("every", [7, 31])
 def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
     """After an interrupt at a line of `init`, whose traceback is still looked at, the process can begin the run."""
     errors: list[KeyboardInterrupt] = []  # keeps their tracebacks, and so the frames that were interrupted

@@ -35,6 +35,7 @@ _HABITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("habit", _HABITS)
 def test_what_a_trainer_does_to_its_files(tmp_path: Path, habit: str) -> None:
     """A trainer that copies, hashes or cleans its own run directory is not lost, and no row is."""
@@ -80,6 +81,7 @@ assert run.finish(30)
     assert [row["step"] for row in rows_of(tmp_path / "runs" / "p" / "r")] == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_second_agent_while_one_works(tmp_path: Path) -> None:
     """Deleting lock files lets no second agent in: each row is there once."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)
@@ -97,6 +99,7 @@ def test_a_second_agent_while_one_works(tmp_path: Path) -> None:
     assert [row["step"] for row in rows_of(run.dir)] == list(range(20))
 
 
+@pytest.mark.slow
 def test_once_waits_for_an_agent_that_lingers(tmp_path: Path) -> None:
     """It says for whom and for how long; then it delivers what that one left."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False, agent="off")
@@ -112,6 +115,7 @@ def test_once_waits_for_an_agent_that_lingers(tmp_path: Path) -> None:
     assert [row["step"] for row in rows_of(run.dir)] == [0]
 
 
+@pytest.mark.slow
 def test_once_while_a_trainer_records(tmp_path: Path) -> None:
     """There is nothing to wait for: the agent that is at work delivers it; the message says which journal it is."""
     run = otel_rl.init(dir=tmp_path, quiet=True, hardware=False)

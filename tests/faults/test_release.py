@@ -131,6 +131,7 @@ def _began(run_dir: Path, pid: int) -> bool:
     return agent_start.read_status(directories.at(run_dir)).pid == pid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_what_is_needed_is_never_removed(seed: int, tmp_path: Path) -> None:
     """Cursors move at random: what lies behind the last of them is always there, and an intact batch before it."""

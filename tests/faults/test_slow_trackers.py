@@ -44,6 +44,7 @@ def _steps(place: Path) -> list[str]:
     return (place / "runs/p/r/tracker.txt").read_text().split()
 
 
+@pytest.mark.slow
 def test_a_tracker_that_starts_slowly_gets_everything(tmp_path: Path) -> None:
     """It starts for longer than `idle_timeout`: the agent does not end meanwhile."""
     said = _train(tmp_path, 2)

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import otel_rl
 from otel_rl.agent.output.targets import STALE_S, Target
 from tests.collector import wait_for
@@ -46,6 +48,7 @@ def test_an_agent_removes_files_of_agents_that_were_killed(tmp_path: Path) -> No
     assert fresh.exists()
 
 
+@pytest.mark.slow
 def test_a_command_that_delivers_the_rest_of_a_run(tmp_path: Path) -> None:
     """It removes the file of the agent that was killed, at once."""
     start_python(_KILLED, tmp_path).wait(60)

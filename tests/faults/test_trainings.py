@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
 _TRAIN = """
 import os, sys, time
 import otel_rl
@@ -107,15 +108,12 @@ def test_one_after_the_other(place: Path, training: str) -> None:
     assert found[1:] == (["slurm-7.0-2", "slurm-7.0-3 0"] if training == "twice" else ["slurm-7.0-2 0"])
 
 
-@pytest.mark.slow
 def test_at_once(place: Path) -> None:
     """While one training goes on, another one in the same job step is another run."""
     assert sorted(shell(place, "t slow 3 & sleep 1.5; t ok; wait")) == ["slurm-7.0 0", "slurm-7.0-2 0"]
 
 
-@pytest.mark.parametrize(
-    "training", ["killed", *(pytest.param(one, marks=pytest.mark.slow) for one in ("fails", "exits"))]
-)
+@pytest.mark.parametrize("training", ["killed", "fails", "exits"])
 def test_until_it_works(place: Path, training: str) -> None:
     """A failed training that the same command starts again is another attempt, until it has finished."""
     script = f"cp {training}.py x.py; t x; t x; cp ok.py x.py; t x; t x"
@@ -185,7 +183,6 @@ def test_damaged_entries(place: Path) -> None:
     assert shell(place, "t ok", STEP | {"OTEL_RL_RUN_ID": "slurm-7.0"}) == ["slurm-7.0 9"]
 
 
-@pytest.mark.slow
 def test_a_role_belongs_to_the_training_of_its_time(place: Path) -> None:
     """A reward server has the run of the trainer next to it, whichever of them starts first."""
     found = shell(place, "t ok; t reward; t ok; t slow 3 & sleep 1.5; t reward; wait")
@@ -203,7 +200,6 @@ def ranks(place: Path, scripts: list[str], **shown: str) -> list[list[str]]:
     return [process.communicate(timeout=100)[0].splitlines() for process in processes]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("spread", [(0, 0, 0, 0), (0, 0.8, 0, 1.6)])
 def test_ranks_agree(place: Path, spread: tuple[float, ...]) -> None:
     """All ranks have each training under one identity, also where some end it before others begin it."""
@@ -212,7 +208,6 @@ def test_ranks_agree(place: Path, spread: tuple[float, ...]) -> None:
     assert found == [["slurm-7.0 0", "slurm-7.0-2 0", "slurm-7.0-3 0"]] * 4
 
 
-@pytest.mark.slow
 def test_ranks_agree_without_a_directory_in_common(place: Path) -> None:
     """Nodes that share nothing count alike."""
     found = []
@@ -223,7 +218,6 @@ def test_ranks_agree_without_a_directory_in_common(place: Path) -> None:
     assert found == [["slurm-7.0 0", "slurm-7.0-2 0"]] * 4
 
 
-@pytest.mark.slow
 def test_ranks_of_which_one_failed_agree(place: Path) -> None:
     """The first rank that starts again decides whether the run goes on."""
     again = "until [ -e {0} ]; do sleep 0.1; done; t meets 0"
@@ -232,7 +226,6 @@ def test_ranks_of_which_one_failed_agree(place: Path) -> None:
     assert found == [["slurm-7.0 0", "slurm-7.0 1"]] * 2
 
 
-@pytest.mark.slow
 def test_ranks_that_start_again_at_once_agree(place: Path) -> None:
     """Ranks that all start a second training at the same moment have one run: the log has one author."""
     all_down = "touch down.$SLURM_PROCID; until [ $(ls down.* | wc -l) = 6 ]; do sleep 0.1; done"
@@ -272,7 +265,6 @@ if seen.name.endswith(".1.0"):
 
 
 @needs("torch")
-@pytest.mark.slow
 @pytest.mark.parametrize("named", [[], ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=mine"]])
 def test_torchrun_starts_workers_again(tmp_path: Path, named: list[str]) -> None:
     """A restart by torchrun is another attempt, even if a rank had finished; a later start is not."""
@@ -310,7 +302,6 @@ run.log({"loss": 1.0}, step=run.attempt)
 """
 
 
-@pytest.mark.slow
 def test_a_backlog_on_another_node_is_told(tmp_path: Path) -> None:
     """A requeued job says where the former attempt was recorded, and the command that brings it; but for own nodes."""
     with sshfs(tmp_path) as shared:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
 STEPS = 60
 _GATED = """
 import pathlib, time
@@ -129,7 +130,6 @@ def test_a_backlog_on_another_machine(plain: Nodes) -> None:
     assert gated(run_dir) == [(0, n) for n in range(STEPS)]
 
 
-@pytest.mark.slow
 def test_an_archive_and_then_its_machine(plain: Nodes) -> None:
     """Another machine delivers from the archive; then the job goes on where it was: nothing is sent again."""
     run_dir = plain.shared / "runs" / "p" / "r"
@@ -146,7 +146,6 @@ def test_an_archive_and_then_its_machine(plain: Nodes) -> None:
     assert not delivered.place_of(run_dir, "node1").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_machine_that_was_killed(plain: Nodes, *, is_removed: bool) -> None:
     """The archived rows are delivered, and the command says where the rest is; there, it brings all rows, once."""
@@ -174,7 +173,6 @@ def test_a_machine_that_was_killed(plain: Nodes, *, is_removed: bool) -> None:
         assert gated(run_dir) == [(0, n) for n in range(STEPS)]
 
 
-@pytest.mark.slow
 def test_an_archive_that_is_being_delivered(plain: Nodes) -> None:
     """Two machines at once: the second one sends nothing; nor does the machine itself."""
     run_dir = plain.shared / "runs" / "p" / "r"
@@ -193,7 +191,6 @@ def test_an_archive_that_is_being_delivered(plain: Nodes) -> None:
     assert gated(run_dir) == [(0, n) for n in range(STEPS)]
 
 
-@pytest.mark.slow
 def test_a_delivery_that_is_killed(plain: Nodes) -> None:
     """The next one continues where it was; an exporter that cannot say what it holds may get one row again."""
     run_dir = plain.shared / "runs" / "p" / "r"
@@ -214,7 +211,6 @@ def test_a_delivery_that_is_killed(plain: Nodes) -> None:
     assert len(gated(run_dir)) <= STEPS + 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["rows", "steps"])
 def test_an_archive_that_is_damaged(plain: Nodes, lost: str) -> None:
     """It is said each time how many items it lacks; the machine itself still has everything."""
@@ -233,7 +229,6 @@ def test_an_archive_that_is_damaged(plain: Nodes, lost: str) -> None:
     assert gated(run_dir) == [(0, n) for n in range(STEPS)]
 
 
-@pytest.mark.slow
 def test_nothing_but_the_archive_is_left(plain: Nodes) -> None:
     """Not even the file that says where the part of the machine was: everything is delivered, once."""
     run_dir = plain.shared / "runs" / "p" / "r"
@@ -247,7 +242,6 @@ def test_nothing_but_the_archive_is_left(plain: Nodes) -> None:
     assert gated(run_dir) == [(0, n) for n in range(STEPS)]
 
 
-@pytest.mark.slow
 def test_an_attempt_that_no_agent_has_read(plain: Nodes) -> None:
     """It is not in the archive: the command says where it is."""
     run_dir = plain.shared / "runs" / "p" / "r"
@@ -263,7 +257,6 @@ def test_an_attempt_that_no_agent_has_read(plain: Nodes) -> None:
     assert gated(run_dir) == [(attempt, n) for attempt in range(2) for n in range(STEPS)]
 
 
-@pytest.mark.slow
 def test_a_job_that_goes_on_where_its_disk_was_removed(plain: Nodes) -> None:
     """The next attempt on the same machine takes what was not delivered from the archive: all rows of both, once."""
     run_dir = plain.shared / "runs" / "p" / "r"
@@ -277,7 +270,6 @@ def test_a_job_that_goes_on_where_its_disk_was_removed(plain: Nodes) -> None:
     assert gated(run_dir) == [(attempt, n) for attempt in range(2) for n in range(STEPS)]
 
 
-@pytest.mark.slow
 def test_a_part_that_is_gone(plain: Nodes) -> None:
     """Without an archive this is said, with its place; where all of it was delivered, nothing is wrong."""
     run_dir = plain.shared / "runs" / "p" / "r"

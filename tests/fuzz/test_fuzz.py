@@ -35,6 +35,7 @@ def subject(name: str, tmp_path: Path) -> Iterator[Target]:
     found.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_the_writers_make(name: str, subject: Target) -> None:
     """The seeds break no rule; the first time is for imports."""

@@ -207,6 +207,7 @@ def train(directory: Path, modules: dict[str, str], trainer: str) -> tuple[str, 
     return output, only(directory / "runs" / "p")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stdout", "otel_rl"])
 def test_roll(name: str, tmp_path: Path) -> None:
     """`track_with: otel_rl`, or any other tracker, which gets what it got before; timers of the pipeline are phases.

@@ -78,6 +78,7 @@ def private(place: Path, created: list[Path]) -> list[Path]:
     return [path for path in created if path not in open_to_all and ".targets" not in path.parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", UMASKS)
 def test_the_umask_does_not_decide(crowded: Path, umask: str) -> None:
     """A run is recorded under each, and directories are 0700, files 0600."""
@@ -125,6 +126,7 @@ def test_prometheus_is_another_user(crowded: Path) -> None:
     run.finish(30)
 
 
+@pytest.mark.slow
 def test_killed_at_each_moment_of_a_start(crowded: Path) -> None:
     """SIGKILL before any operation on a file: nothing that exists then is open to others, with umask 0."""
     for moment in itertools.count():

@@ -53,6 +53,7 @@ BOMBS: tuple[tuple[Callable[[], bytes], str, str, int], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies that are small as sent, or made of tiny parts, four at a time: memory has a limit, and own rows go on."""
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")

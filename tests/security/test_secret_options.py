@@ -62,6 +62,7 @@ def test_the_agent_has_them_and_its_children_and_files_do_not(tmp_path: Path) ->
     assert given["api_key"][10:] not in manifest
 
 
+@pytest.mark.slow
 def test_a_restarted_agent_has_them(tmp_path: Path) -> None:
     """An agent that was killed is restarted with the same secret options."""
     given = options()

@@ -97,11 +97,13 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     return emitted.requests(printed)
 
 
+@pytest.mark.slow
 def test_everything_is_declared(sent: list[dict[str, object]]) -> None:
     """Each metric, span, event and attribute is in the registry, with its type; the scope has the schema URL."""
     assert emitted.faults(sent) == set()
 
 
+@pytest.mark.slow
 def test_nearly_all_is_used(sent: list[dict[str, object]]) -> None:
     """Each span and event of the registry was sent, except those that need many steps or a process that returns."""
     declared = {group.name for group in registry.groups() if group.type in ("span", "event")}

@@ -130,6 +130,7 @@ def test_without_an_initialized_device_nothing_is_asked(tmp_path: Path, records_
     assert [record for record in records_of(run) if isinstance(record, DeviceSeen)] == []
 
 
+@pytest.mark.slow
 @needs("jax")
 def test_jax_is_not_initialized(tmp_path: Path) -> None:
     """Asking for its devices would do it, and take their memory; CPUs tell of none, and their values are logged."""

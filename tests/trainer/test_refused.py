@@ -260,6 +260,7 @@ print(refused["record"] == 3 * 2010 - len(of_steps))
 """
 
 
+@pytest.mark.slow
 def test_full_disk(tmp_path: Path) -> None:
     """A full disk raises nothing in the trainer; what is lost is counted, what is kept is whole, and it goes on."""
     assert run_python(_FULL_DISK, tmp_path) == "True True True 0\nTrue\n"
