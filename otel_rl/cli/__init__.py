@@ -1,4 +1,4 @@
-"""The command line: `otel-rl demo`, `run`, `ls`, `top`, `report`, `agent`, `watch`, `bridge`, `stack` and `token`.
+"""The command line, `otel-rl`.
 
 No room imports it. Each command calls one room.
 """
@@ -9,6 +9,7 @@ import click
 
 from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
+from otel_rl.cli.compare import compare
 from otel_rl.cli.ls import ls
 from otel_rl.cli.report import report
 from otel_rl.cli.run import run
@@ -28,5 +29,5 @@ def main() -> None:
     hold_standard_descriptors()
 
 
-for command in (agent, bridge, demo, ls, report, run, stack, token, top, watch):
+for command in (agent, bridge, compare, demo, ls, report, run, stack, token, top, watch):
     main.add_command(command)

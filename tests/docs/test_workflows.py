@@ -11,7 +11,7 @@ import yaml
 
 from tests.docs.snippets import ROOT
 
-_WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+_WORKFLOWS = sorted([*(ROOT / ".github" / "workflows").glob("*.yml"), *(ROOT / "deploy" / "github").glob("*.yml")])
 
 
 @pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not on PATH")
@@ -21,7 +21,7 @@ def test_actionlint_finds_nothing() -> None:
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted({*(ROOT / ".github").rglob("*.yml"), *_WORKFLOWS}), ids=lambda path: path.name)
 def test_the_files_are_yaml(path) -> None:
     """Workflows and templates parse."""
     assert isinstance(yaml.safe_load(path.read_text()), dict)

@@ -1,0 +1,68 @@
+"""`otel-rl compare`: how runs differ, how sure that is, and whether it is within gates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from otel_rl.cli.runs import Run
+from otel_rl.cli.terminal import json_option, say_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class _CannotCompareError(click.ClickException):
+    exit_code = 3
+
+
+@click.command(short_help="Compare runs, and gate on the difference.")
+@click.argument("base", type=Run())
+@click.argument("new", nargs=-1, required=True, type=Run())
+@click.option("--base", "more", multiple=True, type=Run(), help="A further run of the base; can be repeated.")
+@click.option("--gate", "gates", default="", help="Limits, such as throughput:-3%,reward:-0.01,memory:+5%.")
+@click.option("--by", type=click.Choice(["step", "tokens"]), default="step", show_default=True, help="The axis.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--ascii", "ascii_alone", is_flag=True, help="Use no characters outside of ASCII.")
+@json_option
+def compare(
+    base: Path,
+    new: tuple[Path, ...],
+    more: tuple[Path, ...],
+    gates: str,
+    by: str,
+    *,
+    as_markdown: bool,
+    ascii_alone: bool,
+    as_json: bool,
+) -> None:
+    """Say how the runs NEW differ from the run BASE.
+
+    Differences have intervals that allow for steps that depend on each other and for the warm-up. A gate is a metric
+    and how far it may fall (-) or grow (+): a topic such as throughput, step_time, memory or reward, or the name of a
+    metric.
+
+    Exits with 0 if the difference is within all gates, with 1 if it is beyond one, with 2 if so few steps
+    cannot decide it, and with 3 if the runs cannot be compared.
+    """
+    from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
+    from otel_rl.insight.compare.conclude import compare as conclude
+    from otel_rl.insight.compare.gates import gates_of
+    from otel_rl.view.terminal.ansi import painted, this_terminal
+    from otel_rl.view.terminal.comparison import lines, markdown
+
+    try:
+        limits = gates_of(gates)
+        before, after = ([open_run(one) for one in side] for side in ((base, *more), new))
+        found = conclude(before, after, limits, by_tokens=by == "tokens")
+    except (ValueError, OSError) as error:
+        raise _CannotCompareError(str(error)) from error
+    if as_json:
+        say_json(found)
+    elif as_markdown:
+        click.echo(markdown(found))
+    else:
+        for row in painted(lines(found), this_terminal(ascii_alone=ascii_alone)):
+            click.echo(row)
+    raise SystemExit(found.exit_code)

@@ -1,0 +1,208 @@
+"""Compares two sides: reads their metrics, tests the differences, and says what matters in sentences."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from otel_rl.insight import changed, wording
+from otel_rl.insight.compare.comparison import (
+    Comparison,
+    FirstDifference,
+    GateResult,
+    MetricDifference,
+    PhaseDifference,
+    Side,
+)
+from otel_rl.insight.compare.difference import difference
+from otel_rl.insight.compare.sentences import sentences, size
+from otel_rl.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
+from otel_rl.insight.recorded import STEP_TIME
+from otel_rl.insight.work import works
+from otel_rl.semconv.main_metrics import entries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.archive.reader import RunReader
+    from otel_rl.insight.compare.comparison import Way
+    from otel_rl.insight.compare.difference import Difference
+    from otel_rl.insight.compare.gates import Gate
+    from otel_rl.insight.recorded import Recorded
+
+_RELATIVE = (THROUGHPUT, "step_time", "memory_peak", "memory", "tokens_per_second")
+"""Metrics whose differences are fractions; those of others are in the metric's unit."""
+_MORE_IS_BETTER: dict[str, bool] = {
+    THROUGHPUT: True,
+    "tokens_per_second": True,
+    "goodput": True,
+    "reward": True,
+    "step_time": False,
+    "memory_peak": False,
+    "memory": False,
+}
+_SHOWN = (THROUGHPUT, *(one.topic for one in entries() if one.main and one.topic != "tokens_per_second"))
+
+
+def compare(
+    base: Sequence[RunReader], new: Sequence[RunReader], gates: Sequence[Gate] = (), *, by_tokens: bool = False
+) -> Comparison:
+    """Return how the new side differs from the base.
+
+    Args:
+        base: The runs of the base, of `otel_rl.open_run`.
+        new: The runs of the new side.
+        gates: Limits for differences.
+        by_tokens: If true, runs are aligned by the tokens that were generated, else by steps.
+
+    Raises:
+        ValueError: The runs have no steps or no axis in common, or none has a metric of a gate.
+    """
+    sides = Sides(base, new, by_tokens=by_tokens)
+    first, last = _range(sides)
+    found = {metric: (name, one) for metric in _SHOWN for name, one in [_difference(sides, metric)] if one is not None}
+    results = [_decided(sides, gate) for gate in gates]
+    metrics = tuple(_told(metric, name, one) for metric, (name, one) in found.items())
+    phases = _phases(sides, first, last)
+    are_equal, first_difference = _first_difference(sides)
+    return Comparison(
+        base=tuple(map(_side, sides.base)),
+        new=tuple(map(_side, sides.new)),
+        by="tokens" if by_tokens else "step",
+        first=first,
+        last=last,
+        sentences=tuple(sentences(metrics, phases, results, first_difference, are_equal=are_equal)),
+        metrics=metrics,
+        phases=phases,
+        changes=tuple(_changes(sides.base[-1], sides.new[-1])),
+        first_difference=first_difference,
+        gates=tuple(results),
+    )
+
+
+def _range(sides: Sides) -> tuple[int, int]:
+    """Return the first and the last step that all runs have."""
+    for one in sides.runs:
+        if one.steps is None:
+            raise ValueError(f"{one.place.path} has no steps to compare")
+    first = max(one.steps.first for one in sides.runs if one.steps)
+    last = min(one.steps.last for one in sides.runs if one.steps)
+    if first > last:
+        raise ValueError("the runs have no step in common")
+    return first, last
+
+
+def _difference(sides: Sides, metric: str, *, is_relative: bool | None = None) -> tuple[str, Difference | None]:
+    name, base, new = sides.metric(metric)
+    are_times = metric in _RELATIVE
+    is_relative = are_times if is_relative is None else is_relative
+    return name, difference(base, new, is_relative=is_relative, warm_up=are_times)
+
+
+def _decided(sides: Sides, gate: Gate) -> GateResult:
+    name, found = _difference(sides, gate.metric, is_relative=gate.is_relative)
+    if name not in {*sides.new[-1].names, STEPS_PER_SECOND, STEP_TIME}:
+        near = difflib.get_close_matches(gate.metric, [*_SHOWN, *sides.new[-1].names], 3, 0.4)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"invalid gate {gate}: the runs have no metric {gate.metric}{hint}")
+    decision = gate.decide(found)
+    needs = None
+    if found is None:
+        return GateResult(
+            gate=str(gate), decision=decision, sentence=f"{gate}: the runs share no two steps with {name}."
+        )
+    if decision == "unknown":
+        needs = found.steps_for(gate.limit(found))
+        more = f", needs about {wording.count(needs, 'step')}" if needs else ", the difference is too near to the gate"
+        if found.method == "runs":
+            more = ", needs more runs on each side"
+        text = f"cannot tell with {wording.count(found.steps, 'step')}{more}"
+    else:
+        text = decision
+    sentence = f"{gate}: {text} ({size(found)})."
+    return GateResult(gate=str(gate), decision=decision, sentence=sentence, needs_steps=needs)
+
+
+def _told(metric: str, name: str, found: Difference) -> MetricDifference:
+    low, high = found.interval
+    way: Way = "same"
+    if found.is_certain:
+        is_more = found.gap > 0
+        better = _MORE_IS_BETTER.get(metric)
+        way = ("higher" if is_more else "lower") if better is None else "better" if is_more == better else "worse"
+    return MetricDifference(
+        metric=metric,
+        name=name,
+        base=found.base,
+        new=found.new,
+        difference=found.estimate,
+        low=low if math.isfinite(low) and math.isfinite(high) else None,
+        high=high if math.isfinite(low) and math.isfinite(high) else None,
+        is_relative=found.is_relative,
+        way=way,
+        method=found.method,
+        steps=found.steps,
+        independent=found.independent,
+    )
+
+
+def _phases(sides: Sides, first: int, last: int) -> tuple[PhaseDifference, ...]:
+    of_side = []
+    for side in (sides.base, sides.new):
+        found = [works(one, (min(first + 1, last), last)) for one in side]
+        names = {name for one in found for name in one}
+        of_side.append({name: float(np.mean([one.get(name, 0.0) for one in found])) for name in names})
+    base, new = of_side
+    phases = [PhaseDifference(phase=one, base=base.get(one, 0.0), new=new.get(one, 0.0)) for one in {**base, **new}]
+    return tuple(sorted(phases, key=lambda one: (-abs(one.new - one.base), one.phase)))
+
+
+def _changes(base: Recorded, new: Recorded) -> list[str]:
+    return [
+        *changed.software(base.run.environment, new.run.environment),
+        *changed.machines(base.hosts, new.hosts),
+        *changed.parameters(base.parameters, new.parameters),
+    ]
+
+
+def _first_difference(sides: Sides) -> tuple[bool, FirstDifference | None]:
+    """Return whether two runs begin with equal values, and the first value after those that differs.
+
+    Only what the trainer logged is compared; times differ always.
+    """
+    if len(sides.runs) != 2:
+        return False, None
+    base, new = sides.runs
+    names = [name for name, measured in base.names.items() if not measured and new.names.get(name) is False]
+    base.load(names)
+    new.load(names)
+    found: list[tuple[int, str, float, float]] = []
+    begins = []
+    for name in names:
+        one, other = base.series(name), new.series(name)
+        steps, at_base, at_new = np.intersect1d(one.steps, other.steps, return_indices=True)
+        before, after = one.values[at_base], other.values[at_new]
+        if not len(steps):
+            continue
+        differs = np.flatnonzero((before != after) & ~(np.isnan(before) & np.isnan(after)))
+        begins.append(int(steps[0]))
+        if len(differs):
+            at = int(differs[0])
+            found.append((int(steps[at]), name, float(before[at]), float(after[at])))
+    if not begins:
+        return False, None
+    if not found:
+        return True, None
+    step, name, was, now = min(found)
+    if step <= min(begins):
+        return False, None  # other seeds: they were never equal
+    return True, FirstDifference(step=step, metric=name, base=was, new=now)
+
+
+def _side(run: Recorded) -> Side:
+    place = run.place
+    steps = run.steps.number if run.steps else 0
+    return Side(path=str(place.path), id=place.id or place.path.name, name=place.name or place.path.name, steps=steps)

@@ -1,0 +1,195 @@
+"""The difference between the means of two sides, with an interval that holds for correlated steps.
+
+Values of neighboring steps depend on each other, so that a plain t test finds differences where none are. The variance
+of a mean is the equally weighted cosine estimate here, which needs no choice of a lag (`series.long_run_variance`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from otel_rl.insight.series import Series, correlation, long_run_variance, t_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.insight.series import Floats
+
+Method = Literal["steps", "pairs", "runs"]
+"""The values that are compared: the means over steps, the differences at equal steps, or the means of runs."""
+CHANCE = 0.05
+"""How often the interval is wrong, at the most."""
+_LEAST = 20.0
+"""Independent steps, or as many correlated ones as say as much, below which nothing is concluded."""
+_PAIRED = 0.5
+"""Correlation of two runs above which their steps are compared in pairs: both follow one course."""
+_BATCH = 5
+_NEARLY = 1.5
+"""How much more than the least score of MSER-5 is as good, so that noise does not shorten what is compared."""
+
+
+class Difference(NamedTuple):
+    """A difference between two sides.
+
+    Attributes:
+        base: Mean of the base, over its steps and runs; the geometric one if `is_relative`.
+        new: The same of the new side.
+        gap: The difference of the means; of logarithms if `is_relative`.
+        error: Standard error of the gap; infinity if nothing can be concluded.
+        freedom: Degrees of freedom of the error.
+        is_relative: Whether the difference is a fraction of the base.
+        method: What was compared.
+        first: The first step that was compared.
+        last: The last step that was compared.
+        steps: Number of steps of a run that were compared.
+        independent: Number of independent steps that say as much.
+    """
+
+    base: float
+    new: float
+    gap: float
+    error: float
+    freedom: float
+    is_relative: bool
+    method: Method
+    first: int
+    last: int
+    steps: int
+    independent: float
+
+    @property
+    def estimate(self) -> float:
+        """The difference: a fraction of the base if `is_relative`, else in the metric's unit."""
+        return self._read(self.gap)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of the interval that holds the difference but for a chance of 5 %; infinite ones if unknown."""
+        half = self._half(CHANCE)
+        return self._read(self.gap - half), self._read(self.gap + half)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest difference, each wrong by a chance of 5 %; a gate is about one of them."""
+        half = self._half(2 * CHANCE)
+        return self._read(self.gap - half), self._read(self.gap + half)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self._half(CHANCE) < abs(self.gap)
+
+    def steps_for(self, margin: float) -> int | None:
+        """Return about how many steps would tell on which side of a margin it is; `None` if no number would."""
+        apart = abs(self.gap - (math.log1p(margin) if self.is_relative else margin))
+        if self.method == "runs" or not apart:
+            return None
+        half = 0.0 if math.isinf(self.error) else self._half(2 * CHANCE)
+        return math.ceil(self.steps * max(1.0, (half / apart) ** 2, _LEAST / self.independent))
+
+    def _half(self, chance: float) -> float:
+        return t_quantile(chance, self.freedom) * self.error
+
+    def _read(self, value: float) -> float:
+        if not self.is_relative:
+            return value
+        return math.expm1(value) if value < math.inf else value
+
+
+def difference(
+    base: Sequence[Series], new: Sequence[Series], *, is_relative: bool, warm_up: bool = True
+) -> Difference | None:
+    """Return the difference of the new side from the base; `None` if no two steps of all runs can be compared.
+
+    Args:
+        base: A metric by step, of each run of the base.
+        new: The same of the new side.
+        is_relative: If true, and all values are positive, logarithms are compared and the result is a fraction.
+        warm_up: If true, the first step is left out, and what MSER-5 says (White 1997, "An effective truncation
+            heuristic for bias reduction in simulation output", Simulation 69).
+    """
+    sides = [[one.finite for one in side] for side in (base, new)]
+    runs = [one for side in sides for one in side]
+    if not base or not new or not all(runs):
+        return None
+    first, last = max(one.steps[0] for one in runs), min(one.steps[-1] for one in runs)
+    runs = [one.between(int(first), int(last)) for one in runs]
+    is_relative = is_relative and all(bool((one.values > 0).all()) for one in runs)
+    if is_relative:
+        runs = [Series(one.steps, np.log(one.values)) for one in runs]
+    if warm_up:
+        runs = [one.between(int(first) + 1, int(last)) for one in runs]
+        first += 1 + _warm_up([one.values for one in runs])
+        runs = [one.between(int(first), int(last)) for one in runs]
+    if any(len(one.steps) < 2 for one in runs):
+        return None
+    before, after = runs[: len(base)], runs[len(base) :]
+    means = [float(np.mean([one.values.mean() for one in side])) for side in (before, after)]
+    if len(runs) > 2:
+        method, error, freedom, independent = _of_runs(before, after)
+    else:
+        method, error, freedom, independent = _of_steps(before[0], after[0])
+    gap = means[1] - means[0]
+    if is_relative:
+        means = [math.exp(one) for one in means]
+    if method != "runs" and independent < _LEAST:
+        error = math.inf
+    steps = min(len(one.steps) for one in runs)
+    covered = (int(first), int(last), steps, independent)
+    return Difference(means[0], means[1], gap, error, freedom, is_relative, method, *covered)
+
+
+def _of_steps(base: Series, new: Series) -> tuple[Method, float, float, float]:
+    """Return the method, the standard error, its degrees of freedom and the number of independent steps, of two runs.
+
+    The choice of the method looks at the correlation alone, which says nothing about the difference of the means.
+    """
+    _, at_base, at_new = np.intersect1d(base.steps, new.steps, return_indices=True)
+    before, after = base.values[at_base], new.values[at_new]
+    if len(before) > 2 and _alike(before, after) > _PAIRED:
+        gaps = after - before
+        variance, freedom = long_run_variance(gaps)
+        return "pairs", math.sqrt(variance / len(gaps)), freedom, _independent(gaps)
+    parts = [(*long_run_variance(one.values), len(one.values)) for one in (base, new)]
+    errors = [variance / count for variance, _, count in parts]
+    total = sum(errors)
+    degrees = [error**2 / freedom for error, (_, freedom, _) in zip(errors, parts, strict=True)]
+    freedom_of_both = total**2 / sum(degrees) if total else sum(freedom for _, freedom, _ in parts)
+    return "steps", math.sqrt(total), freedom_of_both, _independent(base.values, new.values)
+
+
+def _of_runs(base: Sequence[Series], new: Sequence[Series]) -> tuple[Method, float, float, float]:
+    """Return the same of the means of runs, whose variance is taken as that of one setup, equal on both sides."""
+    sides = [np.array([one.values.mean() for one in side]) for side in (base, new)]
+    freedom = sum(len(side) - 1 for side in sides)
+    variance = sum(float(((side - side.mean()) ** 2).sum()) for side in sides) / freedom
+    error = math.sqrt(variance * sum(1 / len(side) for side in sides))
+    return "runs", error, freedom, _independent(*(one.values for one in (*base, *new)))
+
+
+def _alike(first: Floats, second: Floats) -> float:
+    """Return the correlation of two runs at equal steps; 0 if one of them is constant."""
+    centered = first - first.mean(), second - second.mean()
+    power = math.sqrt(float(centered[0] @ centered[0]) * float(centered[1] @ centered[1]))
+    return float(centered[0] @ centered[1]) / power if power else 0.0
+
+
+def _independent(*runs: Floats) -> float:
+    """Return how many independent values of a run say as much about its mean, if runs are autoregressive of order 1."""
+    count = min(map(len, runs))
+    found = float(np.mean([correlation(one) for one in runs]))
+    found = min(max(0.0, found + (1 + 4 * found) / count), 1 - 1 / count)  # it is estimated too low by that
+    return count * (1 - found) / (1 + found)
+
+
+def _warm_up(runs: Sequence[Floats]) -> int:
+    """Return how many steps to leave out at the start, at most half: MSER-5's number of batches of five steps."""
+    count = min(map(len, runs)) // _BATCH
+    if count < 2:
+        return 0
+    batches = np.mean([one[: count * _BATCH].reshape(count, _BATCH).mean(axis=1) for one in runs], axis=0)
+    scores = np.array([float(batches[one:].var()) / (count - one) for one in range(count // 2)])
+    return int(np.flatnonzero(scores <= _NEARLY * scores.min())[0]) * _BATCH

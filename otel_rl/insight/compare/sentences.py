@@ -1,0 +1,96 @@
+"""A comparison in sentences."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from otel_rl.insight import wording
+from otel_rl.insight.compare.sides import THROUGHPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.insight.compare.comparison import FirstDifference, GateResult, MetricDifference, PhaseDifference
+    from otel_rl.insight.compare.difference import Difference
+
+_LEAST = 0.01
+"""The smallest difference of a metric that a sentence is about, as a fraction of the base."""
+_OF_PHASES = 0.02
+"""The smallest part of the time of a step that a phase has to differ by, to be named as a cause."""
+
+
+def sentences(
+    metrics: Sequence[MetricDifference],
+    phases: Sequence[PhaseDifference],
+    gates: Sequence[GateResult],
+    first_difference: FirstDifference | None,
+    *,
+    are_equal: bool,
+) -> list[str]:
+    """Return the sentences, the most important first; `are_equal` says that logged values begin equally."""
+    found = [one.sentence for one in gates if one.decision != "within"]
+    of_metric = {one.metric: one for one in metrics}
+    speed, times = of_metric.get(THROUGHPUT), of_metric.get("step_time")
+    if speed is not None and speed.way != "same":
+        word = "faster" if speed.way == "better" else "slower"
+        found.append(f"The new side is {_percents(speed)} {word}{_cause(times, phases)}.")
+    elif times is not None and times.way != "same":
+        word = "less" if times.way == "better" else "longer"
+        found.append(f"Steps take {_percents(times)} {word}{_cause(times, phases)}.")
+    for one in metrics:
+        if one.way == "same" or one.metric in (THROUGHPUT, "step_time") or _is_small(one):
+            continue
+        sign = "higher" if one.difference > 0 else "lower"
+        size = _percents(one) if one.is_relative else wording.number(abs(one.difference))
+        ends = "" if one.is_relative else f" ({wording.number(one.base)} → {wording.number(one.new)})"
+        found.append(f"{one.name} is {size} {sign}{ends}.")
+    if are_equal and first_difference is None:
+        found.append("All values that the trainers logged are equal.")
+    elif first_difference is not None:
+        was, now = repr(first_difference.base), repr(first_difference.new)
+        step = wording.integer(first_difference.step)
+        found.append(
+            f"Logged values are equal before step {step}, where {first_difference.metric} differs: {was}, {now}."
+        )
+    if all(one.way == "same" or _is_small(one) for one in metrics):
+        found.append(f"No main metric differs with certainty by {100 * _LEAST:.0f} % or more.")
+    return [*found, *(one.sentence for one in gates if one.decision == "within")]
+
+
+def _is_small(one: MetricDifference) -> bool:
+    """Return whether a difference is certain, and too small to matter."""
+    return abs(one.difference) < _LEAST * (1 if one.is_relative else abs(one.base))
+
+
+def _cause(step_time: MetricDifference | None, phases: Sequence[PhaseDifference]) -> str:
+    """Return the phases that make up the difference of the time of a step."""
+    if step_time is None:
+        return ""
+    gap = step_time.new - step_time.base
+    named = [
+        one
+        for one in phases
+        if (one.new - one.base) * gap > 0 and abs(one.new - one.base) > _OF_PHASES * step_time.base
+    ]
+    told = [f"{one.phase} {wording.seconds(one.base)} → {wording.seconds(one.new)}" for one in named]
+    return f": {wording.names(told)}" if told else ""
+
+
+def _percents(one: MetricDifference) -> str:
+    low, high = sorted(abs(end) for end in (one.low or 0.0, one.high or 0.0))
+    return f"{100 * abs(one.difference):.1f} % ({100 * low:.1f} to {100 * high:.1f} %)"
+
+
+def size(found: Difference) -> str:
+    """Return a difference with its interval."""
+    low, high = found.interval
+    if found.is_relative:
+        ends = f", {100 * low:+.1f} to {100 * high:+.1f} %" if math.isfinite(high) else ""
+        return f"{100 * found.estimate:+.1f} %{ends}"
+    ends = f", {_signed(low)} to {_signed(high)}" if math.isfinite(high) else ""
+    return f"{_signed(found.estimate)}{ends}"
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{wording.number(value)}"

@@ -1,0 +1,263 @@
+"""Two sides of runs: differences, their intervals, gates, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from otel_rl.cli import main
+from otel_rl.insight.compare.conclude import compare
+from otel_rl.insight.compare.difference import Difference, difference
+from otel_rl.insight.compare.gates import Gate, gates_of
+from otel_rl.insight.series import Series
+from tests.insight.played import PHASES, Played, play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_rl.archive.reader import RunReader
+    from otel_rl.insight.series import Floats
+
+_PAIRS = 200
+_BACKWARDS = "@here [x](http://evil.example) <b>"
+
+
+def _noise(chance: np.random.Generator, count: int, correlation: float) -> Floats:
+    """Return values with a standard deviation of 1, each of which depends on the one before."""
+    found = chance.normal(size=count + 50)
+    for n in range(1, len(found)):
+        found[n] = correlation * found[n - 1] + math.sqrt(1 - correlation**2) * found[n]
+    return found[50:]
+
+
+def _times(chance: np.random.Generator, correlation: float, variation: float, slower: float = 0.0) -> Series:
+    """Return the times of 100 steps, of which the first one warms up."""
+    values = 40 * np.exp(variation * _noise(chance, 100, correlation)) * (1 + slower)
+    values[0] *= 3
+    return Series(np.arange(100), values)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
+def test_equal_setups_rarely_fail_a_gate(correlation: float) -> None:
+    """Of 200 pairs of equal setups, a gate without a margin fails about 5 in 100, also where steps are correlated."""
+    chance, gate = np.random.default_rng(1), Gate("step_time", 0.0, may_grow=True, is_relative=True)
+    pairs = ([[_times(chance, correlation, 0.06)] for _ in range(2)] for _ in range(_PAIRS))
+    decisions = [gate.decide(difference(*pair, is_relative=True)) for pair in pairs]
+
+    assert decisions.count("beyond") <= 0.05 * _PAIRS + 2 * math.sqrt(0.05 * 0.95 * _PAIRS)
+
+
+@pytest.mark.parametrize(("correlation", "variation"), [(0.0, 0.06), (0.5, 0.036)])
+def test_a_slowdown_of_three_percent_is_found(correlation: float, variation: float) -> None:
+    """In at least 90 of 100 cases with 100 steps, at the noise that allows it."""
+    chance, gate = np.random.default_rng(2), Gate("step_time", 0.0, may_grow=True, is_relative=True)
+    found = 0
+    for _ in range(_PAIRS):
+        pair = [_times(chance, correlation, variation)], [_times(chance, correlation, variation, 0.03)]
+        found += gate.decide(difference(*pair, is_relative=True)) == "beyond"
+
+    assert found >= 0.9 * _PAIRS
+
+
+def test_too_few_independent_steps_decide_nothing() -> None:
+    """100 steps that hardly differ from the ones before say as much as a handful: the answer is how many would do."""
+    chance, gate = np.random.default_rng(3), Gate("step_time", 0.03, may_grow=True, is_relative=True)
+    found = difference([_times(chance, 0.95, 0.06)], [_times(chance, 0.95, 0.06)], is_relative=True)
+
+    assert found is not None
+    assert gate.decide(found) == "unknown"
+    assert (found.steps_for(0.03) or 0) > 100
+
+
+def test_the_warm_up_is_left_out() -> None:
+    """Thirty slow steps at the start of one side do not make it slower."""
+    chance = np.random.default_rng(4)
+    base, new = _times(chance, 0.0, 0.01), _times(chance, 0.0, 0.01)
+    new.values[:30] *= 2
+    found = difference([base], [new], is_relative=True)
+
+    assert found is not None
+    assert found.first >= 30
+    assert abs(found.estimate) < 0.01
+
+
+def test_a_common_course_is_compared_in_pairs() -> None:
+    """Two rewards that rise differ by 0.02 with certainty, though each of them varies by 0.5."""
+    chance, course = np.random.default_rng(5), np.linspace(0.2, 0.7, 100)
+    base, new = (Series(np.arange(100), course + more + 0.01 * _noise(chance, 100, 0.0)) for more in (0.0, 0.02))
+    found = difference([base], [new], is_relative=False, warm_up=False)
+
+    assert found is not None
+    assert (found.method, found.is_certain) == ("pairs", True)
+    assert found.estimate == pytest.approx(0.02, abs=0.005)
+
+
+def test_several_runs_are_compared_by_their_means() -> None:
+    """Seeds that vary more than steps do make the interval as wide as they vary."""
+    chance = np.random.default_rng(6)
+
+    def run(level: float) -> Series:
+        return Series(np.arange(100), level + 0.01 * _noise(chance, 100, 0.0))
+
+    apart = difference([run(0.4), run(0.6), run(0.5)], [run(0.45), run(0.62), run(0.55)], is_relative=False)
+    far = difference([run(0.49), run(0.5), run(0.51)], [run(0.59), run(0.6), run(0.61)], is_relative=False)
+
+    assert apart is not None
+    assert far is not None
+    assert (apart.method, apart.is_certain, far.is_certain) == ("runs", False, True)
+
+
+def test_values_that_are_equal_differ_by_nothing() -> None:
+    """A constant metric has an interval of one point."""
+    same = Series(np.arange(50), np.full(50, 7.0))
+    found = difference([same], [same], is_relative=True)
+
+    assert found is not None
+    assert (found.estimate, found.interval, found.is_certain) == (0.0, (0.0, 0.0), False)
+
+
+def test_runs_without_a_common_step_have_no_difference() -> None:
+    """They cannot be compared."""
+    first, second = Series(np.arange(50), np.ones(50)), Series(np.arange(60, 90), np.ones(30))
+
+    assert difference([first], [second], is_relative=True) is None
+
+
+def test_gates_are_read() -> None:
+    """Fractions and units, falling and growing."""
+    assert [str(one) for one in gates_of("throughput:-3%, a:b:-0.01,memory:+5%")] == [
+        "throughput:-3%",
+        "a:b:-0.01",
+        "memory:+5%",
+    ]
+
+
+@pytest.mark.parametrize("text", ["throughput", "x:3%", "x:-3 %", "reward:-x", "reward:-100%", ":-1%"])
+def test_a_gate_that_is_not_one_is_refused(text: str) -> None:
+    """The message says how a gate is written."""
+    with pytest.raises(ValueError, match="invalid gate"):
+        gates_of(text)
+
+
+@pytest.mark.parametrize(
+    ("gate", "gap", "decision"),
+    [
+        ("x:-3%", -0.10, "beyond"),
+        ("x:-3%", 0.10, "within"),
+        ("x:-3%", -0.03, "unknown"),
+        ("x:+3%", 0.10, "beyond"),
+        ("x:+3%", -0.10, "within"),
+        ("x:-0.5", -0.10, "within"),
+    ],
+)
+def test_decisions(gate: str, gap: float, decision: str) -> None:
+    """A gate is about one direction, and what is near it cannot be decided."""
+    found = Difference(10.0, 10.0 + gap, gap, 0.004, 30.0, True, "steps", 0, 99, 100, 100.0)
+
+    assert gates_of(gate)[0].decide(found) == decision
+
+
+def _run(place: Path, seed: int = 1, *, slower: float = 1.0, values: Callable[[int], float] | None = None) -> RunReader:
+    """Play a run of 100 steps whose `generate` takes longer or not."""
+    chance = np.random.default_rng(seed)
+    factors = np.exp(0.03 * chance.normal(size=(100, len(PHASES))))
+    rewards = 0.3 + 0.004 * np.arange(100) + 0.01 * chance.normal(size=100)
+
+    def phases(step: int, _rank: int) -> dict[str, float]:
+        times = {"generate": slower}
+        return {name: took * times.get(name, 1.0) * factors[step, n] for n, (name, took) in enumerate(PHASES.items())}
+
+    def logged(step: int, _rank: int) -> dict[str, float]:
+        return {"reward": float(rewards[step] if values is None else values(step))}
+
+    return play(place, Played(phases=phases, values=logged), 100)
+
+
+def test_the_phase_that_made_the_difference_is_named(tmp_path: Path) -> None:
+    """A generate that takes a tenth longer makes steps longer, and is said to be why."""
+    base, new = _run(tmp_path / "base"), _run(tmp_path / "new", 2, slower=1.1)
+    found = compare([base], [new], gates_of("throughput:-1%,reward:-0.05"))
+
+    assert found.phases[0].phase == "generate"
+    assert found.exit_code == 1
+    assert found.sentences[0].startswith("throughput:-1%: beyond (-")
+    assert "slower: generate 23.9 s" in found.sentences[1]
+    assert found.gates[1].decision == "within"
+
+
+def test_equal_values_are_said_to_be_equal(tmp_path: Path) -> None:
+    """Two runs with one seed log the same."""
+    found = compare([_run(tmp_path / "base")], [_run(tmp_path / "new")])
+
+    assert found.first_difference is None
+    assert "All values that the trainers logged are equal." in found.sentences
+
+
+def test_the_first_value_that_differs_is_named(tmp_path: Path) -> None:
+    """A value that is another one in the last bit, from one step on."""
+    base = _run(tmp_path / "base", values=lambda _: 0.5)
+    new = _run(tmp_path / "new", values=lambda step: math.nextafter(0.5, 1) if step >= 41 else 0.5)
+    found = compare([base], [new]).first_difference
+
+    assert found is not None
+    assert (found.step, found.metric, found.base) == (41, "reward", 0.5)
+
+
+def test_runs_with_other_seeds_have_no_first_difference(tmp_path: Path) -> None:
+    """They were never equal."""
+    found = compare([_run(tmp_path / "base")], [_run(tmp_path / "new", 2)])
+
+    assert found.first_difference is None
+    assert not any("equal" in one for one in found.sentences)
+
+
+def test_tokens_align_runs(tmp_path: Path) -> None:
+    """A run that learns as much from each token, with twice the tokens in each step, is equal at equal tokens."""
+
+    def run(name: str, tokens: int) -> RunReader:
+        training = Played(
+            values=lambda step, _rank: {"reward": 1e-5 * tokens * (step + 1)},
+            tickets=lambda _step: {"trained": [{"tokens": tokens, "policy_version": 0, "reward": 1.0}]},
+        )
+        return play(tmp_path / name, training, 60)
+
+    runs = [run("base", 100)], [run("new", 200)]
+    by_step, by_tokens = (
+        next(one for one in compare(*runs, by_tokens=flag).metrics if one.metric == "reward") for flag in (False, True)
+    )
+
+    assert by_step.new == pytest.approx(2 * by_step.base)
+    assert by_tokens.difference == pytest.approx(0, abs=1e-12)
+
+
+def test_the_command_exits_by_its_gates(tmp_path: Path) -> None:
+    """0 within, 1 beyond, 2 undecided, 3 if the runs cannot be compared; JSON has the same facts."""
+    places = []
+    for name, slower in (("base", 1.0), ("new", 1.1)):
+        _run(tmp_path / name, len(name), slower=slower)
+        places.append(str(tmp_path / name))
+    codes = [
+        CliRunner().invoke(main, ["compare", *places, "--gate", gate]).exit_code
+        for gate in ("step_time:+20%", "step_time:+1%", "step_time:+6.1%", "nothing:+1%", "step_time")
+    ]
+    result = CliRunner().invoke(main, ["compare", *places, "--json"])
+
+    assert codes == [0, 1, 2, 3, 3]
+    assert json.loads(result.stdout)["phases"][0]["phase"] == "generate"
+
+
+def test_recorded_texts_are_plain_in_markdown(tmp_path: Path) -> None:
+    """The name of a metric is neither a link, nor a mention, nor HTML."""
+    for name in ("base", "new"):
+        play(tmp_path / name, Played(values=lambda _step, _rank: {f"{_BACKWARDS}/reward": 0.5}), 30)
+    result = CliRunner().invoke(main, ["compare", str(tmp_path / "base"), str(tmp_path / "new"), "--markdown"])
+
+    assert result.exit_code == 0
+    assert "\\@here \\[x\\](http" in result.stdout
+    assert "<b>" not in result.stdout.replace("\\<b\\>", "")
